@@ -1,0 +1,31 @@
+"""Modules that load at their first use, so that importing an experiment stays cheap.
+
+Experiment files and simulator-only workers import the algorithms for their configuration alone;
+jax and flax load at the first `init`, `act` or `learn`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import jax
+    import jax.numpy as jnp
+    import optax
+    from flax import linen as nn
+else:
+
+    class _LazyModule(ModuleType):
+        """Stands for a module and imports it when one of its attributes is asked for."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(importlib.import_module(self.__name__), name)
+
+    jax = _LazyModule("jax")
+    jnp = _LazyModule("jax.numpy")
+    nn = _LazyModule("flax.linen")
+    optax = _LazyModule("optax")
+
+__all__ = ["jax", "jnp", "nn", "optax"]

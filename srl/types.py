@@ -1,0 +1,91 @@
+"""The vocabulary that every part of srl shares: plain values and pytrees, no behaviour.
+
+Letters in shapes: N environments, A agents in each, B = N * A slots (environment-major, so slot
+`n * A + a` is agent `a` of environment `n`), T steps of an unroll.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+
+Array = Any  # a numpy.ndarray or a jax.Array; naming jax here would import it everywhere
+Tree = Any  # an array, or a dict or tuple of trees
+
+
+@dataclass(frozen=True)
+class Specs:
+    """What a pool's environments look like; all agents share the two spaces."""
+
+    observation: gymnasium.Space
+    """Of one agent."""
+    action: gymnasium.Space
+    """Of one agent: Box, Discrete or MultiDiscrete."""
+    agents: tuple[str, ...]
+    """Names, in slot order."""
+    statistics: tuple[str, ...] = ()
+    """Names of the numbers the environment keeps of each episode."""
+    max_episode_steps: int | None = None
+    """Where episodes are truncated."""
+
+
+class Timestep(NamedTuple):
+    """What a pool gives at reset and at each step, one row for each slot.
+
+    With next-step autoreset: where `terminated` or `truncated` is set, `observation` is the
+    episode's true last one; the next step ignores the action and gives the first observation
+    of the new episode with reward 0.
+    """
+
+    observation: Tree  # [B, ...]
+    reward: Array  # float32 [B]; of the action that led here
+    terminated: Array  # bool [B]
+    truncated: Array  # bool [B]
+    episode_return: Array  # float32 [B], the sum of this episode's rewards so far
+    episode_length: Array  # int32 [N], steps of this episode so far
+    statistics: Array  # float32 [N, len(specs.statistics)], of this episode so far
+    env_id: Array  # int32 [N]
+
+
+class Decision(NamedTuple):
+    """What a policy answers to observations, one row for each slot."""
+
+    action: Array  # [B, ...]
+    log_prob: Array  # float32 [B]
+    memory: Tree  # [B, ...]; () for a policy without memory
+
+
+class Unroll(NamedTuple):
+    """T steps of a set of slots, time-major.
+
+    Row t of `observation`, `reward`, `terminated` and `truncated` is one timestep; action t was
+    taken at row t and led to row t + 1. The last row is the bootstrap observation. A row whose
+    terminated or truncated is set ends an episode: the action taken at it was ignored and must
+    not enter a loss.
+    """
+
+    observation: Tree  # [T + 1, B, ...]
+    reward: Array  # float32 [T + 1, B]
+    terminated: Array  # bool [T + 1, B]
+    truncated: Array  # bool [T + 1, B]
+    action: Array  # [T, B, ...]
+    log_prob: Array  # float32 [T, B], of the policy that acted
+    memory: Tree  # [B, ...], at the first row
+    version: Array  # int32 [T, 2], the (epoch, n) of the policy that acted
+
+
+class Policy(NamedTuple):
+    """What acting needs, and all that leaves the learner."""
+
+    params: Tree
+    normalizer: Tree  # observation statistics; () without normalisation
+
+
+Metrics = Mapping[str, Any]
+"""Names to scalars."""
+
+ObservationArrays = dict[str, np.ndarray]
