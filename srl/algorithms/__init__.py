@@ -1,0 +1,9 @@
+"""Algorithms: pure functions over pytrees that act and learn.
+
+Importing this loads neither jax, flax nor optax; the first `init`, `act` or `learn` does.
+"""
+
+from srl.algorithms.algorithm import Algorithm, Instance, State
+from srl.algorithms.ppo import PPO
+
+__all__ = ["PPO", "Algorithm", "Instance", "State"]

@@ -1,0 +1,216 @@
+"""Distributions over the actions of a space.
+
+An action is kept as it was drawn, since log-probabilities are of that; `to_env` gives what the
+simulator takes. A distribution is `actions(params, outputs, mask)`, where `actions` stands for the
+space, `params` are numbers of its own and `outputs` come from a network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from srl.errors import UserError
+from srl.lazy import jax, jnp
+from srl.types import Array, Tree
+
+
+class Distribution:
+    """A distribution over one slot's actions, for any leading axes."""
+
+    def sample(self, keys: Array) -> Array:
+        """Draws an action for each slot with the slot's own key: keys [B]."""
+        raise NotImplementedError
+
+    def mode(self) -> Array:
+        """Gives the most probable action."""
+        raise NotImplementedError
+
+    def log_prob(self, action: Array) -> Array:
+        """Gives the log-probability (density) of an action as it was drawn."""
+        raise NotImplementedError
+
+    def entropy(self) -> Array:
+        """Gives the entropy in nats."""
+        raise NotImplementedError
+
+
+class ActionSpace:
+    """What is fixed about the distributions over a space."""
+
+    num_outputs: int
+    """How many numbers a network gives for each slot."""
+
+    def init(self) -> Tree:
+        """Gives the parameters that do not depend on observations."""
+        return ()
+
+    def __call__(self, params: Tree, outputs: Array, mask: Tree = None) -> Distribution:
+        """Gives the distributions of `outputs` [..., num_outputs], `mask` True where allowed."""
+        raise NotImplementedError
+
+    def to_env(self, action: Array) -> Array:
+        """Gives what the simulator takes; works on NumPy and JAX arrays."""
+        raise NotImplementedError
+
+
+def action_distribution(space: gymnasium.Space) -> ActionSpace:
+    """Chooses the distributions for a space of actions."""
+    if isinstance(space, spaces.Discrete):
+        return CategoricalActions((int(space.n),), (int(space.start),), scalar=True)
+    if isinstance(space, spaces.MultiDiscrete) and len(space.shape) == 1:
+        starts = tuple(int(start) for start in space.start)
+        return CategoricalActions(tuple(int(n) for n in space.nvec), starts, scalar=False)
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        return GaussianActions(space)
+    raise UserError(
+        f"no distribution over actions of {space}; "
+        "supported: Discrete, MultiDiscrete of one axis, and Box of floats"
+    )
+
+
+def action_mask(observation: Tree) -> Tree:
+    """Finds the mask of allowed actions in an observation; None if it has none."""
+    return observation.get("action_mask") if isinstance(observation, Mapping) else None
+
+
+@dataclass(frozen=True)
+class CategoricalActions(ActionSpace):
+    """One choice, or several independent ones, of some number of categories each."""
+
+    sizes: tuple[int, ...]
+    starts: tuple[int, ...]
+    scalar: bool
+    """Whether an action is one number and not a vector of one."""
+
+    @property
+    def num_outputs(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """A logit for each category."""
+        return sum(self.sizes)
+
+    def __call__(self, params: Tree, outputs: Array, mask: Tree = None) -> Distribution:
+        """Gives the categorical distributions; `mask` is flat, or a tuple with a part for each."""
+        del params
+        if isinstance(mask, tuple):
+            mask = jnp.concatenate(mask, axis=-1)
+        if mask is not None:
+            outputs = jnp.where(mask.astype(bool), outputs, jnp.finfo(outputs.dtype).min)
+        ends = np.cumsum(self.sizes)
+        parts = jnp.split(outputs, ends[:-1], axis=-1)
+        return Categorical([jax.nn.log_softmax(part) for part in parts], self.scalar)
+
+    def to_env(self, action: Array) -> Array:
+        """Shifts the categories to where the space starts."""
+        if not any(self.starts):
+            return action
+        return action + np.asarray(self.starts[0] if self.scalar else self.starts, np.int32)
+
+
+@dataclass(frozen=True)
+class Categorical(Distribution):
+    """Independent categories, by their log-probabilities [..., size] each."""
+
+    log_probs: list[Array]
+    scalar: bool
+
+    def sample(self, keys: Array) -> Array:
+        """Draws by the Gumbel-max trick."""
+        size = sum(part.shape[-1] for part in self.log_probs)
+        gumbel = jax.vmap(lambda key: jax.random.gumbel(key, (size,)))(keys)
+        ends = np.cumsum([part.shape[-1] for part in self.log_probs])
+        noise = jnp.split(gumbel, ends[:-1], axis=-1)
+        return self._largest([p + g for p, g in zip(self.log_probs, noise, strict=True)])
+
+    def mode(self) -> Array:
+        """Gives the most probable categories."""
+        return self._largest(self.log_probs)
+
+    def log_prob(self, action: Array) -> Array:
+        """Sums the log-probabilities of the chosen categories."""
+        total = jnp.zeros(())
+        for i, part in enumerate(self.log_probs):
+            chosen = action if self.scalar else action[..., i]
+            # A sum over one-hot rows: its gradient needs no scatter, which is slow on CPU.
+            one_hot = chosen[..., None] == jnp.arange(part.shape[-1])
+            total += jnp.sum(jnp.where(one_hot, part, 0.0), axis=-1)
+        return total
+
+    def entropy(self) -> Array:
+        """Sums the entropies; a forbidden category adds exactly 0."""
+        return sum(-jnp.sum(jnp.exp(part) * part, axis=-1) for part in self.log_probs)
+
+    def _largest(self, scores: list[Array]) -> Array:
+        chosen = [jnp.argmax(score, axis=-1).astype(jnp.int32) for score in scores]
+        return chosen[0] if self.scalar else jnp.stack(chosen, axis=-1)
+
+
+class GaussianActions(ActionSpace):
+    """Independent normal distributions, with a deviation that does not depend on observations.
+
+    Where the space is bounded, drawn numbers are clipped to [-1, 1] and stretched to its bounds
+    for the simulator; log-probabilities are of the unclipped ones.
+    """
+
+    def __init__(self, space: spaces.Box) -> None:
+        self.shape: tuple[int, ...] = space.shape
+        self.num_outputs = math.prod(space.shape)
+        bounded = np.isfinite(space.low) & np.isfinite(space.high)
+        low = np.where(bounded, space.low, 0.0).astype(np.float32)
+        high = np.where(bounded, space.high, 0.0).astype(np.float32)
+        self._center = (low + high) / 2
+        self._scale = np.where(bounded, (high - low) / 2, 1.0).astype(np.float32)
+        self._limit = np.where(bounded, 1.0, np.inf).astype(np.float32)
+        self._low, self._high = space.low, space.high
+
+    def init(self) -> Tree:
+        """Starts from a deviation of 1."""
+        return {"log_std": jnp.zeros(self.shape)}
+
+    def __call__(self, params: Tree, outputs: Array, mask: Tree = None) -> Distribution:
+        """Gives the normal distributions around `outputs`; a mask has no meaning for them."""
+        if mask is not None:
+            raise UserError("an action_mask needs Discrete or MultiDiscrete actions, not a Box")
+        mean = outputs.reshape(*outputs.shape[:-1], *self.shape)
+        return Gaussian(mean, params["log_std"], len(self.shape))
+
+    def to_env(self, action: Array) -> Array:
+        """Clips to [-1, 1] and stretches to the bounds, where there are any."""
+        stretched = self._center + self._scale * action.clip(-self._limit, self._limit)
+        return stretched.clip(self._low, self._high)
+
+
+@dataclass(frozen=True)
+class Gaussian(Distribution):
+    """Independent normal distributions over the last `rank` axes of `mean`."""
+
+    mean: Array
+    log_std: Array
+    rank: int
+
+    def sample(self, keys: Array) -> Array:
+        """Draws with the slot's own key."""
+        shape = self.mean.shape[1:]
+        noise = jax.vmap(lambda key: jax.random.normal(key, shape))(keys)
+        return self.mean + jnp.exp(self.log_std) * noise
+
+    def mode(self) -> Array:
+        """Gives the mean."""
+        return self.mean
+
+    def log_prob(self, action: Array) -> Array:
+        """Sums the log-densities."""
+        z = (action - self.mean) * jnp.exp(-self.log_std)
+        return self._sum(-0.5 * jnp.square(z) - self.log_std - 0.5 * math.log(2 * math.pi))
+
+    def entropy(self) -> Array:
+        """Sums the entropies, the same for every slot."""
+        entropy = self.log_std + 0.5 * math.log(2 * math.pi * math.e)
+        return self._sum(jnp.broadcast_to(entropy, self.mean.shape))
+
+    def _sum(self, x: Array) -> Array:
+        return jnp.sum(x, axis=tuple(range(-self.rank, 0))) if self.rank else x

@@ -1,0 +1,54 @@
+"""Returns and advantages of unrolls, time-major.
+
+Row t of `reward`, `terminated` and `truncated` came with observation t; the action taken at row t
+led to row t + 1. A row that ends an episode is a reset row: the action taken at it was ignored,
+so it has no advantage, and nothing flows across it.
+"""
+
+from __future__ import annotations
+
+from srl.lazy import jax, jnp
+from srl.types import Array
+
+
+def valid_rows(terminated: Array, truncated: Array) -> Array:
+    """Tells which of the first T rows hold an action that counted: [T + 1, ...] to [T, ...]."""
+    return ~(terminated | truncated)[:-1]
+
+
+def generalized_advantages(
+    reward: Array,
+    terminated: Array,
+    truncated: Array,
+    value: Array,
+    discount: float,
+    gae_lambda: float,
+) -> Array:
+    """Generalized advantage estimation (Schulman et al., 2016, https://arxiv.org/abs/1506.02438).
+
+    With delta_t = r_{t+1} + discount V(s_{t+1}) - V(s_t) (eq. 10), the advantage is
+    A_t = delta_t + discount lambda A_{t+1} (eq. 16). A terminated observation is worth 0; a
+    truncated one, the true last of its episode, is worth its value.
+
+    Args:
+        reward: float32 [T + 1, ...], of the action that led to the row.
+        terminated: bool [T + 1, ...].
+        truncated: bool [T + 1, ...].
+        value: float32 [T + 1, ...].
+        discount: Gamma.
+        gae_lambda: 0 is the one-step temporal difference, 1 is Monte Carlo with bootstrap.
+
+    Returns:
+        float32 [T, ...], 0 at reset rows.
+    """
+    next_value = jnp.where(terminated, 0.0, value)[1:]
+    delta = reward[1:] + discount * next_value - value[:-1]
+
+    def backward(next_advantage: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+        delta, valid = row
+        advantage = jnp.where(valid, delta + discount * gae_lambda * next_advantage, 0.0)
+        return advantage, advantage
+
+    rows = (delta, valid_rows(terminated, truncated))
+    _, advantages = jax.lax.scan(backward, jnp.zeros_like(delta[0]), rows, reverse=True)
+    return advantages

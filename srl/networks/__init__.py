@@ -1,0 +1,10 @@
+"""Networks: configurations that build the policy's and the value's functions.
+
+Importing this loads neither jax nor flax; `build` does.
+"""
+
+from srl.networks.auto import AutoNetwork
+from srl.networks.mlp import MLP
+from srl.networks.network import Network, PolicyAndValue
+
+__all__ = ["MLP", "AutoNetwork", "Network", "PolicyAndValue"]

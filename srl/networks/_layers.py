@@ -1,0 +1,73 @@
+"""Layers and input handling that the network modules share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from gymnasium import spaces
+
+from srl.errors import UserError
+from srl.networks.network import unsupported
+from srl.types import Array, Tree
+
+SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple"
+
+
+def activation(name: str) -> Callable[[Array], Array]:
+    """Finds an activation function by its name in `jax.nn`."""
+    function = getattr(jax.nn, name, None)
+    if not callable(function):
+        raise UserError(f"activation {name!r} is not a function of jax.nn; try tanh, relu or silu")
+    return function
+
+
+def dense(units: int, scale: float, name: str | None = None) -> nn.Dense:
+    """A dense layer with an orthogonal kernel, as PPO implementations use it."""
+    return nn.Dense(units, kernel_init=nn.initializers.orthogonal(scale), name=name)
+
+
+HIDDEN_SCALE = math.sqrt(2.0)
+
+
+def flatten(space: gymnasium.Space, observation: Tree) -> Array:
+    """Joins all that is observed, except `action_mask`, into vectors.
+
+    Args:
+        space: What is observed.
+        observation: Its values, with any leading axes.
+
+    Returns:
+        float32 [..., features]; categories are one-hot.
+    """
+    parts = _parts(space, observation)
+    if not parts:
+        raise unsupported(space, SUPPORTED)
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
+
+
+def _parts(space: gymnasium.Space, observation: Tree) -> list[Array]:
+    if isinstance(space, spaces.Dict):
+        names = [name for name in space if name != "action_mask"]
+        return [part for name in names for part in _parts(space[name], observation[name])]
+    if isinstance(space, spaces.Tuple):
+        pairs = zip(space, observation, strict=True)
+        return [part for inner, value in pairs for part in _parts(inner, value)]
+    if isinstance(space, spaces.Discrete):
+        return [jax.nn.one_hot(observation - int(space.start), int(space.n))]
+    if isinstance(space, spaces.MultiDiscrete):
+        sizes = space.nvec.reshape(-1)
+        values = _flat(observation - jnp.asarray(space.start), len(space.shape))
+        return [jax.nn.one_hot(values[..., i], int(size)) for i, size in enumerate(sizes)]
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
+        return [_flat(jnp.asarray(observation, jnp.float32), len(space.shape))]
+    raise unsupported(space, SUPPORTED)
+
+
+def _flat(x: Array, rank: int) -> Array:
+    """Makes one axis of the last `rank` ones."""
+    return x.reshape(*x.shape[: x.ndim - rank], -1)

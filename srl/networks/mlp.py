@@ -1,0 +1,30 @@
+"""A multilayer perceptron over everything that is observed, flattened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import gymnasium
+
+from srl.networks.network import Network, PolicyAndValue
+
+
+@dataclass(frozen=True)
+class MLP(Network):
+    """Dense layers for vectors, numbers and categories, or any nesting of them."""
+
+    width: int = 64
+    """Units of each hidden layer."""
+    depth: int = 2
+    """Number of hidden layers."""
+    activation: str = "tanh"
+    """Any function of `jax.nn`, such as tanh, relu or silu."""
+
+    def build(self, space: gymnasium.Space, num_outputs: int) -> PolicyAndValue:
+        """Gives a policy and a value network of the same form."""
+        from srl.networks._mlp import MLPModule
+
+        def module(outputs: int, scale: float) -> MLPModule:
+            return MLPModule(space, self.width, self.depth, self.activation, outputs, scale)
+
+        return PolicyAndValue(space, module(num_outputs, 0.01), module(1, 1.0))
