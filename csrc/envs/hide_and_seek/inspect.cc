@@ -1,0 +1,163 @@
+// Looking into a game and setting it up, for drawing and for tests.
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+#include "envs/hide_and_seek/hide_and_seek.h"
+
+namespace srl::hide_and_seek {
+namespace {
+
+using Numbers = std::vector<double>;
+
+void CheckSize(const std::string& name, const Numbers& values, std::size_t expected) {
+  if (values.size() == expected) return;
+  throw std::invalid_argument("'" + name + "' got " + std::to_string(values.size()) +
+                              " numbers, expected " + std::to_string(expected));
+}
+
+void Append(std::span<const double> values, Numbers* out) {
+  out->insert(out->end(), values.begin(), values.end());
+}
+
+// Whole numbers from `low` to `high`, or an error.
+int CheckedInteger(const std::string& name, double value, int low, int high) {
+  if (value >= low && value <= high && value == static_cast<int>(value)) {
+    return static_cast<int>(value);
+  }
+  throw std::invalid_argument("'" + name + "' has " + std::to_string(value) +
+                              ", expected a whole number from " + std::to_string(low) + " to " +
+                              std::to_string(high));
+}
+
+}  // namespace
+
+std::map<std::string, Numbers> HideAndSeek::Inspect() const {
+  std::map<std::string, Numbers> numbers;
+  const World& world = episode_.world;
+  const auto group = [&](int thing) {
+    if (thing < agents()) return std::string("agents");
+    return std::string(thing < agents() + boxes() ? "boxes" : "ramps");
+  };
+  for (int i = 0; i < things(); ++i) {
+    Numbers& poses = numbers[group(i)];
+    Append(simulation_.center(i), &poses);
+    poses.push_back(simulation_.position(i)[3]);
+    Append(simulation_.position(i), &numbers[group(i) + "_qpos"]);
+    Append(simulation_.velocity(i), &numbers[group(i) + "_qvel"]);
+    if (group(i) == "boxes") {
+      for (double half : world.box_half[i - agents()]) poses.push_back(2 * half);
+    }
+  }
+  numbers["walls"] = {};
+  for (int i = 0; i < world.num_walls; ++i) {
+    const Wall& wall = world.walls[i];
+    Append(std::array{wall.x, wall.y, wall.half_x, wall.half_y, wall.height}, &numbers["walls"]);
+  }
+  for (int i = 0; i < objects(); ++i) {
+    const Lock& lock = episode_.locks[i];
+    numbers["locked"].push_back(lock.locked);
+    numbers["locked_by"].push_back(lock.locked ? lock.last_locker : -1);
+    numbers["last_locker"].push_back(lock.last_locker);
+  }
+  for (int agent = 0; agent < agents(); ++agent) {
+    numbers["grabbed"].push_back(episode_.held[agent]);
+    numbers["teams"].push_back(config_.team(agent));
+    for (int i = 1; i < agents(); ++i) {
+      const int other = (agent - i + agents()) % agents();
+      numbers["mask_agents"].push_back(episode_.sees[agent][other]);
+    }
+  }
+  Append(simulation_.all_positions(), &numbers["qpos"]);
+  numbers["seen"] = {static_cast<double>(episode_.seen)};
+  numbers["step"] = {static_cast<double>(episode_.step)};
+  numbers["prep_steps"] = {config_.preparation_steps()};
+  numbers["horizon"] = {static_cast<double>(config_.horizon)};
+  numbers["floor_size"] = {kFloorSize};
+  numbers["rooms"] = {static_cast<double>(world.rooms)};
+  numbers["attempts"] = {static_cast<double>(world.attempts)};
+  return numbers;
+}
+
+void HideAndSeek::Inject(const std::string& name, const Numbers& values) {
+  struct Group {
+    const char* name;
+    int first;
+    int count;
+  };
+  const std::array<Group, 3> groups = {Group{"agents", 0, agents()},
+                                       Group{"boxes", agents(), boxes()},
+                                       Group{"ramps", agents() + boxes(), config_.ramps()}};
+  bool known = false;
+  for (const Group& group : groups) {
+    const bool positions = name == group.name + std::string("_qpos");
+    if (!positions && name != group.name + std::string("_qvel")) continue;
+    CheckSize(name, values, static_cast<std::size_t>(kJoints) * group.count);
+    if (positions) {
+      simulation_.SetPositions(group.first, values);
+    } else {
+      simulation_.SetVelocities(group.first, values);
+    }
+    known = true;
+  }
+  if (name == "step") {
+    CheckSize(name, values, 1);
+    episode_.step = CheckedInteger(name, values[0], 0, config_.horizon);
+  } else if (name == "last_locker") {
+    CheckSize(name, values, objects());
+    for (int i = 0; i < objects(); ++i) {
+      episode_.locks[i].last_locker = CheckedInteger(name, values[i], 0, agents() - 1);
+    }
+  } else if (name == "locked_by") {
+    InjectLocks(values);
+  } else if (name == "walls" || name == "box_sizes") {
+    InjectWorld(name, values);
+  } else if (!known) {
+    Environment::Inject(name, values);  // throws
+  }
+  Look();
+  Observe();
+}
+
+void HideAndSeek::InjectLocks(const Numbers& locked_by) {
+  CheckSize("locked_by", locked_by, objects());
+  for (int i = 0; i < objects(); ++i) {
+    Lock& lock = episode_.locks[i];
+    const int locker = CheckedInteger("locked_by", locked_by[i], -1, agents() - 1);
+    if (lock.locked) simulation_.Release(i);
+    lock.locked = locker >= 0;
+    if (!lock.locked) continue;
+    lock.last_locker = locker;
+    simulation_.Freeze(i);
+  }
+}
+
+void HideAndSeek::InjectWorld(const std::string& name, const Numbers& values) {
+  World world = episode_.world;
+  if (name == "walls") {
+    constexpr int kColumns = 5;
+    const std::size_t count = values.size() / kColumns;
+    CheckSize(name, values, std::min<std::size_t>(count, kMaxWalls) * kColumns);
+    world.num_walls = static_cast<int>(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const double* wall = values.data() + kColumns * i;
+      world.walls[i] = {wall[0], wall[1], wall[2], wall[3], wall[4]};
+    }
+  } else {
+    const std::size_t count = values.size() / 3;
+    CheckSize(name, values, std::clamp<std::size_t>(count, 1, config_.boxes_max) * 3);
+    // The ramps come after the boxes, however many these are.
+    const auto ramps = world.corners.begin() + agents() + world.num_boxes;
+    std::array<Point, kMaxRamps> ramp_corners = {};
+    std::copy_n(ramps, config_.ramps(), ramp_corners.begin());
+    world.num_boxes = static_cast<int>(count);
+    std::copy_n(ramp_corners.begin(), config_.ramps(),
+                world.corners.begin() + agents() + world.num_boxes);
+    for (std::size_t i = 0; i < count; ++i) {
+      for (int axis = 0; axis < 3; ++axis) world.box_half[i][axis] = values[3 * i + axis] / 2;
+    }
+  }
+  Begin(world);
+}
+
+}  // namespace srl::hide_and_seek

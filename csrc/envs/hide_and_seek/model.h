@@ -1,0 +1,39 @@
+// The MuJoCo model of a hide-and-seek world.
+#pragma once
+
+#include <mujoco/mujoco.h>
+
+#include <memory>
+
+#include "envs/hide_and_seek/config.h"
+#include "envs/hide_and_seek/layout.h"
+
+namespace srl::hide_and_seek {
+
+struct ModelDeleter {
+  void operator()(mjModel* model) const { mj_deleteModel(model); }
+};
+struct DataDeleter {
+  void operator()(mjData* data) const { mj_deleteData(data); }
+};
+using ModelPointer = std::unique_ptr<mjModel, ModelDeleter>;
+using DataPointer = std::unique_ptr<mjData, DataDeleter>;
+
+inline constexpr int kJoints = 4;  // of each thing: slides x, y, z, then the turn about z
+inline constexpr int kAgentGeoms = 3;
+inline constexpr int kControls = 3;  // of each agent: forces x, y, torque about z
+inline constexpr int kFirstWallBody = 1;
+inline constexpr int kFirstThingBody = kFirstWallBody + kMaxWalls;
+inline constexpr int kFirstWallGeom = 1;
+inline constexpr int kFirstAgentGeom = kFirstWallGeom + kMaxWalls;
+
+// The model of a world with this many things, compiled at the first call and then shared:
+// a world is made by copying it and calling Furnish. Thread-safe. Agents' geoms come three
+// together (the body and two arms), then one geom for each object. Weld i is agent i's grip.
+const mjModel& TemplateModel(const Config& config, int num_boxes);
+
+// Turns a copy of the template into `world`: walls, sizes, friction, colours. `data` is scratch
+// memory of the same model and needs a reset afterwards. Equal to compiling the world anew.
+void Furnish(const Config& config, const World& world, mjModel* model, mjData* data);
+
+}  // namespace srl::hide_and_seek

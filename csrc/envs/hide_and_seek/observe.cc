@@ -1,0 +1,145 @@
+// What agents observe, and how it and the whole state are handed over.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+
+#include "envs/hide_and_seek/fields.h"
+#include "envs/hide_and_seek/hide_and_seek.h"
+
+namespace srl::hide_and_seek {
+namespace {
+
+Field Numbers(const std::string& name, std::vector<int> shape) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  return {name, Space::Box(DType::kFloat32, std::move(shape), {-infinity}, {infinity})};
+}
+
+Field Mask(const std::string& name, int size) {
+  return {name, Space::Box(DType::kFloat32, {size}, {0.0}, {1.0})};
+}
+
+float* Append(std::span<const double> values, float* out) {
+  return std::transform(values.begin(), values.end(), out,
+                        [](double value) { return static_cast<float>(value); });
+}
+
+// Position, cosine and sine of the angle, velocities.
+float* AppendObject(std::span<const double> position, std::span<const double> velocity,
+                    float* out) {
+  out = Append(position.first(3), out);
+  *out++ = static_cast<float>(std::cos(position[3]));
+  *out++ = static_cast<float>(std::sin(position[3]));
+  return Append(velocity, out);
+}
+
+}  // namespace
+
+std::vector<Field> ObservationFields(const Config& config) {
+  const int others = config.agents() - 1;
+  const int boxes = config.boxes_max;
+  const int ramps = config.ramps();
+  return {Numbers("observation_self", {kAgentColumns}),
+          Numbers("agent_qpos_qvel", {others, kAgentColumns}),
+          Numbers("box_obs", {boxes, BoxColumns(config)}),
+          Numbers("ramp_obs", {ramps, RampColumns(config)}),
+          Numbers("lidar", {kLidarRays, 1}),
+          Mask("mask_aa_obs", others),
+          Mask("mask_ab_obs", boxes),
+          Mask("mask_ar_obs", ramps),
+          Mask("mask_ab_obs_spoof", boxes)};
+}
+
+float* HideAndSeek::Row(int field, int agent) {
+  std::vector<float>& values = observation_[field];
+  return values.data() + values.size() / agents() * agent;
+}
+
+void HideAndSeek::Observe() {
+  for (int agent = 0; agent < agents(); ++agent) {
+    ObserveAgents(agent);
+    ObserveObjects(agent);
+    ObserveMasks(agent);
+    std::array<double, kLidarRays> lidar;
+    CastLidar(scene_, agent, lidar);
+    Append(lidar, Row(kLidar, agent));
+  }
+}
+
+void HideAndSeek::ObserveAgents(int agent) {
+  // Reaches 1 one step after the preparation's end.
+  const auto progress =
+      static_cast<float>(std::min(1.0, episode_.step / (config_.preparation_steps() + 1e-5)));
+  const auto append = [&](int other, float* out) {
+    out = Append(simulation_.position(other), out);
+    out = Append(simulation_.velocity(other), out);
+    *out++ = config_.team(other) == 0 ? 1.0f : 0.0f;
+    *out++ = progress;
+    return out;
+  };
+  append(agent, Row(kObservationSelf, agent));
+  float* out = Row(kAgentQposQvel, agent);
+  for (int i = 1; i < agents(); ++i) out = append((agent - i + agents()) % agents(), out);
+}
+
+void HideAndSeek::ObserveObjects(int agent) {
+  const auto append_lock = [&](const Lock& lock, float* out) {
+    *out++ = lock.locked && lock.last_locker == agent;
+    *out++ = lock.locked && config_.team(lock.last_locker) == config_.team(agent);
+    *out++ = lock.locked;
+    return out;
+  };
+  float* out = Row(kBoxObs, agent);
+  for (int i = 0; i < boxes(); ++i) {
+    out = AppendObject(simulation_.position(agents() + i), simulation_.velocity(agents() + i), out);
+    if (config_.full()) {
+      for (double half : episode_.world.box_half[i]) *out++ = static_cast<float>(2 * half);
+    }
+    out = append_lock(episode_.locks[i], out);
+  }
+  std::fill(out, Row(kBoxObs, agent) + config_.boxes_max * BoxColumns(config_), 0.0f);
+
+  out = Row(kRampObs, agent);
+  for (int i = boxes(); i < objects(); ++i) {
+    out = AppendObject(simulation_.position(agents() + i), simulation_.velocity(agents() + i), out);
+    if (!config_.full()) continue;
+    out = std::fill_n(out, 3, 0.0f);
+    out = append_lock(episode_.locks[i], out);
+  }
+}
+
+void HideAndSeek::ObserveMasks(int agent) {
+  const auto& sees = episode_.sees[agent];
+  float* out = Row(kMaskAaObs, agent);
+  for (int i = 1; i < agents(); ++i) *out++ = sees[(agent - i + agents()) % agents()];
+  for (int i = 0; i < config_.boxes_max; ++i) {
+    Row(kMaskAbObs, agent)[i] = i < boxes() && sees[agents() + i];
+    Row(kMaskAbObsSpoof, agent)[i] = i < boxes();
+  }
+  for (int i = 0; i < config_.ramps(); ++i) {
+    Row(kMaskArObs, agent)[i] = sees[agents() + boxes() + i];
+  }
+}
+
+void HideAndSeek::Write(const Rows& rows) const {
+  for (std::size_t i = 0; i < observation_.size(); ++i) {
+    std::copy(observation_[i].begin(), observation_[i].end(), rows.Observation<float>(i));
+  }
+  std::copy_n(episode_.reward.begin(), agents(), rows.reward);
+  std::fill_n(rows.terminated, agents(), false);
+  std::fill_n(rows.truncated, agents(), episode_.diverged);
+  static_assert(sizeof(Statistics) == kNumStatistics * sizeof(float));
+  std::memcpy(rows.statistics, &episode_.statistics, sizeof(Statistics));
+}
+
+void HideAndSeek::Serialize(Archive& archive) {
+  archive.Value(episode_);
+  simulation_.Serialize(episode_.world, archive);
+  for (std::vector<float>& field : observation_) {
+    archive.Bytes(field.data(), field.size() * sizeof(float));
+  }
+}
+
+}  // namespace srl::hide_and_seek

@@ -1,0 +1,208 @@
+#include "envs/hide_and_seek/rays.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+namespace srl::hide_and_seek {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr int kSpheresPerAgent = 3;
+constexpr int kLanes = 32;  // the rays and two idle ones, a round number for vector instructions
+
+double Smaller(double a, double b) { return a < b ? a : b; }
+double Larger(double a, double b) { return a > b ? a : b; }
+
+// From entering and leaving a convex shape along a line to the first hit of the ray. As in
+// MuJoCo, a ray that starts inside hits on leaving.
+double FirstHit(double enter, double leave) {
+  const double hit = enter >= 0.0 ? enter : leave;
+  return (enter <= leave) & (leave >= 0.0) ? hit : kNever;
+}
+
+struct Vector {
+  double x, y, z;
+};
+
+struct Ray {
+  Vector origin;
+  Vector direction;  // hits are counted in multiples of it
+};
+
+Vector ToLocal(const Block& block, Vector v) {
+  return {block.cos * v.x + block.sin * v.y, block.cos * v.y - block.sin * v.x, v.z};
+}
+
+// Narrows [enter, leave] to where |origin + t * direction| <= half.
+void Slab(double origin, double direction, double half, double* enter, double* leave) {
+  const double inverse = 1.0 / direction;
+  const double a = (-half - origin) * inverse;
+  const double b = (half - origin) * inverse;
+  *enter = Larger(Smaller(a, b), *enter);
+  *leave = Smaller(Larger(a, b), *leave);
+}
+
+double Hit(const Block& block, const Ray& ray, bool ramp) {
+  const Vector origin =
+      ToLocal(block, {ray.origin.x - block.x, ray.origin.y - block.y, ray.origin.z - block.z});
+  const Vector direction = ToLocal(block, ray.direction);
+  double enter = -kNever;
+  double leave = kNever;
+  Slab(origin.x, direction.x, block.half_x, &enter, &leave);
+  Slab(origin.y, direction.y, block.half_y, &enter, &leave);
+  Slab(origin.z, direction.z, block.half_z, &enter, &leave);
+  if (ramp) {
+    const double height = origin.y + origin.z;  // above the slope, up to a factor
+    const double climb = direction.y + direction.z;
+    const double crossing = -height / climb;
+    if (climb < 0.0) enter = Larger(crossing, enter);
+    if (climb > 0.0) leave = Smaller(crossing, leave);
+    if (climb == 0.0 && height > 0.0) return kNever;
+  }
+  return FirstHit(enter, leave);
+}
+
+double Hit(const Sphere& sphere, const Ray& ray) {
+  const Vector& d = ray.direction;
+  const Vector to = {sphere.x - ray.origin.x, sphere.y - ray.origin.y, sphere.z - ray.origin.z};
+  const double length2 = d.x * d.x + d.y * d.y + d.z * d.z;
+  const double nearest = (to.x * d.x + to.y * d.y + to.z * d.z) / length2;
+  const double distance2 = to.x * to.x + to.y * to.y + to.z * to.z;
+  const double rest = nearest * nearest - (distance2 - sphere.radius * sphere.radius) / length2;
+  if (!(rest >= 0.0)) return kNever;
+  const double half = std::sqrt(rest);
+  return FirstHit(nearest - half, nearest + half);
+}
+
+struct Directions {
+  std::array<double, kLanes> x = {};
+  std::array<double, kLanes> y = {};
+};
+
+Directions MakeDirections() {
+  Directions directions;
+  for (int i = 0; i < kLanes; ++i) {
+    const double angle = 2.0 * std::numbers::pi * i / kLidarRays;
+    directions.x[i] = std::cos(angle);
+    directions.y[i] = std::sin(angle);
+  }
+  return directions;
+}
+
+using Lanes = std::array<double, kLanes>;
+
+// Shortens the rays that hit the rectangle of the block between y = -half_y and `y_end`.
+void CastAtRectangle(const Block& block, double y_end, const Directions& directions,
+                     const Sphere& eye, Lanes* nearest) {
+  const Vector origin = ToLocal(block, {eye.x - block.x, eye.y - block.y, 0.0});
+  const double x_low = -block.half_x - origin.x;
+  const double x_high = block.half_x - origin.x;
+  const double y_low = -block.half_y - origin.y;
+  const double y_high = y_end - origin.y;
+  for (int i = 0; i < kLanes; ++i) {
+    const double inverse_x = 1.0 / (block.cos * directions.x[i] + block.sin * directions.y[i]);
+    const double inverse_y = 1.0 / (block.cos * directions.y[i] - block.sin * directions.x[i]);
+    const double ax = x_low * inverse_x;
+    const double bx = x_high * inverse_x;
+    const double ay = y_low * inverse_y;
+    const double by = y_high * inverse_y;
+    const double enter = Larger(Smaller(ax, bx), Smaller(ay, by));
+    const double leave = Smaller(Larger(ax, bx), Larger(ay, by));
+    (*nearest)[i] = Smaller(FirstHit(enter, leave), (*nearest)[i]);
+  }
+}
+
+void CastAtCircle(const Sphere& sphere, const Directions& directions, const Sphere& eye,
+                  Lanes* nearest) {
+  const double x = sphere.x - eye.x;
+  const double y = sphere.y - eye.y;
+  const double z = sphere.z - eye.z;
+  const double outside = x * x + y * y + z * z - sphere.radius * sphere.radius;
+  for (int i = 0; i < kLanes; ++i) {
+    const double middle = x * directions.x[i] + y * directions.y[i];
+    const double rest = middle * middle - outside;
+    const double half = std::sqrt(Larger(rest, 0.0));
+    const double hit = FirstHit(middle - half, middle + half);
+    (*nearest)[i] = Smaller(rest >= 0.0 ? hit : kNever, (*nearest)[i]);
+  }
+}
+
+}  // namespace
+
+void CastLidar(const Scene& scene, int agent, std::span<double, kLidarRays> distances) {
+  static const Directions directions = MakeDirections();
+  const Sphere& eye = scene.spheres[kSpheresPerAgent * agent];
+  Lanes nearest;
+  nearest.fill(kNever);
+  for (const auto* blocks : {&scene.walls, &scene.boxes}) {
+    for (const Block& block : *blocks) {
+      if (std::abs(eye.z - block.z) > block.half_z) continue;
+      CastAtRectangle(block, block.half_y, directions, eye, &nearest);
+    }
+  }
+  for (const Block& ramp : scene.ramps) {
+    const double height = eye.z - ramp.z;
+    if (std::abs(height) > ramp.half_z) continue;
+    CastAtRectangle(ramp, -height, directions, eye, &nearest);  // the slope is at y = -z
+  }
+  for (int i = 0; i < static_cast<int>(scene.spheres.size()); ++i) {
+    const Sphere& sphere = scene.spheres[i];
+    if (i / kSpheresPerAgent == agent || std::abs(eye.z - sphere.z) > sphere.radius) continue;
+    CastAtCircle(sphere, directions, eye, &nearest);
+  }
+  for (int i = 0; i < kLidarRays; ++i) {
+    distances[i] = nearest[i] == kNever ? kLidarNothing : nearest[i];
+  }
+}
+
+bool InSight(const Scene& scene, int agent, int thing) {
+  const int agents = static_cast<int>(scene.spheres.size()) / kSpheresPerAgent;
+  const int boxes = static_cast<int>(scene.boxes.size());
+  const Sphere& eye = scene.spheres[kSpheresPerAgent * agent];
+  const bool is_ramp = thing >= agents + boxes;
+  Vector target;
+  if (thing < agents) {
+    const Sphere& sphere = scene.spheres[kSpheresPerAgent * thing];
+    target = {sphere.x, sphere.y, sphere.z};
+  } else if (is_ramp) {
+    const Block& ramp = scene.ramps[thing - agents - boxes];
+    const double lower = ramp.half_y / 3;  // from the cube's centre to the wedge's
+    target = {ramp.x + ramp.sin * lower, ramp.y - ramp.cos * lower, ramp.z - lower};
+  } else {
+    const Block& box = scene.boxes[thing - agents];
+    target = {box.x, box.y, box.z};
+  }
+  const Ray ray = {{eye.x, eye.y, eye.z}, {target.x - eye.x, target.y - eye.y, target.z - eye.z}};
+
+  double own = kNever;
+  if (thing < agents) {
+    for (int i = 0; i < kSpheresPerAgent; ++i) {
+      own = Smaller(Hit(scene.spheres[kSpheresPerAgent * thing + i], ray), own);
+    }
+  } else {
+    own = is_ramp ? Hit(scene.ramps[thing - agents - boxes], ray, true)
+                  : Hit(scene.boxes[thing - agents], ray, false);
+  }
+  if (own == kNever) return false;
+
+  const auto hides = [&](const Block& block, bool ramp) { return Hit(block, ray, ramp) < own; };
+  for (const Block& wall : scene.walls) {
+    if (hides(wall, false)) return false;
+  }
+  for (const Block& box : scene.boxes) {
+    if (hides(box, false)) return false;
+  }
+  for (const Block& ramp : scene.ramps) {
+    if (hides(ramp, true)) return false;
+  }
+  for (int i = 0; i < static_cast<int>(scene.spheres.size()); ++i) {
+    const int owner = i / kSpheresPerAgent;
+    if (owner != agent && owner != thing && Hit(scene.spheres[i], ray) < own) return false;
+  }
+  return true;
+}
+
+}  // namespace srl::hide_and_seek

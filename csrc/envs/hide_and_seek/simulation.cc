@@ -1,0 +1,188 @@
+#include "envs/hide_and_seek/simulation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+namespace srl::hide_and_seek {
+namespace {
+
+constexpr int kSubsteps = 15;
+constexpr std::array kFailures = {mjWARN_CONTACTFULL, mjWARN_CNSTRFULL, mjWARN_BADQPOS,
+                                  mjWARN_BADQVEL, mjWARN_BADQACC};
+
+Block MakeBlock(const mjtNum* center, const mjtNum* rotation, const mjtNum* half) {
+  return {center[0], center[1], center[2], rotation[0], rotation[3], half[0], half[1], half[2]};
+}
+
+}  // namespace
+
+void Simulation::Build(const World& world) {
+  const mjModel& source = TemplateModel(config_, world.num_boxes);
+  if (num_boxes_ == world.num_boxes) {
+    mj_copyModel(model_.get(), &source);
+  } else {
+    data_.reset();
+    model_.reset(mj_copyModel(nullptr, &source));
+    data_.reset(mj_makeData(model_.get()));
+    if (!model_ || !data_) throw std::bad_alloc();
+    num_boxes_ = world.num_boxes;
+  }
+  Furnish(config_, world, model_.get(), data_.get());
+  mj_resetData(model_.get(), data_.get());
+}
+
+void Simulation::Start(const World& world) {
+  Build(world);
+  const int things = model_->nq / kJoints;
+  for (int i = 0; i < things; ++i) {
+    data_->qpos[kJoints * i] = world.corners[i].x;
+    data_->qpos[kJoints * i + 1] = world.corners[i].y;
+  }
+  mj_forward(model_.get(), data_.get());
+}
+
+void Simulation::Advance(std::span<const double> control) {
+  std::copy(control.begin(), control.end(), data_->ctrl);
+  for (int i = 0; i < kSubsteps; ++i) {
+    mj_step(model_.get(), data_.get());
+    if (diverged()) return;
+  }
+  mj_kinematics(model_.get(), data_.get());
+}
+
+bool Simulation::diverged() const {
+  return std::any_of(kFailures.begin(), kFailures.end(),
+                     [this](int kind) { return data_->warning[kind].number > 0; });
+}
+
+double Simulation::Distance(int agent, int object) const {
+  const int body = kFirstThingBody + thing(object);
+  const int geom = model_->body_geomadr[body];
+  mjtNum offset[3];
+  mjtNum local[3];
+  mju_sub3(offset, center(agent).data(), center(thing(object)).data());
+  mju_mulMatTVec3(local, data_->xmat + 9 * body, offset);
+  double squared = 0.0;
+  for (int i = 0; i < 3; ++i) {
+    // For a ramp these are the mesh's half-sizes, though they belong to axes turned by 45
+    // degrees: the original game measures so.
+    const double outside = std::max(0.0, std::abs(local[i]) - model_->geom_size[3 * geom + i]);
+    squared += outside * outside;
+  }
+  return std::sqrt(squared);
+}
+
+void Simulation::TakeHold(int agent, int object) {
+  const int body1 = kFirstThingBody + agent;
+  const int body2 = kFirstThingBody + thing(object);
+  // Anchor (zero), then the object's place and turn in the agent's frame. The two last numbers
+  // are the weight of turning and a zero without which the place would be computed anew.
+  mjtNum* weld = model_->eq_data + mjNEQDATA * agent;
+  mju_zero3(weld);
+  mjtNum offset[3];
+  mju_sub3(offset, data_->xpos + 3 * body2, data_->xpos + 3 * body1);
+  mju_mulMatTVec3(weld + 3, data_->xmat + 9 * body1, offset);
+  mjtNum inverse[4];
+  mju_negQuat(inverse, data_->xquat + 4 * body1);
+  mju_mulQuat(weld + 6, inverse, data_->xquat + 4 * body2);
+  weld[10] = 1.0;
+  weld[11] = 0.0;
+  model_->eq_obj2id[agent] = body2;
+}
+
+void Simulation::Freeze(int object) {
+  const int first = kJoints * thing(object);
+  for (int joint = first; joint < first + kJoints; ++joint) {
+    model_->jnt_limited[joint] = true;
+    model_->jnt_range[2 * joint] = data_->qpos[joint];
+    model_->jnt_range[2 * joint + 1] = data_->qpos[joint];
+  }
+}
+
+void Simulation::Release(int object) {
+  const int first = kJoints * thing(object);
+  std::fill_n(model_->jnt_limited + first, kJoints, false);
+  // A sleeping object would stay where it is, even in mid-air. MuJoCo wakes what has a velocity
+  // of other bits than zero, and a negative zero is one that moves nothing.
+  const int tree = model_->body_treeid[kFirstThingBody + thing(object)];
+  if (data_->tree_asleep[tree] >= 0) data_->qvel[first] = -0.0;
+}
+
+void Simulation::FillScene(Scene* scene) const {
+  scene->Clear();
+  for (int i = 0; i < kMaxWalls; ++i) {
+    const mjtNum* half = model_->geom_size + 3 * (kFirstWallGeom + i);
+    const mjtNum* center = model_->body_pos + 3 * (kFirstWallBody + i);
+    if (center[2] > 0.0) {
+      scene->walls.push_back({center[0], center[1], center[2], 1, 0, half[0], half[1], half[2]});
+    }
+  }
+  for (int i = 0; i < kAgentGeoms * config_.agents(); ++i) {
+    const mjtNum* center = data_->geom_xpos + 3 * (kFirstAgentGeom + i);
+    const double radius = model_->geom_size[3 * (kFirstAgentGeom + i)];
+    scene->spheres.push_back({center[0], center[1], center[2], radius});
+  }
+  static constexpr HalfSize kRamp = {kRampHalf, kRampHalf, kRampHalf};
+  for (int i = 0; i < num_boxes_ + config_.ramps(); ++i) {
+    const int body = kFirstThingBody + thing(i);
+    const bool ramp = i >= num_boxes_;
+    const mjtNum* half = ramp ? kRamp.data() : model_->geom_size + 3 * model_->body_geomadr[body];
+    (ramp ? scene->ramps : scene->boxes)
+        .push_back(MakeBlock(data_->xpos + 3 * body, data_->xmat + 9 * body, half));
+  }
+}
+
+void Simulation::SetPositions(int first, std::span<const double> values) {
+  std::copy(values.begin(), values.end(), data_->qpos + kJoints * first);
+  Refresh();
+}
+
+void Simulation::SetVelocities(int first, std::span<const double> values) {
+  std::copy(values.begin(), values.end(), data_->qvel + kJoints * first);
+  Refresh();
+}
+
+void Simulation::Refresh() {
+  std::vector<mjtNum> state(mj_stateSize(model_.get(), mjSTATE_INTEGRATION));
+  mj_getState(model_.get(), data_.get(), state.data(), mjSTATE_INTEGRATION);
+  mj_resetData(model_.get(), data_.get());
+  mj_setState(model_.get(), data_.get(), state.data(), mjSTATE_INTEGRATION);
+  mj_forward(model_.get(), data_.get());
+}
+
+void Simulation::Serialize(const World& world, Archive& archive) {
+  if (archive.reading()) Build(world);
+  // What changes in the model during an episode: grips and locks.
+  archive.Bytes(model_->eq_data, sizeof(mjtNum) * mjNEQDATA * model_->neq);
+  archive.Bytes(model_->eq_obj2id, sizeof(int) * model_->neq);
+  archive.Bytes(model_->jnt_limited, sizeof(mjtBool) * model_->njnt);
+  archive.Bytes(model_->jnt_range, sizeof(mjtNum) * 2 * model_->njnt);
+
+  // The whole buffer of the data, not only MuJoCo's own notion of its state: what belongs to
+  // sleeping objects is not computed again until they wake. It holds no pointers. The arena is
+  // left out, as each step fills it anew.
+  mjData& data = *data_;
+  mjtSize size = data.nbuffer;
+  archive.Value(size);
+  if (size != data.nbuffer) {
+    throw std::runtime_error("the saved hide-and-seek state has " + std::to_string(size) +
+                             " bytes of physics, expected " + std::to_string(data.nbuffer) +
+                             ": it comes from another version of MuJoCo");
+  }
+  archive.Bytes(data.buffer, size);
+  archive.Value(data.time);
+  archive.Value(data.ntree_awake);
+  archive.Value(data.nbody_awake);
+  archive.Value(data.nparent_awake);
+  archive.Value(data.nv_awake);
+  archive.Value(data.warning);
+}
+
+std::vector<std::byte> Simulation::SavedModel() const {
+  std::vector<std::byte> bytes(mj_sizeModel(model_.get()));
+  mj_saveModel(model_.get(), nullptr, bytes.data(), bytes.size());
+  return bytes;
+}
+
+}  // namespace srl::hide_and_seek

@@ -1,0 +1,80 @@
+// The physics of one hide-and-seek world: moving, grabbing and freezing things.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "envs/hide_and_seek/config.h"
+#include "envs/hide_and_seek/layout.h"
+#include "envs/hide_and_seek/model.h"
+#include "envs/hide_and_seek/rays.h"
+#include "pool/archive.h"
+
+namespace srl::hide_and_seek {
+
+// Owns a model and its data. Things are numbered as in Config. Not thread-safe.
+class Simulation {
+ public:
+  explicit Simulation(const Config& config) : config_(config) {}
+
+  // Builds `world` and puts everything at its start.
+  void Start(const World& world);
+
+  // Advances one environment step under `control`, three numbers for each agent.
+  void Advance(std::span<const double> control);
+
+  // Whether the physics has failed since the start; the state may then hold anything.
+  bool diverged() const;
+
+  // Four numbers each: x, y, z of the corner and the angle, and their velocities.
+  std::span<const double> position(int thing) const { return {data_->qpos + kJoints * thing, 4}; }
+  std::span<const double> velocity(int thing) const { return {data_->qvel + kJoints * thing, 4}; }
+  std::span<const double> all_positions() const {
+    return {data_->qpos, static_cast<std::size_t>(model_->nq)};
+  }
+  // The body's centre.
+  std::span<const double, 3> center(int thing) const {
+    return std::span<const double, 3>(data_->xpos + 3 * (kFirstThingBody + thing), 3);
+  }
+  // From the agent's centre to the object's box; 0 inside.
+  double Distance(int agent, int object) const;
+
+  // Records how `object` now stands to `agent`; while the grip is closed, it stays so.
+  void TakeHold(int agent, int object);
+  void SetGrip(int agent, bool closed) { data_->eq_active[agent] = closed; }
+
+  // Freezes an object where it is, in mid-air too, or lets it move again.
+  void Freeze(int object);
+  void Release(int object);
+
+  // Everything that rays can hit, as it now stands.
+  void FillScene(Scene* scene) const;
+
+  // Puts things elsewhere, for tests: all positions or velocities of `count` things from `first`.
+  void SetPositions(int first, std::span<const double> values);
+  void SetVelocities(int first, std::span<const double> values);
+
+  // `world` must be the one that was started, also before reading into a fresh object.
+  void Serialize(const World& world, Archive& archive);
+
+  std::vector<std::byte> SavedModel() const;
+
+  const mjModel& model() const { return *model_; }
+  const mjData& data() const { return *data_; }
+
+ private:
+  // Allocates for this many boxes, or keeps what there is, and furnishes the world.
+  void Build(const World& world);
+  int thing(int object) const { return config_.agents() + object; }
+  // Recomputes all that follows from the state, with everything awake.
+  void Refresh();
+
+  Config config_;
+  int num_boxes_ = -1;
+  ModelPointer model_;
+  DataPointer data_;
+};
+
+}  // namespace srl::hide_and_seek
