@@ -1,0 +1,233 @@
+"""Checkpoints of a run: arrays and a few JSON values, complete or absent.
+
+Orbax writes them in the background and makes each visible by one rename. Arrays are stored flat,
+by names such as `learners/policy/params/policy/Dense_0/kernel`, with a checksum each, so that a
+checkpoint can be read without the code that made it and a damaged one is noticed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from srl.errors import RunError, UserError
+from srl.lazy import jax
+from srl.types import Tree
+
+_TEMPORARY = "*.orbax-checkpoint-tmp*"
+
+
+class Checkpoints:
+    """The checkpoints of one folder; a version is the number of updates done."""
+
+    def __init__(self, folder: Path, keep: int = 5) -> None:
+        """Looks at `folder`, which the first save makes; the newest `keep` stay."""
+        self.folder = folder.resolve()
+        self._keep = keep
+        self._manager: Any = None
+
+    def versions(self) -> list[int]:
+        """The complete checkpoints there are, oldest first."""
+        if not self.folder.is_dir():
+            return []
+        return sorted(int(p.name) for p in self.folder.iterdir() if p.name.isdigit())
+
+    def latest(self) -> int | None:
+        """The newest complete checkpoint."""
+        return max(self.versions(), default=None)
+
+    def save(
+        self, updates: int, tree: Tree, metadata: Mapping[str, Any], *, wait: bool = False
+    ) -> None:
+        """Starts to save `tree`; its arrays may change as soon as this returns.
+
+        Raises:
+            RunError: When this save, or an earlier one that went on in the background, failed.
+        """
+        self.wait()
+        if updates in self.versions():
+            return
+        import orbax.checkpoint as ocp
+
+        arrays = {n: np.array(leaf) for n, leaf in _flatten(jax.device_get(tree)).items()}
+        leaves = {n: [a.dtype.name, list(a.shape), _checksum(a)] for n, a in arrays.items()}
+        full = {name: array for name, array in arrays.items() if array.size}
+        items = ocp.args.Composite(
+            state=ocp.args.PyTreeSave(full),
+            metadata=ocp.args.JsonSave({"metadata": dict(metadata), "leaves": leaves}),
+        )
+        try:
+            self._open_manager().save(updates, args=items, force=True)
+        except Exception as error:
+            raise self._failure(error) from error
+        if wait:
+            self.wait()
+
+    def check(self) -> None:
+        """Raises RunError if a save in the background has failed by now."""
+        if self._manager is not None and not self._manager.is_saving_in_progress():
+            self.wait()
+
+    def wait(self) -> None:
+        """Returns when everything is saved; raises RunError if it could not be."""
+        if self._manager is None:
+            return
+        try:
+            self._manager.wait_until_finished()
+            self._manager.check_for_errors()
+        except Exception as error:
+            raise self._failure(error) from error
+
+    def close(self) -> None:
+        """Waits, then lets go of the folder."""
+        self.wait()
+        if self._manager is not None:
+            self._manager.close()
+            self._manager = None
+
+    def metadata(self, version: int | None = None) -> dict[str, Any]:
+        """The JSON values saved with a version; the newest by default."""
+        return self._description(self._existing(version))["metadata"]
+
+    def restore(self, version: int | None = None, like: Tree = None) -> tuple[Tree, dict[str, Any]]:
+        """The tree and the metadata of a version; the newest by default.
+
+        Args:
+            version: Number of updates.
+            like: A tree of the same structure, shapes and types, whose form the result takes.
+                Without it the result is nested dicts; every array is NumPy's.
+
+        Raises:
+            UserError: No such version, or its arrays are not those of `like`.
+            RunError: The checkpoint is damaged.
+        """
+        version = self._existing(version)
+        description = self._description(version)
+        leaves: dict[str, list[Any]] = description["leaves"]
+        if like is not None:
+            self._compare(version, leaves, _flatten(like))
+        arrays = self._read(version, leaves)
+        if like is None:
+            return _nest(arrays), description["metadata"]
+        names, structure = list(_flatten(like)), jax.tree.structure(like)
+        return structure.unflatten([arrays[name] for name in names]), description["metadata"]
+
+    def _existing(self, version: int | None) -> int:
+        there = self.versions()
+        if not there:
+            raise UserError(f"there is no checkpoint in {self.folder}")
+        if version is not None and version not in there:
+            listed = ", ".join(map(str, there))
+            raise UserError(f"there is no version {version} in {self.folder}; it has {listed}")
+        return there[-1] if version is None else version
+
+    def _description(self, version: int) -> dict[str, Any]:
+        try:
+            description = json.loads((self.folder / str(version) / "metadata/metadata").read_text())
+            if {"metadata", "leaves"} <= description.keys():
+                return description
+            reason: object = "its metadata is incomplete"
+        except (OSError, ValueError) as error:
+            reason = error
+        raise self._damaged(version, reason)
+
+    def _read(self, version: int, leaves: dict[str, list[Any]]) -> dict[str, np.ndarray]:
+        import orbax.checkpoint as ocp
+
+        read: dict[str, np.ndarray] = {}
+        full = {n: np.empty(()) for n, (_, shape, _) in leaves.items() if np.prod(shape)}
+        if full:
+            each = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in full}
+            arguments = ocp.args.PyTreeRestore(item=full, restore_args=each)
+            try:
+                with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+                    read = checkpointer.restore(self.folder / str(version) / "state", arguments)
+            except Exception as error:
+                raise self._damaged(version, error) from error
+        arrays: dict[str, np.ndarray] = {}
+        for name, (dtype, shape, checksum) in leaves.items():
+            array = read[name] if name in full else np.empty(shape, dtype)
+            if array.dtype.name != dtype or list(array.shape) != shape:
+                raise self._damaged(version, f"{name} is not what was saved")
+            if _checksum(array) != checksum:
+                raise self._damaged(version, f"the checksum of {name} does not match")
+            arrays[name] = array
+        return arrays
+
+    def _compare(self, version: int, leaves: dict[str, list[Any]], like: dict[str, Any]) -> None:
+        """Raises UserError at the first array that is not the same in both."""
+        here = {name: _form(leaf) for name, leaf in like.items()}
+        saved = {name: f"{dtype}{shape}" for name, (dtype, shape, _) in leaves.items()}
+        for name in [*here, *saved]:
+            if here.get(name) != saved.get(name):
+                raise UserError(
+                    f"checkpoint {version} in {self.folder} is of another network: {name} is "
+                    f"{saved.get(name, 'absent')} in it and {here.get(name, 'absent')} here; "
+                    "run it with the experiment it was made with"
+                )
+
+    def _open_manager(self) -> Any:
+        if self._manager is None:
+            import orbax.checkpoint as ocp
+
+            logging.getLogger("absl").setLevel(logging.CRITICAL)  # errors are raised to us
+            options = ocp.CheckpointManagerOptions(
+                max_to_keep=self._keep, cleanup_tmp_directories=True, create=True
+            )
+            self._manager = ocp.CheckpointManager(self.folder, options=options)
+        return self._manager
+
+    def _failure(self, error: Exception) -> RunError:
+        """Gives the failed save's space back and says what is still there."""
+        self._manager = None
+        for rest in self.folder.glob(_TEMPORARY):
+            shutil.rmtree(rest, ignore_errors=True)
+        listed = ", ".join(map(str, self.versions()))
+        kept = f"the earlier checkpoints ({listed}) are intact" if listed else "there is no other"
+        return RunError(f"cannot save a checkpoint in {self.folder}: {_reason(error)}; {kept}")
+
+    def _damaged(self, version: int, reason: object) -> RunError:
+        earlier = [v for v in self.versions() if v < version]
+        folder = self.folder / str(version)
+        cure = f"remove it to go on from version {earlier[-1]}" if earlier else "there is no other"
+        return RunError(f"checkpoint {folder} is damaged ({_reason(reason)}); {cure}")
+
+
+def _reason(error: object) -> str:
+    text = " ".join(str(error).split())
+    if "No space left on device" in text:
+        return "no space left on device"
+    return text[:200] or type(error).__name__
+
+
+def _flatten(tree: Tree) -> dict[str, Any]:
+    """The leaves by name, in the tree's own order."""
+    paths, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(p, simple=True, separator="/"): leaf for p, leaf in paths}
+
+
+def _nest(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for name, array in arrays.items():
+        *path, last = name.split("/")
+        inner = tree
+        for part in path:
+            inner = inner.setdefault(part, {})
+        inner[last] = array
+    return tree
+
+
+def _form(leaf: Any) -> str:
+    leaf = leaf if hasattr(leaf, "dtype") and hasattr(leaf, "shape") else np.asarray(leaf)
+    return f"{np.dtype(leaf.dtype).name}{list(leaf.shape)}"
+
+
+def _checksum(array: np.ndarray) -> int:
+    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

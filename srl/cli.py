@@ -1,0 +1,141 @@
+"""The command `srl`. Each subcommand's module is imported when it is called, not before."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from srl.errors import RunError, UserError
+
+COMMANDS = {
+    "run": ("srl.cli:run", "train an experiment"),
+    "resume": ("srl.cli:resume", "go on with a run"),
+    "export": ("srl.cli:export", "write a run's policies to a safetensors file"),
+}
+"""Name -> (module:function taking the words after the name and giving the exit code, help)."""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Runs one command; gives its exit code."""
+    words = list(sys.argv[1:] if words is None else words)
+    name = words[0] if words else "--help"
+    try:
+        if name in COMMANDS:
+            module, _, function = COMMANDS[name][0].partition(":")
+            return getattr(importlib.import_module(module), function)(words[1:])
+        if name in ("-h", "--help"):
+            return _say(_usage())
+        if name == "--version":
+            from srl.launch.folder import srl_version
+
+            return _say(f"srl {srl_version()}")
+        raise UserError(f"unknown command {name!r}; {_nearest(name)}")
+    except UserError as error:
+        return _complain(str(error), 2)
+    except RunError as error:
+        return _complain(str(error), 1)
+    except KeyboardInterrupt:
+        return _complain("interrupted", 130)
+    except BrokenPipeError:  # the reader of our output has left
+        sys.stderr.close()
+        return 141
+
+
+class Arguments(argparse.ArgumentParser):
+    """A parser whose complaint is a UserError of one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises UserError with the message."""
+        raise UserError(f"{message}; see {self.prog} --help")
+
+
+def arguments(command: str, **settings: Any) -> Arguments:
+    """A parser for one command."""
+    description = COMMANDS[command][1].capitalize() + "."
+    parser = Arguments(f"srl {command}", description=description, allow_abbrev=False, **settings)
+    return parser
+
+
+def run(words: list[str]) -> int:
+    """`srl run FILE[:NAME]|ENV_ID [--run-dir DIR] [--dry-run] [--field.sub value ...]`."""
+    parser = arguments("run", add_help=False)
+    parser.usage = "srl run FILE[:NAME]|ENV_ID [--run-dir DIR] [--dry-run] [--FIELD VALUE ...]"
+    parser.add_argument("--run-dir", type=Path, metavar="DIR", help="in place of runs/NAME/TIME")
+    parser.add_argument("--dry-run", action="store_true", help="show what would run, and stop")
+    parser.add_argument("-h", "--help", action="store_true", help="with a target: its options too")
+    target = words.pop(0) if words and not words[0].startswith("-") else None
+    options, overrides = parser.parse_known_args(words)
+    from srl.experiment import config_values, load_experiment
+
+    if options.help:
+        from srl.overrides import help_text
+
+        experiment = load_experiment(target or "ENV_ID").experiment
+        _say(parser.format_help())
+        return _say(help_text(experiment))
+    if target is None:
+        raise UserError("srl run needs an experiment file or an environment id first")
+    resolved = load_experiment(target, overrides)
+    if options.dry_run:
+        return _say(json.dumps(config_values(resolved.experiment), indent=2))
+    from srl.launch.folder import create_run
+    from srl.launch.local import train
+
+    return train(resolved.experiment, create_run(resolved, options.run_dir))
+
+
+def resume(words: list[str]) -> int:
+    """`srl resume RUN_DIR [--env-steps N]`."""
+    parser = arguments("resume")
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    parser.add_argument("--env-steps", type=int, metavar="N", help="train to this many in all")
+    options = parser.parse_args(words)
+    from srl.launch.folder import extend_run, open_run
+    from srl.launch.local import train
+
+    folder, resolved = open_run(options.run_dir)
+    if options.env_steps is not None:
+        resolved = extend_run(folder, resolved, options.env_steps)
+    return train(resolved.experiment, folder, resume=True)
+
+
+def export(words: list[str]) -> int:
+    """`srl export RUN_DIR OUT.safetensors [--version V]`."""
+    parser = arguments("export")
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    parser.add_argument("output", type=Path, metavar="OUT.safetensors")
+    parser.add_argument("--version", type=int, metavar="V", help="default: the newest")
+    options = parser.parse_args(words)
+    from srl.export import export
+
+    version = export(options.run_dir, options.output, options.version)
+    return _say(f"version {version} is in {options.output}")
+
+
+def _usage() -> str:
+    lines = [f"  {name:<10} {help_text}" for name, (_, help_text) in COMMANDS.items()]
+    return "\n".join(
+        ["usage: srl COMMAND ...", "", *lines, "", "srl COMMAND --help says more; srl --version"]
+    )
+
+
+def _nearest(name: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, COMMANDS, n=1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
+
+
+def _say(text: str) -> int:
+    sys.stdout.write(text.rstrip("\n") + "\n")
+    return 0
+
+
+def _complain(text: str, code: int) -> int:
+    sys.stderr.write(f"srl: {text}\n")
+    return code

@@ -1,0 +1,250 @@
+"""An experiment: everything that a training run is, as one value.
+
+    experiment = Experiment(name="cartpole", env="CartPole-v1", num_envs=64, env_steps=300_000)
+
+A file holds it at module level and `srl run FILE` trains it. Workers import the same file and
+apply the same overrides, so nothing is pickled; importing one loads neither jax nor flax.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from srl.algorithms import PPO, Algorithm
+from srl.errors import UserError
+from srl.overrides import override
+from srl.pools import EnvConfig
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is trained, on what, and for how long."""
+
+    name: str
+    """Names the folder of its runs."""
+    env: str | Callable[[], gymnasium.Env] | EnvConfig
+    """An id such as CartPole-v1, native:CartPole-v1 or module:Name-v0, a callable that makes a
+    Gymnasium environment, or an environment's configuration."""
+    num_envs: int = 64
+    """Environments stepped together."""
+    algorithm: Algorithm = field(default_factory=PPO)
+    """How policies learn."""
+    policies: Mapping[str, str] = field(default_factory=lambda: {"*": "policy"})
+    """Patterns of agent names, and the policy that the agents matching each follow."""
+    env_steps: int = 1_000_000
+    """Trains until so many environment steps are done."""
+    updates: int | None = None
+    """Trains for so many updates instead."""
+    seed: int = 0
+    """Of the environments, the networks and the sampling."""
+    threads: int = 0
+    """Of the environment pool; 0 takes every core."""
+    report_every: int = 0
+    """Updates between two report lines; 0 chooses about 50 lines a run, at most 100 updates."""
+    checkpoint_minutes: float = 5.0
+    """Between two checkpoints; one more is written at the end."""
+    keep_checkpoints: int = 5
+    """How many of the newest checkpoints stay."""
+
+    def validate(self) -> None:
+        """Raises UserError where a field's value cannot be.
+
+        Raises:
+            UserError: Naming the field, what was given and what is expected.
+        """
+        name = str(self.name)
+        _expect(re.fullmatch(r"\w[\w.-]*", name), "name", name, "letters, digits, '-', '_', '.'")
+        for field_name, least in _LEAST.items():
+            value = getattr(self, field_name)
+            if field_name == "updates" and value is None:
+                continue
+            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+            good = whole and value >= least
+            _expect(good, field_name, value, f"a whole number from {least} up")
+        minutes = self.checkpoint_minutes
+        good = isinstance(minutes, int | float) and minutes >= 0
+        _expect(good, "checkpoint_minutes", minutes, "a number of minutes from 0 up")
+        self._validate_parts()
+
+    def _validate_parts(self) -> None:
+        if isinstance(self.env, type) and issubclass(self.env, EnvConfig):
+            raise UserError(f"env is the class {self.env.__name__}; call it: {self.env.__name__}()")
+        good = bool(self.env) if isinstance(self.env, str) else callable(self.env)
+        good = good or isinstance(self.env, EnvConfig)
+        _expect(good, "env", self.env, "an id, a callable that makes an environment, or its config")
+        good = isinstance(self.algorithm, Algorithm)
+        _expect(good, "algorithm", self.algorithm, "an algorithm such as PPO()")
+        good = isinstance(self.policies, Mapping) and bool(self.policies)
+        _expect(good, "policies", self.policies, 'names by pattern, such as {"*": "policy"}')
+        for pattern, policy in self.policies.items():
+            good = isinstance(policy, str) and re.fullmatch(r"\w[\w-]*", policy)
+            _expect(good, f"policies[{pattern!r}]", policy, "letters, digits, '-', '_'")
+
+
+_LEAST = {
+    "num_envs": 1,
+    "env_steps": 1,
+    "updates": 1,
+    "seed": 0,
+    "threads": 0,
+    "report_every": 0,
+    "keep_checkpoints": 1,
+}
+
+
+def _expect(good: object, name: str, given: object, expected: str) -> None:
+    if not good:
+        raise UserError(f"{name} is {given!r}; expected {expected}")
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """An experiment together with all that makes it again in another process."""
+
+    experiment: Experiment
+    target: str
+    """FILE[:NAME] or an environment id, as given."""
+    overrides: tuple[str, ...]
+    """Command-line words applied to what the target names."""
+    source: Path | None
+    """The experiment file; None for an environment id."""
+    directory: Path
+    """What the target's imports are relative to: it is on `sys.path`."""
+
+
+def load_experiment(
+    target: str,
+    overrides: Sequence[str] = (),
+    *,
+    source: Path | None = None,
+    directory: Path | None = None,
+) -> Resolved:
+    """The experiment that `target` names, with `overrides` applied.
+
+    Args:
+        target: FILE[:NAME] or an environment id.
+        overrides: Words such as `--num-envs 32 --algorithm.learning-rate 3e-4`.
+        source: Read in place of the target's file (a run's own copy of it).
+        directory: For imports, in place of the target's own.
+
+    Raises:
+        UserError: When the target or an override is wrong.
+    """
+    path, name = _file_of(target)
+    if path is None:
+        directory = (directory or Path.cwd()).resolve()
+        slug = re.sub(r"[^\w.-]+", "-", target).strip("-.") or "experiment"
+        experiment = Experiment(name=slug, env=target)
+        if str(directory) not in sys.path:
+            sys.path.insert(0, str(directory))
+    else:
+        source = (source or path).resolve()
+        directory = (directory or source.parent).resolve()
+        experiment = _named(_import(source, directory), name, path)
+    experiment = override(experiment, overrides)
+    experiment.validate()
+    return Resolved(experiment, target, tuple(overrides), source, directory)
+
+
+def _file_of(target: str) -> tuple[Path | None, str]:
+    """The file and the experiment's name in it; no file for an environment id."""
+    match = re.fullmatch(r"(.+\.py)(?::(\w+))?", target)
+    if match:
+        return Path(match[1]), match[2] or "experiment"
+    if Path(target).is_file():
+        return Path(target), "experiment"
+    if target.startswith("-") or not target:
+        raise UserError(f"{target!r} is neither an experiment file nor an environment id")
+    return None, ""
+
+
+_MODULE = "srl_experiment_"  # and a hash of the file: the same name in every process
+
+
+def _import(path: Path, directory: Path) -> ModuleType:
+    """Runs the file as a module of its own; leaves no trace if it raises."""
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read the experiment file {path}: {error.strerror}") from error
+    module = ModuleType(_MODULE + hashlib.sha256(source).hexdigest()[:12])
+    module.__file__ = str(path)
+    before, search_path = sys.modules.get(module.__name__), list(sys.path)
+    sys.modules[module.__name__] = module
+    if str(directory) not in sys.path:
+        sys.path.insert(0, str(directory))
+    try:
+        exec(compile(source, str(path), "exec", dont_inherit=True), module.__dict__)
+    except (Exception, SystemExit) as error:
+        sys.path[:] = search_path
+        del sys.modules[module.__name__]
+        if before is not None:
+            sys.modules[module.__name__] = before
+        text = " ".join(str(error).split())
+        raise UserError(f"{_place(error, path)} raised {type(error).__name__}: {text}") from error
+    return module
+
+
+def _place(error: BaseException, path: Path) -> str:
+    """The file, and the last of its lines that the error passed."""
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        lines.append(error.lineno)
+    shown = os.path.relpath(path)
+    shown = str(path) if shown.startswith("..") else shown
+    return f"{shown}, line {lines[-1]}," if lines else shown
+
+
+def _named(module: ModuleType, name: str, path: Path) -> Experiment:
+    value = getattr(module, name, None)
+    if isinstance(value, Experiment):
+        return value
+    if value is not None:
+        raise UserError(f"`{name}` in {path} is {value!r}; expected an Experiment(...)")
+    there = [k for k, v in vars(module).items() if isinstance(v, Experiment)]
+    if there:
+        cure = f"it has {', '.join(there)}: run {path}:{there[0]}"
+    else:
+        cure = "add `experiment = Experiment(name=..., env=...)` to it"
+    raise UserError(f"{path} has no `{name}`; {cure}")
+
+
+def config_values(value: Any) -> Any:
+    """All resolved values, as nested dicts and lists that JSON can hold.
+
+    A dataclass carries its class under "type"; a callable is "module:name".
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        values = {f.name: config_values(getattr(value, f.name)) for f in fields(value)}
+        return {"type": _import_path(type(value)), **values}
+    if isinstance(value, Mapping):
+        return {str(key): config_values(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [config_values(item) for item in value]
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    return _import_path(value if hasattr(value, "__qualname__") else type(value))
+
+
+def _import_path(value: Any) -> str:
+    module = value.__module__
+    return f"{'experiment' if module.startswith(_MODULE) else module}:{value.__qualname__}"

@@ -1,0 +1,64 @@
+"""Policies of a run as one safetensors file, to be read without srl."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from srl.checkpoint import Checkpoints
+from srl.errors import UserError
+
+_PARTS = {"params": "", "observations": "observations", "values": "values"}
+
+
+def export(run_dir: Path, output: Path, version: int | None = None) -> int:
+    """Writes the parameters and normalisers of a run's policies, and its configuration.
+
+    Names are as in the network (`policy/...`, `value/...`, `observations/...`); with several
+    policies each name begins with its policy's. The metadata hold the configuration as JSON.
+
+    Returns:
+        The version that was written.
+    """
+    from safetensors.numpy import save_file
+
+    from srl.launch.folder import RunFolder, read_config
+
+    folder = RunFolder(run_dir.absolute())
+    config = read_config(folder)
+    checkpoints = Checkpoints(folder.checkpoints)
+    tree, counts = checkpoints.restore(version)
+    learners: dict[str, Any] = tree["learners"]
+    tensors: dict[str, np.ndarray] = {}
+    for policy, state in learners.items():
+        prefix = f"{policy}/" if len(learners) > 1 else ""
+        for part, name in _PARTS.items():
+            for path, array in _leaves(state.get(part, {})):
+                tensors[prefix + "/".join(filter(None, (name, path)))] = np.ascontiguousarray(array)
+    metadata = {
+        "config": json.dumps(config["experiment"]),
+        "policies": json.dumps(list(learners)),
+        "version": str(counts["updates"]),
+        "env_steps": str(counts["env_steps"]),
+        "srl": str(config.get("srl")),
+    }
+    temporary = output.with_name(output.name + ".tmp")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, temporary, metadata)
+        temporary.replace(output)
+    except OSError as error:
+        raise UserError(f"cannot write {output}: {error.strerror or error}") from error
+    return counts["updates"]
+
+
+def _leaves(tree: Any, path: str = "") -> Iterator[tuple[str, np.ndarray]]:
+    if isinstance(tree, Mapping):
+        for name, inner in tree.items():
+            yield from _leaves(inner, f"{path}/{name}" if path else name)
+    else:
+        yield path, tree

@@ -1,0 +1,1 @@
+"""Starts and watches what trains a run: its folder, its worker, what the terminal shows."""

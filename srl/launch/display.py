@@ -1,0 +1,120 @@
+"""What the terminal shows of a run: what it is, how far it is, how it goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from srl.experiment import Experiment, config_values
+from srl.launch.folder import RunFolder
+
+_REFRESH_SECONDS = 0.25
+
+
+class Display:
+    """A progress bar on a terminal; a line for each report elsewhere."""
+
+    def __init__(self, experiment: Experiment, console: Console | None = None) -> None:
+        """Shows nothing yet."""
+        self._console = console or Console(highlight=False, soft_wrap=True)
+        self._experiment = experiment
+        self._progress: Progress | None = None
+        self._next_refresh = 0.0
+        self._begin = (0.0, 0)
+
+    def header(self, folder: RunFolder) -> None:
+        """Says what is about to run."""
+        experiment = self._experiment
+        env = config_values(experiment.env)
+        if isinstance(env, dict):
+            settings = ", ".join(f"{k}={v}" for k, v in env.items() if k != "type")
+            env = f"{env['type'].partition(':')[2]}({settings})"
+        self._line("experiment", experiment.name)
+        self._line("environment", f"{env}, {experiment.num_envs} at a time")
+        self._line("algorithm", type(experiment.algorithm).__name__)
+        self._line("budget", f"{_budget(experiment)}, seed {experiment.seed}")
+        self._line("run folder", str(folder.path))
+
+    def start(self, trainer: Any) -> None:
+        """Says who is trained, and shows the bar."""
+        parameters: Mapping[str, int] = getattr(trainer, "parameters", {})
+        for policy, count in parameters.items():
+            agents = getattr(trainer, "agents", {}).get(policy, ())
+            who = f" ({', '.join(agents)})" if len(agents) > 1 else ""
+            self._line("policy", f"{policy}{who}: {count:,} parameters")
+        self._begin = (time.monotonic(), self._done(trainer))
+        if self._console.is_terminal:
+            counts = TextColumn("{task.completed:,.0f}/{task.total:,.0f} {task.description}")
+            columns = (BarColumn(), counts, TimeRemainingColumn(compact=True))
+            self._progress = Progress(*columns, console=self._console, auto_refresh=False)
+            total = self._experiment.updates or self._experiment.env_steps
+            self._progress.add_task(self._unit, total=total, completed=self._begin[1])
+            self._progress.start()
+
+    def tick(self, trainer: Any, now: float) -> None:
+        """Moves the bar, a few times a second."""
+        if self._progress is not None and now >= self._next_refresh:
+            self._next_refresh = now + _REFRESH_SECONDS
+            task = self._progress.task_ids[0]
+            self._progress.update(task, completed=self._done(trainer), refresh=True)
+
+    def report(self, trainer: Any, report: Mapping[str, Any]) -> None:
+        """Shows a report."""
+        fps, value = report.get("fps"), _number(report.get("episode_return"))
+        if self._progress is not None:
+            task = self._progress.task_ids[0]
+            text = f"{self._unit}  fps {_number(fps)}  return {value}"
+            self._progress.update(task, description=text, completed=self._done(trainer))
+            return
+        experiment, done = self._experiment, self._done(trainer)
+        total = experiment.updates or experiment.env_steps
+        began, first = self._begin
+        left = (time.monotonic() - began) / max(done - first, 1) * max(total - done, 0)
+        self.say(
+            f"{self._unit} {done:,}/{total:,} ({100 * done // total}%)  fps {_number(fps)}  "
+            f"return {value}  length {_number(report.get('episode_length'))}  "
+            f"left {_duration(left)}"
+        )
+
+    def say(self, text: str) -> None:
+        """Shows a line of text."""
+        self._console.print(text, markup=False)
+
+    def close(self) -> None:
+        """Leaves the bar as it is and gives the terminal back."""
+        if self._progress is not None:
+            self._progress.refresh()
+            self._progress.stop()
+            self._progress = None
+
+    @property
+    def _unit(self) -> str:
+        return "env steps" if self._experiment.updates is None else "updates"
+
+    def _done(self, trainer: Any) -> int:
+        return trainer.env_steps if self._experiment.updates is None else trainer.updates
+
+    def _line(self, name: str, text: str) -> None:
+        self.say(f"{name:<12} {text}")
+
+
+def _budget(experiment: Experiment) -> str:
+    if experiment.updates is not None:
+        return f"{experiment.updates:,} updates"
+    return f"{experiment.env_steps:,} env steps"
+
+
+def _number(value: Any) -> str:
+    if value is None or value != value:  # no episode has ended
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -1,0 +1,225 @@
+"""The folder of a run: everything needed to look at it, to go on with it, to make it again."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import importlib.metadata
+import json
+import logging
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from srl.errors import UserError
+from srl.experiment import Resolved, config_values, load_experiment
+
+logger = logging.getLogger(__name__)
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where the parts of one run lie."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """All resolved values, and what they came from."""
+        return self.path / "config.json"
+
+    @property
+    def source(self) -> Path:
+        """The experiment file as it was when the run began."""
+        return self.path / "experiment.py"
+
+    @property
+    def checkpoints(self) -> Path:
+        """One folder for each version."""
+        return self.path / "checkpoints"
+
+    @property
+    def videos(self) -> Path:
+        """Recorded episodes."""
+        return self.path / "videos"
+
+    def log(self, worker: str) -> Path:
+        """The log of one worker."""
+        return self.path / "logs" / f"{worker}.log"
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps a second process from training the same run."""
+        folder = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            raise UserError(f"another process is training {self.path}; stop it first") from None
+        finally:
+            os.close(folder)
+
+    def discard(self) -> None:
+        """Removes a run that never began to train."""
+        for path in (self.config, self.source):
+            path.unlink(missing_ok=True)
+        for path in (self.path / "logs", self.videos, self.checkpoints):
+            shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):  # what is not ours stays
+            self.path.rmdir()
+
+
+def srl_version() -> str:
+    """The installed version of srl."""
+    try:
+        return importlib.metadata.version("srl-rl")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def create_run(resolved: Resolved, run_dir: Path | None = None) -> RunFolder:
+    """Makes the folder of a new run.
+
+    Args:
+        resolved: What is going to run.
+        run_dir: The folder; `runs/<name>/<timestamp>` by default.
+
+    Raises:
+        UserError: When it cannot be written, or holds a run already.
+    """
+    path = Path("runs") / resolved.experiment.name / time.strftime("%Y-%m-%d_%H-%M-%S")
+    if run_dir is None:
+        path = next(p for p in _numbered(path) if not p.exists())
+    else:
+        path = run_dir
+    folder = RunFolder(path.absolute())
+    if folder.config.exists():
+        raise UserError(f"{path} already holds a run; `srl resume {path}` goes on with it")
+    source = resolved.source.read_bytes() if resolved.source else None
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+        for part in (folder.log("trainer").parent, folder.checkpoints, folder.videos):
+            part.mkdir(exist_ok=True)
+        if source is not None:
+            folder.source.write_bytes(source)
+        _write_config(folder, resolved, hashlib.sha256(source).hexdigest() if source else None)
+    except OSError as error:
+        raise UserError(
+            f"cannot write the run folder {path}: {error.strerror}; choose one with --run-dir"
+        ) from error
+    return folder
+
+
+def open_run(run_dir: Path) -> tuple[RunFolder, Resolved]:
+    """A run's folder and its experiment, made again from the folder's copy of the source.
+
+    Raises:
+        UserError: When it is no run folder, or the code now gives other values.
+    """
+    folder = RunFolder(run_dir.absolute())
+    config = read_config(folder)
+    source = folder.source if config["source"] else None
+    if source and _sha256(source) != config["sha256"]:
+        raise UserError(f"{source} was changed after the run began; restore it, or start a new run")
+    resolved = load_experiment(
+        config["target"],
+        config["overrides"],
+        source=source,
+        directory=Path(config["directory"]),
+    )
+    values = json.loads(json.dumps(config_values(resolved.experiment)))
+    _compare(folder, config["experiment"], values)
+    return folder, resolved
+
+
+def extend_run(folder: RunFolder, resolved: Resolved, env_steps: int) -> Resolved:
+    """The same run with another budget, which the folder now tells too."""
+    words, kept = iter(resolved.overrides), []
+    for word in words:
+        flag, has_value, _ = word.partition("=")
+        if flag.replace("_", "-") in ("--env-steps", "--updates"):
+            if not has_value:
+                next(words, None)
+        else:
+            kept.append(word)
+    overrides = (*kept, "--env-steps", str(env_steps))
+    experiment = dataclasses.replace(resolved.experiment, env_steps=env_steps, updates=None)
+    experiment.validate()
+    resolved = dataclasses.replace(resolved, experiment=experiment, overrides=overrides)
+    _write_config(folder, resolved, read_config(folder)["sha256"])
+    return resolved
+
+
+def _write_config(folder: RunFolder, resolved: Resolved, sha256: str | None) -> None:
+    config = {
+        "schema": SCHEMA,
+        "srl": srl_version(),
+        "target": resolved.target,
+        "overrides": list(resolved.overrides),
+        "source": str(resolved.source) if resolved.source else None,
+        "sha256": sha256,
+        "directory": str(resolved.directory),
+        "experiment": config_values(resolved.experiment),
+    }
+    replacement = folder.config.with_suffix(".tmp")
+    replacement.write_text(json.dumps(config, indent=2) + "\n")
+    os.replace(replacement, folder.config)
+
+
+_KEYS = {"schema", "target", "overrides", "source", "sha256", "directory", "experiment"}
+
+
+def read_config(folder: RunFolder) -> dict[str, Any]:
+    """What `config.json` holds; UserError where it is missing or broken."""
+    try:
+        config = json.loads(folder.config.read_text())
+    except OSError as error:
+        raise UserError(
+            f"{folder.path} is not a run folder: cannot read its config.json ({error.strerror})"
+        ) from error
+    except ValueError as error:
+        raise UserError(f"{folder.config} is not JSON any more ({error})") from error
+    if not isinstance(config, dict) or config.get("schema") != SCHEMA or _KEYS - config.keys():
+        given = config.get("schema") if isinstance(config, dict) else None
+        raise UserError(
+            f"{folder.config} has schema {given}; srl {srl_version()} reads schema {SCHEMA}"
+        )
+    return config
+
+
+def _compare(folder: RunFolder, stored: Any, current: Any) -> None:
+    """Raises UserError where a value is not the one the run began with."""
+    stored, current = _flat(stored), _flat(current)
+    for name, value in stored.items():
+        if name in current and current[name] != value:
+            raise UserError(
+                f"{folder.path} began with {name}={value!r}, but the code it imports now gives "
+                f"{current[name]!r}; restore that code, or start a new run"
+            )
+    for name in stored.keys() ^ current.keys():
+        logger.warning("%s is not in both the run's configuration and the present one", name)
+
+
+def _flat(values: Any, name: str = "") -> dict[str, Any]:
+    if isinstance(values, Mapping) and values:
+        inner = [_flat(value, f"{name}.{key}".lstrip(".")) for key, value in values.items()]
+        return {key: value for part in inner for key, value in part.items()}
+    return {name: values}
+
+
+def _numbered(path: Path) -> Iterator[Path]:
+    yield path
+    for number in range(2, 1000):
+        yield path.with_name(f"{path.name}-{number}")
+
+
+def _sha256(path: Path) -> str | None:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None

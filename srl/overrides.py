@@ -1,0 +1,116 @@
+"""Fields of an experiment set from the command line; the only file that knows tyro."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import io
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from srl.errors import UserError
+
+T = TypeVar("T")
+
+
+def override(value: T, words: Sequence[str]) -> T:
+    """`value` with fields replaced as words such as `--algorithm.learning-rate 3e-4` say.
+
+    Raises:
+        UserError: Naming the word that is wrong, and the nearest right one.
+    """
+    if not words:
+        return value
+    given = [word.partition("=")[0].replace("_", "-") for word in words if word.startswith("--")]
+    known = flags(value)
+    for flag in given:
+        if flag not in known:
+            if callable(getattr(value, flag[2:], None)):
+                raise UserError(f"{flag[2:]} is a function; change it in the experiment file")
+            near = difflib.get_close_matches(flag, known, n=1, cutoff=0.5)
+            cure = f"did you mean {near[0]}?" if near else "--help lists what there is"
+            raise UserError(f"unknown option {flag}; {cure}")
+    if "--env-steps" in given and "--updates" in given:
+        raise UserError("--env-steps and --updates were both given; give the one that ends the run")
+    result = _parse(value, words)
+    if "--env-steps" in given and getattr(result, "updates", None) is not None:
+        result = dataclasses.replace(result, updates=None)  # type: ignore[type-var]
+    return result
+
+
+def flags(value: Any, prefix: str = "--") -> list[str]:
+    """Every option that `override` takes for `value`."""
+    found = []
+    for name, item in _items(value):
+        flag = prefix + name.replace("_", "-")
+        if dataclasses.is_dataclass(item) or (isinstance(item, Mapping) and item):
+            found += flags(item, flag + ".")
+        elif not callable(item):
+            found.append(flag)
+        if isinstance(item, bool):
+            found.append(f"{prefix}no-{name.replace('_', '-')}")
+    return found
+
+
+def help_text(value: Any) -> str:
+    """What each option means, with its present value."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
+        _tyro(value, ["--help"])
+    return output.getvalue().partition("\n\n")[2]
+
+
+def _items(value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        return list(value.items())
+    return [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value) if f.init]
+
+
+def _parse(value: T, words: Sequence[str]) -> T:
+    """Runs tyro; its boxed error becomes one line."""
+    output = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(output), contextlib.redirect_stdout(output):
+            return _tyro(value, list(words))
+    except SystemExit as stop:
+        raise UserError(_told(output.getvalue())) from stop
+
+
+def _told(box: str) -> str:
+    """What the box says above its first rule, in one line."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", box)
+    lines = [line.strip("│╭╮╰╯ ") for line in text.splitlines()]
+    body = "\n".join(line for line in lines[1:] if line).lstrip("─-\n")  # without its title
+    told = re.split(r"\n[─-]{9,}|\nGot errors:", body)[0].replace("\n", " ")
+    stray = told.removeprefix("Unrecognized options: ")
+    if stray != told:
+        return f"not expected: {stray}; a switch is --NAME or --no-NAME, other options take a value"
+    return told or "the options cannot be read; see --help"
+
+
+def _tyro(value: T, words: list[str]) -> T:
+    """Parses against a twin of the value's class whose fields have their values' own types.
+
+    A field that may hold several things (an id, a callable, a configuration) then offers the
+    options of what it does hold, without subcommands; a callable cannot be written in words and
+    stays as it is.
+    """
+    import tyro
+
+    narrowed: list[tuple[str, Any]] = []
+    for name, item in _items(value):
+        if dataclasses.is_dataclass(item) or (name == "env" and isinstance(item, str)):
+            narrowed.append((name, type(item)))
+        elif callable(item):
+            narrowed.append((name, tyro.conf.Fixed[Any]))
+    kind = type(value)
+    twin = dataclasses.make_dataclass(
+        kind.__name__, narrowed, bases=(kind,), frozen=True, kw_only=True
+    )
+    twin.__doc__ = kind.__doc__
+    default = twin(**dict(_items(value)))
+    config = (tyro.conf.AvoidSubcommands,)
+    parsed = tyro.cli(twin, args=words, default=default, prog="srl run", config=config)
+    return kind(**dict(_items(parsed)))
