@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <numbers>
 
 #include "envs/hide_and_seek/fields.h"
 
@@ -13,12 +13,13 @@ constexpr int kMoveBins = 11;
 constexpr int kNoMove = kMoveBins / 2;
 constexpr int kActionSize = 5;
 constexpr double kOutOfBoundsReward = -10.0;
-constexpr double kHalfViewAngle = 3.0 / 8.0 * M_PI;
+constexpr double kHalfViewAngle = 3.0 / 8.0 * std::numbers::pi;
 
-// The control of a bin, evenly from -0.9 to 0.9 in single precision as in the original game.
-double BinControl(int bin) {
-  return static_cast<double>(static_cast<float>(-0.9 + 1.8 * bin / (kMoveBins - 1)));
-}
+// The control of a bin: evenly from -0.9 to 0.9, with the rounding errors of the single precision
+// in which the original game computes them, so that its recordings can be replayed.
+constexpr std::array<float, kMoveBins> kBinControl = {
+    -0.9f,       -0.71999997f, -0.53999996f, -0.36f,     -0.18f, 0.0f,
+    0.17999995f, 0.36f,        0.53999996f,  0.7199999f, 0.9f};
 
 }  // namespace
 
@@ -66,7 +67,7 @@ void HideAndSeek::Step(const std::byte* action, Random& random) {
     const std::int32_t* chosen = bins + kActionSize * agent;
     const bool rests = seekers_rest && config_.team(agent) == 1;
     for (int i = 0; i < kControls; ++i) {
-      control[kControls * agent + i] = BinControl(rests ? kNoMove : chosen[i]);
+      control[kControls * agent + i] = kBinControl[rests ? kNoMove : chosen[i]];
     }
     if (!rests) wishes[agent] = {chosen[3] == 1, chosen[4] == 1};
     for (int i = 0; i < objects(); ++i) distances[agent][i] = simulation_.Distance(agent, i);

@@ -135,6 +135,14 @@ ModelPointer Compile(const std::string& xml) {
   return model;
 }
 
+// MuJoCo would write warnings to a file in the working directory, from all environments at once.
+// They still reach the console, and a divergence is counted in the episode's statistics.
+void TurnOffLogFile() {
+  mjLogConfig log = mju_getLogConfig();
+  log.logto_file = false;
+  mju_setLogConfig(log);
+}
+
 void SetColor(const Color& color, int geom, mjModel* model) {
   std::copy(color.begin(), color.end(), model->geom_rgba + 4 * geom);
 }
@@ -177,6 +185,7 @@ const mjModel& TemplateModel(const Config& config, int num_boxes) {
   static std::mutex mutex;
   static std::map<std::array<int, 3>, ModelPointer> templates;
   const std::lock_guard lock(mutex);
+  if (templates.empty()) TurnOffLogFile();
   ModelPointer& model = templates[{config.agents(), num_boxes, config.ramps()}];
   if (!model) model = Compile(TemplateXml(config.agents(), num_boxes, config.ramps()));
   return *model;

@@ -1,0 +1,495 @@
+#include "envs/hide_and_seek/hide_and_seek.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <numbers>
+#include <string>
+#include <vector>
+
+#include "envs/hide_and_seek/fields.h"
+#include "tests/check.h"
+
+namespace srl::hide_and_seek {
+namespace {
+
+using Numbers = std::vector<double>;
+using Settings = std::map<std::string, Options::Value>;
+
+constexpr int kRest = 5;  // the bin without force
+constexpr int kEast = 10;
+constexpr int kWest = 0;
+constexpr double kFacingEast = std::numbers::pi / 2;  // an agent at angle 0 faces south
+constexpr double kFacingWest = -std::numbers::pi / 2;
+constexpr std::int64_t kOne = 1;
+constexpr std::int64_t kThree = 3;
+
+struct Act {
+  int x = kRest;
+  int y = kRest;
+  int turn = kRest;
+  int grab = 0;
+  int lock = 0;
+};
+
+// One environment with its own rows, as a pool would have them.
+class Game {
+ public:
+  explicit Game(const Settings& settings, std::uint64_t seed = 1)
+      : options_(settings), specs_(HideAndSeek::MakeSpecs(options_)), random_(seed) {
+    num_agents_ = static_cast<int>(specs_.agents.size());
+    for (const Field& field : specs_.observation) {
+      fields_.emplace_back(field.space.Elements() * num_agents_);
+    }
+    reward_.resize(num_agents_);
+    statistics_.resize(specs_.statistics.size());
+    Renew();
+    env_->Reset(random_);
+    Write();
+  }
+
+  // Replaces the environment by a new object, which knows nothing of what was before.
+  void Renew() { env_ = std::make_unique<HideAndSeek>(options_); }
+
+  void Reset() {
+    env_->Reset(random_);
+    Write();
+  }
+
+  void Step(const std::vector<Act>& acts) {
+    static_assert(sizeof(Act) == 5 * sizeof(int));
+    CHECK(static_cast<int>(acts.size()) == num_agents_);
+    env_->Step(reinterpret_cast<const std::byte*>(acts.data()), random_);
+    Write();
+  }
+
+  // Random actions, each held for about `hold` steps.
+  void StepRandomly(Random& choice, int hold = 1) {
+    acts_.resize(num_agents_);
+    for (Act& act : acts_) {
+      if (choice.Integer(1, hold) > 1) continue;
+      act = {choice.Integer(0, 10), choice.Integer(0, 10), choice.Integer(0, 10),
+             choice.Integer(0, 1), choice.Integer(0, 1)};
+    }
+    Step(acts_);
+  }
+
+  void Inject(const std::string& name, const Numbers& values) {
+    env_->Inject(name, values);
+    Write();
+  }
+
+  // Puts one of the "agents", "boxes" or "ramps" with its centre at x and y.
+  void Put(const std::string& group, int index, double x, double y, double angle = 0,
+           double z = 0) {
+    const Numbers centers = Get(group);
+    Numbers corners = Get(group + "_qpos");
+    const std::size_t columns = 4 * centers.size() / corners.size();
+    for (int axis = 0; axis < 2; ++axis) {
+      const double half = centers[columns * index + axis] - corners[4 * index + axis];
+      corners[4 * index + axis] = (axis == 0 ? x : y) - half;
+    }
+    corners[4 * index + 2] = z;
+    corners[4 * index + 3] = angle;
+    Inject(group + "_qpos", corners);
+    Inject(group + "_qvel", Numbers(corners.size(), 0.0));
+  }
+
+  // An open plane with cubes and ramps far away from each other and from the origin.
+  void Clear() {
+    Inject("walls", {});
+    Inject("box_sizes", Numbers(9, 0.5));
+    for (int i = 0; i < 3; ++i) Put("boxes", i, 9.0, 2.0 * i);
+    for (int i = 0; i < 2; ++i) Put("ramps", i, 9.0, -2.0 - 2.0 * i);
+    for (int i = 0; i < num_agents_; ++i) Put("agents", i, -4.0, 2.0 * i, kFacingWest);
+  }
+
+  Numbers Get(const std::string& name) const { return env_->Inspect().at(name); }
+  double Get(const std::string& name, int index) const { return Get(name).at(index); }
+  float Observed(FieldIndex field, int agent, int element = 0) const {
+    return fields_[field][fields_[field].size() / num_agents_ * agent + element];
+  }
+  float Statistic(const std::string& name) const {
+    for (std::size_t i = 0; i < specs_.statistics.size(); ++i) {
+      if (specs_.statistics[i] == name) return statistics_[i];
+    }
+    throw std::invalid_argument(name);
+  }
+
+  // All that a pool would see, as one row of bytes.
+  std::vector<std::byte> Bytes() const {
+    std::vector<std::byte> bytes;
+    const auto append = [&bytes](const auto& values) {
+      const auto* first = reinterpret_cast<const std::byte*>(values.data());
+      bytes.insert(bytes.end(), first, first + values.size() * sizeof(values[0]));
+    };
+    for (const auto& field : fields_) append(field);
+    append(reward_);
+    append(statistics_);
+    append(truncated_);
+    return bytes;
+  }
+
+  HideAndSeek& env() { return *env_; }
+  Random& random() { return random_; }
+  const Specs& specs() const { return specs_; }
+  const std::vector<float>& reward() const { return reward_; }
+  bool truncated(int agent) const { return truncated_[agent]; }
+  const std::vector<std::vector<float>>& fields() const { return fields_; }
+  void Write() {
+    std::vector<std::byte*> observation;
+    for (auto& field : fields_) observation.push_back(reinterpret_cast<std::byte*>(field.data()));
+    env_->Write({observation.data(), reward_.data(), terminated_.data(), truncated_.data(),
+                 statistics_.data()});
+  }
+
+ private:
+  Options options_;
+  Specs specs_;
+  Random random_;
+  int num_agents_ = 0;
+  std::unique_ptr<HideAndSeek> env_;
+  std::vector<std::vector<float>> fields_;
+  std::vector<float> reward_;
+  std::vector<float> statistics_;
+  std::array<bool, kMaxAgents> terminated_ = {};
+  std::array<bool, kMaxAgents> truncated_ = {};
+  std::vector<Act> acts_;
+};
+
+// One hider (agent 0) and one seeker (agent 1) with three boxes.
+Settings Duel() {
+  return {{"scenario", std::string("full")},
+          {"hiders", kOne},
+          {"seekers", kOne},
+          {"boxes_max", kThree}};
+}
+
+Settings Full(bool sleep) { return {{"scenario", std::string("full")}, {"sleep", sleep}}; }
+Settings Quadrant() { return {{"scenario", std::string("quadrant")}}; }
+
+template <typename Function>
+std::string MessageOf(const Function& function) {
+  try {
+    function();
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(HideAndSeekRefusesBadOptions) {
+  const auto message = [](const std::string& name, const Options::Value& value) {
+    return MessageOf([&] { Config(Options({{name, value}})); });
+  };
+  CHECK(message("scenario", std::string("cube")).find("'cube'") != std::string::npos);
+  CHECK(message("hiders", std::int64_t{4}).find("expected 1 to 3") != std::string::npos);
+  CHECK(message("boxes_max", std::int64_t{5}) != "");  // the quadrant has two
+  CHECK(message("prep_fraction", 1.5) != "");
+  CHECK(message("hider", std::int64_t{1}) != "");
+  CHECK(message("horizon", std::int64_t{100}) == "");
+}
+
+TEST(HideAndSeekHasThePublishedShapes) {
+  const Specs full = HideAndSeek::MakeSpecs(Options(Full(true)));
+  CHECK(full.agents == (std::vector<std::string>{"hider_0", "hider_1", "seeker_0", "seeker_1"}));
+  CHECK(full.max_episode_steps == 240);
+  CHECK(full.observation[kAgentQposQvel].space.shape == (std::vector<int>{3, 10}));
+  CHECK(full.observation[kBoxObs].space.shape == (std::vector<int>{9, 15}));
+  CHECK(full.observation[kRampObs].space.shape == (std::vector<int>{2, 15}));
+  const Specs quadrant = HideAndSeek::MakeSpecs(Options(Quadrant()));
+  CHECK(quadrant.max_episode_steps == 80);
+  CHECK(quadrant.observation[kBoxObs].space.shape == (std::vector<int>{2, 12}));
+  CHECK(quadrant.observation[kRampObs].space.shape == (std::vector<int>{1, 9}));
+  CHECK(quadrant.observation[kLidar].space.shape == (std::vector<int>{30, 1}));
+}
+
+TEST(SeekerSeesAheadButNotBehindOrThroughWalls) {
+  Game game(Duel());
+  game.Clear();
+  game.Put("agents", 0, 2.0, 0.0);
+  const auto sees = [&game](double angle) {
+    game.Put("agents", 1, 0.0, 0.0, angle);
+    CHECK(game.Get("mask_agents", 1) == game.Observed(kMaskAaObs, 1));
+    CHECK(game.Get("seen", 0) == game.Observed(kMaskAaObs, 1));
+    return game.Observed(kMaskAaObs, 1) == 1.0f;
+  };
+  const double degree = std::numbers::pi / 180;
+  CHECK(sees(kFacingEast));
+  CHECK(sees(kFacingEast + 67 * degree) && sees(kFacingEast - 67 * degree));
+  CHECK(!sees(kFacingEast + 68 * degree) && !sees(kFacingEast - 68 * degree));
+  CHECK(!sees(kFacingWest));
+  CHECK(sees(kFacingEast + 2 * std::numbers::pi));
+
+  game.Put("boxes", 0, 1.0, 0.0);
+  CHECK(!sees(kFacingEast));
+  CHECK(game.Observed(kMaskAbObs, 1, 0) == 1.0f);
+  game.Clear();
+  game.Inject("walls", {1.0, 0.0, 0.05, 3.0, 0.5});
+  game.Put("agents", 0, 2.0, 0.0);
+  CHECK(!sees(kFacingEast));
+  game.Put("agents", 0, 2.0, 0.0, 0.0, /*z=*/1.5);
+  game.Put("agents", 1, 0.0, 0.0, kFacingEast, /*z=*/1.5);
+  CHECK(game.Observed(kMaskAaObs, 1) == 1.0f);  // over the wall
+}
+
+TEST(LidarMeasuresInWorldDirections) {
+  Game game(Duel());
+  game.Clear();
+  game.Inject("walls", {2.0, 0.0, 0.05, 1.0, 0.5});
+  game.Put("agents", 0, -20.0, 0.0);
+  for (double angle : {0.0, 1.0}) {
+    game.Put("agents", 1, 0.0, 0.0, angle);
+    CHECK(std::abs(game.Observed(kLidar, 1, 0) - 1.95) < 1e-6);
+    CHECK(game.Observed(kLidar, 1, 8) == 6.0f);  // nothing there
+    // Not clipped: the hider is farther away than what stands for nothing.
+    CHECK(std::abs(game.Observed(kLidar, 1, 15) - 19.85) < 1e-5);
+  }
+}
+
+// The hider stands west of box 0 within reach, facing it.
+void PutHiderAtBox(Game& game) {
+  game.Put("boxes", 0, 0.45, 0.0);
+  game.Put("agents", 0, 0.0, 0.0, kFacingEast);
+}
+
+double BoxX(const Game& game) { return game.Get("boxes", 0); }
+
+TEST(LockedBoxDoesNotMoveWhenPushed) {
+  Game game(Duel());
+  for (const int lock : {0, 1}) {
+    game.Clear();
+    PutHiderAtBox(game);
+    const double start = BoxX(game);
+    for (int i = 0; i < 20; ++i) game.Step({{.x = kEast, .lock = lock}, {}});
+    CHECK(game.Get("locked", 0) == lock);
+    if (lock == 0) {
+      CHECK(BoxX(game) > start + 0.5);
+    } else {
+      CHECK(std::abs(BoxX(game) - start) < 0.02);
+      CHECK(game.Observed(kBoxObs, 0, 12) == 1.0f && game.Observed(kBoxObs, 1, 12) == 0.0f);
+      CHECK(game.Observed(kBoxObs, 1, 13) == 0.0f && game.Observed(kBoxObs, 1, 14) == 1.0f);
+      CHECK(game.Statistic("num_box_lock") == 1.0f);
+    }
+  }
+}
+
+TEST(OnlyTheLockingTeamUnlocks) {
+  Game game(Duel());
+  game.Clear();
+  game.Inject("step", {100});  // seekers may act
+  PutHiderAtBox(game);
+  game.Step({{.lock = 1}, {}});
+  CHECK(game.Get("locked_by", 0) == 0);
+  game.Put("agents", 0, -3.0, 0.0);
+  game.Put("agents", 1, 0.0, 0.0, kFacingEast);
+  for (int i = 0; i < 5; ++i) game.Step({{}, {.lock = i % 2}});
+  CHECK(game.Get("locked_by", 0) == 0);
+  game.Put("agents", 1, -3.0, 2.0);
+  game.Put("agents", 0, 0.0, 0.0, kFacingWest);  // does not see the box
+  game.Step({{}, {}});
+  CHECK(game.Get("locked", 0) == 1);
+  game.Put("agents", 0, 0.0, 0.0, kFacingEast);
+  game.Step({{}, {}});
+  CHECK(game.Get("locked", 0) == 0);
+}
+
+TEST(IdleHiderKeepsSeekersFromLocking) {
+  Game game(Duel());
+  game.Clear();
+  game.Inject("step", {100});
+  PutHiderAtBox(game);
+  game.Put("agents", 1, 0.9, 0.0, kFacingWest);
+  game.Step({{}, {.lock = 1}});
+  CHECK(game.Get("locked", 0) == 0);
+  game.Put("agents", 0, -3.0, 0.0);
+  game.Step({{}, {.lock = 1}});
+  CHECK(game.Get("locked_by", 0) == 1);
+}
+
+TEST(GrabbedBoxFollowsUntilItIsReleased) {
+  Game game(Duel());
+  game.Clear();
+  PutHiderAtBox(game);
+  for (int i = 0; i < 10; ++i) game.Step({{.x = kWest, .grab = 1}, {}});
+  CHECK(game.Get("grabbed", 0) == 0);
+  CHECK(BoxX(game) < -0.5);
+  CHECK(std::abs(BoxX(game) - game.Get("agents", 0) - 0.45) < 0.05);
+  for (int i = 0; i < 10; ++i) game.Step({{.x = kWest}, {}});
+  CHECK(game.Get("grabbed", 0) == -1);
+  CHECK(BoxX(game) - game.Get("agents", 0) > 1.0);
+}
+
+TEST(NothingIsGrabbedOutOfReachOrUnseen) {
+  Game game(Duel());
+  game.Clear();
+  game.Put("boxes", 0, 0.55, 0.0);  // 0.3 to its side
+  game.Put("agents", 0, 0.0, 0.0, kFacingEast);
+  game.Step({{.grab = 1}, {}});
+  CHECK(game.Get("grabbed", 0) == -1);
+  game.Put("boxes", 0, 0.45, 0.0);
+  game.Put("agents", 0, 0.0, 0.0, kFacingWest);
+  game.Step({{.grab = 1}, {}});
+  CHECK(game.Get("grabbed", 0) == -1);
+}
+
+TEST(UnlockedBoxFallsEvenWhenItSlept) {
+  Game game(Duel());
+  game.Clear();
+  game.Put("boxes", 0, 0.45, 0.0, 0.0, /*z=*/0.2);
+  game.Put("agents", 0, 0.0, 0.0, kFacingEast);
+  for (int i = 0; i < 30; ++i) game.Step({{.lock = 1}, {}});
+  CHECK(game.Get("boxes_qpos", 2) > 0.19);
+  CHECK(game.Get("boxes_qvel", 2) == 0.0);
+  for (int i = 0; i < 10; ++i) game.Step({{}, {}});
+  CHECK(game.Get("boxes_qpos", 2) < 0.01);
+}
+
+TEST(RewardsBeginAfterThePreparation) {
+  Game game(Duel());
+  game.Clear();
+  game.Put("agents", 0, 2.0, 0.0);
+  game.Put("agents", 1, 0.0, 0.0, kFacingEast);
+  for (int step = 1; step <= 100; ++step) {
+    game.Step({{}, {}});
+    CHECK(game.Get("seen", 0) == 1);
+    CHECK(game.reward() == (step <= 96 ? std::vector{0.0f, 0.0f} : std::vector{-1.0f, 1.0f}));
+    CHECK((game.Observed(kObservationSelf, 0, 9) == 1.0f) == (step >= 97));
+  }
+  CHECK(game.Statistic("hiders_unseen") == 0.0f);
+  game.Put("agents", 1, 0.0, 0.0, kFacingWest);
+  game.Step({{}, {}});
+  CHECK(game.reward() == (std::vector{1.0f, -1.0f}));
+  CHECK(game.Statistic("main_steps") == 5.0f);
+  CHECK(std::abs(game.Statistic("hiders_unseen") - 0.2f) < 1e-6f);
+  game.Put("agents", 0, 12.1, 0.0);  // out of bounds
+  game.Step({{}, {}});
+  CHECK(game.reward() == (std::vector{-10.0f, -1.0f}));
+}
+
+TEST(QuadrantPunishesAllForObjectsOutside) {
+  Game game({{"hiders", kOne}, {"seekers", kOne}});
+  const std::vector<Act> rest(2);
+  game.Put("ramps", 0, 7.0, 3.0);
+  for (int step = 1; step <= 34; ++step) {
+    game.Step(rest);
+    const float expected = step <= 32 ? 0.0f : -10.0f;
+    CHECK(game.reward() == (std::vector{expected, expected}));
+  }
+  CHECK(game.Statistic("out_of_bounds") == 1.0f);
+}
+
+TEST(SeekersCannotActDuringThePreparation) {
+  Game still(Full(true), 11);
+  Game busy(Full(true), 11);
+  Random choice(12);
+  const auto act = [&choice] {
+    return Act{choice.Integer(0, 10), choice.Integer(0, 10), choice.Integer(0, 10),
+               choice.Integer(0, 1), choice.Integer(0, 1)};
+  };
+  for (int step = 1; step <= 97; ++step) {
+    const Act first = act();
+    const Act second = act();
+    still.Step({first, second, {}, {}});
+    busy.Step({first, second, act(), act()});
+    CHECK((still.Bytes() == busy.Bytes()) == (step <= 96));
+  }
+}
+
+TEST(EqualSeedsGiveEqualGames) {
+  Game fresh(Full(true), 21);
+  Game used(Full(true), 20);
+  Random other(1);
+  for (int i = 0; i < 50; ++i) used.StepRandomly(other, 5);
+  used.random() = Random(21);
+  used.Reset();
+  Random choice(22);
+  Random same_choice(22);
+  for (int i = 0; i < 100; ++i) {
+    fresh.StepRandomly(choice);
+    used.StepRandomly(same_choice);
+    CHECK(fresh.Bytes() == used.Bytes());
+  }
+}
+
+TEST(SavedGameContinuesBitByBit) {
+  for (const Settings& settings : {Full(true), Full(false), Quadrant()}) {
+    for (std::uint64_t seed = 0; seed < 6; ++seed) {
+      Game game(settings, seed);
+      Random choice(seed);
+      for (int i = 0; i < 25; ++i) game.StepRandomly(choice, 5);
+      std::vector<std::byte> saved;
+      Archive writer(&saved);
+      game.env().Serialize(writer);
+      const Random random = game.random();
+      const std::vector<std::byte> before = game.Bytes();
+
+      std::vector<std::vector<std::byte>> expected;
+      Random first_choice(seed);
+      for (int i = 0; i < 50; ++i) {
+        game.StepRandomly(first_choice, 1);
+        expected.push_back(game.Bytes());
+      }
+      game.Renew();
+      Archive reader{std::span<const std::byte>(saved)};
+      game.env().Serialize(reader);
+      CHECK(reader.remaining() == 0);
+      game.random() = random;
+      game.Write();
+      CHECK(game.Bytes() == before);
+      Random second_choice(seed);
+      for (int i = 0; i < 50; ++i) {
+        game.StepRandomly(second_choice, 1);
+        CHECK(game.Bytes() == expected[i]);
+      }
+    }
+  }
+}
+
+TEST(PhysicsStaysCalmUnderRandomActions) {
+  for (const bool sleep : {true, false}) {
+    Game game(Full(sleep), 31);
+    Random choice(32);
+    for (int step = 0; step < 2000; ++step) {
+      if (step % 240 == 239) game.Reset();
+      game.StepRandomly(choice, step % 480 < 240 ? 1 : 10);
+      CHECK(game.Statistic("diverged") == 0.0f);
+      for (const char* group : {"agents_qvel", "boxes_qvel", "ramps_qvel"}) {
+        for (double velocity : game.Get(group)) CHECK(std::abs(velocity) < 60.0);
+      }
+    }
+  }
+}
+
+TEST(DivergenceTruncatesWithTheLastObservation) {
+  Game game(Duel());
+  game.Clear();
+  Numbers velocity = game.Get("boxes_qvel");
+  velocity[0] = 1e9;  // the next step leaves what MuJoCo accepts
+  game.Inject("boxes_qvel", velocity);
+  const auto before = game.fields();
+  for (int i = 0; i < 15 && !game.truncated(0); ++i) game.Step({{}, {}});
+  CHECK(game.truncated(0) && game.truncated(1));
+  CHECK(game.Statistic("diverged") == 1.0f);
+  CHECK(game.reward() == (std::vector{0.0f, 0.0f}));
+  for (const auto& field : game.fields()) {
+    for (float value : field) CHECK(std::isfinite(value));
+  }
+  game.Reset();
+  game.Step({{}, {}});
+  CHECK(!game.truncated(0) && game.Statistic("diverged") == 0.0f);
+}
+
+TEST(SavedModelHasTheWorldsShape) {
+  Game game(Full(true));
+  const std::vector<std::byte> bytes = game.env().Model();
+  CHECK(bytes.size() > 1000);
+  CHECK(game.Get("qpos").size() ==
+        game.Get("agents_qpos").size() + game.Get("boxes_qpos").size() + 8);
+}
+
+}  // namespace
+}  // namespace srl::hide_and_seek
