@@ -44,8 +44,9 @@ class Archive {
   void Bytes(void* data, std::size_t size) {
     if (size == 0) return;
     if (!reading()) {
-      const auto* first = static_cast<const std::byte*>(data);
-      output_->insert(output_->end(), first, first + size);
+      const std::size_t end = output_->size();
+      output_->resize(end + size);
+      std::memcpy(output_->data() + end, data, size);
       return;
     }
     if (size > input_.size()) throw std::runtime_error(kTooShort);

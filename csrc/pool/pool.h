@@ -1,0 +1,147 @@
+// Many environments stepped together by a team of threads.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "pool/environment.h"
+#include "pool/work_queue.h"
+
+namespace srl {
+
+// Memory for one batch of R environments with A agents each: where results are written. The
+// memory belongs to the caller and must outlive its use by the pool.
+struct Batch {
+  std::vector<std::byte*> observation;     // for each field [R * A, ...]
+  float* reward = nullptr;                 // [R * A]
+  bool* terminated = nullptr;              // [R * A]
+  bool* truncated = nullptr;               // [R * A]
+  float* episode_return = nullptr;         // [R * A]
+  std::int32_t* episode_length = nullptr;  // [R]
+  float* statistics = nullptr;             // [R, S]
+  std::int32_t* env_id = nullptr;          // [R]
+};
+
+// A pool of `num_envs` environments, stepped by `threads` threads.
+//
+// Synchronous (batch_size == num_envs): Reset and Step fill a batch whose row i is environment i;
+// the calling thread works too, alone where waking others would cost more than the work.
+// Asynchronous: Send hands out work, Receive gives the first `batch_size` environments that are
+// ready, in the order in which they became so.
+//
+// Results are written once, straight into batches that the caller provides. Next-step autoreset:
+// the step after an episode's end ignores the action and gives the new episode's first row.
+//
+// One thread at a time may call; errors are std::invalid_argument for a wrong call, which changes
+// nothing, and std::runtime_error for an environment that threw.
+class Pool {
+ public:
+  Pool(const std::string& id, int num_envs, int batch_size, int threads, const Options& options);
+  ~Pool();
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  const Specs& specs() const { return specs_; }
+  int num_envs() const { return num_envs_; }
+  int batch_size() const { return batch_size_; }
+  int threads() const { return threads_; }
+
+  // Synchronous pools only. With a seed, environment i restarts its stream from seed + i.
+  void Reset(std::optional<std::uint64_t> seed, Batch* batch);
+  // `actions`: [num_envs * A] actions one after the other.
+  void Step(std::span<const std::byte> actions, Batch* batch);
+
+  // Asks every environment to restart, after what is in flight has ended and been dropped.
+  void SendReset(std::optional<std::uint64_t> seed);
+  // `actions`: [env_ids.size() * A]. Every id must have been received since it was last sent.
+  void Send(std::span<const std::byte> actions, std::span<const int> env_ids);
+  // Queues memory for a later Receive; ProvisionNeeded() batches have to be queued before the
+  // first SendReset, and one after each Receive.
+  void Provide(Batch* batch);
+  int ProvisionNeeded() const { return (num_envs_ + batch_size_ - 1) / batch_size_; }
+  // Waits for the oldest provided batch to fill and gives it.
+  Batch* Receive();
+
+  // The whole state; nothing may be in flight. Restore changes nothing if it throws
+  // std::invalid_argument; a pool whose environment threw in between must be reset.
+  std::vector<std::byte> Save();
+  void Restore(std::span<const std::byte> state);
+
+  // One environment, for tests and drawing; nothing may be in flight.
+  Environment& At(int env_id);
+
+ private:
+  enum class Phase : std::uint8_t { kFresh, kReceived, kInFlight };
+
+  struct Slot {
+    std::unique_ptr<Environment> environment;
+    Random random;
+    Phase phase = Phase::kFresh;
+    bool reset_next = true;
+    std::int32_t length = 0;
+    std::vector<float> returns;  // [A]
+  };
+
+  // A provided batch and how many of its rows are written.
+  struct Tray {
+    Batch* batch = nullptr;
+    std::atomic<int> written = 0;
+  };
+
+  void CheckActions(std::span<const std::byte> actions, std::span<const int> env_ids) const;
+  void RefuseInFlight(const char* call) const;
+  void RefuseRepeats(std::span<const int> env_ids);
+  void Start(std::span<const int> env_ids, bool wake);
+  void PrepareReset(std::optional<std::uint64_t> seed);
+  void RunInline(Batch* batch);
+  void WorkerLoop();
+  bool WorkOnce(std::span<int> ids);
+  void Advance(int env_id);
+  void WriteRow(int env_id, Batch* batch, int row, bool stepped);
+  void Finish(int env_id, bool stepped);
+  int RowsWritten() const;
+  void AwaitFull(Tray& tray);
+  void ThrowStoredError();
+  void StoreError(int env_id, const std::string& message);
+
+  Specs specs_;
+  const int num_envs_;
+  const int batch_size_;
+  int threads_ = 1;
+  std::size_t action_bytes_ = 0;  // of all agents of one environment
+  bool synchronous() const { return batch_size_ == num_envs_; }
+
+  std::vector<Slot> slots_;
+  std::vector<std::byte> actions_;
+  std::vector<int> all_ids_;
+  int in_flight_ = 0;
+
+  WorkQueue queue_;
+  std::unique_ptr<Tray[]> trays_;  // ring
+  int num_trays_ = 0;
+  std::uint64_t provided_ = 0;  // batches ever provided
+  std::uint64_t received_ = 0;  // batches ever received
+  std::atomic<std::uint64_t> next_row_ = 0;
+
+  std::atomic<std::uint32_t> signal_ = 0;  // bumped to wake parked workers
+  std::atomic<int> parked_ = 0;
+  std::atomic<bool> stop_ = false;
+  std::atomic<float> step_nanoseconds_ = 1000;  // running mean over environments
+  std::atomic_flag in_use_ = ATOMIC_FLAG_INIT;
+
+  std::mutex error_mutex_;
+  std::string error_;
+
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace srl
