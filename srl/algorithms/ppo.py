@@ -221,7 +221,7 @@ class PPOInstance(Instance):
         return state, batch, metrics
 
     def shuffle(self, state: State, batch: Batch, epoch: Array) -> Batch:
-        """Divides a batch into minibatches, [minibatches, T / minibatches, B, ...].
+        """Divides a batch [T, B, ...] into minibatches [minibatches, T B / minibatches, ...].
 
         Every `minibatches` neighbouring steps of a slot form a block, and each goes to another
         minibatch: the block's order is rotated by a random number.
@@ -230,13 +230,12 @@ class PPOInstance(Instance):
         steps, slots = batch.valid.shape
         key = jax.random.wrap_key_data(state.key)
         key = jax.random.fold_in(jax.random.fold_in(key, state.n), epoch)
-        slot_keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(slots))
-        rotation = jax.vmap(lambda key: jax.random.randint(key, (steps // parts,), 0, parts))
-        rotations = rotation(slot_keys).T  # [T / minibatches, B]
+        # JAX counts random numbers by their place, so a slot's do not depend on how many follow.
+        rotations = jax.random.randint(key, (slots, steps // parts), 0, parts).T
         place = jnp.arange(parts)[:, None, None]
         step = (place + rotations) % parts + parts * jnp.arange(steps // parts)[:, None]
-        slot = jnp.arange(slots)
-        return jax.tree.map(lambda x: x[step, slot], batch)
+        row = (step * slots + jnp.arange(slots)).reshape(parts, -1)
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[row], batch)
 
     def loss(self, params: Tree, state: State, batch: Batch) -> tuple[Array, Metrics]:
         """Clipped surrogate, value and entropy terms (Schulman et al., 2017, eq. 9)."""

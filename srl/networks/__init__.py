@@ -4,7 +4,8 @@ Importing this loads neither jax nor flax; `build` does.
 """
 
 from srl.networks.auto import AutoNetwork
+from srl.networks.entity_attention import EntityAttention
 from srl.networks.mlp import MLP
 from srl.networks.network import Network, PolicyAndValue
 
-__all__ = ["MLP", "AutoNetwork", "Network", "PolicyAndValue"]
+__all__ = ["MLP", "AutoNetwork", "EntityAttention", "Network", "PolicyAndValue"]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import gymnasium
 
+from srl.networks.entity_attention import EntityAttention
 from srl.networks.mlp import MLP
 from srl.networks.network import Network, PolicyAndValue
 
@@ -20,4 +21,6 @@ class AutoNetwork(Network):
 
     def choose(self, space: gymnasium.Space) -> Network:
         """Gives the network's configuration."""
+        if EntityAttention.fits(space):
+            return EntityAttention()
         return MLP()

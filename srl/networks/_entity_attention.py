@@ -1,0 +1,114 @@
+"""The flax modules of the attention over entities (Baker et al., 2020, appendix B)."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from srl.networks._layers import HIDDEN_SCALE, dense
+from srl.networks.entity_attention import ENTITIES, LIDAR, SELF
+from srl.types import Array, Tree
+
+
+class EntityAttentionModule(nn.Module):
+    """Embeds entities, lets them attend to each other, and pools them."""
+
+    width: int
+    heads: int
+    lidar_filters: int
+    num_outputs: int
+    head_scale: float
+    omniscient: bool
+
+    @nn.compact
+    def __call__(self, observation: Tree) -> Array:
+        """Gives [..., num_outputs]."""
+        leading = observation[SELF].shape[:-1]
+        rows = math.prod(leading)
+        observation = {
+            name: jnp.asarray(value, jnp.float32).reshape(rows, *value.shape[len(leading) :])
+            for name, value in observation.items()
+        }
+        own = observation[SELF]
+        if LIDAR in observation:
+            rays = CircularConvolution(self.lidar_filters)(observation[LIDAR])
+            own = jnp.concatenate([own, rays], axis=-1)
+
+        embedded_self = nn.relu(dense(self.width, HIDDEN_SCALE, name="self")(own))
+        entities, masks = [embedded_self[:, None]], [jnp.ones((rows, 1), bool)]
+        for name in ENTITIES:
+            if name in observation and observation[name].shape[1]:
+                entities.append(EntityEmbedding(self.width, name=name)(own, observation[name]))
+                masks.append(self._mask(observation, name))
+        x, mask = jnp.concatenate(entities, axis=1), jnp.concatenate(masks, axis=1)
+
+        x = nn.LayerNorm()(x + EntitySelfAttention(self.heads)(nn.LayerNorm()(x), mask))
+        weight = mask[..., None].astype(x.dtype)
+        pooled = jnp.sum(x * weight, axis=1) / (jnp.sum(weight, axis=1) + 1e-5)
+
+        x = nn.LayerNorm()(jnp.concatenate([embedded_self, pooled], axis=-1))
+        x = nn.LayerNorm()(nn.relu(dense(2 * self.width, HIDDEN_SCALE, name="after_pooling")(x)))
+        output = dense(self.num_outputs, self.head_scale, name="head")(x)
+        return output.reshape(*leading, self.num_outputs)
+
+    def _mask(self, observation: Tree, entity: str) -> Array:
+        """Gives which entities may be looked at, bool [rows, entities]."""
+        mask = observation[ENTITIES[entity]]
+        if self.omniscient:
+            mask = observation.get(f"{ENTITIES[entity]}_spoof", jnp.ones_like(mask))
+        return mask > 0.5
+
+
+class CircularConvolution(nn.Module):
+    """A convolution of 3 rays over a circle of them, as one matrix product."""
+
+    filters: int
+
+    @nn.compact
+    def __call__(self, rays: Array) -> Array:
+        """Takes [rows, rays, channels], gives [rows, rays * filters]."""
+        rays = rays.reshape(*rays.shape[:2], -1)
+        neighbours = [jnp.roll(rays, 1, axis=1), rays, jnp.roll(rays, -1, axis=1)]
+        patches = jnp.concatenate(neighbours, axis=-1)
+        filtered = nn.relu(dense(self.filters, HIDDEN_SCALE, name="filters")(patches))
+        return filtered.reshape(filtered.shape[0], -1)
+
+
+class EntityEmbedding(nn.Module):
+    """A dense layer over (self, entity), shared by the entities of a type.
+
+    It is the sum of a layer over self, computed once, and one over each entity.
+    """
+
+    width: int
+
+    @nn.compact
+    def __call__(self, own: Array, entities: Array) -> Array:
+        """Takes [rows, features] and [rows, entities, features], gives [rows, entities, width]."""
+        of_self = dense(self.width, 1.0, name="of_self")(own)
+        initial = nn.initializers.orthogonal(1.0)
+        of_entity = nn.Dense(self.width, use_bias=False, kernel_init=initial, name="of_entity")
+        return nn.relu(of_self[:, None] + of_entity(entities))
+
+
+class EntitySelfAttention(nn.Module):
+    """Multi-head attention among a few entities (Vaswani et al., 2017)."""
+
+    heads: int
+
+    @nn.compact
+    def __call__(self, x: Array, mask: Array) -> Array:
+        """Takes [rows, entities, width] and bool [rows, entities], gives [rows, entities, width]."""
+        rows, entities, width = x.shape
+        initial = nn.initializers.normal(math.sqrt(0.125 / width))
+        qkv = nn.Dense(3 * width, use_bias=False, kernel_init=initial, name="query_key_value")(x)
+        qkv = qkv.reshape(rows, entities, 3, self.heads, width // self.heads)
+        query, key, value = qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2]
+        scores = jnp.einsum("nqhd,nkhd->nhqk", query, key) / math.sqrt(width // self.heads)
+        scores = jnp.where(mask[:, None, None], scores, jnp.finfo(scores.dtype).min)
+        attended = jnp.einsum("nhqk,nkhd->nqhd", jax.nn.softmax(scores), value)
+        attended = attended.reshape(rows, entities, width)
+        return nn.Dense(width, kernel_init=initial, name="post")(attended)

@@ -1,0 +1,57 @@
+"""Attention over what an agent sees: itself, other agents, boxes and ramps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import gymnasium
+from gymnasium import spaces
+
+from srl.errors import UserError
+from srl.networks.network import Network, PolicyAndValue, unsupported
+
+SELF = "observation_self"
+LIDAR = "lidar"
+ENTITIES = {"agent_qpos_qvel": "mask_aa_obs", "box_obs": "mask_ab_obs", "ramp_obs": "mask_ar_obs"}
+"""Names of the entities an agent may see, and of the masks that say which of them it does."""
+
+
+@dataclass(frozen=True)
+class EntityAttention(Network):
+    """The network of hide-and-seek (Baker et al., 2020), without its recurrent layer.
+
+    The value network is omniscient: visibility masks are replaced by `<mask>_spoof`, which tells
+    which entities exist, or by ones.
+    """
+
+    width: int = 64
+    """Units of the embeddings and of the attention; the layer after pooling has twice as many."""
+    heads: int = 4
+    """Attention heads, which share the width."""
+    lidar_filters: int = 9
+    """Filters of the circular convolution over the lidar's rays."""
+
+    def build(self, space: gymnasium.Space, num_outputs: int) -> PolicyAndValue:
+        """Gives a policy network that sees what is visible, and a value network that sees all."""
+        from srl.networks._entity_attention import EntityAttentionModule
+
+        if not self.fits(space):
+            raise unsupported(space, f"a Dict with {SELF}, and with any of {', '.join(ENTITIES)}")
+        if self.width % self.heads:
+            raise UserError(f"width={self.width} must be a multiple of heads={self.heads}")
+
+        def module(outputs: int, scale: float, omniscient: bool) -> EntityAttentionModule:
+            sizes = (self.width, self.heads, self.lidar_filters)
+            return EntityAttentionModule(*sizes, outputs, scale, omniscient)
+
+        policy = module(num_outputs, 0.01, omniscient=False)
+        return PolicyAndValue(space, policy, module(1, 1.0, omniscient=True))
+
+    @staticmethod
+    def fits(space: gymnasium.Space) -> bool:
+        """Tells whether the entities are observed under the names that this network knows."""
+        if not isinstance(space, spaces.Dict):
+            return False
+        seen = [entity for entity in ENTITIES if entity in space.spaces]
+        masked = all(ENTITIES[entity] in space.spaces for entity in seen)
+        return SELF in space.spaces and bool(seen) and masked
