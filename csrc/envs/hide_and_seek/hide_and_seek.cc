@@ -50,11 +50,15 @@ void HideAndSeek::Begin(const World& world) {
   episode_.world = world;
   episode_.held.fill(-1);
   simulation_.Start(world);
+  RememberStart();
+  Look();
+  Observe();
+}
+
+void HideAndSeek::RememberStart() {
   for (int i = 0; i < objects(); ++i) {
     std::copy_n(simulation_.position(agents() + i).begin(), 3, episode_.start[i].begin());
   }
-  Look();
-  Observe();
 }
 
 void HideAndSeek::Step(const std::byte* action, Random& random) {

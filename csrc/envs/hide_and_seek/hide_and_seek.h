@@ -36,7 +36,8 @@ class HideAndSeek final : public Environment {
 
   // agents_qpos, agents_qvel, boxes_qpos, boxes_qvel, ramps_qpos, ramps_qvel, step, last_locker,
   // locked_by (freezes where things are, so set it after the positions), and the world itself:
-  // walls, and box_sizes (three numbers each), both of which restart the episode.
+  // walls, and box_sizes (three numbers each), both of which restart the episode. Positions set at
+  // step 0 count as the start.
   void Inject(const std::string& name, const std::vector<double>& values) override;
 
   std::vector<std::byte> Model() const override { return simulation_.SavedModel(); }
@@ -96,6 +97,7 @@ class HideAndSeek final : public Environment {
 
   // Starts `world` anew, at step 0.
   void Begin(const World& world);
+  void RememberStart();  // for the statistics of how far things moved
 
   // Within reach and seen in the last observation.
   bool Near(int agent, int object, const Distances& distances) const;

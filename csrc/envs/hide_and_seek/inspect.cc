@@ -95,6 +95,7 @@ void HideAndSeek::Inject(const std::string& name, const Numbers& values) {
     CheckSize(name, values, static_cast<std::size_t>(kJoints) * group.count);
     if (positions) {
       simulation_.SetPositions(group.first, values);
+      if (episode_.step == 0) RememberStart();
     } else {
       simulation_.SetVelocities(group.first, values);
     }

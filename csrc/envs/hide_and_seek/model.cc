@@ -45,11 +45,11 @@ constexpr const char* kHead = R"(<mujoco model="hide_and_seek">
           face="0 2 1  1 2 3  0 1 4  1 5 4  0 4 2  1 3 5  2 4 3  3 4 5"/>
   </asset>
   <worldbody>
-    <light pos="1 0 9" dir="0.2 0.3 -1" directional="true" diffuse="0.6 0.6 0.6"/>
+    <light pos="3 3 9" dir="0.04 0.08 -1" directional="true" diffuse="0.5 0.5 0.5"/>
     <camera name="top" pos="3 3 10" fovy="45"/>
     <camera name="corner" pos="3 -4.5 7.5" xyaxes="1 0 0 0 0.7071 0.7071" fovy="45"/>
     <geom name="floor" type="plane" pos="3 3 0" size="9 9 1" friction="0.2"
-          rgba="0.88 0.89 0.90 1"/>
+          rgba="0.80 0.82 0.84 1"/>
 )";
 
 void WriteWall(int wall, std::ostream& xml) {
@@ -206,11 +206,13 @@ void Furnish(const Config& config, const World& world, mjModel* model, mjData* d
                kFirstAgentGeom + kAgentGeoms * agent + i, model);
     }
   }
-  // The view is that of the template, whatever the walls are.
+  // The view is that of the template, whatever the walls are. The mean inertia, by which the solver
+  // scales its tolerance, is computed by the compiler alone.
   const mjStatistic view = model->stat;
   mj_setConst(model, data);
   model->stat.extent = view.extent;
   mju_copy3(model->stat.center, view.center);
+  model->stat.meaninertia = mju_sum(model->dof_M0, model->nv) / model->nv;
 }
 
 }  // namespace srl::hide_and_seek

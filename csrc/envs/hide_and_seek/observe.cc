@@ -136,7 +136,14 @@ void HideAndSeek::Write(const Rows& rows) const {
 
 void HideAndSeek::Serialize(Archive& archive) {
   archive.Value(episode_);
-  simulation_.Serialize(episode_.world, archive);
+  const World& world = episode_.world;
+  if (world.num_boxes < 1 || world.num_boxes > config_.boxes_max || world.num_walls < 0 ||
+      world.num_walls > kMaxWalls) {
+    throw std::runtime_error(
+        "the saved hide-and-seek state does not fit: it comes from an environment with other "
+        "options");
+  }
+  simulation_.Serialize(world, archive);
   for (std::vector<float>& field : observation_) {
     archive.Bytes(field.data(), field.size() * sizeof(float));
   }
