@@ -1,0 +1,216 @@
+"""The face of every pool, and the memory that its results are written into."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from srl.errors import UserError
+from srl.types import Specs, Timestep, Tree
+
+
+@dataclass(frozen=True)
+class EnvConfig:
+    """Base of environment configurations such as `HideAndSeek(scenario="full")`.
+
+    Its fields are the environment's options; None leaves one to the environment.
+    """
+
+    pool_id: ClassVar[str]
+    """What `make_pool` takes, such as native:HideAndSeek-v1."""
+
+    def options(self) -> dict[str, Any]:
+        """The options that are set."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+class Row:
+    """Memory for one timestep of the whole pool, or of one batch of an asynchronous one."""
+
+    __slots__ = ("core", "timestep")
+
+    def __init__(self, timestep: Timestep) -> None:
+        """Wraps the arrays of `timestep`, which are written into."""
+        self.timestep = timestep
+        self.core: Any = None  # the native pool's view of the same memory
+
+
+class Rows:
+    """Memory for consecutive timesteps, time-major: `rows[t]` is a part of `rows.timesteps`."""
+
+    def __init__(self, timesteps: Timestep, rows: list[Row]) -> None:
+        """Holds `timesteps`, whose arrays are [len(rows), ...], and its parts."""
+        self.timesteps = timesteps
+        self._rows = rows
+
+    def __getitem__(self, t: int) -> Row:
+        return self._rows[t]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+class Pool(ABC):
+    """N environments of A agents each, stepped together; B = N * A slots.
+
+    With next-step autoreset: the step after an episode's end ignores the action and gives the
+    first observation of the next episode, with reward 0. Arrays that a call returns stay as they
+    are for as long as somebody holds them; those of a row that was passed in are that row's.
+
+    A synchronous pool (`batch_size == num_envs`) has `reset` and `step`; any pool has
+    `async_reset`, `send` and `recv`, which gives the first `batch_size` environments that are
+    ready. One thread at a time may use a pool.
+    """
+
+    specs: Specs
+    num_envs: int
+    batch_size: int
+    saves_exactly: bool = False
+    """Whether `save` and `restore` keep everything."""
+
+    @abstractmethod
+    def reset(self, seed: int | None = None, into: Row | None = None) -> Timestep:
+        """Starts new episodes; environment i is seeded with `seed + i`.
+
+        Raises:
+            UserError: If the pool is asynchronous.
+            RunError: If an environment raised; it is named.
+        """
+
+    @abstractmethod
+    def step(self, actions: Tree, into: Row | None = None) -> Timestep:
+        """Steps all environments.
+
+        Args:
+            actions: [B, ...], of the action space's dtype and within it.
+            into: Where to write; by default memory of the pool's own that nobody holds.
+
+        Raises:
+            UserError: If an action has a wrong shape or type or is out of the space.
+            RunError: If an environment raised or gave what does not fit its space.
+        """
+
+    @abstractmethod
+    def async_reset(self, seed: int | None = None) -> None:
+        """Asks for new episodes everywhere; `recv` gives them."""
+
+    @abstractmethod
+    def send(self, actions: Tree, env_ids: np.ndarray) -> None:
+        """Asks for a step of the given environments: actions [len(env_ids) * A, ...]."""
+
+    @abstractmethod
+    def recv(self) -> Timestep:
+        """Waits for the first `batch_size` environments that are ready, named by `env_id`."""
+
+    def rows(self, length: int) -> Rows:
+        """Gives memory for `length` timesteps, each to be passed as `into`."""
+        timesteps = empty_timestep(self.specs, self.num_envs, (length,))
+        parts = [_row(timesteps, t) for t in range(length)]
+        return Rows(timesteps, [self._adopt(Row(part)) for part in parts])
+
+    def _adopt(self, row: Row) -> Row:
+        """Prepares a row for `into`."""
+        return row
+
+    def save(self) -> bytes:
+        """Gives the state of all environments; see `saves_exactly`."""
+        return b""
+
+    def restore(self, state: bytes) -> None:
+        """Goes on from a saved state; where nothing was saved, does nothing."""
+        return None
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the environments; any later call is refused."""
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _row(timesteps: Timestep, t: int) -> Timestep:
+    def part(tree: Tree) -> Tree:
+        if isinstance(tree, dict):
+            return {name: part(value) for name, value in tree.items()}
+        if isinstance(tree, tuple):
+            return tuple(part(value) for value in tree)
+        return tree[t]
+
+    return Timestep(*(part(field) for field in timesteps))
+
+
+# ---- memory ----
+
+_ALIGNMENT = 64  # JAX takes NumPy memory without a copy from here on
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Gives zeros whose first byte lies at a multiple of 64, so that JAX need not copy them."""
+    dtype = np.dtype(dtype)
+    size = int(np.prod(shape)) * dtype.itemsize
+    buffer = np.zeros(size + _ALIGNMENT, np.uint8)
+    start = -buffer.ctypes.data % _ALIGNMENT
+    return buffer[start : start + size].view(dtype).reshape(shape)
+
+
+_NARROW = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32, "float16": np.float32}
+
+
+def narrow_dtype(dtype: Any) -> np.dtype:
+    """The dtype that a pool gives for an environment's: 64 bits become 32, as in JAX."""
+    return np.dtype(_NARROW.get(np.dtype(dtype).name, dtype))
+
+
+def empty_observation(space: gymnasium.Space, leading: tuple[int, ...]) -> Tree:
+    """Arrays for observations of `space`, with `leading` axes before each one's own.
+
+    Raises:
+        UserError: If the space holds something that is no array, such as text.
+    """
+    if isinstance(space, spaces.Dict):
+        return {name: empty_observation(part, leading) for name, part in space.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(empty_observation(part, leading) for part in space)
+    if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        assert space.shape is not None
+        assert space.dtype is not None
+        return aligned_zeros((*leading, *space.shape), narrow_dtype(space.dtype))
+    raise UserError(
+        f"observation space {space} is not supported; there may be Box, Discrete, MultiDiscrete, "
+        "MultiBinary, and Dict and Tuple of these: wrap the environment"
+    )
+
+
+def empty_timestep(specs: Specs, num_envs: int, leading: tuple[int, ...] = ()) -> Timestep:
+    """Memory for timesteps of `num_envs` environments, with `leading` axes before."""
+    envs = (*leading, num_envs)
+    slots = (*leading, num_envs * len(specs.agents))
+    return Timestep(
+        observation=empty_observation(specs.observation, slots),
+        reward=aligned_zeros(slots, np.float32),
+        terminated=aligned_zeros(slots, np.bool_),
+        truncated=aligned_zeros(slots, np.bool_),
+        episode_return=aligned_zeros(slots, np.float32),
+        episode_length=aligned_zeros(envs, np.int32),
+        statistics=aligned_zeros((*envs, len(specs.statistics)), np.float32),
+        env_id=aligned_zeros(envs, np.int32),
+    )
+
+
+def leaves(tree: Tree) -> list[np.ndarray]:
+    """The arrays of a tree, in order."""
+    if isinstance(tree, Mapping):
+        return [leaf for part in tree.values() for leaf in leaves(part)]
+    if isinstance(tree, tuple):
+        return [leaf for part in tree for leaf in leaves(part)]
+    return [tree]
