@@ -27,6 +27,9 @@ HideAndSeek::HideAndSeek(const Options& options) : config_(options), simulation_
   for (const Field& field : ObservationFields(config_)) {
     observation_.emplace_back(agents() * field.space.Elements());
   }
+  // Some world, so that looking into the game or saving it works before the first reset too.
+  Random random(0);
+  Reset(random);
 }
 
 Specs HideAndSeek::MakeSpecs(const Options& options) {

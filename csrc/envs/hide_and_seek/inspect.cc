@@ -1,7 +1,9 @@
 // Looking into a game and setting it up, for drawing and for tests.
 #include <algorithm>
 #include <array>
+#include <span>
 #include <stdexcept>
+#include <string>
 
 #include "envs/hide_and_seek/hide_and_seek.h"
 

@@ -4,7 +4,9 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <stdexcept>
+#include <string>
 
 #include "envs/hide_and_seek/fields.h"
 #include "envs/hide_and_seek/hide_and_seek.h"

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 #include <stdexcept>
+#include <string>
 
 namespace srl::hide_and_seek {
 namespace {
