@@ -21,6 +21,8 @@ from srl.errors import RunError, UserError
 from srl.lazy import jax
 from srl.types import Tree
 
+logger = logging.getLogger(__name__)
+
 _TEMPORARY = "*.orbax-checkpoint-tmp*"
 
 
@@ -58,7 +60,7 @@ class Checkpoints:
 
         arrays = {n: np.array(leaf) for n, leaf in _flatten(jax.device_get(tree)).items()}
         leaves = {n: [a.dtype.name, list(a.shape), _checksum(a)] for n, a in arrays.items()}
-        full = {name: array for name, array in arrays.items() if array.size}
+        full = {n: a if a.size else np.zeros(1) for n, a in arrays.items()}  # Orbax wants a size
         items = ocp.args.Composite(
             state=ocp.args.PyTreeSave(full),
             metadata=ocp.args.JsonSave({"metadata": dict(metadata), "leaves": leaves}),
@@ -66,7 +68,7 @@ class Checkpoints:
         try:
             self._open_manager().save(updates, args=items, force=True)
         except Exception as error:
-            raise self._failure(error) from error
+            raise self._failure(error) from None
         if wait:
             self.wait()
 
@@ -83,7 +85,7 @@ class Checkpoints:
             self._manager.wait_until_finished()
             self._manager.check_for_errors()
         except Exception as error:
-            raise self._failure(error) from error
+            raise self._failure(error) from None
 
     def close(self) -> None:
         """Waits, then lets go of the folder."""
@@ -141,19 +143,16 @@ class Checkpoints:
     def _read(self, version: int, leaves: dict[str, list[Any]]) -> dict[str, np.ndarray]:
         import orbax.checkpoint as ocp
 
-        read: dict[str, np.ndarray] = {}
-        full = {n: np.empty(()) for n, (_, shape, _) in leaves.items() if np.prod(shape)}
-        if full:
-            each = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in full}
-            arguments = ocp.args.PyTreeRestore(item=full, restore_args=each)
-            try:
-                with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
-                    read = checkpointer.restore(self.folder / str(version) / "state", arguments)
-            except Exception as error:
-                raise self._damaged(version, error) from error
+        each = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in leaves}
+        arguments = ocp.args.PyTreeRestore(item=dict.fromkeys(leaves, 0), restore_args=each)
+        try:
+            with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+                read = checkpointer.restore(self.folder / str(version) / "state", arguments)
+        except Exception as error:
+            raise self._damaged(version, error) from None
         arrays: dict[str, np.ndarray] = {}
         for name, (dtype, shape, checksum) in leaves.items():
-            array = read[name] if name in full else np.empty(shape, dtype)
+            array = read[name] if np.prod(shape) else np.empty(shape, dtype)
             if array.dtype.name != dtype or list(array.shape) != shape:
                 raise self._damaged(version, f"{name} is not what was saved")
             if _checksum(array) != checksum:
@@ -163,8 +162,12 @@ class Checkpoints:
 
     def _compare(self, version: int, leaves: dict[str, list[Any]], like: dict[str, Any]) -> None:
         """Raises UserError at the first array that is not the same in both."""
-        here = {name: _form(leaf) for name, leaf in like.items()}
-        saved = {name: f"{dtype}{shape}" for name, (dtype, shape, _) in leaves.items()}
+        arrays = {
+            name: leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
+            for name, leaf in like.items()
+        }
+        here = {name: _form(np.dtype(a.dtype).name, list(a.shape)) for name, a in arrays.items()}
+        saved = {name: _form(dtype, shape) for name, (dtype, shape, _) in leaves.items()}
         for name in [*here, *saved]:
             if here.get(name) != saved.get(name):
                 raise UserError(
@@ -186,6 +189,7 @@ class Checkpoints:
 
     def _failure(self, error: Exception) -> RunError:
         """Gives the failed save's space back and says what is still there."""
+        logger.info("Orbax could not save", exc_info=error)
         self._manager = None
         for rest in self.folder.glob(_TEMPORARY):
             shutil.rmtree(rest, ignore_errors=True)
@@ -224,9 +228,9 @@ def _nest(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
     return tree
 
 
-def _form(leaf: Any) -> str:
-    leaf = leaf if hasattr(leaf, "dtype") and hasattr(leaf, "shape") else np.asarray(leaf)
-    return f"{np.dtype(leaf.dtype).name}{list(leaf.shape)}"
+def _form(dtype: str, shape: list[int]) -> str:
+    """What must be equal in two checkpoints; bytes, such as a simulator's state, vary in length."""
+    return "bytes" if dtype == "uint8" and len(shape) == 1 else f"{dtype}{shape}"
 
 
 def _checksum(array: np.ndarray) -> int:

@@ -1,0 +1,1 @@
+"""Workers: what runs the parts of a training loop."""

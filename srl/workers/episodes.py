@@ -1,0 +1,87 @@
+"""Statistics of whole episodes, over the last of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from srl.types import Specs, Timestep
+
+WINDOW = 100
+"""Reported means are over so many of the last episodes."""
+
+
+class EpisodeWindow:
+    """The last episodes that ended: agents' returns, lengths, and the environment's statistics."""
+
+    def __init__(self, specs: Specs, policies: Mapping[str, tuple[int, ...]]) -> None:
+        """Starts empty."""
+        self._specs = specs
+        self._policies = policies
+        self._kinds = _kinds(specs.agents)
+        self.total = 0
+        width = len(specs.agents) + 1 + len(specs.statistics)
+        self._episodes = np.zeros((WINDOW, width), np.float32)
+
+    def add(self, timesteps: Timestep) -> None:
+        """Takes in the episodes that end in timesteps [T, ...]."""
+        agents = len(self._specs.agents)
+        ended = (timesteps.terminated | timesteps.truncated).reshape(
+            len(timesteps.reward), -1, agents
+        )
+        step, env = np.nonzero(ended.all(-1))
+        if not len(step):
+            return
+        returns = timesteps.episode_return.reshape(ended.shape)[step, env]
+        length = timesteps.episode_length[step, env, None]
+        statistics = timesteps.statistics[step, env]
+        rows = np.concatenate([returns, length, statistics], -1)[-WINDOW:]
+        # A ring: episode k of the run stands in row k % WINDOW.
+        first = self.total + len(step) - len(rows)
+        self._episodes[np.arange(first, first + len(rows)) % WINDOW] = rows
+        self.total += len(step)
+
+    def report(self) -> dict[str, float | int | None]:
+        """Means over the window, None where no episode has ended."""
+        count = min(self.total, WINDOW)
+        agents = len(self._specs.agents)
+        columns: list[float | None] = [None] * self._episodes.shape[1]
+        if count:
+            columns = [float(x) for x in self._episodes[:count].mean(0, dtype=np.float64)]
+        report: dict[str, float | int | None] = {
+            "episode_return": _mean(columns[:agents]),
+            "episode_length": columns[agents],
+            "episodes": self.total,
+        }
+        groups = {**self._kinds, **self._policies} if len(self._policies) > 1 else self._kinds
+        for name, members in groups.items():
+            report[f"episode_return/{name}"] = _mean([columns[i] for i in members])
+        for name, value in zip(self._specs.statistics, columns[agents + 1 :], strict=True):
+            report[f"env/{name}"] = value
+        return report
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Gives what `restore` needs."""
+        return {"episodes": self._episodes.copy(), "total": np.asarray(self.total)}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Goes on from a saved state."""
+        self._episodes[:] = state["episodes"]
+        self.total = int(state["total"])
+
+
+def _kinds(agents: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    """Agents by their name without its number, where there is more than one kind."""
+    kinds: dict[str, list[int]] = {}
+    for index, agent in enumerate(agents):
+        kinds.setdefault(re.sub(r"_?\d+$", "", agent), []).append(index)
+    if len(kinds) < 2:
+        return {}
+    return {name: tuple(indices) for name, indices in kinds.items()}
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

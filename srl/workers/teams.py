@@ -1,0 +1,166 @@
+"""Which agents follow which policy, and the loop's two compiled calls over all policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+
+from srl.algorithms import Algorithm
+from srl.algorithms.algorithm import Instance, State
+from srl.errors import UserError
+from srl.lazy import jax, jnp
+from srl.types import Array, Decision, Policy, Specs, Tree, Unroll
+
+
+def assign(patterns: Mapping[str, str], agents: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    """Gives the indices of the agents that follow each policy; the first fitting pattern counts.
+
+    Raises:
+        UserError: If an agent fits no pattern, or a policy gets no agent.
+    """
+    members: dict[str, list[int]] = {name: [] for name in patterns.values()}
+    for index, agent in enumerate(agents):
+        name = next((p for pattern, p in patterns.items() if fnmatchcase(agent, pattern)), None)
+        if name is None:
+            raise UserError(
+                f"agent {agent!r} fits none of the patterns {list(patterns)} in policies; add one"
+            )
+        members[name].append(index)
+    for name, indices in members.items():
+        if not indices:
+            raise UserError(
+                f"policy {name!r} gets no agent: its patterns fit none of {list(agents)}"
+            )
+    return {name: tuple(indices) for name, indices in members.items()}
+
+
+@dataclass(frozen=True)
+class Teams:
+    """The policies of one environment. Functions here are pure; slots are [B] = [N * A]."""
+
+    specs: Specs
+    members: Mapping[str, tuple[int, ...]]
+    """Agent indices of each policy."""
+    instances: Mapping[str, Instance]
+
+    @staticmethod
+    def of(
+        algorithm: Algorithm, policies: Mapping[str, str], specs: Specs, updates: int | None
+    ) -> Teams:
+        """Binds the algorithm once for each policy."""
+        members = assign(policies, specs.agents)
+        return Teams(specs, members, {name: algorithm.bind(specs, updates) for name in members})
+
+    def init(self, key: Array) -> dict[str, State]:
+        """Draws a state for each policy."""
+        return {
+            name: instance.init(jax.random.fold_in(key, i))
+            for i, (name, instance) in enumerate(sorted(self.instances.items()))
+        }
+
+    def policies(self, states: Mapping[str, State]) -> dict[str, Policy]:
+        """Gives what acting needs."""
+        return {name: self.instances[name].policy(state) for name, state in states.items()}
+
+    def initial_memory(self, num_envs: int) -> dict[str, Tree]:
+        """Gives the memory of each policy's slots."""
+        return {
+            name: instance.initial_memory(num_envs * len(self.members[name]))
+            for name, instance in self.instances.items()
+        }
+
+    def act(
+        self,
+        policies: Mapping[str, Policy],
+        observation: Tree,
+        memory: Mapping[str, Tree],
+        key: Array,
+        clock: Array,
+        greedy: bool = False,
+    ) -> tuple[Decision, Array]:
+        """Decides for all slots.
+
+        Args:
+            policies: By name.
+            observation: [B, ...]
+            memory: By policy name, [its slots, ...].
+            key: Of the run's sampling.
+            clock: uint32 [], steps taken so far: every slot's key is folded from (key, clock,
+                slot), whoever computes it.
+            greedy: Take the most probable actions.
+
+        Returns:
+            The decision of all slots, its memory by policy name, and the next clock.
+        """
+        slots = len(jax.tree.leaves(observation)[0])
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(
+            jax.random.fold_in(key, clock), jnp.arange(slots)
+        )
+        decisions: dict[str, Decision] = {}
+        for name, instance in self.instances.items():
+            part = self._part(name, observation, axis=0)
+            if greedy:
+                decisions[name] = instance.act_greedy(policies[name], part, memory[name])
+            else:
+                own_keys = self._part(name, keys, axis=0)
+                decisions[name] = instance.act(policies[name], part, memory[name], own_keys)
+        decision = Decision(
+            action=self._join({name: d.action for name, d in decisions.items()}),
+            log_prob=self._join({name: d.log_prob for name, d in decisions.items()}),
+            memory={name: d.memory for name, d in decisions.items()},
+        )
+        return decision, clock + 1
+
+    def learn(
+        self, states: Mapping[str, State], unroll: Unroll
+    ) -> tuple[dict[str, State], dict[str, Policy], dict[str, Any]]:
+        """Improves every policy with its slots' part of an unroll; gives metrics by policy."""
+        learned: dict[str, State] = {}
+        metrics: dict[str, Any] = {}
+        for name, instance in self.instances.items():
+            part = self._unroll_of(name, unroll)
+            learned[name], metrics[name] = instance.learn(states[name], part)
+        return learned, self.policies(learned), metrics
+
+    def env_action(self, action: np.ndarray) -> np.ndarray:
+        """Gives what the simulator takes for the actions of a decision."""
+        return next(iter(self.instances.values())).env_action(action)
+
+    def _unroll_of(self, name: str, unroll: Unroll) -> Unroll:
+        part = {
+            field: self._part(name, getattr(unroll, field), axis=1)
+            for field in Unroll._fields
+            if field not in ("memory", "version")
+        }
+        return Unroll(**part, memory=unroll.memory[name], version=unroll.version)
+
+    def _part(self, name: str, tree: Tree, axis: int) -> Tree:
+        """The rows of one policy's slots, along `axis`."""
+        members, agents = self.members[name], len(self.specs.agents)
+        if len(members) == agents:
+            return tree
+
+        def take(x: Array) -> Array:
+            shape = x.shape
+            split = x.reshape(*shape[:axis], -1, agents, *shape[axis + 1 :])
+            own = split.take(jnp.asarray(members), axis=axis + 1)
+            return own.reshape(*shape[:axis], -1, *shape[axis + 1 :])
+
+        return jax.tree.map(take, tree)
+
+    def _join(self, parts: Mapping[str, Array]) -> Array:
+        """All slots' rows from those of each policy."""
+        if len(parts) == 1:
+            return next(iter(parts.values()))
+        agents = len(self.specs.agents)
+        by_agent: dict[int, Array] = {}
+        for name, part in parts.items():
+            members = self.members[name]
+            split = part.reshape(-1, len(members), *part.shape[1:])
+            by_agent.update({agent: split[:, i] for i, agent in enumerate(members)})
+        joined = jnp.stack([by_agent[agent] for agent in range(agents)], axis=1)
+        return joined.reshape(-1, *joined.shape[2:])
