@@ -1,0 +1,1 @@
+"""The Python side of the simulators that srl ships, a package each."""

@@ -1,0 +1,37 @@
+"""The settings of the game."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from srl.pools import EnvConfig
+
+
+@dataclass(frozen=True)
+class HideAndSeek(EnvConfig):
+    """Hiders and seekers in a walled arena with boxes and ramps, on MuJoCo.
+
+    Hiders are rewarded while no seeker sees any of them, seekers while one does; the seekers
+    stand still for a first part of each episode, in which nobody is rewarded. Agents move, grab
+    what they see nearby, and lock it in place, where only their own team can unlock it.
+    """
+
+    pool_id: ClassVar[str] = "native:HideAndSeek-v1"
+
+    scenario: Literal["quadrant", "full"] = "quadrant"
+    """One room in a corner with two boxes and a ramp, or random rooms with up to nine boxes."""
+    hiders: int = 2
+    """1 to 3."""
+    seekers: int = 2
+    """1 to 3."""
+    horizon: int | None = None
+    """Steps of an episode; by default 80 in the quadrant, 240 in the full game."""
+    prep_fraction: float = 0.4
+    """Share of an episode in which seekers stand still."""
+    boxes_min: int | None = None
+    """Fewest boxes of the full game, by default 3."""
+    boxes_max: int | None = None
+    """Most boxes of the full game, by default 9."""
+    sleep: bool = True
+    """Leave objects at rest out of the physics until something touches them."""
