@@ -4,8 +4,9 @@ Importing this loads neither jax nor flax; `build` does.
 """
 
 from srl.networks.auto import AutoNetwork
+from srl.networks.cnn import CNN
 from srl.networks.entity_attention import EntityAttention
 from srl.networks.mlp import MLP
 from srl.networks.network import Network, PolicyAndValue
 
-__all__ = ["MLP", "AutoNetwork", "EntityAttention", "Network", "PolicyAndValue"]
+__all__ = ["CNN", "MLP", "AutoNetwork", "EntityAttention", "Network", "PolicyAndValue"]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import gymnasium
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 from gymnasium import spaces
 
@@ -18,6 +20,9 @@ from srl.types import Array, Tree
 SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple"
 
 
+HIDDEN_SCALE = math.sqrt(2.0)
+
+
 def activation(name: str) -> Callable[[Array], Array]:
     """Finds an activation function by its name in `jax.nn`."""
     function = getattr(jax.nn, name, None)
@@ -26,12 +31,40 @@ def activation(name: str) -> Callable[[Array], Array]:
     return function
 
 
-def dense(units: int, scale: float, name: str | None = None) -> nn.Dense:
+def dense(units: int, scale: float, name: str | None = None, use_bias: bool = True) -> nn.Dense:
     """A dense layer with an orthogonal kernel, as PPO implementations use it."""
-    return nn.Dense(units, kernel_init=nn.initializers.orthogonal(scale), name=name)
+    return nn.Dense(units, use_bias=use_bias, kernel_init=orthogonal(scale), name=name)
 
 
-HIDDEN_SCALE = math.sqrt(2.0)
+def orthogonal(scale: float) -> Callable[..., Array]:
+    """An initializer of orthonormal rows or columns times `scale` (Saxe et al., 2014).
+
+    Initializers draw with NumPy from the parameter's own key: compiling them for every shape of
+    parameter would take seconds.
+    """
+
+    def draw(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
+        rows, columns = math.prod(shape[:-1]), shape[-1]
+        long, short = max(rows, columns), min(rows, columns)
+        x = _generator(key).standard_normal((long, short))
+        # QR by Cholesky: uniform over orthonormal matrices, and fast whatever else the host does.
+        q = np.linalg.solve(np.linalg.cholesky(x.T @ x), x.T).T
+        return jnp.asarray(scale * (q if rows >= columns else q.T).reshape(shape), dtype)
+
+    return draw
+
+
+def normal(deviation: float) -> Callable[..., Array]:
+    """An initializer of independent normal numbers."""
+
+    def draw(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
+        return jnp.asarray(deviation * _generator(key).standard_normal(shape), dtype)
+
+    return draw
+
+
+def _generator(key: Array) -> np.random.Generator:
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)))
 
 
 def flatten(space: gymnasium.Space, observation: Tree) -> Array:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import gymnasium
 
+from srl.networks.cnn import CNN
 from srl.networks.entity_attention import EntityAttention
 from srl.networks.mlp import MLP
 from srl.networks.network import Network, PolicyAndValue
@@ -23,4 +24,4 @@ class AutoNetwork(Network):
         """Gives the network's configuration."""
         if EntityAttention.fits(space):
             return EntityAttention()
-        return MLP()
+        return CNN() if CNN.fits(space) else MLP()

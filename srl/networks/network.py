@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
+from gymnasium import spaces
 
 from srl.errors import UserError
 from srl.lazy import jax, jnp
@@ -40,15 +41,11 @@ class PolicyAndValue:
     def init(self, key: Array) -> dict[str, Tree]:
         """Draws the parameters, under the names `policy` and `value`."""
         observation = example(self.space)
-
-        def parameters(key: Array) -> dict[str, Tree]:
-            policy_key, value_key = jax.random.split(key)
-            return {
-                "policy": self.policy_module.init(policy_key, observation)["params"],
-                "value": self.value_module.init(value_key, observation)["params"],
-            }
-
-        return jax.jit(parameters)(key)
+        policy_key, value_key = jax.random.split(key)
+        return {
+            "policy": self.policy_module.lazy_init(policy_key, observation)["params"],
+            "value": self.value_module.lazy_init(value_key, observation)["params"],
+        }
 
     def policy(self, params: Tree, observation: Tree, memory: Tree = ()) -> tuple[Array, Tree]:
         """Gives the action distribution's numbers, [..., num_outputs], and the next memory."""
@@ -61,15 +58,15 @@ class PolicyAndValue:
 
 
 def example(space: gymnasium.Space) -> Tree:
-    """Gives one observation of zeros, without leading axes, to draw parameters with."""
-    if isinstance(space, gymnasium.spaces.Dict):
+    """Gives the shapes and dtypes of one observation, without leading axes."""
+    if isinstance(space, spaces.Dict):
         return {name: example(part) for name, part in space.items()}
-    if isinstance(space, gymnasium.spaces.Tuple):
+    if isinstance(space, spaces.Tuple):
         return tuple(example(part) for part in space)
     if space.shape is None or space.dtype is None:
         raise unsupported(space, "Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple")
-    dtype = jnp.float32 if space.dtype.kind == "f" else jnp.int32
-    return jnp.zeros(space.shape, jnp.uint8 if space.dtype == "uint8" else dtype)
+    dtype = jnp.int32 if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) else jnp.float32
+    return jax.ShapeDtypeStruct(space.shape, dtype)
 
 
 def unsupported(space: gymnasium.Space, supported: str) -> UserError:

@@ -1,0 +1,55 @@
+"""A convolutional network for images, and for vectors beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import gymnasium
+from gymnasium import spaces
+
+from srl.networks.network import Network, PolicyAndValue, unsupported
+
+
+@dataclass(frozen=True)
+class CNN(Network):
+    """The convolutions of Mnih et al. (2015), then one dense layer.
+
+    An image is a Box of three axes, with its channels (or stacked frames) last or first: the
+    shorter of the two ends. Everything else that is observed joins at the dense layer.
+    """
+
+    filters: tuple[int, ...] = (32, 64, 64)
+    """Filters of each convolution."""
+    kernels: tuple[int, ...] = (8, 4, 3)
+    """Side of each convolution's window."""
+    strides: tuple[int, ...] = (4, 2, 1)
+    """Step of each convolution's window; at least 1."""
+    width: int = 512
+    """Units of the dense layer."""
+
+    def build(self, space: gymnasium.Space, num_outputs: int) -> PolicyAndValue:
+        """Gives a policy and a value network of the same form."""
+        from srl.networks._cnn import CNNModule
+
+        if not self.fits(space):
+            raise unsupported(space, "an image (a Box of three axes), or a Dict or Tuple with one")
+
+        def module(outputs: int, scale: float) -> CNNModule:
+            layers = tuple(zip(self.filters, self.kernels, self.strides, strict=True))
+            return CNNModule(space, layers, self.width, outputs, scale)
+
+        return PolicyAndValue(space, module(num_outputs, 0.01), module(1, 1.0))
+
+    @staticmethod
+    def fits(space: gymnasium.Space) -> bool:
+        """Tells whether there is an image in what is observed."""
+        if isinstance(space, spaces.Dict):
+            return any(CNN.fits(part) for part in space.values())
+        if isinstance(space, spaces.Tuple):
+            return any(CNN.fits(part) for part in space)
+        return is_image(space)
+
+
+def is_image(space: gymnasium.Space) -> bool:
+    """Tells whether a space is one image."""
+    return isinstance(space, spaces.Box) and len(space.shape) == 3
