@@ -1,1 +1,218 @@
 #include "pool/pool.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/check.h"
+
+namespace srl {
+namespace {
+
+// A batch with memory of its own.
+class OwnedBatch {
+ public:
+  OwnedBatch(const Specs& specs, int rows) {
+    const std::size_t envs = static_cast<std::size_t>(rows);
+    const std::size_t slots = envs * specs.agents.size();
+    for (const Field& field : specs.observation) {
+      fields_.emplace_back(slots * field.space.Bytes());
+      batch.observation.push_back(fields_.back().data());
+    }
+    reward.resize(slots);
+    returns_.resize(slots);
+    terminated_ = std::make_unique<bool[]>(slots);
+    truncated_ = std::make_unique<bool[]>(slots);
+    length.resize(envs);
+    statistics_.resize(envs * specs.statistics.size());
+    env_id.resize(envs);
+    batch.reward = reward.data();
+    batch.terminated = terminated_.get();
+    batch.truncated = truncated_.get();
+    batch.episode_return = returns_.data();
+    batch.episode_length = length.data();
+    batch.statistics = statistics_.data();
+    batch.env_id = env_id.data();
+  }
+
+  // Everything that was written, as bytes.
+  std::vector<std::byte> Bytes() const {
+    std::vector<std::byte> all;
+    const auto append = [&all](const void* data, std::size_t size) {
+      const auto* first = static_cast<const std::byte*>(data);
+      all.insert(all.end(), first, first + size);
+    };
+    for (const auto& field : fields_) append(field.data(), field.size());
+    append(reward.data(), reward.size() * sizeof(float));
+    append(returns_.data(), returns_.size() * sizeof(float));
+    append(terminated_.get(), reward.size());
+    append(truncated_.get(), reward.size());
+    append(length.data(), length.size() * sizeof(std::int32_t));
+    append(statistics_.data(), statistics_.size() * sizeof(float));
+    return all;
+  }
+
+  Batch batch;
+  std::vector<float> reward;
+  std::vector<std::int32_t> length;
+  std::vector<std::int32_t> env_id;
+
+ private:
+  std::vector<std::vector<std::byte>> fields_;
+  std::vector<float> returns_, statistics_;
+  std::unique_ptr<bool[]> terminated_, truncated_;
+};
+
+std::vector<std::byte> RandomActions(const Specs& specs, int num_envs, Random& random) {
+  const std::size_t elements = specs.action.Elements() * specs.agents.size();
+  std::vector<std::int32_t> values(elements * static_cast<std::size_t>(num_envs));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = random.Integer(0, specs.action.nvec[i % specs.action.nvec.size()] - 1);
+  }
+  std::vector<std::byte> bytes(values.size() * sizeof(std::int32_t));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+// All that a synchronous pool writes in `steps` random steps.
+std::vector<std::byte> Rollout(const std::string& id, int num_envs, int threads, int steps) {
+  Pool pool(id, num_envs, num_envs, threads, Options());
+  OwnedBatch out(pool.specs(), num_envs);
+  Random random(1);
+  pool.Reset(5, &out.batch);
+  std::vector<std::byte> all = out.Bytes();
+  for (int t = 0; t < steps; ++t) {
+    pool.Step(RandomActions(pool.specs(), num_envs, random), &out.batch);
+    const std::vector<std::byte> bytes = out.Bytes();
+    all.insert(all.end(), bytes.begin(), bytes.end());
+  }
+  return all;
+}
+
+TEST(TrajectoriesAreTheSameAtAnyThreadCount) {
+  const auto one = Rollout("CartPole-v1", 300, 1, 200);
+  for (int threads : {2, 8}) CHECK(Rollout("CartPole-v1", 300, threads, 200) == one);
+  const auto game = Rollout("HideAndSeek-v1", 6, 1, 100);
+  for (int threads : {2, 5}) CHECK(Rollout("HideAndSeek-v1", 6, threads, 100) == game);
+}
+
+TEST(ARestoredPoolHasTheSameFuture) {
+  for (const char* id : {"CartPole-v1", "HideAndSeek-v1"}) {
+    Pool pool(id, 4, 4, 2, Options());
+    Pool other(id, 4, 4, 1, Options());
+    OwnedBatch out(pool.specs(), 4), copy(pool.specs(), 4);
+    Random random(2);
+    pool.Reset(3, &out.batch);
+    for (int t = 0; t < 45; ++t) pool.Step(RandomActions(pool.specs(), 4, random), &out.batch);
+    other.Restore(pool.Save());
+    for (int t = 0; t < 60; ++t) {
+      const auto actions = RandomActions(pool.specs(), 4, random);
+      pool.Step(actions, &out.batch);
+      other.Step(actions, &copy.batch);
+      CHECK(out.Bytes() == copy.Bytes());
+    }
+  }
+}
+
+TEST(EnvironmentIHasTheSeedPlusI) {
+  Pool all("CartPole-v1", 4, 4, 1, Options());
+  Pool third("CartPole-v1", 1, 1, 1, Options());
+  OwnedBatch out(all.specs(), 4), one(third.specs(), 1);
+  all.Reset(10, &out.batch);
+  third.Reset(12, &one.batch);
+  CHECK(std::memcmp(out.batch.observation[0] + 2 * 16, one.batch.observation[0], 16) == 0);
+}
+
+TEST(TheStepAfterAnEndIgnoresTheActionAndStartsAnEpisode) {
+  Pool pool("CartPole-v1", 1, 1, 1, Options());
+  OwnedBatch out(pool.specs(), 1);
+  pool.Reset(0, &out.batch);
+  const std::vector<std::int32_t> right = {1};
+  const auto action = std::as_bytes(std::span(right));
+  int steps = 0;
+  do {
+    pool.Step(action, &out.batch);
+    ++steps;
+  } while (!out.batch.terminated[0]);
+  CHECK(out.length[0] == steps);
+  CHECK(out.batch.episode_return[0] == static_cast<float>(steps));
+  pool.Step(action, &out.batch);
+  CHECK(!out.batch.terminated[0]);
+  CHECK(out.length[0] == 0 && out.reward[0] == 0 && out.batch.episode_return[0] == 0);
+  const float* observation = reinterpret_cast<const float*>(out.batch.observation[0]);
+  CHECK(std::all_of(observation, observation + 4, [](float x) { return std::abs(x) <= 0.05f; }));
+}
+
+TEST(AsynchronousUseGivesEveryEnvironmentItsTurns) {
+  constexpr int kEnvs = 10, kBatch = 4;
+  for (int threads : {1, 3}) {
+    Pool pool("CartPole-v1", kEnvs, kBatch, threads, Options());
+    std::vector<std::unique_ptr<OwnedBatch>> batches;
+    for (int i = 0; i < pool.ProvisionNeeded(); ++i) {
+      batches.push_back(std::make_unique<OwnedBatch>(pool.specs(), kBatch));
+      pool.Provide(&batches.back()->batch);
+    }
+    pool.SendReset(0);
+    std::vector<int> turns(kEnvs, 0);
+    Random random(4);
+    for (int i = 0; i < 2000; ++i) {
+      if (i == 1000) pool.SendReset(1);
+      Batch* batch = pool.Receive();
+      const std::vector<int> ids(batch->env_id, batch->env_id + kBatch);
+      for (int id : ids) ++turns[static_cast<std::size_t>(id)];
+      pool.Provide(batch);
+      pool.Send(RandomActions(pool.specs(), kBatch, random), ids);
+    }
+    CHECK(*std::min_element(turns.begin(), turns.end()) > 0);
+  }
+}
+
+template <typename Call>
+bool Refuses(Call call) {
+  try {
+    call();
+  } catch (const std::invalid_argument&) {
+    return true;
+  }
+  return false;
+}
+
+TEST(WrongCallsAreRefusedAndChangeNothing) {
+  Pool pool("CartPole-v1", 2, 2, 1, Options());
+  OwnedBatch out(pool.specs(), 2);
+  const std::vector<std::int32_t> good = {0, 1}, bad = {0, 2}, few = {0};
+  const auto step = [&](const std::vector<std::int32_t>& actions) {
+    pool.Step(std::as_bytes(std::span(actions)), &out.batch);
+  };
+  CHECK(Refuses([&] { step(good); }));  // before a reset
+  pool.Reset(0, &out.batch);
+  CHECK(Refuses([&] { step(bad); }));
+  CHECK(Refuses([&] { step(few); }));
+  CHECK(Refuses([&] { pool.Receive(); }));
+  step(good);
+  CHECK(out.length[0] == 1);
+  CHECK(Refuses([] { Pool("NoSuch-v0", 1, 1, 1, Options()); }));
+  CHECK(Refuses([] { Pool("CartPole-v1", 0, 0, 1, Options()); }));
+  CHECK(Refuses([] { Pool("CartPole-v1", 2, 3, 1, Options()); }));
+  CHECK(Refuses([&] { pool.Restore(std::vector<std::byte>(7)); }));
+
+  Pool asynchronous("CartPole-v1", 4, 2, 1, Options());
+  OwnedBatch first(pool.specs(), 2), second(pool.specs(), 2), third(pool.specs(), 2);
+  asynchronous.Provide(&first.batch);
+  CHECK(Refuses([&] { asynchronous.SendReset(0); }));  // too little memory
+  asynchronous.Provide(&second.batch);
+  asynchronous.SendReset(0);
+  asynchronous.Receive();
+  const int id = first.env_id[0];
+  const auto actions = std::as_bytes(std::span(good));
+  CHECK(Refuses([&] { asynchronous.Send(actions, std::vector<int>{id, id}); }));
+  CHECK(Refuses([&] { asynchronous.Send(actions, std::vector<int>{id, 4}); }));
+  CHECK(Refuses([&] { asynchronous.Send(actions, std::vector<int>{id, second.env_id[0]}); }));
+  asynchronous.Receive();
+  CHECK(Refuses([&] { asynchronous.Receive(); }));
+}
+
+}  // namespace
+}  // namespace srl

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.errors import RunError, UserError
-from srl.pools.pool import Pool, Row, empty_timestep, leaves
+from srl.pools.pool import Pool, Row, empty_timestep
 from srl.types import Specs, Timestep, Tree
 
 
@@ -101,6 +101,7 @@ class NativePool(Pool):
             raise UserError(f"native:{name}: {error}") from error
         self.specs = _specs(self._pool.specs)
         self.threads = self._pool.threads
+        self._fields = [name for name, _ in self._pool.specs["observation"]]
         self._action_dtype = np.dtype(self.specs.action.dtype)
         self._action_shape = self.specs.action.shape or ()
         self._own: list[Row] = []
@@ -186,10 +187,10 @@ class NativePool(Pool):
 
     def _adopt(self, row: Row) -> Row:
         step = row.timestep
-        observation = leaves(step.observation)
-        if len(observation) != len(self._pool.specs["observation"]):
-            raise UserError("the row was made for another pool")
-        trees = [step.observation] if isinstance(step.observation, dict) else []
+        # By name: Gymnasium's Dict space sorts its names, the C++ side has an order of its own.
+        bare = not isinstance(step.observation, dict)
+        observation = [step.observation if bare else step.observation[n] for n in self._fields]
+        trees = [] if bare else [step.observation]
         arrays = [*observation, *step[1:]]
         watched: list[Any] = [step, *trees, *arrays, *(array.base for array in arrays)]
         row.core = _core.Batch(observation, *step[1:], watched)
