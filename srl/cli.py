@@ -15,6 +15,7 @@ from srl.errors import RunError, UserError
 COMMANDS = {
     "run": ("srl.cli:run", "train an experiment"),
     "resume": ("srl.cli:resume", "go on with a run"),
+    "bench": ("srl.bench.main:bench", "measure how fast a part runs"),
     "export": ("srl.cli:export", "write a run's policies to a safetensors file"),
 }
 """Name -> (module:function taking the words after the name and giving the exit code, help)."""

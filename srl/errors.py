@@ -1,4 +1,4 @@
-"""Errors that a person can act on. Each message says what was given, what was expected, what to do."""
+"""Errors that a person can act on: what was given, what was expected, what to do."""
 
 
 class SrlError(Exception):

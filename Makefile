@@ -1,0 +1,44 @@
+# The two commands of the README, and a few for developers. Everything lives in .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc -name '*.cc' -o -name '*.h')
+
+.PHONY: run test slow sanitize format clean
+
+run: .venv/installed  ## train hide-and-seek on this machine
+	$(BIN)/srl run experiments/hide_and_seek.py
+
+test: .venv/installed-for-tests  ## every check but the slow ones
+	$(BIN)/pytest
+
+slow: .venv/installed-for-tests  ## the checks that take minutes each
+	$(BIN)/pytest -m slow
+
+sanitize: .venv/installed-for-tests  ## the C++ tests under the sanitizers
+	for sanitizer in address,undefined thread; do \
+	  $(BIN)/cmake -G Ninja -S . -B build/sanitize-$$sanitizer -DSRL_BUILD_TESTS=ON \
+	    -DSRL_SANITIZE=$$sanitizer -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+	    -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python >/dev/null && \
+	  $(BIN)/cmake --build build/sanitize-$$sanitizer && \
+	  build/sanitize-$$sanitizer/srl_tests || exit 1; \
+	done
+
+format: .venv/installed-for-tests
+	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+	$(BIN)/clang-format -i $$(find csrc -name '*.cc' -o -name '*.h')
+
+clean:
+	rm -rf .venv build
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit("srl needs Python 3.11 or later, not " + sys.version.split()[0] + "; name one: make PYTHON=python3.12 ..." if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+
+# Editable, so that Python changes act at once; a change of the C++ sources installs again.
+.venv/installed: $(SOURCES) | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	touch $@
+
+.venv/installed-for-tests: $(SOURCES) | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	touch $@ .venv/installed

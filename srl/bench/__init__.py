@@ -1,0 +1,1 @@
+"""Benchmarks, as subcommands of `srl bench`."""
