@@ -60,17 +60,18 @@ def random_actions(pool: Pool, batches: int, sticky: bool, seed: int = 0) -> lis
 def measure(pool: Pool, *, sticky: bool, seconds: float, rounds: int = 5) -> Measurement:
     """Steps with actions drawn beforehand, for about `seconds` in all."""
     actions = random_actions(pool, 40 * STICKY_STEPS, sticky)
-    step: Callable[[np.ndarray], Any]
+    step: Callable[[np.ndarray], Any] = pool.step
     if pool.batch_size == pool.num_envs:
         pool.reset(seed=0)
-        step = pool.step
     else:
         pool.async_reset(seed=0)
         slots = pool.batch_size * len(pool.specs.agents)
 
-        def step(action: np.ndarray) -> None:
+        def exchange(actions: np.ndarray) -> None:
             timestep = pool.recv()
-            pool.send(action[:slots], timestep.env_id)
+            pool.send(actions[:slots], timestep.env_id)
+
+        step = exchange
 
     calls, rates = 0, []
     for number in range(rounds + 1):

@@ -28,9 +28,8 @@ class EpisodeWindow:
     def add(self, timesteps: Timestep) -> None:
         """Takes in the episodes that end in timesteps [T, ...]."""
         agents = len(self._specs.agents)
-        ended = (timesteps.terminated | timesteps.truncated).reshape(
-            len(timesteps.reward), -1, agents
-        )
+        ended = np.logical_or(timesteps.terminated, timesteps.truncated)
+        ended = ended.reshape(len(ended), -1, agents)
         step, env = np.nonzero(ended.all(-1))
         if not len(step):
             return

@@ -66,7 +66,7 @@ class Trainer:
 
         root = jax.random.key(experiment.seed)
         self._act_key = jax.random.fold_in(root, 1)
-        self._states = jax.jit(teams.init)(jax.random.fold_in(root, 0))
+        self._states = teams.init(jax.random.fold_in(root, 0))
         self._policies: Mapping[str, Policy] = teams.policies(self._states)
         self._memory = teams.initial_memory(experiment.num_envs)
         self._clock = jnp.zeros((), jnp.uint32)
