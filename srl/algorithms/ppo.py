@@ -265,7 +265,7 @@ class PPOInstance(Instance):
     def gradient(self, state: State, batch: Batch) -> tuple[Tree, Metrics]:
         """Gives the gradient of the loss of a minibatch."""
         gradients, metrics = jax.grad(self.loss, has_aux=True)(state.params, state, batch)
-        return gradients, {**metrics, "grad_norm": optax.global_norm(gradients)}
+        return gradients, {**metrics, "grad_norm": optax.tree.norm(gradients)}
 
     def update(self, state: State, gradients: Tree) -> State:
         """Takes one step of Adam, with the gradient's norm bounded."""

@@ -36,35 +36,39 @@ def dense(units: int, scale: float, name: str | None = None, use_bias: bool = Tr
     return nn.Dense(units, use_bias=use_bias, kernel_init=orthogonal(scale), name=name)
 
 
-def orthogonal(scale: float) -> Callable[..., Array]:
-    """An initializer of orthonormal rows or columns times `scale` (Saxe et al., 2014).
+def orthogonal(scale: float) -> nn.initializers.Initializer:
+    """An initializer of orthonormal rows or columns times `scale` (Saxe et al., 2014)."""
 
-    Initializers draw with NumPy from the parameter's own key: compiling them for every shape of
-    parameter would take seconds.
-    """
-
-    def draw(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
+    def draw(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         rows, columns = math.prod(shape[:-1]), shape[-1]
-        long, short = max(rows, columns), min(rows, columns)
-        x = _generator(key).standard_normal((long, short))
+        x = random.standard_normal((max(rows, columns), min(rows, columns)))
         # QR by Cholesky: uniform over orthonormal matrices, and fast whatever else the host does.
         q = np.linalg.solve(np.linalg.cholesky(x.T @ x), x.T).T
-        return jnp.asarray(scale * (q if rows >= columns else q.T).reshape(shape), dtype)
+        return scale * (q if rows >= columns else q.T).reshape(shape)
 
-    return draw
+    return _on_host(draw)
 
 
-def normal(deviation: float) -> Callable[..., Array]:
+def normal(deviation: float) -> nn.initializers.Initializer:
     """An initializer of independent normal numbers."""
-
-    def draw(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
-        return jnp.asarray(deviation * _generator(key).standard_normal(shape), dtype)
-
-    return draw
+    return _on_host(lambda random, shape: deviation * random.standard_normal(shape))
 
 
-def _generator(key: Array) -> np.random.Generator:
-    return np.random.default_rng(np.asarray(jax.random.key_data(key)))
+def _on_host(
+    draw: Callable[[np.random.Generator, tuple[int, ...]], np.ndarray],
+) -> nn.initializers.Initializer:
+    """Draws with NumPy: to compile an initializer for every shape would take seconds."""
+
+    def initializer(key: Array, shape: Any, dtype: Any = jnp.float32, out_sharding: Any = None):
+        del out_sharding
+
+        def host(data: Array) -> np.ndarray:
+            return draw(np.random.default_rng(np.asarray(data)), tuple(shape)).astype(dtype)
+
+        result = jax.ShapeDtypeStruct(tuple(shape), dtype)
+        return jax.pure_callback(host, result, jax.random.key_data(key))
+
+    return initializer
 
 
 def flatten(space: gymnasium.Space, observation: Tree) -> Array:
