@@ -1,8 +1,8 @@
 """Checkpoints of a run: arrays and a few JSON values, complete or absent.
 
-Orbax writes them in the background and makes each visible by one rename. Arrays are stored flat,
-by names such as `learners/policy/params/policy/Dense_0/kernel`, with a checksum each, so that a
-checkpoint can be read without the code that made it and a damaged one is noticed.
+Orbax writes them, in a thread of ours, and makes each visible by one rename. Arrays are stored
+flat, by names such as `learners/policy/params/policy/Dense_0/kernel`, with a checksum each, so that
+a checkpoint can be read without the code that made it and a damaged one is noticed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 import shutil
 import zlib
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from srl.types import Tree
 
 logger = logging.getLogger(__name__)
 
+_OVERHEAD = 200_000  # bytes of a checkpoint beside its arrays
 _TEMPORARY = "*.orbax-checkpoint-tmp*"
 
 
@@ -34,6 +36,8 @@ class Checkpoints:
         self.folder = folder.resolve()
         self._keep = keep
         self._manager: Any = None
+        self._thread = ThreadPoolExecutor(1, "checkpoints")
+        self._saving: Future[None] | None = None
 
     def versions(self) -> list[int]:
         """The complete checkpoints there are, oldest first."""
@@ -56,43 +60,31 @@ class Checkpoints:
         self.wait()
         if updates in self.versions():
             return
-        import orbax.checkpoint as ocp
-
         arrays = {n: np.array(leaf) for n, leaf in _flatten(jax.device_get(tree)).items()}
-        leaves = {n: [a.dtype.name, list(a.shape), _checksum(a)] for n, a in arrays.items()}
-        full = {n: a if a.size else np.zeros(1) for n, a in arrays.items()}  # Orbax wants a size
-        items = ocp.args.Composite(
-            state=ocp.args.PyTreeSave(full),
-            metadata=ocp.args.JsonSave({"metadata": dict(metadata), "leaves": leaves}),
-        )
-        try:
-            self._open_manager().save(updates, args=items, force=True)
-        except Exception as error:
-            raise self._failure(error) from None
+        self._saving = self._thread.submit(self._write, updates, arrays, dict(metadata))
         if wait:
             self.wait()
 
     def check(self) -> None:
         """Raises RunError if a save in the background has failed by now."""
-        if self._manager is not None and not self._manager.is_saving_in_progress():
+        if self._saving is not None and self._saving.done():
             self.wait()
 
     def wait(self) -> None:
         """Returns when everything is saved; raises RunError if it could not be."""
-        if self._manager is None:
-            return
-        try:
-            self._manager.wait_until_finished()
-            self._manager.check_for_errors()
-        except Exception as error:
-            raise self._failure(error) from None
+        saving, self._saving = self._saving, None
+        if saving is not None:
+            try:
+                saving.result()
+            except Exception as error:
+                raise self._failure(error) from None
 
     def close(self) -> None:
         """Waits, then lets go of the folder."""
-        self.wait()
-        if self._manager is not None:
-            self._manager.close()
-            self._manager = None
+        try:
+            self.wait()
+        finally:
+            self._thread.shutdown()
 
     def metadata(self, version: int | None = None) -> dict[str, Any]:
         """The JSON values saved with a version; the newest by default."""
@@ -176,16 +168,28 @@ class Checkpoints:
                     "run it with the experiment it was made with"
                 )
 
-    def _open_manager(self) -> Any:
-        if self._manager is None:
-            import orbax.checkpoint as ocp
+    def _write(self, updates: int, arrays: dict[str, np.ndarray], metadata: dict[str, Any]) -> None:
+        import orbax.checkpoint as ocp
 
-            logging.getLogger("absl").setLevel(logging.CRITICAL)  # errors are raised to us
+        logging.getLogger("absl").setLevel(logging.CRITICAL + 1)  # what Orbax logs it also raises
+        self.folder.mkdir(parents=True, exist_ok=True)
+        needed = sum(a.nbytes for a in arrays.values()) + _OVERHEAD
+        if shutil.disk_usage(self.folder).free < needed:
+            raise OSError(f"No space left on device for {needed / 1e6:.1f} MB")
+        leaves = {n: [a.dtype.name, list(a.shape), _checksum(a)] for n, a in arrays.items()}
+        full = {n: a if a.size else np.zeros(1) for n, a in arrays.items()}  # Orbax wants a size
+        items = ocp.args.Composite(
+            state=ocp.args.PyTreeSave(full),
+            metadata=ocp.args.JsonSave({"metadata": metadata, "leaves": leaves}),
+        )
+        if self._manager is None:
             options = ocp.CheckpointManagerOptions(
-                max_to_keep=self._keep, cleanup_tmp_directories=True, create=True
+                max_to_keep=self._keep,
+                cleanup_tmp_directories=True,
+                enable_async_checkpointing=False,
             )
             self._manager = ocp.CheckpointManager(self.folder, options=options)
-        return self._manager
+        self._manager.save(updates, args=items, force=True)
 
     def _failure(self, error: Exception) -> RunError:
         """Gives the failed save's space back and says what is still there."""
@@ -208,7 +212,8 @@ def _reason(error: object) -> str:
     text = " ".join(str(error).split())
     if "No space left on device" in text:
         return "no space left on device"
-    return text[:200] or type(error).__name__
+    text = text.split(" [")[0]  # what follows is TensorStore's own context
+    return (text if len(text) < 300 else f"{text[:100]} ... {text[-190:]}") or repr(error)
 
 
 def _flatten(tree: Tree) -> dict[str, Any]:

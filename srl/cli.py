@@ -16,6 +16,7 @@ COMMANDS = {
     "run": ("srl.cli:run", "train an experiment"),
     "resume": ("srl.cli:resume", "go on with a run"),
     "bench": ("srl.bench.main:bench", "measure how fast a part runs"),
+    "eval": ("srl.cli:evaluate", "play whole episodes with a run's policies"),
     "export": ("srl.cli:export", "write a run's policies to a safetensors file"),
 }
 """Name -> (module:function taking the words after the name and giving the exit code, help)."""
@@ -103,6 +104,29 @@ def resume(words: list[str]) -> int:
     if options.env_steps is not None:
         resolved = extend_run(folder, resolved, options.env_steps)
     return train(resolved.experiment, folder, resume=True)
+
+
+def evaluate(words: list[str]) -> int:
+    """`srl eval RUN_DIR [--version V] [--against RUN_DIR[:V]|untrained] [--episodes N] ...`."""
+    parser = arguments("eval")
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    parser.add_argument("--version", type=int, metavar="V", help="default: the newest")
+    parser.add_argument(
+        "--against",
+        metavar="RUN_DIR[:V]|untrained",
+        help="let the teams of both sides play each other in all combinations",
+    )
+    parser.add_argument(
+        "--episodes", type=int, default=100, metavar="N", help="of each combination; default 100"
+    )
+    parser.add_argument("--greedy", action="store_true", help="take the most probable actions")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="default 0")
+    parser.add_argument("--num-envs", type=int, default=100, metavar="N", help="default 100")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args(words)
+    from srl.evaluate.main import evaluate
+
+    return _say(evaluate(**vars(options)))
 
 
 def export(words: list[str]) -> int:

@@ -179,7 +179,9 @@ def _import(path: Path, directory: Path) -> ModuleType:
     try:
         source = path.read_bytes()
     except OSError as error:
-        raise UserError(f"cannot read the experiment file {path}: {error.strerror}") from error
+        raise UserError(
+            f"cannot read the experiment file {_shown(path)}: {error.strerror}"
+        ) from error
     module = ModuleType(_MODULE + hashlib.sha256(source).hexdigest()[:12])
     module.__file__ = str(path)
     before, search_path = sys.modules.get(module.__name__), list(sys.path)
@@ -203,9 +205,12 @@ def _place(error: BaseException, path: Path) -> str:
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
     if isinstance(error, SyntaxError) and error.filename == str(path):
         lines.append(error.lineno)
-    shown = os.path.relpath(path)
-    shown = str(path) if shown.startswith("..") else shown
-    return f"{shown}, line {lines[-1]}," if lines else shown
+    return f"{_shown(path)}, line {lines[-1]}," if lines else _shown(path)
+
+
+def _shown(path: Path) -> str:
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
 
 
 def _named(module: ModuleType, name: str, path: Path) -> Experiment:

@@ -38,7 +38,7 @@ def export(run_dir: Path, output: Path, version: int | None = None) -> int:
         prefix = f"{policy}/" if len(learners) > 1 else ""
         for part, name in _PARTS.items():
             for path, array in _leaves(state.get(part, {})):
-                tensors[prefix + "/".join(filter(None, (name, path)))] = np.ascontiguousarray(array)
+                tensors[prefix + "/".join(filter(None, (name, path)))] = array
     metadata = {
         "config": json.dumps(config["experiment"]),
         "policies": json.dumps(list(learners)),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
+import platform
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,17 +40,14 @@ class MetricsWriter:
             resume_at: Reports of more env steps than this are forgotten, so that the curve goes on
                 where the run does.
         """
-        from tensorboardX import SummaryWriter
-
         self._path = folder / FILE
         try:
             if resume_at is not None:
                 _forget_after(self._path, resume_at)
             self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-            purge = None if resume_at is None else resume_at + 1
-            self._events = SummaryWriter(str(folder), purge_step=purge)
+            self._events = _Events(folder, resume_at)
         except OSError as error:
-            raise _failure(self._path, error) from error
+            raise _failure(self._path, error) from None
 
     def write(self, report: Mapping[str, Any]) -> None:
         """Adds one report; its `env_steps` place it on the x-axis."""
@@ -56,19 +55,54 @@ class MetricsWriter:
         values = {name: _plain(value) for name, value in report.items()}
         line = json.dumps({"time": round(now, 3), **values}) + "\n"
         try:
-            data = line.encode()
-            if os.write(self._file, data) != len(data):
-                raise OSError("only a part of the line was written")
-            for name, value in values.items():
-                if name != "env_steps" and isinstance(value, int | float):
-                    self._events.add_scalar(tag(name), value, values["env_steps"], walltime=now)
+            rest = line.encode()
+            while rest:  # once, unless the disk is nearly full
+                rest = rest[os.write(self._file, rest) :]
+            self._events.write(values, now)
         except OSError as error:
-            raise _failure(self._path, error) from error
+            raise _failure(self._path, error) from None
 
     def close(self) -> None:
         """Flushes and closes the files."""
         os.close(self._file)
-        self._events.close()
+        with contextlib.suppress(OSError):  # on a full disk, which `write` has told
+            self._events.close()
+
+
+class _Events:
+    """A TensorBoard events file, written at once: a full disk is an error, not a lost thread."""
+
+    def __init__(self, folder: Path, resume_at: int | None) -> None:
+        from tensorboardX.proto import event_pb2
+        from tensorboardX.record_writer import RecordWriter
+
+        part = len(list(folder.glob("events.*")))  # two parts may begin within a second
+        name = f"events.out.tfevents.{time.time():.0f}.{platform.node()}.{part}"
+        events: Any = event_pb2
+        self._event = events.Event
+        self._flushed = 0.0
+        self._writer = RecordWriter(str(folder / name))
+        self._add(wall_time=time.time(), file_version="brain.Event:2")
+        if resume_at is not None:  # TensorBoard then forgets what other parts hold from here on
+            start = events.SessionLog(status=events.SessionLog.START)
+            self._add(wall_time=time.time(), step=resume_at + 1, session_log=start)
+
+    def write(self, values: Mapping[str, Any], now: float) -> None:
+        """Adds the numbers of one report."""
+        event = self._event(wall_time=now, step=values["env_steps"])
+        for name, value in values.items():
+            if name != "env_steps" and isinstance(value, int | float):
+                event.summary.value.add(tag=tag(name), simple_value=value)
+        self._writer.write(event.SerializeToString())
+        if now > self._flushed + 1:  # it waits for the disk
+            self._flushed = now
+            self._writer.flush()
+
+    def _add(self, **fields: Any) -> None:
+        self._writer.write(self._event(**fields).SerializeToString())
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 def tag(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 from pathlib import Path
@@ -22,12 +23,19 @@ def keep_compiled_programs() -> None:
 
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     given = jax.config.values["jax_compilation_cache_dir"]
-    folder = Path(chosen or given or base / "srl" / "jax")
+    folder = Path(chosen or given or base / "srl" / "jax" / _processor())
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         logger.warning("compiled programs are not kept: %s", error)
         return
     jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def _processor() -> str:
+    """Names what this processor can do: a home folder may be shared with machines that differ."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    flags = next((line for line in lines if line.startswith("flags")), "")
+    return hashlib.sha256(flags.encode()).hexdigest()[:12]

@@ -64,21 +64,23 @@ class Display:
 
     def report(self, trainer: Any, report: Mapping[str, Any]) -> None:
         """Shows a report."""
-        fps, value = report.get("fps"), _number(report.get("episode_return"))
+        done = self._done(trainer)
         if self._progress is not None:
             task = self._progress.task_ids[0]
-            text = f"{self._unit}  fps {_number(fps)}  return {value}"
-            self._progress.update(task, description=text, completed=self._done(trainer))
+            text = f"{self._unit}  {self.summary(report)}"
+            self._progress.update(task, description=text, completed=done)
             return
-        experiment, done = self._experiment, self._done(trainer)
-        total = experiment.updates or experiment.env_steps
+        total = self._experiment.updates or self._experiment.env_steps
         began, first = self._begin
         left = (time.monotonic() - began) / max(done - first, 1) * max(total - done, 0)
-        self.say(
-            f"{self._unit} {done:,}/{total:,} ({100 * done // total}%)  fps {_number(fps)}  "
-            f"return {value}  length {_number(report.get('episode_length'))}  "
-            f"left {_duration(left)}"
-        )
+        share = min(100 * done // total, 100)
+        numbers = f"{self.summary(report)}  left {_duration(left)}"
+        self.say(f"{self._unit} {done:,}/{total:,} ({share}%)  {numbers}")
+
+    def summary(self, report: Mapping[str, Any]) -> str:
+        """The numbers of a report that tell most."""
+        names = {"fps": "fps", "return": "episode_return", "length": "episode_length"}
+        return "  ".join(f"{name} {_number(report.get(key))}" for name, key in names.items())
 
     def say(self, text: str) -> None:
         """Shows a line of text."""

@@ -19,6 +19,7 @@ from typing import Any
 
 from srl.errors import UserError
 from srl.experiment import Resolved, config_values, load_experiment
+from srl.metrics import FILE as METRICS
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class RunFolder:
 
     def discard(self) -> None:
         """Removes a run that never began to train."""
-        for path in (self.config, self.source):
+        for path in (self.config, self.source, *self.path.glob("events.*"), self.path / METRICS):
             path.unlink(missing_ok=True)
         for path in (self.path / "logs", self.videos, self.checkpoints):
             shutil.rmtree(path, ignore_errors=True)

@@ -84,11 +84,12 @@ def train(
         run = _Run(experiment, folder, checkpoints, display, stop)
         try:
             with contextlib.ExitStack() as stack:
+                stack.callback(checkpoints.close)
                 stack.callback(display.close)
                 run.start(trainer, resume, stack)
                 run.loop()
         except UserError:
-            if not resume:
+            if not resume and not run.trained:
                 folder.discard()
             raise
         except Exception as error:
@@ -114,6 +115,7 @@ class _Run:
     ) -> None:
         self.experiment, self.folder, self.checkpoints = experiment, folder, checkpoints
         self.display, self.stop = display, stop
+        self.trained = False
 
     def start(self, trainer: TrainerLike | None, resume: bool, stack: contextlib.ExitStack) -> None:
         """Opens everything; `stack` closes it."""
@@ -149,6 +151,7 @@ class _Run:
         reported = True
         while not stop.requested and not self.finished:
             trainer.update()
+            self.trained = True
             now = time.monotonic()
             reported = trainer.updates % every == 0
             if reported:
@@ -171,7 +174,7 @@ class _Run:
         report = self.trainer.report()
         self.metrics.write(report)
         self.display.report(self.trainer, report)
-        logger.info("%s", report)
+        logger.info("update %d: %s", self.trainer.updates, self.display.summary(report))
         self.checkpoints.check()
 
     def _save(self, *, wait: bool) -> None:
@@ -251,6 +254,7 @@ class _Stop:
 def _logging_to(folder: RunFolder) -> Iterator[None]:
     """Logs of this process go to the worker's file, warnings to the terminal too."""
     file = logging.FileHandler(folder.log(WORKER), delay=True)
+    file.handleError = lambda record: None  # a full disk is told once, by what needs it
     form = f"%(asctime)s %(levelname)s {WORKER} %(name)s: %(message)s"
     file.setFormatter(logging.Formatter(form))
     handlers = [file, *filter(None, [logging.lastResort])]
@@ -265,7 +269,8 @@ def _logging_to(folder: RunFolder) -> Iterator[None]:
         ours.setLevel(level)
         for handler in handlers:
             root.removeHandler(handler)
-        file.close()
+        with contextlib.suppress(OSError):
+            file.close()
 
 
 def _tell_failure(error: Exception, folder: RunFolder, checkpoints: Checkpoints) -> None:
@@ -273,7 +278,7 @@ def _tell_failure(error: Exception, folder: RunFolder, checkpoints: Checkpoints)
     trace = "".join(traceback.format_exception(error))
     with contextlib.suppress(OSError), folder.log(WORKER).open("a") as log:
         log.write(trace)
-    foreseen = isinstance(error, RunError) and isinstance(error.__cause__, OSError | None)
+    foreseen = isinstance(error, RunError) and error.__cause__ is None
     text = f"{error}\n" if foreseen else trace
     version = checkpoints.latest()
     cure = f"; `srl resume {_shown(folder)}` goes on after update {version}" if version else ""

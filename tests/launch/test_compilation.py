@@ -1,0 +1,56 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import logging
+from srl.launch.compilation import keep_compiled_programs
+logging.basicConfig(level=logging.WARNING, format="%(message)s")
+keep_compiled_programs()
+import jax
+print(jax.jit(lambda x: (x * 3).sum())(jax.numpy.arange(5.0)))
+"""
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Runs a small JAX program in a process with the given environment."""
+
+    def run(**variables):
+        kept = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
+        environment = {**kept, "XDG_CACHE_HOME": str(tmp_path / "cache"), **variables}
+        command = [sys.executable, "-c", PROGRAM]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, "30.0\n"), done.stderr
+        return done.stderr
+
+    return run
+
+
+def programs(folder):
+    return {path for path in folder.rglob("*-cache") if path.is_file()}
+
+
+def test_a_second_start_compiles_nothing_anew_and_is_quiet(start, tmp_path):
+    start()
+    first = programs(tmp_path / "cache" / "srl" / "jax")
+    assert first
+    assert start() == ""
+    assert programs(tmp_path / "cache") == first
+
+
+def test_it_can_be_turned_off_or_moved(start, tmp_path):
+    start(SRL_COMPILATION_CACHE="0")
+    assert not (tmp_path / "cache").exists()
+    start(SRL_COMPILATION_CACHE=str(tmp_path / "elsewhere"))
+    assert programs(tmp_path / "elsewhere")
+    start(JAX_COMPILATION_CACHE_DIR=str(tmp_path / "given"))
+    assert programs(tmp_path / "given")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_cache_that_cannot_be_written_only_warns(start, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "compiled programs are not kept" in start(XDG_CACHE_HOME=str(tmp_path / "file"))

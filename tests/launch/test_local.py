@@ -1,0 +1,313 @@
+import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_trainer import STEPS, TinyTrainer
+
+from srl.checkpoint import Checkpoints
+from srl.errors import RunError, UserError
+from srl.experiment import load_experiment
+from srl.launch.folder import create_run, open_run
+from srl.launch.local import report_interval, train
+from srl.metrics import read_metrics
+
+PROGRAM = Path(__file__).with_name("tiny_trainer.py")
+
+
+def run(folder, *words, trainer=None, resume=False):
+    if resume:
+        opened, resolved = open_run(folder)
+    else:
+        resolved = load_experiment("Tiny-v0", words)
+        opened = create_run(resolved, folder)
+    trainer = trainer or TinyTrainer()
+    return train(resolved.experiment, opened, resume=resume, trainer=trainer)
+
+
+def curve(folder):
+    return [{k: v for k, v in line.items() if k != "time"} for line in read_metrics(folder)]
+
+
+def weights(folder):
+    tree, _ = Checkpoints(folder / "checkpoints").restore()
+    return tree["learners"]["policy"]["params"]["policy"]["kernel"].tobytes()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run of 60 updates that was never stopped."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    assert run(folder, "--updates", "60", "--report-every", "7") == 0
+    return folder
+
+
+def assert_same_run(folder, whole):
+    assert curve(folder) == curve(whole)
+    assert weights(folder) == weights(whole)
+
+
+def test_a_run_ends_at_its_updates(whole):
+    assert [line["updates"] for line in curve(whole)] == [7, 14, 21, 28, 35, 42, 49, 56, 60]
+    assert Checkpoints(whole / "checkpoints").latest() == 60
+
+
+def test_a_run_ends_at_its_env_steps(tmp_path):
+    trainer = TinyTrainer()
+    assert run(tmp_path / "run", "--env-steps", "1050", trainer=trainer) == 0
+    assert trainer.env_steps == 1100
+    assert trainer.closed
+    assert curve(tmp_path / "run")[-1]["env_steps"] == 1100
+
+
+@pytest.mark.parametrize(
+    ("words", "interval"),
+    [
+        ("--updates 10", 1),
+        ("--updates 1000", 20),
+        ("--updates 1000000", 100),
+        ("--env-steps 1000000 --num-envs 10 --algorithm.unroll-length 100", 20),
+        ("--updates 1000 --report-every 3", 3),
+    ],
+)
+def test_reports_come_every_so_many_updates(words, interval):
+    assert report_interval(load_experiment("Tiny-v0", words.split()).experiment) == interval
+
+
+class Program:
+    """The tiny trainer in a process of its own."""
+
+    def __init__(self, *words):
+        self.process = subprocess.Popen(
+            [sys.executable, str(PROGRAM), *map(str, words)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.communicate()
+
+    def wait_for(self, text, pipe="stdout"):
+        assert any(text in line for line in getattr(self.process, pipe))
+
+    def end(self):
+        output, errors = self.process.communicate(timeout=30)
+        return self.process.returncode, output, errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_run_goes_on_as_if_it_never_was(tmp_path, whole, number):
+    folder = tmp_path / "run"
+    with Program(folder, "updates=60", "report-every=7", "pause=0.01") as program:
+        program.wait_for("updates 21/60")
+        program.process.send_signal(number)
+        code, output, errors = program.end()
+    assert code == 130
+    assert f"`srl resume {os.path.relpath(folder)}` goes on" in output or str(folder) in output
+    assert "stopping after this update" in errors
+    assert "Traceback" not in errors
+    assert 21 <= Checkpoints(folder / "checkpoints").latest() < 60
+    assert run(folder, resume=True) == 0
+    assert_same_run(folder, whole)
+
+
+def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path, whole):
+    folder = tmp_path / "run"
+    words = ("updates=60", "report-every=7", "pause=0.01", "checkpoint-minutes=0.002")
+    with Program(folder, *words) as program:
+        program.wait_for("updates 35/60")
+        program.process.kill()
+        assert program.end()[0] == -signal.SIGKILL
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"torn')
+    assert run(folder, resume=True) == 0
+    assert_same_run(folder, whole)
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_from_the_beginning(
+    tmp_path, whole, capsys
+):
+    folder = tmp_path / "run"
+    with Program(folder, "updates=60", "report-every=7", "pause=0.01") as program:
+        program.wait_for("updates 7/60")
+        program.process.kill()
+        program.end()
+    assert run(folder, resume=True) == 0
+    assert "the run starts from the beginning" in capsys.readouterr().out
+    assert_same_run(folder, whole)
+
+
+def test_a_second_interrupt_quits_at_once(tmp_path):
+    with Program(tmp_path / "run", "updates=60", "pause=3600") as program:
+        program.wait_for("policy ")
+        program.process.send_signal(signal.SIGINT)
+        program.wait_for("again quits at once", "stderr")
+        program.process.send_signal(signal.SIGINT)
+        assert program.end()[0] == -signal.SIGINT
+    assert run(tmp_path / "run", resume=True) == 0
+
+
+def test_a_finished_run_says_so_and_can_be_extended(tmp_path, capsys):
+    assert run(tmp_path / "run", "--env-steps", "1000") == 0
+    assert run(tmp_path / "run", resume=True, trainer=TinyTrainer(fail_at=1)) == 0
+    assert "is finished: 1,000 env steps, 10 updates; extend it" in capsys.readouterr().out
+    folder, resolved = open_run(tmp_path / "run")
+    longer = dataclasses.replace(resolved.experiment, env_steps=2000)
+    assert train(longer, folder, resume=True, trainer=TinyTrainer()) == 0
+    steps = [line["env_steps"] for line in curve(tmp_path / "run")]
+    assert steps == list(range(STEPS, 2001, STEPS))
+
+
+def test_an_error_names_the_worker_and_its_log(tmp_path, capsys):
+    trainer = TinyTrainer(fail_at=5, error=ValueError("a bug"))
+    words = ("--updates", "9", "--checkpoint-minutes", "0")
+    assert run(tmp_path / "run", *words, trainer=trainer) == 1
+    errors = capsys.readouterr().err
+    log = (tmp_path / "run" / "logs" / "trainer.log").read_text()
+    for text in (errors, log):
+        assert "Traceback" in text
+        assert "ValueError: a bug" in text
+    assert "trainer failed; its log is" in errors
+    assert "logs/trainer.log" in errors
+    assert "goes on after update 4" in errors
+    assert trainer.closed
+
+
+def test_an_error_with_a_cause_shows_the_traceback_of_the_cause(tmp_path, capsys):
+    def fail(_):
+        try:
+            raise KeyError("deep in the simulator")
+        except KeyError as error:
+            raise RunError("environment 3 raised") from error
+
+    assert run(tmp_path / "run", "--updates", "9", trainer=TinyTrainer(on_update=fail)) == 1
+    errors = capsys.readouterr().err
+    assert "KeyError: 'deep in the simulator'" in errors
+    assert "environment 3 raised" in errors
+
+
+def test_a_foreseen_failure_is_told_without_a_traceback(tmp_path, capsys):
+    trainer = TinyTrainer(fail_at=3, error=RunError("the reward of environment 2 is NaN"))
+    assert run(tmp_path / "run", "--updates", "9", trainer=trainer) == 1
+    errors = capsys.readouterr().err
+    assert "the reward of environment 2 is NaN" in errors
+    assert "Traceback" not in errors
+    assert "Traceback" in (tmp_path / "run" / "logs" / "trainer.log").read_text()
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_the_run_with_a_message(tmp_path, capsys):
+    folder = tmp_path / "run"
+
+    def spoil(trainer):
+        if trainer.updates == 5:
+            (folder / "checkpoints").rename(folder / "moved")
+            (folder / "checkpoints").write_text("")
+
+    words = ("--updates", "9", "--checkpoint-minutes", "0")
+    assert run(folder, *words, trainer=TinyTrainer(on_update=spoil)) == 1
+    errors = capsys.readouterr().err
+    assert "cannot save a checkpoint in" in errors
+    assert "Traceback" not in errors
+
+
+def test_metrics_that_cannot_be_written_end_the_run_with_a_message(tmp_path):
+    folder = tmp_path / "run"
+    command = f"ulimit -f 20; exec {sys.executable} {PROGRAM} {folder} updates=500 report-every=1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "cannot write metrics to" in done.stderr
+    assert "metrics.jsonl: File too large" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_users_mistake_found_at_the_start_leaves_no_folder(tmp_path):
+    trainer = TinyTrainer(fail_at=0, error=UserError("there is no environment Tiny-v0"))
+    with pytest.raises(UserError, match="there is no environment"):
+        run(tmp_path / "run", trainer=trainer)
+    assert not (tmp_path / "run").exists()
+    assert trainer.closed
+
+
+def test_a_users_mistake_in_the_first_update_leaves_no_folder(tmp_path):
+    trainer = TinyTrainer(fail_at=1, error=UserError("an observation does not fit its space"))
+    with pytest.raises(UserError, match="does not fit"):
+        run(tmp_path / "run", trainer=trainer)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_users_mistake_found_later_loses_nothing(tmp_path):
+    trainer = TinyTrainer(fail_at=5, error=UserError("an observation does not fit its space"))
+    with pytest.raises(UserError, match="does not fit"):
+        run(tmp_path / "run", "--updates", "9", "--checkpoint-minutes", "0", trainer=trainer)
+    assert Checkpoints(tmp_path / "run" / "checkpoints").latest() == 4
+    assert len(curve(tmp_path / "run")) == 4
+
+
+def test_another_network_is_refused_on_resume_and_nothing_is_lost(tmp_path):
+    folder = tmp_path / "run"
+    assert run(folder, "--updates", "3") == 0
+    opened, resolved = open_run(folder)
+    longer = dataclasses.replace(resolved.experiment, updates=9)
+    before = curve(folder), weights(folder)
+    with pytest.raises(UserError, match=r"policy/kernel is float64\[4\] in it and float64\[5\]"):
+        train(longer, opened, resume=True, trainer=TinyTrainer(width=5))
+    assert (curve(folder), weights(folder)) == before
+
+
+def test_environments_that_start_anew_are_told(tmp_path, capsys):
+    assert run(tmp_path / "run", "--updates", "3") == 0
+    folder, resolved = open_run(tmp_path / "run")
+    longer = dataclasses.replace(resolved.experiment, updates=9)
+    assert train(longer, folder, resume=True, trainer=TinyTrainer(exact=False)) == 0
+    assert "their episodes start anew" in capsys.readouterr().out
+
+
+def test_old_checkpoints_go(tmp_path):
+    words = ("--updates", "6", "--checkpoint-minutes", "0", "--keep-checkpoints", "2")
+    assert run(tmp_path / "run", *words) == 0
+    assert Checkpoints(tmp_path / "run" / "checkpoints").versions() == [5, 6]
+
+
+def test_a_terminal_shows_a_bar(tmp_path):
+    terminal, end = os.openpty()
+    command = [sys.executable, str(PROGRAM), str(tmp_path / "run"), "updates=30", "pause=0.02"]
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"}
+    with subprocess.Popen(command, stdout=end, stderr=end, env=environment) as process:
+        os.close(end)
+        shown = b""
+        with open(terminal, "rb", buffering=0) as reader:
+            with contextlib.suppress(OSError):  # the other end is closed
+                while part := reader.read(4096):
+                    shown += part
+    assert process.returncode == 0
+    text = shown.decode()
+    assert "30/30 updates" in text
+    assert "fps 1,000  return" in text
+    assert "━" in text
+    assert "\x1b[?25h" in text  # the cursor is given back
+
+
+def test_the_loop_costs_little_for_each_update(tmp_path):
+    times = []
+
+    class Counter(TinyTrainer):
+        def update(self):
+            self.updates += 1
+            times.append(time.perf_counter())
+
+        def report(self):
+            return {"env_steps": self.env_steps}
+
+    assert run(tmp_path / "run", "--updates", "2000", trainer=Counter()) == 0
+    assert np.median(np.diff(times)) < 50e-6

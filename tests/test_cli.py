@@ -1,0 +1,185 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+from srl.checkpoint import Checkpoints
+from srl.cli import COMMANDS, main
+from srl.errors import RunError, UserError
+from srl.experiment import load_experiment
+from srl.launch.folder import create_run
+
+COUNTS = {"env_steps": 300, "updates": 3}
+
+
+def learner(width):
+    return {
+        "params": {"policy": {"Dense_0": {"kernel": np.ones((2, width), np.float32)}}},
+        "optimizer": {"count": np.int32(1)},
+        "observations": {"mean": np.arange(2.0)},
+        "values": {"mean": np.float32(3)},
+        "key": np.zeros(2, np.uint32),
+    }
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    """A run with the state of one policy at update 3 and at update 6."""
+    folder = create_run(load_experiment("CartPole-v1", ["--seed", "9"]), tmp_path / "run")
+    checkpoints = Checkpoints(folder.checkpoints)
+    for version, width in ((3, 4), (6, 8)):
+        counts = {**COUNTS, "updates": version}
+        checkpoints.save(version, {"learners": {"policy": learner(width)}}, counts)
+    checkpoints.close()
+    return folder.path
+
+
+def complaint(capsys, *words):
+    """What is told to the user; it must be short, and the exit code 2."""
+    assert main(words) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert len(output.err.splitlines()) <= 2
+    return output.err
+
+
+def exported(path):
+    with safe_open(path, "numpy") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()
+
+
+def test_help_lists_every_command_and_loads_nothing_heavy():
+    program = (
+        "import sys; from srl.cli import main; main(['--help']);"
+        "heavy = {'jax', 'flax', 'orbax', 'mujoco', 'rich', 'tyro'} & sys.modules.keys();"
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    for name in COMMANDS:
+        assert f"  {name} " in done.stdout
+
+
+def test_the_module_is_the_command():
+    command = [sys.executable, "-m", "srl", "--version"]
+    assert subprocess.run(command, capture_output=True, text=True).stdout.startswith("srl ")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(capsys, name):
+    try:
+        code = main([name, "--help"])
+    except SystemExit as stop:
+        code = stop.code
+    assert code in (0, None)
+    assert f"srl {name}" in capsys.readouterr().out
+
+
+def test_help_on_a_target_shows_its_fields_and_their_values(capsys):
+    assert main(["run", "CartPole-v1", "--help"]) == 0
+    output = capsys.readouterr().out
+    for text in ("--run-dir", "--num-envs", "--algorithm.learning-rate", "default: CartPole-v1"):
+        assert text in output
+    assert "Environments stepped together." in output
+
+
+def test_a_dry_run_prints_the_resolved_experiment_and_stops(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["run", "CartPole-v1", "--num-envs", "3", "--dry-run", "--algorithm.clip=0.5"]
+    assert main(words) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert (values["env"], values["num_envs"]) == ("CartPole-v1", 3)
+    assert values["algorithm"]["clip"] == 0.5
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("rum", "unknown command 'rum'; did you mean run?"),
+        ("zzz", "unknown command 'zzz'; there are run,"),
+        ("run", "srl run needs an experiment file or an environment id first"),
+        ("run --seed 3", "srl run needs an experiment file or an environment id first"),
+        ("run none.py", "cannot read the experiment file none.py: No such file"),
+        ("run CartPole-v1 --num-env 3", "unknown option --num-env; did you mean --num-envs?"),
+        ("run CartPole-v1 --seed x", "--seed: invalid literal"),
+        ("run CartPole-v1 --num-envs 0", "num_envs is 0"),
+        ("run CartPole-v1 --run-dir", "--run-dir: expected one argument"),
+        ("run CartPole-v1 --run-dir /proc/run", "cannot write the run folder /proc/run"),
+        ("resume", "the following arguments are required: RUN_DIR"),
+        ("resume /", "/ is not a run folder"),
+        ("resume / --env-steps x", "invalid int value: 'x'"),
+        ("export / out.safetensors", "/ is not a run folder"),
+    ],
+)
+def test_a_users_mistake_is_told_in_a_line(capsys, tmp_path, monkeypatch, words, told):
+    monkeypatch.chdir(tmp_path)
+    assert told in complaint(capsys, *words.split())
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(UserError("x"), 2), (RunError("x"), 1), (KeyboardInterrupt(), 130)]
+)
+def test_errors_become_exit_codes(monkeypatch, error, code):
+    def fail(_):
+        raise error
+
+    monkeypatch.setitem(sys.modules, "failing_command", type(sys)("failing_command"))
+    sys.modules["failing_command"].call = fail  # type: ignore[attr-defined]
+    monkeypatch.setitem(COMMANDS, "fail", ("failing_command:call", "fail"))
+    assert main(["fail"]) == code
+
+
+def test_an_exported_policy_has_its_networks_names_and_the_configuration(run_dir, tmp_path):
+    output = tmp_path / "new" / "policy.safetensors"
+    assert main(["export", str(run_dir), str(output)]) == 0
+    tensors, metadata = exported(output)
+    assert {name: array.shape for name, array in tensors.items()} == {
+        "policy/Dense_0/kernel": (2, 8),
+        "observations/mean": (2,),
+        "values/mean": (),
+    }
+    assert tensors["observations/mean"].dtype == np.float64
+    assert json.loads(metadata["config"])["seed"] == 9
+    assert (metadata["version"], metadata["env_steps"]) == ("6", "300")
+    assert [path.name for path in output.parent.iterdir()] == ["policy.safetensors"]
+
+
+def test_an_earlier_version_can_be_exported(run_dir, tmp_path, capsys):
+    output = tmp_path / "policy.safetensors"
+    words = ["export", str(run_dir), str(output), "--version"]
+    assert main([*words, "3"]) == 0
+    assert exported(output)[0]["policy/Dense_0/kernel"].shape == (2, 4)
+    capsys.readouterr()
+    assert "there is no version 4" in complaint(capsys, *words, "4")
+
+
+def test_several_policies_are_told_apart_by_name(tmp_path):
+    folder = create_run(load_experiment("CartPole-v1"), tmp_path / "run")
+    checkpoints = Checkpoints(folder.checkpoints)
+    teams = {"hiders": learner(4), "seekers": learner(8)}
+    checkpoints.save(3, {"learners": teams}, COUNTS, wait=True)
+    checkpoints.close()
+    output = tmp_path / "policies.safetensors"
+    assert main(["export", str(folder.path), str(output)]) == 0
+    tensors, metadata = exported(output)
+    assert tensors["hiders/policy/Dense_0/kernel"].shape == (2, 4)
+    assert tensors["seekers/observations/mean"].shape == (2,)
+    assert json.loads(metadata["policies"]) == ["hiders", "seekers"]
+
+
+def test_an_export_that_cannot_be_written_is_told(run_dir, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    output = str(tmp_path / "file" / "policy.safetensors")
+    assert "cannot write" in complaint(capsys, "export", str(run_dir), output)
+    assert "there is no checkpoint" in complaint(
+        capsys, "export", str(empty_run(tmp_path)), str(tmp_path / "out.safetensors")
+    )
+
+
+def empty_run(tmp_path) -> Path:
+    return create_run(load_experiment("CartPole-v1"), tmp_path / "empty").path

@@ -1,0 +1,244 @@
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+
+from srl.algorithms import PPO
+from srl.errors import UserError
+from srl.experiment import Experiment, config_values, load_experiment
+from srl.networks import MLP
+
+FILE = '''
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from srl.algorithms import PPO
+from srl.experiment import Experiment
+from srl.networks import MLP
+from srl.pools import EnvConfig
+
+
+@dataclass(frozen=True)
+class Game(EnvConfig):
+    """A game."""
+
+    scenario: Literal["small", "full"] = "small"
+    """Which field is played on."""
+    lidar: bool = True
+    speed: float = 1.0
+
+
+def make():
+    return None
+
+
+experiment = Experiment(
+    name="game",
+    env=Game(),
+    policies={"hider*": "hiders", "seeker*": "seekers"},
+    algorithm=PPO(network=MLP()),
+)
+made = Experiment(name="made", env=make)
+plain = Experiment(name="plain", env="CartPole-v1")
+number = 3
+'''
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "game.py"
+    path.write_text(FILE)
+    return path
+
+
+def load(target, *words):
+    return load_experiment(str(target), words).experiment
+
+
+def failure(target, *words):
+    with pytest.raises(UserError) as caught:
+        load(target, *words)
+    assert len(str(caught.value).splitlines()) <= 2
+    return str(caught.value)
+
+
+def test_a_file_gives_its_experiment_or_another_by_name(file):
+    assert load(file).name == "game"
+    assert load(f"{file}:made").name == "made"
+
+
+def test_an_environment_id_gives_a_default_experiment(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert load("CartPole-v1") == Experiment(name="CartPole-v1", env="CartPole-v1")
+    assert load("native:CartPole-v1").name == "native-CartPole-v1"
+    assert load("my_module:Env-v0").env == "my_module:Env-v0"
+
+
+def test_overrides_reach_every_level_and_keep_types(file):
+    words = "--num-envs=32 --seed 3 --algorithm.learning-rate 3e-4 --algorithm.network.width 8"
+    words += " --env.scenario full --env.no-lidar --policies.hider* same --updates 5 --env.speed 2"
+    experiment = load(file, *words.split())
+    assert experiment.num_envs == 32
+    assert experiment.algorithm == PPO(learning_rate=3e-4, network=MLP(width=8))
+    assert (experiment.env.scenario, experiment.env.lidar) == ("full", False)
+    assert isinstance(experiment.env.speed, float)
+    assert experiment.policies == {"hider*": "same", "seeker*": "seekers"}
+    assert experiment.updates == 5
+    assert type(experiment) is Experiment
+
+
+def test_an_id_can_be_overridden_by_an_id(file):
+    assert load(f"{file}:plain", "--env", "Pendulum-v1").env == "Pendulum-v1"
+    assert load("CartPole-v1", "--env", "Pendulum-v1").env == "Pendulum-v1"
+
+
+def test_a_callable_survives_overrides_of_other_fields(file):
+    experiment = load(f"{file}:made", "--seed", "4")
+    assert experiment.seed == 4
+    assert experiment.env() is None
+
+
+def test_env_steps_on_the_command_line_replaces_updates_in_the_file(tmp_path):
+    path = tmp_path / "short.py"
+    path.write_text(
+        "from srl.experiment import Experiment\n"
+        "experiment = Experiment(name='short', env='CartPole-v1', updates=3)\n"
+    )
+    assert load(path, "--env-steps", "500").updates is None
+    assert load(path, "--seed", "1").updates == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--num-env 3", "unknown option --num-env; did you mean --num-envs?"),
+        ("--learning-rate 1", "did you mean --algorithm.learning-rate?"),
+        ("--env.scenaro full", "did you mean --env.scenario?"),
+        ("--zzzzzz 1", "unknown option --zzzzzz; --help lists"),
+        ("--seed x", "--seed: invalid literal for int() with base 10: 'x'"),
+        ("--env.scenario big", "'big' for argument '--env.scenario'. Expected one of"),
+        ("--num-envs", "Missing value for argument '--num-envs'"),
+        ("--env.lidar False", "not expected: False; a switch is --NAME or --no-NAME"),
+        ("stray", "not expected: stray"),
+        ("--updates 3 --env-steps 3", "--env-steps and --updates were both given"),
+        ("--num-envs 0", "num_envs is 0; expected a whole number from 1 up"),
+        ("--env-steps -1", "env_steps is -1; expected"),
+        ("--updates 0", "updates is 0; expected"),
+        ("--seed -1", "seed is -1; expected"),
+        ("--checkpoint-minutes -2", "checkpoint_minutes is -2.0; expected"),
+        ("--name ../up", "name is '../up'; expected letters"),
+    ],
+)
+def test_a_wrong_override_is_told_in_a_line(file, words, told):
+    assert told in failure(file, *words.split())
+
+
+def test_overriding_a_callable_says_where_to_change_it(file):
+    assert "env is a function; change it in the experiment file" in failure(
+        f"{file}:made", "--env", "CartPole-v1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"num_envs": 2.5}, "num_envs is 2.5"),
+        ({"num_envs": True}, "num_envs is True"),
+        ({"env": 3}, "env is 3; expected an id"),
+        ({"env": ""}, "env is ''"),
+        ({"algorithm": "ppo"}, "algorithm is 'ppo'; expected an algorithm such as PPO()"),
+        ({"policies": {}}, "policies is {}"),
+        ({"policies": {"*": "a/b"}}, "policies['*'] is 'a/b'"),
+        ({"keep_checkpoints": 0}, "keep_checkpoints is 0"),
+    ],
+)
+def test_values_that_cannot_be_are_refused(change, told):
+    experiment = dataclasses.replace(Experiment(name="a", env="CartPole-v1"), **change)
+    with pytest.raises(UserError) as caught:
+        experiment.validate()
+    assert told in str(caught.value)
+
+
+def test_a_class_in_place_of_a_configuration_is_told(file):
+    file.write_text(FILE.replace("env=Game()", "env=Game"))
+    assert "env is the class Game; call it: Game()" in failure(file)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("x = 1 / 0", "game.py, line 2, raised ZeroDivisionError: division by zero"),
+        ("import no_such_module", "game.py, line 2, raised ModuleNotFoundError"),
+        ("def f(:", "game.py, line 2, raised SyntaxError"),
+        ("raise SystemExit('no')", "game.py, line 2, raised SystemExit: no"),
+        ("from srl.algorithms import PPO; PPO(lr=1)", "unexpected keyword argument 'lr'"),
+    ],
+)
+def test_a_file_that_raises_is_told_with_its_line_and_leaves_no_trace(tmp_path, line, told):
+    path = tmp_path / "game.py"
+    path.write_text("# an experiment\n" + line + "\n")
+    before = list(sys.path), {name for name in sys.modules if name.startswith("srl_experiment")}
+    assert told in failure(path)
+    after = list(sys.path), {name for name in sys.modules if name.startswith("srl_experiment")}
+    assert before == after
+
+
+def test_a_file_without_an_experiment_lists_those_it_has(file, tmp_path):
+    assert "has no `other`; it has experiment, made, plain" in failure(f"{file}:other")
+    assert "`number` in" in failure(f"{file}:number")
+    (tmp_path / "empty.py").write_text("")
+    assert "add `experiment = Experiment(" in failure(tmp_path / "empty.py")
+
+
+def test_a_missing_file_is_told(tmp_path):
+    assert "cannot read the experiment file" in failure(tmp_path / "none.py")
+    assert "neither an experiment file nor an environment id" in failure("")
+
+
+def test_a_file_imports_its_neighbours(tmp_path):
+    (tmp_path / "neighbour_of_experiment.py").write_text("ENV = 'CartPole-v1'\n")
+    path = tmp_path / "near.py"
+    path.write_text(
+        "from neighbour_of_experiment import ENV\n"
+        "from srl.experiment import Experiment\n"
+        "experiment = Experiment(name='near', env=ENV)\n"
+    )
+    assert load(path).env == "CartPole-v1"
+
+
+def test_two_files_of_the_same_name_do_not_meet(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "same.py").write_text(
+            "from srl.experiment import Experiment\n"
+            f"experiment = Experiment(name='{name}', env='CartPole-v1')\n"
+        )
+    assert load(tmp_path / "one" / "same.py").name == "one"
+    assert load(tmp_path / "two" / "same.py").name == "two"
+
+
+def test_resolved_values_are_json_with_the_types(file):
+    values = config_values(load(file, "--env.scenario", "full"))
+    assert json.loads(json.dumps(values)) == values
+    assert values["env"] == {
+        "type": "experiment:Game",
+        "scenario": "full",
+        "lidar": True,
+        "speed": 1.0,
+    }
+    assert values["algorithm"]["network"]["type"] == "srl.networks.mlp:MLP"
+    assert config_values(load(f"{file}:made"))["env"] == "experiment:make"
+
+
+def test_loading_an_experiment_imports_no_jax(file):
+    program = (
+        "import sys; from srl.experiment import load_experiment, config_values;"
+        f"config_values(load_experiment({str(file)!r}, ['--seed', '1']).experiment);"
+        "heavy = {'jax', 'flax', 'optax', 'orbax', 'tensorboardX', 'rich.progress', 'mujoco'};"
+        "sys.exit(str(heavy & sys.modules.keys()) if heavy & sys.modules.keys() else 0)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
