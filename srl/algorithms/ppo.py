@@ -209,7 +209,8 @@ class PPOInstance(Instance):
             state = state._replace(values=merge(state.values, target, valid))
             target = standardize(state.values, target)
         if config.normalize_advantages:
-            advantage = standardize(merge(no_statistics(), advantage, valid), advantage)
+            mean, variance = _moments(advantage, valid)
+            advantage = (advantage - mean) / (jnp.sqrt(variance) + 1e-8)
         batch = Batch(
             observation=jax.tree.map(lambda x: x[:-1], unroll.observation),
             action=_zero_unless(valid, unroll.action),
@@ -229,9 +230,10 @@ class PPOInstance(Instance):
         parts = self.config.minibatches
         steps, slots = batch.valid.shape
         key = jax.random.wrap_key_data(state.key)
-        key = jax.random.fold_in(jax.random.fold_in(key, state.n), epoch)
+        key = jax.random.fold_in(key, state.n * self.config.epochs + epoch)
         # JAX counts random numbers by their place, so a slot's do not depend on how many follow.
-        rotations = jax.random.randint(key, (slots, steps // parts), 0, parts).T
+        bits = jax.random.bits(key, (slots, steps // parts))
+        rotations = (bits % parts).astype(jnp.int32).T
         place = jnp.arange(parts)[:, None, None]
         step = (place + rotations) % parts + parts * jnp.arange(steps // parts)[:, None]
         row = (step * slots + jnp.arange(slots)).reshape(parts, -1)
@@ -285,10 +287,11 @@ class PPOInstance(Instance):
         return state._replace(observations=observations, n=state.n + 1)
 
     def _optimizer(self) -> optax.GradientTransformation:
-        return optax.chain(
+        steps = optax.chain(
             optax.clip_by_global_norm(self.config.max_grad_norm),
             optax.scale_by_adam(eps=self.config.adam_epsilon),
         )
+        return optax.flatten(steps)  # one vector compiles, and runs, faster than many arrays
 
     def _learning_rate(self, state: State) -> Array:
         rate = jnp.asarray(self.config.learning_rate)
@@ -307,8 +310,14 @@ def _zero_unless(valid: Array, x: Array) -> Array:
     return jnp.where(valid, x, jnp.zeros_like(x))
 
 
+def _moments(x: Array, valid: Array) -> tuple[Array, Array]:
+    """Mean and variance over the valid rows."""
+    mean = _mean(x, valid)
+    return mean, _mean(jnp.square(x - mean), valid)
+
+
 def _explained_variance(value: Array, target: Array, valid: Array) -> Array:
     """Share of the targets' variance that the values explain; 1 is perfect."""
-    variance = merge(no_statistics(), target, valid).variance
-    residual = merge(no_statistics(), target - value, valid).variance
+    _, variance = _moments(target, valid)
+    _, residual = _moments(target - value, valid)
     return 1 - residual / jnp.maximum(variance, 1e-8)

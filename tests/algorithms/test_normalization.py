@@ -1,0 +1,129 @@
+"""Running statistics agree with those of all rows at once, and leave masks and images alone."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from srl.algorithms.normalization import (
+    ObservationNormalizer,
+    merge,
+    no_statistics,
+    standardize,
+    unstandardize,
+)
+
+compiled_merge = jax.jit(merge)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 2**31), st.lists(st.integers(0, 12), min_size=1, max_size=4))
+def test_merged_statistics_are_those_of_all_valid_rows(seed, cuts):
+    random = np.random.default_rng(seed)
+    x = random.normal(3.0, 2.0, (12, 5, 2)).astype(np.float32)
+    mask = random.random((12, 5)) < 0.7
+    statistics = no_statistics((2,))
+    edges = sorted({0, 12, *cuts})
+    for start, end in itertools.pairwise(edges):
+        # Rows beyond the part are masked, so that one compiled shape serves all parts.
+        inside = (np.arange(12) >= start) & (np.arange(12) < end)
+        statistics = compiled_merge(statistics, x, mask & inside[:, None])
+    rows = x[mask]
+    assert float(statistics.count) == len(rows)
+    np.testing.assert_allclose(statistics.mean, rows.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(statistics.variance, rows.var(0), rtol=1e-4)
+
+
+def test_float32_is_enough_for_large_means():
+    x = (1e4 + np.random.default_rng(0).normal(size=(4000, 1))).astype(np.float32)
+    statistics = no_statistics((1,))
+    for part in np.split(x, 4):
+        statistics = merge(statistics, part, np.ones(len(part), bool))
+    np.testing.assert_allclose(statistics.variance, x.astype(np.float64).var(0), rtol=1e-2)
+
+
+def test_rows_that_do_not_count_may_hold_anything():
+    mask = np.array([True, False, True])
+    x = np.array([[1.0], [np.nan], [3.0]], np.float32)
+    statistics = merge(no_statistics((1,)), x, mask)
+    np.testing.assert_allclose([statistics.mean[0], statistics.variance[0]], [2.0, 1.0])
+
+
+def test_no_valid_row_changes_nothing():
+    statistics = merge(no_statistics(), jnp.array([np.inf]), jnp.array([False]))
+    assert statistics == no_statistics()
+    assert float(standardize(statistics, jnp.array(3.0))) == 3.0
+
+
+def test_unstandardize_undoes_standardize():
+    x = np.random.default_rng(0).normal(5.0, 3.0, 100).astype(np.float32)
+    statistics = merge(no_statistics(), x, np.ones(100, bool))
+    np.testing.assert_allclose(unstandardize(statistics, standardize(statistics, x)), x, rtol=1e-4)
+
+
+SPACE = spaces.Dict(
+    vector=spaces.Box(-np.inf, np.inf, (3,)),
+    entities=spaces.Box(-np.inf, np.inf, (4, 2)),
+    mask_entities=spaces.Box(0, 1, (4,)),
+    action_mask=spaces.MultiBinary(5),
+    camera=spaces.Box(0, 255, (4, 4, 3), np.uint8),
+    kind=spaces.Discrete(7),
+    nested=spaces.Tuple([spaces.Box(-1, 1, ()), spaces.MultiDiscrete([2, 3])]),
+)
+
+
+def observations(rows):
+    random = np.random.default_rng(0)
+    return {
+        "vector": random.normal(7.0, 5.0, (rows, 3)).astype(np.float32),
+        "entities": random.normal(-2.0, 3.0, (rows, 4, 2)).astype(np.float32),
+        "mask_entities": np.ones((rows, 4), np.float32),
+        "action_mask": np.ones((rows, 5), np.int8),
+        "camera": np.full((rows, 4, 4, 3), 255, np.uint8),
+        "kind": np.full(rows, 6),
+        "nested": (np.full(rows, 0.5, np.float32), np.ones((rows, 2), np.int64)),
+    }
+
+
+def test_only_numbers_are_standardised_leaf_by_leaf():
+    normalizer = ObservationNormalizer(SPACE)
+    observation = observations(500)
+    statistics = jax.jit(normalizer.update)(normalizer.init(), observation, np.ones(500, bool))
+    assert set(statistics) == {"vector", "entities", "nested/0"}
+    inputs = jax.jit(normalizer.normalize)(statistics, observation)
+    np.testing.assert_allclose(inputs["vector"].mean(0), 0, atol=1e-3)
+    np.testing.assert_allclose(inputs["vector"].std(0), 1, atol=1e-3)
+    assert float(inputs["camera"].max()) == 1.0
+    for name in ("mask_entities", "action_mask", "kind"):
+        np.testing.assert_array_equal(inputs[name], observation[name])
+    np.testing.assert_array_equal(inputs["nested"][1], observation["nested"][1])
+
+
+def test_entities_share_their_statistics():
+    normalizer = ObservationNormalizer(SPACE)
+    observation = observations(50)
+    statistics = normalizer.update(normalizer.init(), observation, np.ones(50, bool))["entities"]
+    rows = observation["entities"].reshape(-1, 2)
+    np.testing.assert_allclose(statistics.mean, rows.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(statistics.variance, rows.var(0), rtol=1e-4)
+
+
+def test_far_observations_are_clipped():
+    space = spaces.Box(-np.inf, np.inf, (1,))
+    normalizer = ObservationNormalizer(space, clip=5.0)
+    x = np.array([[0.0], [1.0]], np.float32)
+    statistics = normalizer.update(normalizer.init(), x, np.ones(2, bool))
+    assert float(normalizer.normalize(statistics, np.array([1e9]))[0]) == 5.0
+
+
+def test_without_running_statistics_only_images_are_scaled():
+    normalizer = ObservationNormalizer(SPACE, running=False)
+    observation = observations(2)
+    assert normalizer.init() == {}
+    inputs = normalizer.normalize(normalizer.update({}, observation, np.ones(2, bool)), observation)
+    np.testing.assert_array_equal(inputs["vector"], observation["vector"])
+    assert float(inputs["camera"].max()) == 1.0

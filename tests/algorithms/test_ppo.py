@@ -1,0 +1,280 @@
+"""PPO: it learns, is deterministic, masks what must not count, and loads nothing early."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from srl.algorithms import PPO
+from srl.algorithms.ppo import Batch
+from srl.errors import UserError
+from srl.networks import MLP
+from srl.types import Specs, Unroll
+
+CONFIG = PPO(network=MLP(width=8), unroll_length=8, minibatches=4, epochs=2)
+VECTOR = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+MASKED = spaces.Dict(x=VECTOR, action_mask=spaces.MultiBinary(4))
+METRICS = {
+    *("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac"),
+    *("explained_variance", "grad_norm", "learning_rate"),
+}
+
+
+def specs(observation=VECTOR, action=None):
+    return Specs(observation, action or spaces.Discrete(4), ("agent",))
+
+
+def draw_observation(random, space, leading):
+    if isinstance(space, spaces.Dict):
+        return {name: draw_observation(random, part, leading) for name, part in space.items()}
+    if isinstance(space, spaces.MultiBinary):
+        mask = random.integers(0, 2, (*leading, space.n)).astype(np.int8)
+        mask[..., 0] = 1
+        return mask
+    return random.normal(size=(*leading, *space.shape)).astype(np.float32)
+
+
+def draw_unroll(instance, slots=6, seed=0, end=0.15):
+    """Acts with the first policy in an environment of noise."""
+    random = np.random.default_rng(seed)
+    steps = instance.config.unroll_length
+    state = instance.init(jax.random.key(0))
+    observation = draw_observation(random, instance.specs.observation, (steps + 1, slots))
+    keys = jax.random.split(jax.random.key(seed), (steps, slots))
+    policy, act = instance.policy(state), jax.jit(instance.act)
+    decisions = [
+        act(policy, jax.tree.map(lambda x, t=t: x[t], observation), (), key)
+        for t, key in enumerate(keys)
+    ]
+    return Unroll(
+        observation=observation,
+        reward=random.normal(size=(steps + 1, slots)).astype(np.float32),
+        terminated=random.random((steps + 1, slots)) < end,
+        truncated=random.random((steps + 1, slots)) < end,
+        action=np.stack([d.action for d in decisions]),
+        log_prob=np.stack([d.log_prob for d in decisions]),
+        memory=(),
+        version=np.zeros((steps, 2), np.int32),
+    )
+
+
+@pytest.fixture(scope="module")
+def instance():
+    return CONFIG.bind(specs())
+
+
+@pytest.fixture(scope="module")
+def learn(instance):
+    return jax.jit(instance.learn)
+
+
+@pytest.fixture(scope="module")
+def unroll(instance):
+    return draw_unroll(instance)
+
+
+def assert_same(one, other):
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def finite(tree):
+    return all(np.isfinite(np.asarray(x, np.float64)).all() for x in jax.tree.leaves(tree))
+
+
+def test_importing_the_configuration_loads_no_jax():
+    code = (
+        "import sys, numpy as np, gymnasium, srl.algorithms, srl.networks\n"
+        "from srl.types import Specs\n"
+        "box = gymnasium.spaces.Box(-2, 2, (1,))\n"
+        "instance = srl.algorithms.PPO().bind(Specs(box, box, ('a',)))\n"
+        "assert instance.env_action(np.ones((1, 1), 'f'))[0, 0] == 2\n"
+        "assert not {'jax', 'flax', 'optax'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("observation", "action"),
+    [
+        (MASKED, spaces.Discrete(4, start=2)),
+        (MASKED, spaces.MultiDiscrete([2, 2])),
+        (VECTOR, spaces.Box(-1, 1, (2,))),
+    ],
+)
+def test_every_kind_of_action_is_learned_from(observation, action):
+    instance = CONFIG.bind(specs(observation, action))
+    unroll = draw_unroll(instance)
+    state, metrics = jax.jit(instance.learn)(instance.init(jax.random.key(0)), unroll)
+    assert set(metrics) == METRICS
+    assert all(np.shape(value) == () for value in metrics.values())
+    assert finite((state, metrics))
+    assert int(state.n) == 1
+    env_action = np.asarray(instance.env_action(unroll.action[0][0]))
+    assert action.contains(env_action.astype(action.dtype))
+
+
+def test_the_same_batch_gives_bitwise_the_same_state(instance, learn, unroll):
+    one, other = (learn(instance.init(jax.random.key(1)), unroll) for _ in range(2))
+    assert_same(one, other)
+
+
+def test_what_a_reset_row_holds_changes_nothing(instance, learn):
+    unroll = draw_unroll(instance, end=0.3)._replace(truncated=np.zeros((9, 6), bool))
+    ended = unroll.terminated[:-1]
+    assert ended.any()
+    reward, action = unroll.reward.copy(), unroll.action.copy()
+    log_prob, x = unroll.log_prob.copy(), unroll.observation.copy()
+    reward[1:][ended], action[ended], log_prob[ended] = 1e30, 99, np.nan
+    # Only a truncated observation is looked at: a terminal one is worth 0.
+    x[:-1][ended] = 1e30
+    other = unroll._replace(
+        reward=reward,
+        action=action,
+        log_prob=log_prob,
+        observation=x,
+    )
+    state = instance.init(jax.random.key(0))
+    assert_same(learn(state, unroll), learn(state, other))
+
+
+def test_a_batch_without_a_valid_row_changes_no_parameter(instance, learn, unroll):
+    unroll = unroll._replace(terminated=np.ones((9, 6), bool))
+    state = instance.init(jax.random.key(0))
+    learned, metrics = learn(state, unroll)
+    assert finite((learned, metrics))
+    assert_same(learned.params, state.params)
+    assert_same(learned.observations, state.observations)
+
+
+def test_every_valid_sample_is_in_one_minibatch_of_each_epoch(instance):
+    state = instance.init(jax.random.key(0))
+    numbers = np.arange(8 * 6).reshape(8, 6)
+    batch = Batch(numbers, numbers, numbers, numbers, numbers, numbers >= 0)
+    epochs = [np.asarray(instance.shuffle(state, batch, jnp.array(e)).action) for e in range(2)]
+    for minibatches in epochs:
+        assert minibatches.shape == (4, 12)
+        np.testing.assert_array_equal(np.sort(minibatches, axis=None), np.arange(48))
+    assert (epochs[0] != epochs[1]).any()
+    later = instance.shuffle(state._replace(n=state.n + 1), batch, jnp.array(0)).action
+    assert (epochs[0] != later).any()
+
+
+def test_the_minibatch_of_a_sample_does_not_depend_on_how_many_slots_there_are(instance):
+    state = instance.init(jax.random.key(0))
+
+    def slots_of(slots):
+        number = np.arange(8)[:, None] * 1000 + np.arange(slots)
+        batch = Batch(number, number, number, number, number, number >= 0)
+        return [set(m.tolist()) for m in instance.shuffle(state, batch, jnp.array(0)).action]
+
+    for few, many in zip(slots_of(3), slots_of(8), strict=True):
+        assert few == {sample for sample in many if sample % 1000 < 3}
+
+
+def test_the_statistics_that_acted_are_those_that_learn(instance, learn, unroll):
+    state, _ = learn(instance.init(jax.random.key(0)), unroll)
+    observation = np.random.default_rng(5).normal(3.0, 9.0, (9, 6, 3)).astype(np.float32)
+    keys = jax.random.split(jax.random.key(0), 6)
+    act, policy = jax.jit(instance.act), instance.policy(state)
+    decisions = [act(policy, x, (), keys) for x in observation[:-1]]
+    other = unroll._replace(
+        observation=observation,
+        action=np.stack([d.action for d in decisions]),
+        log_prob=np.stack([d.log_prob for d in decisions]),
+    )
+
+    def first_loss(state, unroll):
+        state, batch, _ = instance.prepare(state, unroll)
+        return instance.loss(state.params, state, batch)[1]
+
+    metrics = jax.jit(first_loss)(state, other)
+    np.testing.assert_allclose(metrics["approx_kl"], 0, atol=1e-6)
+    assert metrics["clipfrac"] == 0
+
+
+def test_the_statistics_are_of_the_valid_rows(instance, learn, unroll):
+    learned, _ = learn(instance.init(jax.random.key(0)), unroll)
+    valid = ~(unroll.terminated | unroll.truncated)[:-1]
+    rows = unroll.observation[:-1][valid]
+    statistics = learned.observations["observation"]
+    np.testing.assert_allclose(statistics.mean, rows.mean(0), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(statistics.variance, rows.var(0), rtol=1e-4)
+
+
+def test_only_the_policy_leaves_the_learner(instance):
+    state = instance.init(jax.random.key(0))
+    policy = instance.policy(state)
+    shipped = sum(x.size for x in jax.tree.leaves(policy.params))
+    assert shipped == sum(x.size for x in jax.tree.leaves(state.params["policy"]))
+    assert shipped < sum(x.size for x in jax.tree.leaves(state.params))
+
+
+def test_a_forbidden_action_is_never_taken_even_greedily():
+    instance = CONFIG.bind(specs(MASKED))
+    policy = instance.policy(instance.init(jax.random.key(0)))
+    observation = {
+        "x": np.zeros((100, 3), np.float32),
+        "action_mask": np.tile(np.array([0, 0, 1, 0], np.int8), (100, 1)),
+    }
+    keys = jax.random.split(jax.random.key(0), 100)
+    decision = instance.act(policy, observation, (), keys)
+    assert (decision.action == 2).all()
+    np.testing.assert_array_equal(decision.log_prob, 0)
+    assert (instance.act_greedy(policy, observation, ()).action == 2).all()
+
+
+def test_the_learning_rate_falls_to_zero_over_the_run():
+    instance = replace(CONFIG, anneal=True).bind(specs(), updates=2)
+    state = instance.init(jax.random.key(0))
+    update = jax.jit(instance.update)
+
+    def step_size(n):
+        updated = update(state._replace(n=jnp.int32(n)), jax.tree.map(jnp.ones_like, state.params))
+        head = [s.params["policy"]["network"]["head"]["bias"] for s in (state, updated)]
+        return float(np.abs(head[1] - head[0]).max())
+
+    np.testing.assert_allclose(step_size(1), step_size(0) / 2, rtol=1e-5)
+    assert step_size(2) == step_size(3) == 0
+
+
+def test_settings_that_do_not_fit_are_refused():
+    with pytest.raises(UserError, match="minibatches must divide the unroll length"):
+        PPO(unroll_length=10, minibatches=4).bind(specs())
+    with pytest.raises(UserError, match="how many updates"):
+        PPO(anneal=True).bind(specs())
+
+
+def test_cart_pole_is_learned_quickly():
+    slots, config = 32, PPO(unroll_length=32)
+    env = gymnasium.make_vec("CartPole-v1", slots, vectorization_mode="vector_entry_point")
+    instance = config.bind(Specs(env.single_observation_space, env.single_action_space, ("a",)))
+    act, learn = jax.jit(instance.act), jax.jit(instance.learn)
+    split = jax.jit(lambda key, t: jax.random.split(jax.random.fold_in(key, t), slots))
+    state = instance.init(jax.random.key(0))
+    observation, _ = env.reset(seed=0)
+    reward, ended, cut = np.zeros(slots, "f"), np.zeros(slots, bool), np.zeros(slots, bool)
+    length, lengths, t = np.zeros(slots), [], 0
+    for _ in range(40):
+        rows, decisions = [], []
+        for _ in range(config.unroll_length):
+            rows.append((observation.copy(), reward, ended, cut))
+            keys = split(jax.random.key(1), t)
+            decisions.append(act(instance.policy(state), observation, (), keys))
+            length = np.where(ended | cut, 0, length + 1)
+            observation, step_reward, ended, cut, _ = env.step(np.asarray(decisions[-1].action))
+            reward = np.asarray(step_reward, np.float32)
+            lengths.extend(length[ended | cut])
+            t += 1
+        rows.append((observation.copy(), reward, ended, cut))
+        stacked = (np.stack(part) for part in zip(*rows, strict=True))
+        action, log_prob = (np.stack([d[i] for d in decisions]) for i in range(2))
+        version = np.zeros((config.unroll_length, 2), np.int32)
+        state, _ = learn(state, Unroll(*stacked, action, log_prob, (), version))
+    assert np.mean(lengths[:50]) < 40
+    assert np.mean(lengths[-50:]) > 150

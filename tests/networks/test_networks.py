@@ -1,0 +1,233 @@
+"""Networks: what they take, what they ignore, and that they are what they claim to be."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from srl.errors import UserError
+from srl.networks import CNN, MLP, AutoNetwork, EntityAttention
+
+KEY = jax.random.key(0)
+
+
+def entities(others=3, boxes=4, ramps=2):
+    def numbers(*shape):
+        return spaces.Box(-np.inf, np.inf, shape, np.float32)
+
+    def mask(*shape):
+        return spaces.Box(0, 1, shape, np.float32)
+
+    return spaces.Dict(
+        observation_self=numbers(10),
+        agent_qpos_qvel=numbers(others, 10),
+        box_obs=numbers(boxes, 15),
+        ramp_obs=numbers(ramps, 15),
+        lidar=numbers(30, 1),
+        mask_aa_obs=mask(others),
+        mask_ab_obs=mask(boxes),
+        mask_ar_obs=mask(ramps),
+        mask_ab_obs_spoof=mask(boxes),
+    )
+
+
+def draw(space, leading=(), seed=0):
+    random = np.random.default_rng(seed)
+
+    def leaf(name, part):
+        if isinstance(part, spaces.Dict):
+            return {key: leaf(key, inner) for key, inner in part.items()}
+        if isinstance(part, spaces.Tuple):
+            return tuple(leaf(name, inner) for inner in part)
+        shape = (*leading, *part.shape)
+        if name.startswith("mask"):
+            return (random.random(shape) < 0.5).astype(np.float32)
+        if isinstance(part, spaces.Box):
+            return random.normal(size=shape).astype(np.float32)
+        return random.integers(0, 2, shape).astype(np.int32)
+
+    return leaf("", space)
+
+
+IMAGE = spaces.Box(0, 255, (24, 20, 3), np.uint8)
+NESTED = spaces.Dict(
+    place=spaces.Box(-1, 1, (2, 3)),
+    kind=spaces.Discrete(5),
+    parts=spaces.Tuple([spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(4)]),
+    action_mask=spaces.MultiBinary(7),
+)
+
+
+@pytest.mark.parametrize(
+    ("network", "space"),
+    [
+        (MLP(width=8), spaces.Box(-1, 1, (3,))),
+        (MLP(width=8, depth=1, activation="relu"), NESTED),
+        (MLP(width=8), spaces.Discrete(4)),
+        (CNN(filters=(4, 8), kernels=(8, 4), strides=(4, 2), width=16), IMAGE),
+        (CNN(filters=(4,), kernels=(3,), strides=(2,), width=8), spaces.Dict(i=IMAGE, n=NESTED)),
+        (EntityAttention(width=16), entities()),
+    ],
+)
+def test_functions_agree_over_any_leading_axes(network, space):
+    built = network.build(space, 5)
+    params = built.init(KEY)
+    assert set(params) == {"policy", "value"}
+    observation = draw(space, (2, 3))
+    policy, value = jax.jit(built.policy), jax.jit(built.value)
+    outputs, memory = policy(params["policy"], observation, ())
+    values = value(params["value"], observation)
+    assert outputs.shape == (2, 3, 5)
+    assert values.shape == (2, 3)
+    assert memory == ()
+    single = jax.tree.map(lambda x: x[1, 2], observation)
+    alone, _ = policy(params["policy"], single, ())
+    np.testing.assert_allclose(alone, outputs[1, 2], rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(value(params["value"], single), values[1, 2], rtol=1e-3, atol=1e-5)
+
+
+def test_parameters_follow_from_the_key():
+    built = MLP().build(spaces.Box(-1, 1, (3,)), 2)
+    one, same, other = (built.init(jax.random.key(seed)) for seed in (0, 0, 1))
+    jax.tree.map(np.testing.assert_array_equal, one, same)
+    kernels = one["policy"]["Dense_0"]["kernel"], other["policy"]["Dense_0"]["kernel"]
+    assert (kernels[0] != kernels[1]).any()
+
+
+def test_kernels_are_orthogonal_with_the_usual_scales():
+    params = MLP(width=32).build(spaces.Box(-1, 1, (3,)), 2).init(KEY)
+    for tree, head in ((params["policy"], 0.01), (params["value"], 1.0)):
+        hidden = np.asarray(tree["Dense_1"]["kernel"])
+        np.testing.assert_allclose(hidden.T @ hidden, 2 * np.eye(32), atol=1e-4)
+        first = np.asarray(tree["Dense_0"]["kernel"])
+        np.testing.assert_allclose(first @ first.T, 2 * np.eye(3), atol=1e-4)
+        last = np.asarray(tree["head"]["kernel"])
+        np.testing.assert_allclose(last.T @ last, head**2 * np.eye(last.shape[1]), atol=1e-4)
+
+
+def test_categories_enter_as_one_hot_and_the_action_mask_does_not_enter():
+    built = MLP(width=8).build(NESTED, 2)
+    params = built.init(KEY)
+    assert params["policy"]["Dense_0"]["kernel"].shape[0] == 5 + 2 + 3 + 4 + 6
+    observation = draw(NESTED, (4,))
+    expected, _ = built.policy(params["policy"], observation, ())
+    observation["action_mask"] = 1 - observation["action_mask"]
+    actual, _ = built.policy(params["policy"], observation, ())
+    np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize(("kernel", "stride"), [(8, 4), (4, 2), (3, 1), (3, 2)])
+def test_convolutions_are_those_of_xla(kernel, stride):
+    from srl.networks._cnn import Convolution
+
+    x = np.random.default_rng(0).normal(size=(2, 17, 14, 3)).astype(np.float32)
+    module = Convolution(5, kernel, stride)
+    params = module.init(KEY, x)
+    weights = params["params"]["Dense_0"]["kernel"].reshape(kernel, kernel, 3, 5)
+    expected = jax.lax.conv_general_dilated(
+        x, weights, (stride, stride), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+    np.testing.assert_allclose(module.apply(params, x), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_channels_may_come_first():
+    small = CNN(filters=(4,), kernels=(4,), strides=(2,), width=8)
+    first = small.build(spaces.Box(0, 255, (4, 20, 24), np.uint8), 2)
+    last = small.build(spaces.Box(0, 255, (20, 24, 4), np.uint8), 2)
+    params = first.init(KEY)
+    image = np.random.default_rng(0).random((3, 4, 20, 24)).astype(np.float32)
+    outputs, _ = jax.jit(first.policy)(params["policy"], image, ())
+    moved, _ = jax.jit(last.policy)(params["policy"], np.moveaxis(image, 1, 3), ())
+    np.testing.assert_allclose(outputs, moved, rtol=1e-5)
+
+
+def test_the_policy_is_blind_to_what_is_not_visible_and_the_value_is_not():
+    space = entities()
+    built = EntityAttention(width=16).build(space, 5)
+    params = built.init(KEY)
+    observation = draw(space, (6,))
+    observation["mask_aa_obs"][:] = [1, 0, 1]
+    observation["mask_ab_obs"][:] = [0, 1, 0, 0]
+    observation["mask_ab_obs_spoof"][:] = [1, 1, 1, 0]
+
+    functions = jax.jit(
+        lambda o: (built.policy(params["policy"], o)[0], built.value(params["value"], o))
+    )
+    expected = functions(observation)
+
+    def changed(name, index):
+        other = {**observation, name: observation[name].copy()}
+        other[name][:, index] += 3.0
+        return tuple(bool((x != y).any()) for x, y in zip(functions(other), expected, strict=True))
+
+    assert changed("agent_qpos_qvel", 0) == (True, True)
+    assert changed("agent_qpos_qvel", 1) == (False, True)  # hidden from view
+    assert changed("box_obs", 1) == (True, True)
+    assert changed("box_obs", 2) == (False, True)
+    assert changed("box_obs", 3) == (False, False)  # there is no such box
+    assert changed("lidar", 7) == (True, True)
+
+
+def test_the_order_of_entities_does_not_matter():
+    space = entities()
+    built = EntityAttention(width=16).build(space, 5)
+    params = built.init(KEY)
+    observation = draw(space, (6,))
+    order = np.array([2, 0, 3, 1])
+    other = dict(observation)
+    for name in ("box_obs", "mask_ab_obs", "mask_ab_obs_spoof"):
+        other[name] = observation[name][:, order]
+    policy = jax.jit(built.policy)
+    expected, actual = (policy(params["policy"], o)[0] for o in (observation, other))
+    np.testing.assert_allclose(actual, expected, atol=1e-6)
+
+
+def test_turning_the_rays_turns_the_filtered_ones():
+    from srl.networks._entity_attention import CircularConvolution
+
+    module = CircularConvolution(4)
+    rays = np.random.default_rng(0).normal(size=(2, 30, 1)).astype(np.float32)
+    params = module.init(KEY, rays)
+    straight = module.apply(params, rays).reshape(2, 30, 4)
+    turned = module.apply(params, np.roll(rays, 5, axis=1)).reshape(2, 30, 4)
+    np.testing.assert_allclose(turned, np.roll(straight, 5, axis=1), rtol=1e-5)
+
+
+def test_an_agent_that_sees_nothing_has_finite_outputs_and_gradients():
+    space = entities()
+    built = EntityAttention(width=16).build(space, 5)
+    params = built.init(KEY)
+    observation = jax.tree.map(jnp.zeros_like, draw(space, (2,)))
+    gradient = jax.jit(jax.grad(lambda p: built.policy(p, observation)[0].sum()))(params["policy"])
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(gradient))
+
+
+@pytest.mark.parametrize(
+    ("space", "chosen"),
+    [
+        (spaces.Box(-1, 1, (3,)), MLP()),
+        (NESTED, MLP()),
+        (IMAGE, CNN()),
+        (spaces.Dict(camera=IMAGE, speed=spaces.Box(-1, 1, (1,))), CNN()),
+        (entities(), EntityAttention()),
+    ],
+)
+def test_the_network_is_chosen_by_what_is_observed(space, chosen):
+    assert AutoNetwork().choose(space) == chosen
+
+
+@pytest.mark.parametrize(
+    ("network", "space"),
+    [
+        (MLP(), spaces.Text(5)),
+        (MLP(), spaces.Dict(words=spaces.Text(5), x=spaces.Box(-1, 1, (2,)))),
+        (CNN(), spaces.Box(-1, 1, (3,))),
+        (EntityAttention(), spaces.Box(-1, 1, (3,))),
+        (MLP(activation="tahn"), spaces.Box(-1, 1, (3,))),
+        (EntityAttention(width=10, heads=4), entities()),
+    ],
+)
+def test_what_does_not_fit_is_refused(network, space):
+    with pytest.raises(UserError):
+        network.build(space, 2).init(KEY)
