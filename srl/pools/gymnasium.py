@@ -227,7 +227,7 @@ class GymnasiumPool(Pool):
                     continue
                 place = int(np.argwhere(~np.isfinite(leaf))[0][0])
                 raise RunError(
-                    f"{self.name}: environment {row.env_id[place]} gave a {name} that is not "
+                    f"{self.name}: environment {row.env_id[place]} gave {name} that is not "
                     f"finite, at step {row.episode_length[place]} of its episode"
                 )
 

@@ -1,0 +1,234 @@
+"""Native pools through their Python face."""
+
+import threading
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
+
+from srl import UserError, make_pool
+from srl.envs.hide_and_seek import HideAndSeek
+
+
+@pytest.fixture
+def cartpole():
+    with make_pool("native:CartPole-v1", num_envs=4) as pool:
+        yield pool
+
+
+def test_cartpole_steps_as_gymnasium_does(cartpole):
+    reference = CartPoleEnv()
+    rng = np.random.default_rng(0)
+    limits = np.array([3.0, 3.0, 0.25, 3.0])
+    cartpole.reset(seed=0)
+    for _ in range(500):
+        if cartpole.step(np.zeros(4, np.int32)).terminated.any():
+            cartpole.reset()
+        states = rng.uniform(-limits, limits, (4, 4))
+        actions = rng.integers(0, 2, 4).astype(np.int32)
+        for i, state in enumerate(states):
+            cartpole.inject(i, "state", state)
+        timestep = cartpole.step(actions)
+        for i, state in enumerate(states):
+            reference.reset()
+            reference.state = np.array(state)
+            observation, reward, terminated, _, _ = reference.step(int(actions[i]))
+            after = cartpole.inspect(i)["state"]
+            np.testing.assert_allclose(after, reference.state, rtol=0, atol=1e-12)
+            np.testing.assert_array_equal(timestep.observation[i], observation)
+            assert timestep.reward[i] == reward
+            assert timestep.terminated[i] == terminated
+        cartpole.reset()
+
+
+def test_cartpole_has_gymnasiums_spaces_and_limit(cartpole):
+    reference = gymnasium.make("CartPole-v1")
+    assert cartpole.specs.observation == reference.observation_space
+    assert cartpole.specs.action.n == reference.action_space.n
+    assert cartpole.specs.max_episode_steps == reference.spec.max_episode_steps
+
+
+def test_cartpole_starts_are_distributed_as_gymnasiums():
+    with make_pool("native:CartPole-v1", num_envs=4000) as pool:
+        starts = pool.reset(seed=1).observation
+    reference = CartPoleEnv()
+    theirs = np.stack([reference.reset(seed=i)[0] for i in range(4000)])
+    quantiles = np.linspace(0, 1, 11)
+    ours = np.quantile(starts, quantiles, axis=0)
+    np.testing.assert_allclose(ours, np.quantile(theirs, quantiles, axis=0), atol=0.005)
+
+
+def test_an_episode_is_truncated_at_the_limit_and_not_terminated(cartpole):
+    cartpole.reset(seed=0)
+    for _ in range(500):
+        for i in range(4):
+            cartpole.inject(i, "state", np.zeros(4))
+        timestep = cartpole.step(np.zeros(4, np.int32))
+    assert timestep.truncated.all()
+    assert not timestep.terminated.any()
+    assert (timestep.episode_return == 500).all()
+    assert (timestep.episode_length == 500).all()
+
+
+def test_results_that_somebody_holds_are_not_overwritten(cartpole):
+    held = [cartpole.reset(seed=0).observation]
+    kept = [held[0].copy()]
+    for t in range(20):
+        timestep = cartpole.step(np.full(4, t % 2, np.int32))
+        part = timestep.observation[1:3] if t % 2 else timestep.observation
+        held.append(part)
+        kept.append(part.copy())
+    for now, then in zip(held, kept, strict=True):
+        np.testing.assert_array_equal(now, then)
+
+
+def test_memory_that_nobody_holds_is_used_again(cartpole):
+    cartpole.reset(seed=0)
+    places = set()
+    for _ in range(20):
+        places.add(cartpole.step(np.zeros(4, np.int32)).observation.ctypes.data)
+    assert len(places) <= 2
+
+
+def test_a_step_writes_into_the_row_it_is_given(cartpole):
+    rows = cartpole.rows(3)
+    cartpole.reset(0, rows[0])
+    timestep = cartpole.step(np.ones(4, np.int32), rows[1])
+    assert timestep.observation.base is rows.timesteps.observation.base
+    assert timestep.observation.ctypes.data == rows.timesteps.observation[1].ctypes.data
+    assert np.any(rows.timesteps.observation[1])
+    assert not np.any(rows.timesteps.observation[2])
+
+
+def test_recv_gives_batches_until_every_environment_has_moved():
+    with make_pool("native:CartPole-v1", num_envs=6, batch_size=2, threads=2) as pool:
+        pool.async_reset(seed=0)
+        counts = np.zeros(6, int)
+        for _ in range(600):
+            timestep = pool.recv()
+            assert len(timestep.reward) == 2
+            counts[timestep.env_id] += 1
+            pool.send(np.zeros(2, np.int32), timestep.env_id)
+    assert counts.min() > 0
+
+
+@pytest.mark.parametrize("env", ["native:CartPole-v1", HideAndSeek()])
+def test_a_saved_pool_continues_bit_by_bit(env):
+    with make_pool(env, num_envs=3, threads=2) as pool, make_pool(env, num_envs=3) as other:
+        slots, space = 3 * len(pool.specs.agents), pool.specs.action
+        space.seed(0)
+
+        def actions():
+            return np.stack([space.sample() for _ in range(slots)]).astype(np.int32)
+
+        pool.reset(seed=3)
+        for _ in range(50):
+            pool.step(actions())
+        other.restore(pool.save())
+        for _ in range(50):
+            action = actions()
+            ours, theirs = pool.step(action), other.step(action)
+            np.testing.assert_array_equal(ours.reward, theirs.reward)
+            np.testing.assert_array_equal(ours.statistics, theirs.statistics)
+            if isinstance(ours.observation, dict):
+                for name, value in ours.observation.items():
+                    np.testing.assert_array_equal(value, theirs.observation[name])
+
+
+def test_every_field_of_a_dict_observation_is_in_its_place():
+    # 3.33 m: the lidar's own range shows in its field, ones and zeros in the masks.
+    with make_pool(HideAndSeek(scenario="full"), num_envs=2) as pool:
+        timestep = pool.reset(seed=0)
+        observation = timestep.observation
+        for name, space in pool.specs.observation.items():
+            assert observation[name].shape == (8, *space.shape)
+            assert observation[name].dtype == space.dtype
+            assert np.isfinite(observation[name]).all()
+            if name.startswith("mask"):
+                assert np.isin(observation[name], (0, 1)).all()
+        assert (observation["lidar"] > 0).all()
+        assert observation["observation_self"][:, 8].tolist() == [1, 1, 0, 0] * 2  # is a hider
+
+
+@pytest.mark.parametrize(
+    ("actions", "told"),
+    [
+        (np.zeros(3, np.int32), r"shape \(3,\); expected \(4,\)"),
+        (np.zeros(4, np.float32), "float32; expected int32"),
+        (np.array([0, 1, 2, 0], np.int32), "environment 2, agent agent: action 2"),
+    ],
+)
+def test_wrong_actions_are_refused_and_change_nothing(cartpole, actions, told):
+    cartpole.reset(seed=0)
+    before = cartpole.inspect(0)["state"]
+    with pytest.raises(UserError, match=told):
+        cartpole.step(actions)
+    np.testing.assert_array_equal(cartpole.inspect(0)["state"], before)
+
+
+def test_wrong_calls_are_told(cartpole):
+    with pytest.raises(UserError, match="never reset"):
+        cartpole.step(np.zeros(4, np.int32))
+    with pytest.raises(UserError, match="did you mean native:CartPole-v1"):
+        make_pool("native:CartPole-v0")
+    with pytest.raises(UserError, match="unknown option 'gravity'"):
+        make_pool("native:CartPole-v1", gravity=1)
+    with pytest.raises(UserError, match="num_envs=0"):
+        make_pool("native:CartPole-v1", num_envs=0)
+    with pytest.raises(UserError, match="batch_size=5"):
+        make_pool("native:CartPole-v1", num_envs=4, batch_size=5)
+    with pytest.raises(UserError, match="expected 'quadrant' or 'full'"):
+        make_pool("native:HideAndSeek-v1", scenario="maze")
+    cartpole.reset(seed=0)
+    cartpole.close()
+    with pytest.raises(UserError, match="closed"):
+        cartpole.step(np.zeros(4, np.int32))
+
+
+def test_other_threads_run_while_the_pool_works():
+    # The pool waits for a thread that needs the interpreter: with the lock held it would hang.
+    with make_pool(HideAndSeek(), num_envs=64, threads=1) as pool:
+        pool.reset(seed=0)
+        ticks, done = 0, threading.Event()
+
+        def step():
+            for _ in range(5):
+                pool.step(np.full((256, 5), 1, np.int32) * np.array([5, 5, 5, 0, 0], np.int32))
+            done.set()
+
+        worker = threading.Thread(target=step)
+        worker.start()
+        while not done.is_set():
+            ticks += 1
+        worker.join()
+    # Five calls give a thread that never gets the lock inside them a handful of turns at most.
+    assert ticks > 1000
+
+
+def test_a_second_thread_is_refused_not_let_in():
+    with make_pool(HideAndSeek(), num_envs=64, threads=1) as pool:
+        pool.reset(seed=0)
+        actions = np.tile(np.array([5, 5, 5, 0, 0], np.int32), (256, 1))
+        refused, done = [], threading.Event()
+
+        def step():
+            while not done.is_set() and not refused:
+                try:
+                    pool.step(actions)
+                except UserError as error:
+                    refused.append(str(error))
+
+        worker = threading.Thread(target=step)
+        worker.start()
+        for _ in range(200):
+            if refused:
+                break
+            try:
+                pool.step(actions)
+            except UserError as error:
+                refused.append(str(error))
+        done.set()
+        worker.join()
+    assert refused
+    assert "another thread" in refused[0]
