@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from srl.pools import EnvConfig
+from srl.pools.pool import Contest, EnvConfig
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,14 @@ class HideAndSeek(EnvConfig):
     """
 
     pool_id: ClassVar[str] = "native:HideAndSeek-v1"
+    contest: ClassVar[Contest] = Contest(
+        statistic="hiders_unseen",
+        meaning="share of main-phase steps in which the hiders are unseen",
+        raised_by="hider",
+        raising="evade",
+        lowered_by="seeker",
+        lowering="catch",
+    )
 
     scenario: Literal["quadrant", "full"] = "quadrant"
     """One room in a corner with two boxes and a ramp, or random rooms with up to nine boxes."""

@@ -16,6 +16,24 @@ from srl.types import Specs, Timestep, Tree
 
 
 @dataclass(frozen=True)
+class Contest:
+    """The statistic that tells how a game between two kinds of agents goes."""
+
+    statistic: str
+    """One of the environment's."""
+    meaning: str
+    """What it counts, in words."""
+    raised_by: str
+    """The kind of agents that want it high: hider, of hider_0 and hider_1."""
+    raising: str
+    """The verb for what these do to the others: evade."""
+    lowered_by: str
+    """The kind that wants it low: seeker."""
+    lowering: str
+    """Their verb: catch."""
+
+
+@dataclass(frozen=True)
 class EnvConfig:
     """Base of environment configurations such as `HideAndSeek(scenario="full")`.
 
@@ -24,6 +42,8 @@ class EnvConfig:
 
     pool_id: ClassVar[str]
     """What `make_pool` takes, such as native:HideAndSeek-v1."""
+    contest: ClassVar[Contest | None] = None
+    """What evaluations of one team against another compare; by default their returns."""
 
     def options(self) -> dict[str, Any]:
         """The options that are set."""

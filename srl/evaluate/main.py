@@ -1,0 +1,165 @@
+"""What `srl eval` does: a checkpoint's policies play, alone or against others."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from json import dumps
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress
+
+from srl.errors import UserError
+from srl.evaluate.matches import OTHER, OURS, Match, compare, tables
+from srl.evaluate.players import UNTRAINED, Side, config_class, opponent, trained
+from srl.experiment import Experiment
+from srl.launch.compilation import keep_compiled_programs
+from srl.launch.folder import open_run
+from srl.pools import make_pool
+from srl.workers.evaluator import Estimate, Evaluator, estimates, kinds_of
+from srl.workers.trainer import environment_seed
+
+
+def evaluate(
+    run_dir: Path,
+    *,
+    version: int | None = None,
+    against: str | None = None,
+    episodes: int = 100,
+    greedy: bool = False,
+    seed: int = 0,
+    num_envs: int = 100,
+    json: bool = False,
+) -> str:
+    """Plays whole episodes with a run's policies, on environments of their own.
+
+    Args:
+        run_dir: The run's folder.
+        version: Of the checkpoint; the newest by default.
+        against: RUN_DIR[:V] or `untrained`: who else plays.
+        episodes: Of each combination of teams.
+        greedy: Take the most probable actions in place of drawing them, as training does.
+        seed: Of the environments, the drawing, and untrained policies.
+        num_envs: Environments stepped together, at most one for each episode.
+        json: Give one JSON object.
+
+    Returns:
+        What was found, to be read by a person or as JSON.
+
+    Raises:
+        UserError: For a number out of range, a run without such a checkpoint, or policies that
+            cannot play here.
+    """
+    _expect_at_least(1, episodes=episodes, num_envs=num_envs)
+    _expect_at_least(0, seed=seed)
+    keep_compiled_programs()
+    folder, resolved = open_run(run_dir)
+    experiment = resolved.experiment
+    with make_pool(experiment.env, min(num_envs, episodes), threads=experiment.threads) as pool:
+        ours = trained(experiment, folder, pool.specs, version)
+        other = opponent(against, experiment, pool.specs, seed) if against else None
+        evaluator = Evaluator(
+            pool,
+            episodes,
+            env_seed=environment_seed(seed, "evaluation"),
+            seed=seed,
+            greedy=greedy,
+        )
+        settings = {**ours.source, "episodes": episodes, "seed": seed, "greedy": greedy}
+        if other is None:
+            found, lines = _alone(evaluator, ours)
+        else:
+            settings["against"] = dict(other.source)
+            found, lines = _against(evaluator, ours, other, experiment)
+    if json:
+        return dumps({**settings, **found})
+    return "\n".join([*_heading(settings), "", *lines])
+
+
+def _expect_at_least(least: int, **values: int) -> None:
+    for name, value in values.items():
+        if value < least:
+            flag = name.replace("_", "-")
+            raise UserError(f"--{flag} {value}; expected a whole number from {least} up")
+
+
+def _alone(evaluator: Evaluator, ours: Side) -> tuple[dict[str, Any], list[str]]:
+    """What one side's policies reach among themselves, for JSON and as lines."""
+    cast = dict.fromkeys(kinds_of(evaluator.specs.agents), ours)
+    results = _play(evaluator, cast, "")
+    width = max(map(len, results))
+    lines = [f"{name:<{width}}  {estimate}" for name, estimate in results.items()]
+    return {"results": _plain(results)}, lines
+
+
+def _against(
+    evaluator: Evaluator, ours: Side, other: Side, experiment: Experiment
+) -> tuple[dict[str, Any], list[str]]:
+    """What all combinations of two sides' teams reach, for JSON and as lines."""
+    kinds = list(kinds_of(evaluator.specs.agents))
+    combinations = list(itertools.product((OURS, OTHER), repeat=len(kinds)))
+    matches = []
+    for number, names in enumerate(combinations, 1):
+        cast = dict(zip(kinds, names, strict=True))
+        sides = {kind: ours if name == OURS else other for kind, name in cast.items()}
+        title = f"combination {number} of {len(combinations)}"
+        matches.append(Match(cast, _play(evaluator, sides, title)))
+    config = config_class(experiment)
+    contest = config.contest if config else None
+    label = UNTRAINED if other.untrained else "the other run's"
+    comparisons = compare(matches, contest, label)
+    found = {
+        "matches": [{"cast": dict(m.cast), "results": _plain(m.results)} for m in matches],
+        "comparisons": [comparison.json() for comparison in comparisons],
+    }
+    return found, [
+        *tables(matches, contest, UNTRAINED if other.untrained else OTHER),
+        *(c.sentence for c in comparisons),
+    ]
+
+
+def _play(evaluator: Evaluator, sides: Mapping[str, Side], title: str) -> dict[str, Estimate]:
+    first, *others = sides.values()
+    alone = all(side is first for side in others)
+    with _progress(evaluator.episodes, title) as progress:
+        played = evaluator.play({kind: side.player for kind, side in sides.items()}, progress)
+    # A policy's own return says something where one side has all the policies.
+    policies = first.player.teams.members if alone else {}
+    return estimates(played, evaluator.specs, policies)
+
+
+@contextlib.contextmanager
+def _progress(total: int, title: str) -> Iterator[Callable[[int], None]]:
+    """Shows on a terminal how many episodes have ended."""
+    columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn())
+    console = Console(stderr=True)
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task(f"episodes {title}".strip(), total=total)
+        yield lambda ended: bar.update(task, completed=ended)
+
+
+def _heading(settings: Mapping[str, Any]) -> list[str]:
+    actions = "the most probable actions" if settings["greedy"] else "actions drawn as in training"
+    lines = [f"run       {_named(settings)}"]
+    if "against" in settings:
+        lines.append(f"against   {_named(settings['against'])}")
+    return [
+        *lines,
+        f"episodes  {settings['episodes']}, seed {settings['seed']}, {actions}",
+        "numbers   mean ± standard error",
+    ]
+
+
+def _named(source: Mapping[str, Any]) -> str:
+    if "version" not in source:
+        return f"{source['run']} policies"
+    return f"{source['run']}, version {source['version']} ({source['env_steps']:,} env steps)"
+
+
+def _plain(results: Mapping[str, Estimate]) -> dict[str, Any]:
+    return {name: estimate.json() for name, estimate in results.items()}

@@ -1,0 +1,170 @@
+"""Whole episodes played with policies that stay as they are."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from srl.algorithms.algorithm import Instance
+from srl.lazy import jax, jnp
+from srl.pools import Pool
+from srl.types import Policy, Specs
+from srl.workers.teams import Teams
+
+
+def kinds_of(agents: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    """Agents by their name without its number: hider_0 and hider_1 are of the kind hider."""
+    kinds: dict[str, list[int]] = {}
+    for index, agent in enumerate(agents):
+        kinds.setdefault(re.sub(r"_?\d+$", "", agent), []).append(index)
+    return {name: tuple(indices) for name, indices in kinds.items()}
+
+
+@dataclass(frozen=True)
+class Player:
+    """Policies that can play every agent of an environment."""
+
+    teams: Teams
+    policies: Mapping[str, Policy]
+
+
+class Episodes(NamedTuple):
+    """Results of N whole episodes, in an order that does not depend on their lengths."""
+
+    returns: np.ndarray  # float64 [N, A]
+    lengths: np.ndarray  # float64 [N]
+    statistics: np.ndarray  # float64 [N, len(specs.statistics)]
+
+
+class Estimate(NamedTuple):
+    """A mean over episodes and its standard error, which one episode does not give."""
+
+    mean: float
+    error: float | None
+
+    @staticmethod
+    def of(values: np.ndarray) -> Estimate:
+        """Of values [N] of independent episodes."""
+        count = len(values)
+        error = float(values.std(ddof=1)) / math.sqrt(count) if count > 1 else None
+        return Estimate(float(values.mean()), error)
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f}" + ("" if self.error is None else f" ± {self.error:.3f}")
+
+    def json(self) -> dict[str, float | None]:
+        """Both numbers by name."""
+        return {"mean": self.mean, "standard_error": self.error}
+
+
+def estimates(
+    episodes: Episodes, specs: Specs, policies: Mapping[str, tuple[int, ...]]
+) -> dict[str, Estimate]:
+    """Means by the names that a run's metrics have.
+
+    Args:
+        episodes: What was played.
+        specs: Of the environment.
+        policies: The agents of each policy.
+    """
+    returns, kinds = episodes.returns, kinds_of(specs.agents)
+    groups = {**(kinds if len(kinds) > 1 else {}), **(policies if len(policies) > 1 else {})}
+    values = {
+        "episode_return": returns.mean(1),
+        **{f"episode_return/{k}": returns[:, list(v)].mean(1) for k, v in groups.items()},
+        "episode_length": episodes.lengths,
+        **{f"env/{k}": episodes.statistics[:, i] for i, k in enumerate(specs.statistics)},
+    }
+    return {name: Estimate.of(value) for name, value in values.items()}
+
+
+class Evaluator:
+    """Plays a number of whole episodes, always from the same environment seeds.
+
+    Every environment plays a number of episodes that is fixed beforehand. The first episodes to
+    end, of all that are played, would be the short ones.
+    """
+
+    def __init__(
+        self, pool: Pool, episodes: int, *, env_seed: int = 0, seed: int = 0, greedy: bool = False
+    ) -> None:
+        """Takes a synchronous pool of environments.
+
+        Args:
+            pool: Reset at the begin of each `play`.
+            episodes: How many to play.
+            env_seed: Of the first environment.
+            seed: Of the sampling of actions.
+            greedy: Take the most probable actions.
+        """
+        self.specs = pool.specs
+        self.episodes = episodes
+        self._pool = pool
+        self._env_seed = env_seed
+        self._greedy = greedy
+        self._key = jax.random.key(seed)
+        envs = np.arange(pool.num_envs)
+        self._quota = episodes // pool.num_envs + (envs < episodes % pool.num_envs)
+        self._compiled: list[tuple[dict[str, Instance], Any]] = []
+
+    def play(
+        self, cast: Mapping[str, Player], progress: Callable[[int], None] = lambda ended: None
+    ) -> Episodes:
+        """Plays the episodes.
+
+        Args:
+            cast: Who plays the agents of each kind.
+            progress: Told how many episodes have ended, at each step.
+        """
+        teams, policies = self._seat(cast)
+        act = self._act(teams)
+        agents, count = len(self.specs.agents), np.zeros_like(self._quota)
+        memory, clock = teams.initial_memory(self._pool.num_envs), jnp.zeros((), jnp.uint32)
+        played: list[tuple[int, int, np.ndarray]] = []
+        timestep = self._pool.reset(self._env_seed)
+        while (count < self._quota).any():
+            decision, clock = act(policies, timestep.observation, memory, self._key, clock)
+            memory = decision.memory
+            timestep = self._pool.step(teams.env_action(np.asarray(decision.action)))
+            ended = (timestep.terminated | timestep.truncated).reshape(-1, agents).all(-1)
+            returns = timestep.episode_return.reshape(-1, agents)
+            for env in np.flatnonzero(ended & (count < self._quota)):
+                parts = (returns[env], timestep.episode_length[env, None], timestep.statistics[env])
+                played.append((int(env), int(count[env]), np.concatenate(parts, dtype=np.float64)))
+                count[env] += 1
+            progress(len(played))
+        rows = np.stack([row for _, _, row in sorted(played, key=lambda episode: episode[:2])])
+        return Episodes(rows[:, :agents], rows[:, agents], rows[:, agents + 1 :])
+
+    def _seat(self, cast: Mapping[str, Player]) -> tuple[Teams, dict[str, Policy]]:
+        """Gives each kind's agents the policies that its player has for them."""
+        members: dict[str, tuple[int, ...]] = {}
+        instances: dict[str, Instance] = {}
+        policies: dict[str, Policy] = {}
+        for kind, agents in kinds_of(self.specs.agents).items():
+            player = cast[kind]
+            for policy, indices in player.teams.members.items():
+                if own := tuple(i for i in indices if i in agents):
+                    # Named by number: with other names for the same policies, JAX would compile
+                    # the same program again.
+                    seat = f"{kind}/{sum(name.startswith(kind + '/') for name in members)}"
+                    members[seat] = own
+                    instances[seat] = player.teams.instances[policy]
+                    policies[seat] = player.policies[policy]
+        return Teams(self.specs, members, instances), policies
+
+    def _act(self, teams: Teams) -> Any:
+        """The compiled call, shared by all casts whose policies are computed alike."""
+        parts = {"members": teams.members, "instances": teams.instances}
+        for known, act in self._compiled:
+            if known == parts:
+                return act
+        act = jax.jit(partial(teams.act, greedy=self._greedy))
+        self._compiled.append((parts, act))
+        return act
