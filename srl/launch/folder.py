@@ -76,6 +76,7 @@ class RunFolder:
             shutil.rmtree(path, ignore_errors=True)
         with contextlib.suppress(OSError):  # what is not ours stays
             self.path.rmdir()
+            self.path.parent.rmdir()
 
 
 def srl_version() -> str:
