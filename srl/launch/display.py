@@ -110,6 +110,15 @@ def _budget(experiment: Experiment) -> str:
     return f"{experiment.env_steps:,} env steps"
 
 
+def _returns(report: Mapping[str, Any]) -> str:
+    """The mean return; of each policy or kind of agent, where there are several."""
+    prefix = "episode_return/"
+    parts = {k.removeprefix(prefix): v for k, v in report.items() if k.startswith(prefix)}
+    if not parts:
+        return _number(report.get("episode_return"))
+    return ", ".join(f"{name} {_number(value)}" for name, value in parts.items())
+
+
 def _number(value: Any) -> str:
     if value is None or value != value:  # no episode has ended
         return "-"

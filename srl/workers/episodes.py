@@ -19,8 +19,8 @@ class EpisodeWindow:
     def __init__(self, specs: Specs, policies: Mapping[str, tuple[int, ...]]) -> None:
         """Starts empty."""
         self._specs = specs
-        self._policies = policies
-        self._kinds = _kinds(specs.agents)
+        # In zero-sum play the plain return says nothing: it is told by policy, or by kind of agent.
+        self._groups = dict(policies) if len(policies) > 1 else _kinds(specs.agents)
         self.total = 0
         width = len(specs.agents) + 1 + len(specs.statistics)
         self._episodes = np.zeros((WINDOW, width), np.float32)
@@ -54,8 +54,7 @@ class EpisodeWindow:
             "episode_length": columns[agents],
             "episodes": self.total,
         }
-        groups = {**self._kinds, **self._policies} if len(self._policies) > 1 else self._kinds
-        for name, members in groups.items():
+        for name, members in self._groups.items():
             report[f"episode_return/{name}"] = _mean([columns[i] for i in members])
         for name, value in zip(self._specs.statistics, columns[agents + 1 :], strict=True):
             report[f"env/{name}"] = value
