@@ -100,7 +100,7 @@ def resume(words: list[str]) -> int:
     from srl.launch.folder import extend_run, open_run
     from srl.launch.local import train
 
-    folder, resolved = open_run(options.run_dir)
+    folder, resolved = open_run(options.run_dir, to_train=True)
     if options.env_steps is not None:
         resolved = extend_run(folder, resolved, options.env_steps)
     return train(resolved.experiment, folder, resume=True)

@@ -36,7 +36,8 @@ class Algorithm:
 
         Args:
             specs: What the policy's agents observe and do.
-            updates: How many calls of `learn` the run makes; annealing needs it.
+            updates: How many calls of `learn` the run makes; None where that is not known, and then
+                nothing is annealed.
         """
         raise NotImplementedError
 

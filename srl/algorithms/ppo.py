@@ -45,8 +45,8 @@ class PPO(Algorithm):
     """Parts of a batch, each of which makes one gradient step; divides the unroll length."""
     learning_rate: float = 1e-3
     """Step size of Adam."""
-    anneal: bool = False
-    """Let the learning rate fall linearly to 0 over the run."""
+    anneal: bool = True
+    """Let the learning rate fall linearly to 0 over the run, where its length is known."""
     adam_epsilon: float = 1e-5
     """Added to Adam's denominator."""
     max_grad_norm: float = 0.5
@@ -68,10 +68,10 @@ class PPO(Algorithm):
 
     def bind(self, specs: Specs, updates: int | None = None) -> PPOInstance:
         """Gives the functions for one trained policy; see the base class."""
-        self.validate(updates)
+        self.validate()
         return PPOInstance(self, specs, updates)
 
-    def validate(self, updates: int | None = None) -> None:
+    def validate(self) -> None:
         """Raises UserError where settings do not fit each other."""
         if self.minibatches < 1 or self.epochs < 1 or self.unroll_length % self.minibatches:
             raise UserError(
@@ -79,8 +79,6 @@ class PPO(Algorithm):
                 f"epochs={self.epochs}: minibatches must divide the unroll length, and both "
                 "must be at least 1; change --algorithm.minibatches"
             )
-        if self.anneal and not updates:
-            raise UserError("anneal=True needs to know how many updates the run makes")
 
 
 class Batch(NamedTuple):

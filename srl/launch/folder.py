@@ -120,11 +120,16 @@ def create_run(resolved: Resolved, run_dir: Path | None = None) -> RunFolder:
     return folder
 
 
-def open_run(run_dir: Path) -> tuple[RunFolder, Resolved]:
+def open_run(run_dir: Path, *, to_train: bool = False) -> tuple[RunFolder, Resolved]:
     """A run's folder and its experiment, made again from the folder's copy of the source.
 
+    Args:
+        run_dir: The folder.
+        to_train: Refuse where the code it imports now gives other values than the run began
+            with; otherwise they are told as warnings.
+
     Raises:
-        UserError: When it is no run folder, or the code now gives other values.
+        UserError: When it is no run folder, or does not fit the code any more.
     """
     folder = RunFolder(run_dir.absolute())
     config = read_config(folder)
@@ -138,7 +143,7 @@ def open_run(run_dir: Path) -> tuple[RunFolder, Resolved]:
         directory=Path(config["directory"]),
     )
     values = json.loads(json.dumps(config_values(resolved.experiment)))
-    _compare(folder, config["experiment"], values)
+    _compare(folder, config["experiment"], values, refuse=to_train)
     return folder, resolved
 
 
@@ -197,15 +202,18 @@ def read_config(folder: RunFolder) -> dict[str, Any]:
     return config
 
 
-def _compare(folder: RunFolder, stored: Any, current: Any) -> None:
-    """Raises UserError where a value is not the one the run began with."""
+def _compare(folder: RunFolder, stored: Any, current: Any, *, refuse: bool) -> None:
+    """Tells where a value is not the one the run began with."""
     stored, current = _flat(stored), _flat(current)
     for name, value in stored.items():
         if name in current and current[name] != value:
-            raise UserError(
+            text = (
                 f"{folder.path} began with {name}={value!r}, but the code it imports now gives "
-                f"{current[name]!r}; restore that code, or start a new run"
+                f"{current[name]!r}"
             )
+            if refuse:
+                raise UserError(f"{text}; restore that code, or start a new run")
+            logger.warning("%s", text)
     for name in stored.keys() ^ current.keys():
         logger.warning("%s is not in both the run's configuration and the present one", name)
 

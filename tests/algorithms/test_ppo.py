@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from dataclasses import replace
 
 import gymnasium
 import jax
@@ -230,7 +229,7 @@ def test_a_forbidden_action_is_never_taken_even_greedily():
 
 
 def test_the_learning_rate_falls_to_zero_over_the_run():
-    instance = replace(CONFIG, anneal=True).bind(specs(), updates=2)
+    instance = CONFIG.bind(specs(), updates=2)
     state = instance.init(jax.random.key(0))
     update = jax.jit(instance.update)
 
@@ -243,11 +242,15 @@ def test_the_learning_rate_falls_to_zero_over_the_run():
     assert step_size(2) == step_size(3) == 0
 
 
+def test_the_learning_rate_stays_where_the_length_of_the_run_is_not_known(learn, instance, unroll):
+    state = instance.init(jax.random.key(0))
+    _, metrics = learn(state._replace(n=jnp.int32(10**6)), unroll)
+    np.testing.assert_allclose(metrics["learning_rate"], CONFIG.learning_rate)
+
+
 def test_settings_that_do_not_fit_are_refused():
     with pytest.raises(UserError, match="minibatches must divide the unroll length"):
         PPO(unroll_length=10, minibatches=4).bind(specs())
-    with pytest.raises(UserError, match="how many updates"):
-        PPO(anneal=True).bind(specs())
 
 
 def test_cart_pole_is_learned_quickly():

@@ -79,7 +79,8 @@ def test_changed_code_is_told_by_the_value_it_changes(file, tmp_path):
     del sys.modules["near_the_experiment"]
     file.with_name("near_the_experiment.py").write_text("CLIP = 0.3125  # changed\n")
     with pytest.raises(UserError, match=r"algorithm\.clip=0\.25, but .* now gives 0\.3125"):
-        open_run(tmp_path / "run")
+        open_run(tmp_path / "run", to_train=True)
+    open_run(tmp_path / "run")  # to evaluate, it is a warning
 
 
 def test_a_changed_copy_of_the_source_is_told(file, tmp_path):
