@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from srl.pools.pool import Contest, EnvConfig
+from srl.pools.pool import Contest, EnvConfig, Painter
 
 
 @dataclass(frozen=True)
@@ -43,3 +43,10 @@ class HideAndSeek(EnvConfig):
     """Most boxes of the full game, by default 9."""
     sleep: bool = True
     """Leave objects at rest out of the physics until something touches them."""
+
+    @classmethod
+    def painter(cls, drawing: bool = False) -> Painter:
+        """MuJoCo's rendering where OpenGL works, else a drawing from above."""
+        from srl.envs.hide_and_seek.render import painter
+
+        return painter(drawing)

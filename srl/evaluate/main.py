@@ -15,6 +15,7 @@ from rich.progress import MofNCompleteColumn, Progress
 from srl.errors import UserError
 from srl.evaluate.matches import OTHER, OURS, Match, compare, tables
 from srl.evaluate.players import UNTRAINED, Side, config_class, opponent, trained
+from srl.evaluate.video import Film
 from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
 from srl.launch.folder import open_run
@@ -32,6 +33,9 @@ def evaluate(
     greedy: bool = False,
     seed: int = 0,
     num_envs: int = 100,
+    video: Path | None = None,
+    video_episodes: int = 1,
+    drawing: bool = False,
     json: bool = False,
 ) -> str:
     """Plays whole episodes with a run's policies, on environments of their own.
@@ -44,6 +48,9 @@ def evaluate(
         greedy: Take the most probable actions in place of drawing them, as training does.
         seed: Of the environments, the drawing, and untrained policies.
         num_envs: Environments stepped together, at most one for each episode.
+        video: Where to film the run's own policies, as mp4.
+        video_episodes: How many episodes the film has.
+        drawing: Film the environment's drawing in place of its rendering.
         json: Give one JSON object.
 
     Returns:
@@ -53,14 +60,18 @@ def evaluate(
         UserError: For a number out of range, a run without such a checkpoint, or policies that
             cannot play here.
     """
-    _expect_at_least(1, episodes=episodes, num_envs=num_envs)
+    _expect_at_least(1, episodes=episodes, num_envs=num_envs, video_episodes=video_episodes)
     _expect_at_least(0, seed=seed)
     keep_compiled_programs()
     folder, resolved = open_run(run_dir)
     experiment = resolved.experiment
+    film = Film(experiment, video, drawing) if video else None
     with make_pool(experiment.env, min(num_envs, episodes), threads=experiment.threads) as pool:
         ours = trained(experiment, folder, pool.specs, version)
         other = opponent(against, experiment, pool.specs, seed) if against else None
+        if film:
+            with _progress(video_episodes, "filmed") as progress:
+                film.record(ours.player, video_episodes, seed, greedy, progress)
         evaluator = Evaluator(
             pool,
             episodes,
@@ -74,6 +85,9 @@ def evaluate(
         else:
             settings["against"] = dict(other.source)
             found, lines = _against(evaluator, ours, other, experiment)
+    if film:
+        settings["video"] = str(film.path)
+        lines += ["", f"The film is in {film.path}."]
     if json:
         return dumps({**settings, **found})
     return "\n".join([*_heading(settings), "", *lines])

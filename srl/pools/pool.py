@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import gymnasium
 import numpy as np
@@ -33,6 +33,28 @@ class Contest:
     """Their verb: catch."""
 
 
+class Painter(Protocol):
+    """Pictures of environments that have none of their own."""
+
+    @property
+    def frames_per_second(self) -> float:
+        """How fast a person can follow, with a picture for each step."""
+        ...
+
+    def paint(self, pool: Pool, env_id: int, timestep: Timestep) -> np.ndarray:
+        """A picture of an environment as it stands, uint8 [height, width, 3].
+
+        Args:
+            pool: Of this kind of environment.
+            env_id: The environment.
+            timestep: The pool's last.
+        """
+        ...
+
+    def close(self) -> None:
+        """Lets go of what painting needs."""
+
+
 @dataclass(frozen=True)
 class EnvConfig:
     """Base of environment configurations such as `HideAndSeek(scenario="full")`.
@@ -44,6 +66,15 @@ class EnvConfig:
     """What `make_pool` takes, such as native:HideAndSeek-v1."""
     contest: ClassVar[Contest | None] = None
     """What evaluations of one team against another compare; by default their returns."""
+
+    @classmethod
+    def painter(cls, drawing: bool = False) -> Painter | None:
+        """What paints the environment for videos, if anything does.
+
+        Args:
+            drawing: Ask for a drawing, which is quick and needs no OpenGL, where there is one.
+        """
+        return None
 
     def options(self) -> dict[str, Any]:
         """The options that are set."""

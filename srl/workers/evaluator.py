@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ import numpy as np
 from srl.algorithms.algorithm import Instance
 from srl.lazy import jax, jnp
 from srl.pools import Pool
-from srl.types import Policy, Specs
+from srl.types import Policy, Specs, Timestep
 from srl.workers.teams import Teams
 
 
@@ -113,6 +113,22 @@ class Evaluator:
         self._quota = episodes // pool.num_envs + (envs < episodes % pool.num_envs)
         self._compiled: list[tuple[dict[str, Instance], Any]] = []
 
+    def timesteps(self, cast: Mapping[str, Player]) -> Iterator[Timestep]:
+        """Plays without an end, from new episodes on.
+
+        Args:
+            cast: Who plays the agents of each kind.
+        """
+        teams, policies = self._seat(cast)
+        act = self._act(teams)
+        memory, clock = teams.initial_memory(self._pool.num_envs), jnp.zeros((), jnp.uint32)
+        timestep = self._pool.reset(self._env_seed)
+        while True:
+            yield timestep
+            decision, clock = act(policies, timestep.observation, memory, self._key, clock)
+            memory = decision.memory
+            timestep = self._pool.step(teams.env_action(np.asarray(decision.action)))
+
     def play(
         self, cast: Mapping[str, Player], progress: Callable[[int], None] = lambda ended: None
     ) -> Episodes:
@@ -122,16 +138,9 @@ class Evaluator:
             cast: Who plays the agents of each kind.
             progress: Told how many episodes have ended, at each step.
         """
-        teams, policies = self._seat(cast)
-        act = self._act(teams)
         agents, count = len(self.specs.agents), np.zeros_like(self._quota)
-        memory, clock = teams.initial_memory(self._pool.num_envs), jnp.zeros((), jnp.uint32)
         played: list[tuple[int, int, np.ndarray]] = []
-        timestep = self._pool.reset(self._env_seed)
-        while (count < self._quota).any():
-            decision, clock = act(policies, timestep.observation, memory, self._key, clock)
-            memory = decision.memory
-            timestep = self._pool.step(teams.env_action(np.asarray(decision.action)))
+        for timestep in self.timesteps(cast):
             ended = (timestep.terminated | timestep.truncated).reshape(-1, agents).all(-1)
             returns = timestep.episode_return.reshape(-1, agents)
             for env in np.flatnonzero(ended & (count < self._quota)):
@@ -139,6 +148,8 @@ class Evaluator:
                 played.append((int(env), int(count[env]), np.concatenate(parts, dtype=np.float64)))
                 count[env] += 1
             progress(len(played))
+            if len(played) == self.episodes:
+                break
         rows = np.stack([row for _, _, row in sorted(played, key=lambda episode: episode[:2])])
         return Episodes(rows[:, :agents], rows[:, agents], rows[:, agents + 1 :])
 

@@ -1,0 +1,143 @@
+"""What a game looks like at one step, for whoever draws it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+HIDERS, SEEKERS = 0, 1
+TEAM_NAMES = ("hiders", "seekers")
+
+Color = tuple[int, int, int]
+
+TEAM_COLORS: tuple[Color, Color] = ((38, 108, 228), (222, 48, 44))
+CUBE_COLOR: Color = (158, 110, 66)
+LONG_BOX_COLOR: Color = (226, 150, 62)
+RAMP_COLOR: Color = (240, 206, 66)
+
+LOCK_SHARE = 0.72
+"""How much a locked object shows of the colour of the team that locked it."""
+
+AGENT_RADIUS = 0.15
+INNER_WALL_HEIGHT = 0.5
+HALF_VIEW_ANGLE = 3 / 8 * np.pi
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One step of one game. Objects are numbered: boxes, then ramps."""
+
+    agents: np.ndarray
+    """x, y, z of the centre and the angle, [A, 4]."""
+    boxes: np.ndarray
+    """x, y, z of the centre, the angle, and the three sizes, [B, 7]."""
+    ramps: np.ndarray
+    """x, y, z of the centre and the angle, [R, 4]."""
+    walls: np.ndarray
+    """x, y of the centre, half of the size along x and y, and the height, [W, 5]."""
+    teams: np.ndarray
+    """Of each agent, 0 for hiders and 1 for seekers, [A]."""
+    sees: np.ndarray
+    """Whether agent i sees agent j, [A, A]."""
+    locked_by: np.ndarray
+    """The agent that locked each object, -1 if it is not locked, [B + R]."""
+    grabbed: np.ndarray
+    """The object that each agent holds, -1 without one, [A]."""
+    floor_size: float
+    step: int
+    preparation_steps: float
+    horizon: int
+    seen: bool
+    """Whether a seeker sees a hider."""
+    rewards: np.ndarray
+    """Of the last step, [A]."""
+    returns: np.ndarray
+    """Of the episode so far, [A]."""
+
+    @staticmethod
+    def of(numbers: Mapping[str, np.ndarray], rewards: np.ndarray, returns: np.ndarray) -> Scene:
+        """Reads what the environment tells of itself.
+
+        Args:
+            numbers: What the pool's `inspect` gives.
+            rewards: Of each agent, [A].
+            returns: Of each agent so far, [A].
+        """
+        agents = numbers["agents"].reshape(-1, 4)
+        count = len(agents)
+        sees = np.zeros((count, count), bool)
+        for agent, row in enumerate(numbers["mask_agents"].reshape(count, count - 1)):
+            for place, seen in enumerate(row):
+                sees[agent, (agent - 1 - place) % count] = bool(seen)
+        return Scene(
+            agents=agents,
+            boxes=numbers["boxes"].reshape(-1, 7),
+            ramps=numbers["ramps"].reshape(-1, 4),
+            walls=numbers["walls"].reshape(-1, 5),
+            teams=numbers["teams"].astype(int),
+            sees=sees,
+            locked_by=numbers["locked_by"].astype(int),
+            grabbed=numbers["grabbed"].astype(int),
+            floor_size=float(numbers["floor_size"][0]),
+            step=int(numbers["step"][0]),
+            preparation_steps=float(numbers["prep_steps"][0]),
+            horizon=int(numbers["horizon"][0]),
+            seen=bool(numbers["seen"][0]),
+            rewards=np.asarray(rewards),
+            returns=np.asarray(returns),
+        )
+
+    @property
+    def in_preparation(self) -> bool:
+        """Whether seekers stand still and nobody is rewarded."""
+        return self.step <= self.preparation_steps
+
+    @property
+    def enclosed(self) -> bool:
+        """Whether there are walls around the floor; they are higher than those of the rooms."""
+        return bool((self.walls[:, 4] > INNER_WALL_HEIGHT).any())
+
+    @property
+    def objects(self) -> np.ndarray:
+        """x, y, z of the centre and the angle of boxes and ramps, [B + R, 4]."""
+        return np.concatenate([self.boxes[:, :4], self.ramps])
+
+    def locking_team(self, item: int) -> int | None:
+        """The team that locked an object."""
+        locker = self.locked_by[item]
+        return None if locker < 0 else int(self.teams[locker])
+
+    def holders(self, item: int) -> list[int]:
+        """The agents that hold an object."""
+        return [int(agent) for agent in np.flatnonzero(self.grabbed == item)]
+
+    def facing(self, agent: int) -> np.ndarray:
+        """Where an agent looks, a unit vector [2]."""
+        angle = self.agents[agent, 3]
+        return np.array([np.sin(angle), -np.cos(angle)])
+
+    def sightings(self) -> list[tuple[int, int]]:
+        """The pairs of a seeker and a hider that it sees."""
+        pairs = np.argwhere(self.sees)
+        return [
+            (int(a), int(b))
+            for a, b in pairs
+            if self.teams[a] == SEEKERS and self.teams[b] == HIDERS
+        ]
+
+    def color(self, item: int) -> Color:
+        """The natural colour of an object."""
+        if item >= len(self.boxes):
+            return RAMP_COLOR
+        size = self.boxes[item, 4:6]
+        return CUBE_COLOR if size[0] == size[1] else LONG_BOX_COLOR
+
+
+def mixed(color: Color, other: Color, share: float) -> Color:
+    """A colour with a share of another."""
+    red, green, blue = (
+        round((1 - share) * a + share * b) for a, b in zip(color, other, strict=True)
+    )
+    return red, green, blue

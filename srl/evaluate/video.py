@@ -1,0 +1,202 @@
+"""Films of episodes."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from srl.errors import RunError, UserError
+from srl.evaluate.players import config_class
+from srl.experiment import Experiment
+from srl.pools import Pool, make_pool
+from srl.pools.gymnasium import GymnasiumPool
+from srl.pools.pool import Painter
+from srl.types import Specs, Timestep
+from srl.workers.evaluator import Evaluator, Player, kinds_of
+from srl.workers.trainer import environment_seed
+
+logger = logging.getLogger(__name__)
+
+_NATIVE = "native:"
+
+
+class Film:
+    """An mp4 file to be, of an experiment's environment."""
+
+    def __init__(self, experiment: Experiment, path: Path, drawing: bool = False) -> None:
+        """Sees to it that there is something to film, and a place for it.
+
+        Args:
+            experiment: Whose environment is filmed.
+            path: Of the file, which ends in .mp4.
+            drawing: Film the environment's drawing in place of its rendering.
+
+        Raises:
+            UserError: When it cannot be filmed.
+        """
+        self.path = path
+        self._experiment = experiment
+        if path.suffix.lower() != ".mp4":
+            raise UserError(f"--video {path}: the name must end in .mp4")
+        if not path.absolute().parent.is_dir():
+            raise UserError(f"--video {path}: there is no folder {path.parent}; make it first")
+        config = config_class(experiment)
+        with _programs_may_start():
+            painter = config.painter(drawing) if config else None
+        if drawing and painter is None:
+            raise UserError(f"there is no drawing of {experiment.env}; leave out --drawing")
+        self._painter: Painter = painter or _OwnPictures(experiment.env)
+
+    def record(
+        self,
+        player: Player,
+        episodes: int,
+        seed: int = 0,
+        greedy: bool = False,
+        progress: Callable[[int], None] = lambda ended: None,
+    ) -> None:
+        """Films whole episodes, the first of the environment that has this seed in evaluations."""
+        with contextlib.ExitStack() as stack:
+            painter = self._painter
+            stack.callback(painter.close)
+            stack.enter_context(_programs_may_start())
+            pool = stack.enter_context(self._pool())
+            env_seed = environment_seed(seed, "evaluation")
+            evaluator = Evaluator(pool, episodes, env_seed=env_seed, seed=seed, greedy=greedy)
+            with _writing(self.path, painter.frames_per_second) as write:
+                cast = dict.fromkeys(kinds_of(pool.specs.agents), player)
+                ended = 0
+                for timestep in evaluator.timesteps(cast):
+                    last = bool((timestep.terminated | timestep.truncated).all())
+                    frame = _checked(painter.paint(pool, 0, timestep), self._experiment.env)
+                    # The end of an episode stands still for a second.
+                    for _ in range(1 + last * round(painter.frames_per_second)):
+                        write(frame)
+                    ended += last
+                    progress(ended)
+                    if ended == episodes:
+                        return
+
+    def _pool(self) -> Pool:
+        if isinstance(self._painter, _OwnPictures):
+            return self._painter.pool()
+        return make_pool(self._experiment.env)
+
+
+class _OwnPictures:
+    """The pictures that a Gymnasium environment makes of itself."""
+
+    def __init__(self, env: Any) -> None:
+        self._env = env
+        if isinstance(env, str) and env.startswith(_NATIVE):
+            self._env = _twin(env)
+            logger.warning("%s has no pictures; the film shows %s of Gymnasium", env, self._env)
+        self.frames_per_second = _frame_rate(self._env)
+
+    def pool(self) -> Pool:
+        """One environment that renders."""
+        try:
+            return make_pool(self._env, render_mode="rgb_array")
+        except RunError as error:
+            raise UserError(
+                f"{error}; to be filmed, an environment must take render_mode='rgb_array'"
+            ) from error
+
+    def paint(self, pool: Any, env_id: int, timestep: Timestep) -> np.ndarray:
+        """The environment's own picture."""
+        assert isinstance(pool, GymnasiumPool)
+        try:
+            return pool.render(env_id)
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise UserError(f"{self._env} cannot be rendered: {error}") from error
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _twin(env: str) -> str:
+    """The environment of Gymnasium that a native one is a copy of, policies included."""
+    name = env.removeprefix(_NATIVE)
+    if name in gymnasium.registry:
+        with make_pool(env) as native, make_pool(name) as twin:
+            if _forms(native.specs) == _forms(twin.specs):
+                return name
+    raise UserError(
+        f"{env} has neither pictures nor a drawing; there is nothing to film. An environment of "
+        "Gymnasium that renders, or one with a painter (EnvConfig.painter), can be filmed"
+    )
+
+
+def _forms(specs: Specs) -> list[Any]:
+    observation, action = specs.observation, specs.action
+    count = getattr(action, "n", None)
+    return [type(observation), observation.shape, type(action), action.shape, count]
+
+
+def _frame_rate(env: Any) -> float:
+    """What the environment says of itself, else 30."""
+    with contextlib.suppress(gymnasium.error.Error, ImportError, AttributeError):
+        maker = env
+        if isinstance(env, str):
+            entry = gymnasium.spec(env).entry_point
+            maker = (
+                gymnasium.envs.registration.load_env_creator(entry)
+                if isinstance(entry, str)
+                else entry
+            )
+        rate = getattr(maker, "metadata", {}).get("render_fps")
+        if rate:
+            return float(rate)
+    return 30.0
+
+
+def _checked(frame: Any, env: Any) -> np.ndarray:
+    """The frame, with even sides, as H.264 wants them."""
+    frame = np.asarray(frame)
+    if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
+        raise UserError(
+            f"{env} rendered an array of {frame.dtype}{list(frame.shape)}; expected a picture, "
+            "uint8[height, width, 3]"
+        )
+    height, width = frame.shape[:2]
+    return np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
+
+
+@contextlib.contextmanager
+def _programs_may_start() -> Iterator[None]:
+    """JAX warns of every new process, of those too that become another program at once."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"os\.fork\(\)", category=RuntimeWarning)
+        yield
+
+
+@contextlib.contextmanager
+def _writing(path: Path, frames_per_second: float) -> Iterator[Callable[[np.ndarray], None]]:
+    """Gives what takes the frames; the file is complete, or it is not there."""
+    import imageio.v2 as imageio
+
+    unfinished = path.with_name(f".{path.stem}.unfinished.mp4")
+    try:
+        writer = imageio.get_writer(
+            unfinished,
+            format="FFMPEG",  # type: ignore[arg-type]
+            fps=frames_per_second,
+            codec="libx264",
+            pixelformat="yuv420p",
+            quality=8,
+            macro_block_size=2,
+        )
+        with writer:
+            yield writer.append_data
+        unfinished.replace(path)
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error}") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
