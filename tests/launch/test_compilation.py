@@ -19,7 +19,8 @@ def start(tmp_path):
     """Runs a small JAX program in a process with the given environment."""
 
     def run(**variables):
-        kept = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
+        named = ("JAX_COMPILATION_CACHE_DIR", "SRL_COMPILATION_CACHE")
+        kept = {k: v for k, v in os.environ.items() if k not in named}
         environment = {**kept, "XDG_CACHE_HOME": str(tmp_path / "cache"), **variables}
         command = [sys.executable, "-c", PROGRAM]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
