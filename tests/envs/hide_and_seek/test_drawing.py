@@ -1,0 +1,127 @@
+import dataclasses
+
+import numpy as np
+import pytest
+
+from srl.envs.hide_and_seek import HideAndSeek
+from srl.envs.hide_and_seek.drawing import draw
+from srl.envs.hide_and_seek.render import Painter, Renderer, painter
+from srl.envs.hide_and_seek.scene import HIDERS, SEEKERS, Scene
+from srl.pools import make_pool
+
+
+@pytest.fixture
+def pool():
+    with make_pool(HideAndSeek(), threads=1) as pool:
+        pool.reset(3)
+        yield pool
+
+
+@pytest.fixture
+def scene(pool):
+    return Scene.of(pool.inspect(0), np.zeros(4), np.zeros(4))
+
+
+def changed(before, after):
+    """Where two drawings differ below the caption, as rows and columns of metres."""
+    rows, columns = np.nonzero((draw(before) != draw(after)).any(-1)[64:832])
+    scale = (before.floor_size + 2 * 0.35) / 768
+    return columns * scale - 0.35, before.floor_size + 0.35 - rows * scale
+
+
+def test_a_drawing_is_a_picture_of_even_size(scene):
+    picture = draw(scene)
+    assert picture.dtype == np.uint8
+    assert picture.shape == (862, 768, 3)
+
+
+def test_both_games_can_be_drawn_before_and_after_they_are_played():
+    for scenario in ("quadrant", "full"):
+        with make_pool(HideAndSeek(scenario=scenario), threads=1) as pool:
+            timestep = pool.reset(0)
+            pictures = [Painter().paint(pool, 0, timestep)]
+            for _ in range(3):
+                timestep = pool.step(np.ones((4, 5), np.int32))
+                pictures.append(Painter().paint(pool, 0, timestep))
+            assert (pictures[0] != pictures[-1]).any()
+
+
+def test_the_scene_knows_who_sees_whom(pool):
+    observation = pool.step(np.full((4, 5), 5, np.int32) * [1, 1, 1, 0, 0]).observation
+    scene = Scene.of(pool.inspect(0), np.zeros(4), np.zeros(4))
+    mask = observation["mask_aa_obs"]
+    assert not np.diag(scene.sees).any()
+    for agent in range(4):
+        for place in range(3):
+            assert scene.sees[agent, (agent - 1 - place) % 4] == mask[agent, place]
+    for seeker, hider in scene.sightings():
+        assert (scene.teams[seeker], scene.teams[hider]) == (SEEKERS, HIDERS)
+
+
+def test_an_agent_faces_the_side_that_it_sees(pool):
+    # The hider looks down along y, where the other one stands, far from everything else.
+    pool.inject(0, "walls", [])
+    poses = pool.inject, pool.inspect(0)["agents_qpos"].reshape(4, 4).copy()
+    poses = poses[1]
+    poses[0], poses[1] = (4, 5, 0, 0), (4, 4.5, 0, 0)
+    pool.inject(0, "agents_qpos", poses)
+    scene = Scene.of(pool.inspect(0), np.zeros(4), np.zeros(4))
+    assert scene.facing(0) == pytest.approx([0, -1])
+    assert scene.sees[0, 1]
+    assert not scene.sees[1, 0]
+
+
+def test_a_lock_is_drawn_where_the_object_is(scene):
+    locked = dataclasses.replace(scene, locked_by=np.array([0, -1, -1]))
+    by_seekers = dataclasses.replace(scene, locked_by=np.array([2, -1, -1]))
+    for before, after in ((scene, locked), (locked, by_seekers)):
+        x, y = changed(before, after)
+        assert len(x)
+        assert np.abs(x - scene.boxes[0, 0]).max() < 0.45
+        assert np.abs(y - scene.boxes[0, 1]).max() < 0.45
+
+
+def test_a_grip_is_drawn_between_the_agent_and_what_it_holds(scene):
+    held = dataclasses.replace(scene, grabbed=np.array([1, -1, -1, -1]))
+    x, y = changed(scene, held)
+    ends = np.stack([scene.agents[0, :2], scene.boxes[1, :2]])
+    assert x.min() > ends[:, 0].min() - 0.5
+    assert x.max() < ends[:, 0].max() + 0.5
+    assert y.min() > ends[:, 1].min() - 0.5
+    assert y.max() < ends[:, 1].max() + 0.5
+
+
+def test_being_seen_changes_the_caption(scene):
+    seen, hidden = (dataclasses.replace(scene, seen=value) for value in (True, False))
+    assert (draw(seen)[:64] != draw(hidden)[:64]).any()
+    assert (draw(seen)[64:] == draw(hidden)[64:]).all()
+
+
+def test_without_opengl_the_drawing_is_used_and_the_reason_told(monkeypatch, caplog):
+    monkeypatch.setenv("MUJOCO_GL", "no-such-library")
+    chosen = painter()
+    assert type(chosen) is Painter
+    assert "cannot render off screen" in caplog.text
+    assert "no-such-library" in caplog.text
+
+
+def test_a_drawing_that_was_asked_for_needs_no_excuse(caplog):
+    assert type(painter(drawing=True)) is Painter
+    assert not caplog.text
+
+
+def test_mujoco_renders_where_opengl_works(pool, monkeypatch):
+    monkeypatch.setenv("MUJOCO_GL", "")
+    chosen = painter()
+    if not isinstance(chosen, Renderer):
+        pytest.skip("there is no OpenGL for rendering off screen")
+    timestep = pool.reset(0)
+    try:
+        picture = chosen.paint(pool, 0, timestep)
+        pool.reset(1)
+        other = chosen.paint(pool, 0, timestep)
+    finally:
+        chosen.close()
+    assert picture.shape == (814, 960, 3)
+    assert len(np.unique(picture[64:784].reshape(-1, 3), axis=0)) > 500
+    assert (picture != other).any()

@@ -1,0 +1,312 @@
+import dataclasses
+import json
+
+import gymnasium
+import numpy as np
+import pytest
+
+from srl.algorithms import PPO
+from srl.cli import main
+from srl.errors import UserError
+from srl.evaluate.main import evaluate
+from srl.evaluate.matches import OTHER, OURS, Match, compare, tables
+from srl.evaluate.players import config_class, trained
+from srl.experiment import load_experiment
+from srl.launch.folder import create_run, open_run
+from srl.launch.local import train
+from srl.pools import make_pool
+from srl.pools.pool import Contest
+from srl.types import Specs
+from srl.workers.evaluator import Episodes, Estimate, Evaluator, Player, estimates, kinds_of
+from srl.workers.teams import Teams
+
+GAME = """
+from srl import Experiment
+from srl.algorithms import PPO
+from srl.envs.hide_and_seek import HideAndSeek
+from srl.networks import MLP
+
+experiment = Experiment(
+    name="game",
+    env=HideAndSeek(horizon=20),
+    num_envs=4,
+    algorithm=PPO(network=MLP(width=16), unroll_length=4),
+    policies={policies},
+    updates=2,
+    threads=1,
+)
+"""
+
+
+def run(folder, target, *words):
+    resolved = load_experiment(str(target), words)
+    assert train(resolved.experiment, create_run(resolved, folder)) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def teams_run(tmp_path_factory):
+    """Hide-and-seek with a policy for each team."""
+    folder = tmp_path_factory.mktemp("teams")
+    file = folder / "game.py"
+    file.write_text(GAME.format(policies='{"hider*": "hiders", "seeker*": "seekers"}'))
+    return run(folder / "run", file)
+
+
+@pytest.fixture(scope="module")
+def shared_run(tmp_path_factory):
+    """Hide-and-seek with one policy for all."""
+    folder = tmp_path_factory.mktemp("shared")
+    file = folder / "game.py"
+    file.write_text(GAME.format(policies='{"*": "everyone"}'))
+    return run(folder / "run", file, "--seed", "1")
+
+
+@pytest.fixture(scope="module")
+def cartpole_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cartpole") / "run"
+    return run(folder, "native:CartPole-v1", "--updates", "20", "--threads", "1")
+
+
+# ---- whole episodes ----
+
+
+class Counting(gymnasium.Env):
+    """Episodes of 1, 10, 1, 10, ... steps, with reward 1 each; even seeds begin with the long."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    odd = True
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            self.odd = bool(seed % 2)
+        self.length, self.odd, self.steps = (1 if self.odd else 10), not self.odd, 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.zeros(1, np.float32), 1.0, self.steps == self.length, False, {}
+
+
+def player(specs, seed=0):
+    import jax
+
+    instances = Teams.of(PPO(), {"*": "policy"}, specs, updates=1)
+    return Player(instances, instances.policies(instances.init(jax.random.key(seed))))
+
+
+def test_short_episodes_are_not_preferred():
+    with make_pool(Counting, 4) as pool:
+        played = Evaluator(pool, 10).play({"agent": player(pool.specs)})
+    # Environments 0 and 1 play three episodes, 2 and 3 play two.
+    assert played.lengths.tolist() == [10, 1, 10, 1, 10, 1, 10, 1, 1, 10]
+    assert played.returns[:, 0].tolist() == played.lengths.tolist()
+
+
+def test_the_same_seed_gives_the_same_episodes_and_another_does_not():
+    with make_pool("native:CartPole-v1", 3, threads=1) as pool:
+        cast = {"agent": player(pool.specs)}
+        first, again = (Evaluator(pool, 6, env_seed=4, seed=1).play(cast) for _ in range(2))
+        other = Evaluator(pool, 6, env_seed=5, seed=1).play(cast)
+    assert first.lengths.tolist() == again.lengths.tolist()
+    assert first.lengths.tolist() != other.lengths.tolist()
+
+
+def test_an_estimate_has_the_standard_error_of_the_mean():
+    values = np.array([1.0, 2.0, 4.0])
+    estimate = Estimate.of(values)
+    assert estimate.mean == pytest.approx(7 / 3)
+    assert estimate.error == pytest.approx(np.std(values, ddof=1) / np.sqrt(3))
+    assert Estimate.of(values[:1]).error is None
+
+
+def test_results_have_the_names_of_a_runs_metrics():
+    box = gymnasium.spaces.Box(0, 1)
+    specs = Specs(box, box, ("hider_0", "hider_1", "seeker_0"), ("moves",))
+    played = Episodes(np.array([[1.0, 3, 5]]), np.array([7.0]), np.array([[9.0]]))
+    means = {k: v.mean for k, v in estimates(played, specs, {"a": (0, 2), "b": (1,)}).items()}
+    assert means == {
+        "episode_return": 3,
+        "episode_return/hider": 2,
+        "episode_return/seeker": 5,
+        "episode_return/a": 3,
+        "episode_return/b": 3,
+        "episode_length": 7,
+        "env/moves": 9,
+    }
+
+
+def test_agents_are_of_one_kind_if_only_their_numbers_differ():
+    assert kinds_of(("hider_0", "hider1", "seeker_10", "ghost")) == {
+        "hider": (0, 1),
+        "seeker": (2,),
+        "ghost": (3,),
+    }
+
+
+# ---- checkpoints ----
+
+
+def test_a_checkpoint_alone_gives_the_trained_policies(cartpole_run):
+    folder, resolved = open_run(cartpole_run)
+    with make_pool(resolved.experiment.env, 1) as pool:
+        side = trained(resolved.experiment, folder, pool.specs)
+    assert side.source["version"] == 20
+    policy = side.player.policies["policy"]
+    counts = [leaf for leaf in map(np.asarray, _leaves(policy.normalizer)) if leaf.size == 1]
+    assert any(count > 1000 for count in counts)  # the statistics of all that was observed
+
+
+def _leaves(tree):
+    import jax
+
+    return jax.tree.leaves(tree)
+
+
+def test_trained_policies_do_better_than_untrained_ones(cartpole_run):
+    found = json.loads(evaluate(cartpole_run, against="untrained", episodes=40, json=True))
+    (comparison,) = found["comparisons"]
+    assert comparison["better"]
+    assert comparison["beyond_twice_standard_error"]
+    assert comparison["difference"] == pytest.approx(comparison["ours"] - comparison["other"])
+    assert [match["cast"] for match in found["matches"]] == [{"agent": "ours"}, {"agent": "other"}]
+
+
+def test_a_run_against_itself_is_exactly_as_good(cartpole_run):
+    found = json.loads(evaluate(cartpole_run, against=f"{cartpole_run}:20", episodes=5, json=True))
+    assert found["comparisons"][0]["difference"] == 0
+    assert not found["comparisons"][0]["beyond_twice_standard_error"]
+
+
+def test_greedy_actions_are_others_than_drawn_ones(cartpole_run):
+    drawn, greedy = (
+        json.loads(evaluate(cartpole_run, episodes=10, greedy=value, json=True))
+        for value in (False, True)
+    )
+    assert drawn["results"] != greedy["results"]
+
+
+def test_teams_of_a_shared_and_of_a_split_run_play_each_other(teams_run, shared_run):
+    found = json.loads(evaluate(teams_run, against=str(shared_run), episodes=6, json=True))
+    casts = [tuple(match["cast"].values()) for match in found["matches"]]
+    assert casts == [(OURS, OURS), (OURS, OTHER), (OTHER, OURS), (OTHER, OTHER)]
+    hiders, seekers = found["comparisons"]
+    assert hiders["statistic"] == seekers["statistic"] == "env/hiders_unseen"
+    means = [match["results"]["env/hiders_unseen"]["mean"] for match in found["matches"]]
+    assert (hiders["ours"], hiders["other"]) == (means[1], means[3])
+    assert (seekers["ours"], seekers["other"]) == (means[2], means[3])
+    for match in found["matches"]:
+        returns = match["results"]
+        total = sum(returns[f"episode_return/{kind}"]["mean"] for kind in ("hider", "seeker"))
+        assert total == pytest.approx(0)
+
+
+def test_a_team_that_plays_for_both_sides_plays_as_alone(teams_run):
+    alone = json.loads(evaluate(teams_run, episodes=6, json=True))["results"]
+    found = json.loads(evaluate(teams_run, against="untrained", episodes=6, json=True))
+    assert found["matches"][0]["results"] == alone
+    assert "episode_return/seekers" in alone
+
+
+# ---- what it says ----
+
+CONTEST = Contest("unseen", "share of steps", "hider", "evade", "seeker", "catch")
+
+
+def matches(values):
+    """Cross-play with these shares, in the order of the combinations, ± 0.01."""
+    casts = [(a, b) for a in (OURS, OTHER) for b in (OURS, OTHER)]
+    return [
+        Match(
+            dict(zip(("hider", "seeker"), cast, strict=True)),
+            {
+                "env/unseen": Estimate(value, 0.01),
+                "episode_return/hider": Estimate(10 * value, 0.1),
+                "episode_return/seeker": Estimate(-10 * value, 0.1),
+            },
+        )
+        for cast, value in zip(casts, values, strict=True)
+    ]
+
+
+def test_each_team_is_compared_in_the_same_place_against_the_same_others():
+    hiders, seekers = compare(matches([0.5, 0.7, 0.2, 0.4]), CONTEST, "untrained")
+    assert hiders.sentence == (
+        "Our hiders evade untrained seekers better than untrained hiders do: unseen 0.700 against "
+        "0.400, difference 0.300 ± 0.014; beyond twice its standard error: yes."
+    )
+    assert seekers.sentence == (
+        "Our seekers catch untrained hiders better than untrained seekers do: unseen 0.200 against "
+        "0.400, difference -0.200 ± 0.014; beyond twice its standard error: yes."
+    )
+
+
+def test_a_difference_within_the_error_is_none():
+    hiders, seekers = compare(matches([0.5, 0.42, 0.5, 0.4]), CONTEST, "the other run's")
+    assert "no better or worse than the other run's hiders do" in hiders.sentence
+    assert hiders.sentence.endswith("standard error: no.")
+    assert not seekers.better
+    assert "catch the other run's hiders worse than" in seekers.sentence
+
+
+def test_without_a_statistic_that_decides_returns_do():
+    hiders, seekers = compare(matches([0.5, 0.7, 0.2, 0.4]), None, "untrained")
+    assert hiders.sentence.startswith("Our hiders do better against untrained seekers than")
+    assert seekers.statistic == "episode_return/seeker"
+    assert seekers.better
+
+
+def test_the_table_has_hiders_in_rows_and_seekers_in_columns():
+    lines = tables(matches([0.5, 0.7, 0.2, 0.4]), CONTEST, "untrained")
+    assert lines[0] == "unseen: share of steps"
+    assert lines[1].split() == ["seekers:", "ours", "seekers:", "untrained"]
+    assert lines[2].split()[2::3] == ["0.500", "0.700"]
+    assert lines[3].split()[:2] == ["hiders:", "untrained"]
+    assert lines[3].split()[2::3] == ["0.200", "0.400"]
+
+
+def test_what_ships_with_srl_is_found_by_its_id():
+    experiment = load_experiment("native:HideAndSeek-v1").experiment
+    config = config_class(experiment)
+    assert config is not None
+    assert config.contest is not None
+    with make_pool(experiment.env) as pool:
+        assert config.contest.statistic in pool.specs.statistics
+    assert config_class(dataclasses.replace(experiment, env="native:CartPole-v1")) is None
+
+
+def test_the_command_prints_a_line_for_each_number(cartpole_run, capsys):
+    assert main(["eval", str(cartpole_run), "--episodes", "3", "--num-envs", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"run       {cartpole_run}, version 20 (40,960 env steps)"
+    names = [line.split()[0] for line in lines[4:]]
+    assert names == ["episode_return", "episode_length"]
+
+
+# ---- mistakes ----
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--version", "7"], "there is no version 7"),
+        (["--against", "nowhere"], "not a run folder"),
+        (["--against", "{run}:7"], "there is no version 7"),
+        (["--against", "{game}"], "cannot play here"),
+        (["--episodes", "0"], "--episodes 0; expected a whole number from 1 up"),
+        (["--episdes", "3"], "unrecognized"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(words, told, cartpole_run, teams_run, capsys):
+    words = [word.format(run=cartpole_run, game=teams_run) for word in words]
+    assert main(["eval", str(cartpole_run), *words]) == 2
+    message = capsys.readouterr().err
+    assert told in message
+    assert "Traceback" not in message
+
+
+def test_a_run_without_checkpoints_cannot_be_evaluated(tmp_path):
+    folder = create_run(load_experiment("native:CartPole-v1"), tmp_path / "run")
+    with pytest.raises(UserError, match="there is no checkpoint"):
+        evaluate(folder.path, episodes=1)

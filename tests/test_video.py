@@ -1,0 +1,152 @@
+import shutil
+
+import gymnasium
+import imageio.v3 as iio
+import numpy as np
+import pytest
+
+from srl.cli import main
+from srl.errors import UserError
+from srl.evaluate.video import Film
+from srl.experiment import Experiment, load_experiment
+from srl.launch.folder import create_run
+from srl.launch.local import train
+
+# Reading a film starts a program, of which JAX warns, and leaves its pipes to the collector.
+pytestmark = [
+    pytest.mark.filterwarnings(r"ignore:os\.fork\(\):RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+def run(folder, target, *words):
+    resolved = load_experiment(str(target), [*words, "--threads", "1"])
+    assert train(resolved.experiment, create_run(resolved, folder)) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def game_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("game")
+    (folder / "game.py").write_text(
+        "from srl import Experiment\n"
+        "from srl.envs.hide_and_seek import HideAndSeek\n"
+        "from srl.algorithms import PPO\n"
+        "from srl.networks import MLP\n"
+        "algorithm = PPO(network=MLP(width=16), unroll_length=4)\n"
+        "env = HideAndSeek(horizon=12)\n"
+        "experiment = Experiment('game', env, 4, algorithm, updates=1)\n"
+    )
+    return run(folder / "run", folder / "game.py")
+
+
+@pytest.fixture(scope="module")
+def cartpole_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cartpole") / "run"
+    return run(folder, "native:CartPole-v1", "--updates", "1")
+
+
+def film(folder, *words):
+    return main(["eval", str(folder), "--episodes", "1", *map(str, words)])
+
+
+def test_hide_and_seek_is_filmed_from_above(game_run, tmp_path, capsys):
+    video = tmp_path / "game.mp4"
+    assert film(game_run, "--video", video, "--video-episodes", "2", "--drawing") == 0
+    assert f"The film is in {video}." in capsys.readouterr().out
+    frames = list(iio.imiter(video))
+    # A frame for each of 13 observations, and the last of each episode for a second more.
+    assert len(frames) == 2 * (13 + 10)
+    assert frames[0].shape == (862, 768, 3)
+    assert iio.immeta(video)["codec"] == "h264"
+    assert "yuv420p" in iio.immeta(video)["pix_fmt"]
+    assert (frames[12] == frames[22]).mean() > 0.9
+    assert not (frames[0] == frames[12]).all()
+    assert [path.name for path in tmp_path.iterdir()] == ["game.mp4"]
+
+
+def test_a_native_copy_is_filmed_as_the_environment_of_gymnasium(cartpole_run, tmp_path, caplog):
+    pytest.importorskip("pygame", reason="CartPole-v1 is drawn by pygame")
+    video = tmp_path / "cartpole.mp4"
+    assert film(cartpole_run, "--video", video) == 0
+    assert "the film shows CartPole-v1 of Gymnasium" in caplog.text
+    frames = list(iio.imiter(video))
+    assert frames[0].shape == (400, 600, 3)
+    assert iio.immeta(video)["fps"] == 50
+
+
+class Picture(gymnasium.Env):
+    """Three steps, then the end; its pictures have odd sides."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 5}  # noqa: RUF012
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def reset(self, *, seed=None, options=None):
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.zeros(1, np.float32), 0.0, self.steps == 3, False, {}
+
+    def render(self):
+        return np.full((51, 63, 3), 60 * self.steps, np.uint8)
+
+
+class NoPicture(Picture):
+    def render(self):
+        return None
+
+
+def recorded(env, path):
+    from test_evaluate import player
+
+    from srl.pools import make_pool
+
+    with make_pool(env) as pool:
+        Film(Experiment("picture", env), path).record(player(pool.specs), 1)
+
+
+def test_any_environment_of_gymnasium_that_renders_is_filmed(tmp_path):
+    video = tmp_path / "picture.mp4"
+    recorded(Picture, video)
+    frames = list(iio.imiter(video))
+    assert len(frames) == 4 + 5
+    assert frames[0].shape == (52, 64, 3)
+    assert [int(frame.mean().round(-1)) for frame in frames[:4]] == [0, 60, 120, 180]
+
+
+def test_an_environment_without_pictures_leaves_no_file(tmp_path):
+    with pytest.raises(UserError, match="expected a picture"):
+        recorded(NoPicture, tmp_path / "picture.mp4")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_environment_that_takes_no_render_mode_is_refused(tmp_path):
+    with pytest.raises(UserError, match="render_mode='rgb_array'"):
+        recorded(lambda: Picture(), tmp_path / "picture.mp4")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--video", "film.gif"], "must end in .mp4"),
+        (["--video", "nowhere/film.mp4"], "there is no folder nowhere"),
+        (["--video", "film.mp4", "--drawing"], "there is no drawing of native:CartPole-v1"),
+        (["--video", "film.mp4", "--video-episodes", "0"], "--video-episodes 0"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(words, told, cartpole_run, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert film(cartpole_run, *words) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_the_program_that_writes_films_comes_with_srl():
+    import imageio_ffmpeg
+
+    assert shutil.which(imageio_ffmpeg.get_ffmpeg_exe())
