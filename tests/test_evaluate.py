@@ -1,11 +1,14 @@
+import contextlib
 import dataclasses
 import json
 
 import gymnasium
+import jax
 import numpy as np
 import pytest
 
 from srl.algorithms import PPO
+from srl.checkpoint import Checkpoints
 from srl.cli import main
 from srl.errors import UserError
 from srl.evaluate.main import evaluate
@@ -44,13 +47,26 @@ def run(folder, target, *words):
     return folder
 
 
+def saved(folder, target, *words):
+    """A run of which there is no more than its first checkpoint; learning takes long to compile."""
+    resolved = load_experiment(str(target), words)
+    experiment, run = resolved.experiment, create_run(resolved, folder)
+    with make_pool(experiment.env) as pool:
+        teams = Teams.of(experiment.algorithm, experiment.policies, pool.specs, updates=1)
+    states = teams.init(jax.random.key(experiment.seed))
+    tree = {"learners": {name: state._asdict() for name, state in states.items()}}
+    with contextlib.closing(Checkpoints(run.checkpoints)) as checkpoints:
+        checkpoints.save(1, tree, {"updates": 1, "env_steps": 16}, wait=True)
+    return run.path
+
+
 @pytest.fixture(scope="module")
 def teams_run(tmp_path_factory):
     """Hide-and-seek with a policy for each team."""
     folder = tmp_path_factory.mktemp("teams")
     file = folder / "game.py"
     file.write_text(GAME.format(policies='{"hider*": "hiders", "seeker*": "seekers"}'))
-    return run(folder / "run", file)
+    return saved(folder / "run", file)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +75,7 @@ def shared_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shared")
     file = folder / "game.py"
     file.write_text(GAME.format(policies='{"*": "everyone"}'))
-    return run(folder / "run", file, "--seed", "1")
+    return saved(folder / "run", file, "--seed", "1")
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +106,6 @@ class Counting(gymnasium.Env):
 
 
 def player(specs, seed=0):
-    import jax
-
     instances = Teams.of(PPO(), {"*": "policy"}, specs, updates=1)
     return Player(instances, instances.policies(instances.init(jax.random.key(seed))))
 
@@ -154,14 +168,8 @@ def test_a_checkpoint_alone_gives_the_trained_policies(cartpole_run):
         side = trained(resolved.experiment, folder, pool.specs)
     assert side.source["version"] == 20
     policy = side.player.policies["policy"]
-    counts = [leaf for leaf in map(np.asarray, _leaves(policy.normalizer)) if leaf.size == 1]
+    counts = [leaf for leaf in jax.tree.leaves(policy.normalizer) if leaf.size == 1]
     assert any(count > 1000 for count in counts)  # the statistics of all that was observed
-
-
-def _leaves(tree):
-    import jax
-
-    return jax.tree.leaves(tree)
 
 
 def test_trained_policies_do_better_than_untrained_ones(cartpole_run):

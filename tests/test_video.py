@@ -4,25 +4,19 @@ import gymnasium
 import imageio.v3 as iio
 import numpy as np
 import pytest
+from test_evaluate import player, saved
 
 from srl.cli import main
 from srl.errors import UserError
 from srl.evaluate.video import Film
-from srl.experiment import Experiment, load_experiment
-from srl.launch.folder import create_run
-from srl.launch.local import train
+from srl.experiment import Experiment
+from srl.pools import make_pool
 
 # Reading a film starts a program, of which JAX warns, and leaves its pipes to the collector.
 pytestmark = [
     pytest.mark.filterwarnings(r"ignore:os\.fork\(\):RuntimeWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
-
-
-def run(folder, target, *words):
-    resolved = load_experiment(str(target), [*words, "--threads", "1"])
-    assert train(resolved.experiment, create_run(resolved, folder)) == 0
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +31,13 @@ def game_run(tmp_path_factory):
         "env = HideAndSeek(horizon=12)\n"
         "experiment = Experiment('game', env, 4, algorithm, updates=1)\n"
     )
-    return run(folder / "run", folder / "game.py")
+    return saved(folder / "run", folder / "game.py")
 
 
 @pytest.fixture(scope="module")
 def cartpole_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cartpole") / "run"
-    return run(folder, "native:CartPole-v1", "--updates", "1")
+    return saved(folder, "native:CartPole-v1")
 
 
 def film(folder, *words):
@@ -103,10 +97,6 @@ class NoPicture(Picture):
 
 
 def recorded(env, path):
-    from test_evaluate import player
-
-    from srl.pools import make_pool
-
     with make_pool(env) as pool:
         Film(Experiment("picture", env), path).record(player(pool.specs), 1)
 

@@ -72,9 +72,9 @@ def painter(drawing: bool = False) -> Painter:
         os.environ["MUJOCO_GL"] = backend
         return Renderer()
     logger.warning(
-        "MuJoCo cannot render off screen here, neither by EGL nor by OSMesa (%s): the video is "
-        "drawn from above instead. On Debian or Ubuntu, `apt install libegl1 libgl1-mesa-dri` or "
-        "`libosmesa6` gives the rendering; --drawing asks for the drawing",
+        "MuJoCo cannot render off screen here (%s): the film shows a drawing from above instead. "
+        "On Debian or Ubuntu, `apt install libegl1 libgl1-mesa-dri` or `apt install libosmesa6` "
+        "gives the rendering; --drawing asks for the drawing",
         reason,
     )
     return Painter()
@@ -93,11 +93,12 @@ renderer.close()
 
 
 def _working_backend() -> tuple[str, str]:
-    """The first way to OpenGL that works, and why the last that was tried does not.
+    """The first way to OpenGL that works; without one, why each does not.
 
     Tried in processes of their own: a broken driver may end the one that uses it.
     """
-    chosen, reason = os.environ.get("MUJOCO_GL", "").lower(), ""
+    chosen = os.environ.get("MUJOCO_GL", "").lower()
+    reasons: list[str] = []
     for backend in (chosen,) if chosen else ("egl", "osmesa"):
         environment = {**os.environ, "MUJOCO_GL": backend}
         environment.pop("PYOPENGL_PLATFORM", None)
@@ -110,13 +111,13 @@ def _working_backend() -> tuple[str, str]:
                 timeout=60,
             )
         except subprocess.TimeoutExpired:
-            reason = f"{backend} hangs"
+            reasons.append(f"{backend} hangs")
             continue
         if done.returncode == 0:
             return backend, ""
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        reason = f"{backend}: {last}"
-    return "", reason
+        reasons.append(f"{backend}: {last}")
+    return "", "; ".join(reasons)
 
 
 class Renderer(Painter):
