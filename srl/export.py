@@ -26,9 +26,9 @@ def export(run_dir: Path, output: Path, version: int | None = None) -> int:
     """
     from safetensors.numpy import save_file
 
-    from srl.launch.folder import RunFolder, read_config
+    from srl.launch.folder import find_run, read_config
 
-    folder = RunFolder(run_dir.absolute())
+    folder = find_run(run_dir)
     config = read_config(folder)
     checkpoints = Checkpoints(folder.checkpoints)
     tree, counts = checkpoints.restore(version)

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from srl.checkpoint import Checkpoints
 from srl.errors import UserError
 from srl.experiment import Resolved, config_values, load_experiment
-from srl.metrics import FILE as METRICS
 
 logger = logging.getLogger(__name__)
 
@@ -69,13 +69,9 @@ class RunFolder:
             os.close(folder)
 
     def discard(self) -> None:
-        """Removes a run that never began to train."""
-        for path in (self.config, self.source, *self.path.glob("events.*"), self.path / METRICS):
-            path.unlink(missing_ok=True)
-        for path in (self.path / "logs", self.videos, self.checkpoints):
-            shutil.rmtree(path, ignore_errors=True)
-        with contextlib.suppress(OSError):  # what is not ours stays
-            self.path.rmdir()
+        """Removes a run that never began to train; its folder held nothing else."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        with contextlib.suppress(OSError):  # other runs stay
             self.path.parent.rmdir()
 
 
@@ -92,10 +88,10 @@ def create_run(resolved: Resolved, run_dir: Path | None = None) -> RunFolder:
 
     Args:
         resolved: What is going to run.
-        run_dir: The folder; `runs/<name>/<timestamp>` by default.
+        run_dir: A folder that is new or empty; `runs/<name>/<timestamp>` by default.
 
     Raises:
-        UserError: When it cannot be written, or holds a run already.
+        UserError: When it cannot be written, or holds a run or anything else already.
     """
     path = Path("runs") / resolved.experiment.name / time.strftime("%Y-%m-%d_%H-%M-%S")
     if run_dir is None:
@@ -108,6 +104,8 @@ def create_run(resolved: Resolved, run_dir: Path | None = None) -> RunFolder:
     source = resolved.source.read_bytes() if resolved.source else None
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
+        if any(folder.path.iterdir()):
+            raise UserError(f"{path} is not empty; give --run-dir a new or an empty folder")
         for part in (folder.log("trainer").parent, folder.checkpoints, folder.videos):
             part.mkdir(exist_ok=True)
         if source is not None:
@@ -120,18 +118,27 @@ def create_run(resolved: Resolved, run_dir: Path | None = None) -> RunFolder:
     return folder
 
 
+def find_run(run_dir: Path) -> RunFolder:
+    """The run in this folder, or the newest of several runs in it, such as `runs/<name>`."""
+    folder = RunFolder(run_dir.absolute())
+    if folder.config.exists():
+        return folder
+    inner = [RunFolder(path.parent) for path in folder.path.glob("*/config.json")]
+    return max(inner, key=lambda run: run.config.stat().st_mtime_ns, default=folder)
+
+
 def open_run(run_dir: Path, *, to_train: bool = False) -> tuple[RunFolder, Resolved]:
     """A run's folder and its experiment, made again from the folder's copy of the source.
 
     Args:
-        run_dir: The folder.
+        run_dir: The folder, or one of several runs, whose newest is meant.
         to_train: Refuse where the code it imports now gives other values than the run began
             with; otherwise they are told as warnings.
 
     Raises:
         UserError: When it is no run folder, or does not fit the code any more.
     """
-    folder = RunFolder(run_dir.absolute())
+    folder = find_run(run_dir)
     config = read_config(folder)
     source = folder.source if config["source"] else None
     if source and _sha256(source) != config["sha256"]:
@@ -148,7 +155,11 @@ def open_run(run_dir: Path, *, to_train: bool = False) -> tuple[RunFolder, Resol
 
 
 def extend_run(folder: RunFolder, resolved: Resolved, env_steps: int) -> Resolved:
-    """The same run with another budget, which the folder now tells too."""
+    """The same run with a larger budget, which the folder now tells too.
+
+    Raises:
+        UserError: When so much is done already, or another process trains the run.
+    """
     words, kept = iter(resolved.overrides), []
     for word in words:
         flag, has_value, _ = word.partition("=")
@@ -161,8 +172,17 @@ def extend_run(folder: RunFolder, resolved: Resolved, env_steps: int) -> Resolve
     experiment = dataclasses.replace(resolved.experiment, env_steps=env_steps, updates=None)
     experiment.validate()
     resolved = dataclasses.replace(resolved, experiment=experiment, overrides=overrides)
-    _write_config(folder, resolved, read_config(folder)["sha256"])
+    with folder.locked():
+        done = _env_steps_done(folder)
+        if env_steps <= done:
+            raise UserError(f"--env-steps {env_steps}: {done} are done already; give more")
+        _write_config(folder, resolved, read_config(folder)["sha256"])
     return resolved
+
+
+def _env_steps_done(folder: RunFolder) -> int:
+    with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
+        return 0 if checkpoints.latest() is None else checkpoints.metadata()["env_steps"]
 
 
 def _write_config(folder: RunFolder, resolved: Resolved, sha256: str | None) -> None:

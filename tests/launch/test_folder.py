@@ -1,11 +1,15 @@
+import contextlib
 import hashlib
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from srl.checkpoint import Checkpoints
 from srl.errors import UserError
 from srl.experiment import load_experiment
 from srl.launch.folder import create_run, extend_run, open_run
@@ -107,6 +111,16 @@ def test_a_folder_with_a_run_is_not_used_again(tmp_path):
         make("CartPole-v1", run_dir=tmp_path / "run")
 
 
+def test_a_folder_with_anything_else_is_not_touched(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "experiment.py").write_text(FILE)
+    with pytest.raises(UserError, match="is not empty; give --run-dir a new or an empty folder"):
+        make("CartPole-v1", run_dir=Path("."))
+    assert [path.name for path in tmp_path.iterdir()] == ["experiment.py"]
+    (tmp_path / "empty").mkdir()
+    make("CartPole-v1", run_dir=tmp_path / "empty")
+
+
 def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"cannot write the run folder .*: Not a directory"):
@@ -132,6 +146,28 @@ def test_a_longer_budget_stays_with_the_run(tmp_path):
         extend_run(folder, again, 0)
 
 
+def test_a_budget_that_is_used_up_is_refused(tmp_path):
+    resolved, folder = make("CartPole-v1", run_dir=tmp_path / "run")
+    with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
+        checkpoints.save(3, {"x": np.zeros(1)}, {"env_steps": 300, "updates": 3}, wait=True)
+    before = folder.config.read_text()
+    with pytest.raises(UserError, match="--env-steps 300: 300 are done already; give more"):
+        extend_run(folder, resolved, 300)
+    with folder.locked(), pytest.raises(UserError, match="another process is training"):
+        extend_run(folder, resolved, 301)
+    assert folder.config.read_text() == before
+    assert extend_run(folder, resolved, 301).experiment.env_steps == 301
+
+
+def test_a_folder_of_runs_means_its_newest(tmp_path):
+    for number, name in enumerate(("b", "c", "a")):
+        folder = make("CartPole-v1", "--seed", str(number), run_dir=tmp_path / name)[1]
+        os.utime(folder.config, (number, number))
+    folder, resolved = open_run(tmp_path)
+    assert (folder.path.name, resolved.experiment.seed) == ("a", 2)
+    assert open_run(tmp_path / "b")[0].path.name == "b"
+
+
 def test_only_one_process_trains_a_run(tmp_path):
     _, folder = make("CartPole-v1", run_dir=tmp_path / "run")
     with folder.locked():
@@ -143,9 +179,7 @@ def test_only_one_process_trains_a_run(tmp_path):
         pass
 
 
-def test_discarding_leaves_what_is_not_ours(tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "notes.txt").write_text("mine")
-    _, folder = make("CartPole-v1", run_dir=tmp_path / "run")
-    folder.discard()
-    assert [path.name for path in folder.path.iterdir()] == ["notes.txt"]
+def test_discarding_leaves_what_is_not_of_the_run(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    make("CartPole-v1", run_dir=tmp_path / "run")[1].discard()
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
