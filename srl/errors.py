@@ -1,5 +1,8 @@
 """Errors that a person can act on: what was given, what was expected, what to do."""
 
+import math
+from numbers import Integral, Real
+
 
 class SrlError(Exception):
     """Base of all errors that srl raises on purpose."""
@@ -11,3 +14,18 @@ class UserError(SrlError):
 
 class RunError(SrlError):
     """A failure while running, such as a simulator that raised or a full disk; exit code 1."""
+
+
+def expect(good: object, name: str, given: object, expected: str) -> None:
+    """Raises UserError for the value of `name` unless it is good."""
+    if not good:
+        raise UserError(f"{name} is {given!r}; expected {expected}")
+
+
+def expect_number(name: str, given: object, least: float, most: float = math.inf) -> None:
+    """Raises UserError unless `given` is a number from `least` to `most`, whole if `least` is."""
+    whole = isinstance(least, int)
+    good = isinstance(given, Integral if whole else Real) and not isinstance(given, bool)
+    limits = f"from {least:g} up" if most == math.inf else f"from {least:g} to {most:.10g}"
+    expected = f"a {'whole number' if whole else 'number'} {limits}"
+    expect(good and least <= given <= most, name, given, expected)  # type: ignore[operator]

@@ -24,7 +24,7 @@ import gymnasium
 import numpy as np
 
 from srl.algorithms import PPO, Algorithm
-from srl.errors import UserError
+from srl.errors import UserError, expect, expect_number
 from srl.overrides import override
 from srl.pools import EnvConfig
 
@@ -66,17 +66,11 @@ class Experiment:
             UserError: Naming the field, what was given and what is expected.
         """
         name = str(self.name)
-        _expect(re.fullmatch(r"\w[\w.-]*", name), "name", name, "letters, digits, '-', '_', '.'")
-        for field_name, least in _LEAST.items():
+        expect(re.fullmatch(r"\w[\w.-]*", name), "name", name, "letters, digits, '-', '_', '.'")
+        for field_name, limits in _LIMITS.items():
             value = getattr(self, field_name)
-            if field_name == "updates" and value is None:
-                continue
-            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-            good = whole and value >= least
-            _expect(good, field_name, value, f"a whole number from {least} up")
-        minutes = self.checkpoint_minutes
-        good = isinstance(minutes, int | float) and minutes >= 0
-        _expect(good, "checkpoint_minutes", minutes, "a number of minutes from 0 up")
+            if field_name != "updates" or value is not None:
+                expect_number(field_name, value, *limits)
         self._validate_parts()
 
     def _validate_parts(self) -> None:
@@ -84,30 +78,27 @@ class Experiment:
             raise UserError(f"env is the class {self.env.__name__}; call it: {self.env.__name__}()")
         good = bool(self.env) if isinstance(self.env, str) else callable(self.env)
         good = good or isinstance(self.env, EnvConfig)
-        _expect(good, "env", self.env, "an id, a callable that makes an environment, or its config")
+        expect(good, "env", self.env, "an id, a callable that makes an environment, or its config")
         good = isinstance(self.algorithm, Algorithm)
-        _expect(good, "algorithm", self.algorithm, "an algorithm such as PPO()")
+        expect(good, "algorithm", self.algorithm, "an algorithm such as PPO()")
+        self.algorithm.validate()
         good = isinstance(self.policies, Mapping) and bool(self.policies)
-        _expect(good, "policies", self.policies, 'names by pattern, such as {"*": "policy"}')
+        expect(good, "policies", self.policies, 'names by pattern, such as {"*": "policy"}')
         for pattern, policy in self.policies.items():
             good = isinstance(policy, str) and re.fullmatch(r"\w[\w-]*", policy)
-            _expect(good, f"policies[{pattern!r}]", policy, "letters, digits, '-', '_'")
+            expect(good, f"policies[{pattern!r}]", policy, "letters, digits, '-', '_'")
 
 
-_LEAST = {
-    "num_envs": 1,
-    "env_steps": 1,
-    "updates": 1,
-    "seed": 0,
-    "threads": 0,
-    "report_every": 0,
-    "keep_checkpoints": 1,
+_LIMITS: dict[str, tuple[float, ...]] = {
+    "num_envs": (1,),
+    "env_steps": (1,),
+    "updates": (1,),
+    "seed": (0, 2**32 - 1),  # JAX's random keys would take higher ones for lower ones
+    "threads": (0,),
+    "report_every": (0,),
+    "checkpoint_minutes": (0.0,),
+    "keep_checkpoints": (1,),
 }
-
-
-def _expect(good: object, name: str, given: object, expected: str) -> None:
-    if not good:
-        raise UserError(f"{name} is {given!r}; expected {expected}")
 
 
 @dataclass(frozen=True)

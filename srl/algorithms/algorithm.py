@@ -5,9 +5,11 @@ Nothing here knows a process, a socket, a device or a plan.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
+from srl.errors import expect_number
 from srl.types import Array, Decision, Metrics, Policy, Specs, Tree, Unroll
 
 
@@ -30,6 +32,17 @@ class Algorithm:
     """Steps that are taken with one version of the policy before they are learned from."""
     discount: float = 0.99
     """Weight of a reward one step later."""
+
+    limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
+        "unroll_length": (1,),
+        "discount": (0.0, 1.0),
+    }
+    """The least and, where there is one, the largest value of settings."""
+
+    def validate(self) -> None:
+        """Raises UserError where a setting is out of its limits."""
+        for name, limits in self.limits.items():
+            expect_number(f"algorithm.{name}", getattr(self, name), *limits)
 
     def bind(self, specs: Specs, updates: int | None = None) -> Instance:
         """Gives the functions for one trained policy.

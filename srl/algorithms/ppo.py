@@ -8,9 +8,10 @@ random key, the update, the epoch, the slot and the step alone, however slots ar
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from srl.algorithms.algorithm import Algorithm, Instance, State
 from srl.algorithms.distributions import (
@@ -66,18 +67,31 @@ class PPO(Algorithm):
     normalize_advantages: bool = True
     """Standardise the advantages of each batch."""
 
+    limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
+        **Algorithm.limits,
+        "epochs": (1,),
+        "minibatches": (1,),
+        "learning_rate": (0.0,),
+        "adam_epsilon": (0.0,),
+        "max_grad_norm": (0.0,),
+        "gae_lambda": (0.0, 1.0),
+        "clip": (0.0,),
+        "value_cost": (0.0,),
+        "entropy_cost": (0.0,),
+    }
+
     def bind(self, specs: Specs, updates: int | None = None) -> PPOInstance:
         """Gives the functions for one trained policy; see the base class."""
         self.validate()
         return PPOInstance(self, specs, updates)
 
     def validate(self) -> None:
-        """Raises UserError where settings do not fit each other."""
-        if self.minibatches < 1 or self.epochs < 1 or self.unroll_length % self.minibatches:
+        """Raises UserError where settings are out of their limits or do not fit each other."""
+        super().validate()
+        if self.unroll_length % self.minibatches:
             raise UserError(
-                f"PPO with unroll_length={self.unroll_length}, minibatches={self.minibatches}, "
-                f"epochs={self.epochs}: minibatches must divide the unroll length, and both "
-                "must be at least 1; change --algorithm.minibatches"
+                f"PPO with unroll_length={self.unroll_length}, minibatches={self.minibatches}: "
+                "minibatches must divide the unroll length; change --algorithm.minibatches"
             )
 
 
