@@ -62,8 +62,8 @@ class GymnasiumPool(Pool):
     ) -> gymnasium.Env:
         try:
             made = gymnasium.make(env, **options) if isinstance(env, str) else env(**options)
-        except (gymnasium.error.UnregisteredEnv, ModuleNotFoundError) as error:
-            raise UserError(f"unknown environment {self.name!r}: {error}") from error
+        except (gymnasium.error.Error, ModuleNotFoundError) as error:
+            raise UserError(f"{self.name!r} cannot be made: {error}") from error
         except Exception as error:
             raise RunError(
                 f"{self.name}: making environment {index} raised {type(error).__name__}: {error}"
@@ -143,9 +143,7 @@ class GymnasiumPool(Pool):
             raise UserError(f"actions are {array.dtype}; expected {space.dtype}")
         array = array.astype(space.dtype, copy=False)
         if integers:
-            low = getattr(space, "start", 0)
-            high = low + (space.n if isinstance(space, spaces.Discrete) else space.nvec)  # type: ignore[attr-defined]
-            wrong = (array < low) | (array >= high)
+            wrong = _outside(array, space)
             if wrong.any():
                 i = int(np.argwhere(wrong)[0][0])
                 raise UserError(f"environment {i}: action {array[i]} is not in {space}")
@@ -207,11 +205,17 @@ class GymnasiumPool(Pool):
             for k, part in enumerate(memory):
                 self._write(space[k], value[k], part, place, i, f"{path}[{k}]")
         else:
-            array = np.asarray(value)
+            try:
+                array = np.asarray(value)
+            except ValueError:  # its parts are of unequal lengths
+                array = np.asarray(None)
             if array.shape != memory.shape[1:]:
                 raise self._misfit(i, path, f"shape {array.shape}", f"shape {memory.shape[1:]}")
-            if memory.dtype.kind in "iub" and array.dtype.kind not in "iub":
+            integers = memory.dtype.kind in "iub"
+            if array.dtype.kind not in ("iub" if integers else "iubf"):
                 raise self._misfit(i, path, f"dtype {array.dtype}", f"dtype {memory.dtype}")
+            if integers and (wrong := _outside(array, space)).any():
+                raise self._misfit(i, path, f"value {array[wrong][0]}", f"{space}")
             memory[place] = array
 
     def _misfit(self, i: int, path: str, given: str, expected: str) -> RunError:
@@ -230,6 +234,17 @@ class GymnasiumPool(Pool):
                     f"{self.name}: environment {row.env_id[place]} gave {name} that is not "
                     f"finite, at step {row.episode_length[place]} of its episode"
                 )
+
+
+def _outside(array: np.ndarray, space: gymnasium.Space) -> np.ndarray:
+    """Where integers are not among those of their space."""
+    if isinstance(space, spaces.Box):
+        return (array < space.low) | (array > space.high)
+    if isinstance(space, spaces.MultiBinary):
+        return (array < 0) | (array > 1)
+    assert isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
+    count = space.n if isinstance(space, spaces.Discrete) else space.nvec
+    return (array < space.start) | (array >= space.start + count)
 
 
 def _narrow(space: gymnasium.Space) -> gymnasium.Space:
