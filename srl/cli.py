@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from srl.arguments import Arguments
 from srl.errors import RunError, UserError
 
 COMMANDS = {
@@ -48,19 +48,9 @@ def main(words: Sequence[str] | None = None) -> int:
         return 141
 
 
-class Arguments(argparse.ArgumentParser):
-    """A parser whose complaint is a UserError of one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raises UserError with the message."""
-        raise UserError(f"{message}; see {self.prog} --help")
-
-
 def arguments(command: str, **settings: Any) -> Arguments:
     """A parser for one command."""
-    description = COMMANDS[command][1].capitalize() + "."
-    parser = Arguments(f"srl {command}", description=description, allow_abbrev=False, **settings)
-    return parser
+    return Arguments(command, description=COMMANDS[command][1].capitalize() + ".", **settings)
 
 
 def run(words: list[str]) -> int:

@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Any
 
-from srl.cli import Arguments
+from srl.arguments import Arguments
 from srl.errors import UserError
 
 
@@ -21,7 +21,7 @@ def bench(words: list[str]) -> int:
 
 
 def _pool(words: list[str]) -> int:
-    parser = Arguments("srl bench pool", allow_abbrev=False)
+    parser = Arguments("bench pool")
     parser.add_argument("--env", required=True, metavar="ID")
     parser.add_argument("--num-envs", type=int, default=64)
     parser.add_argument("--batch-size", type=int, help="fewer than all: asynchronous")

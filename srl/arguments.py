@@ -1,0 +1,20 @@
+"""How every subcommand reads the words after its name."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, NoReturn
+
+from srl.errors import UserError
+
+
+class Arguments(argparse.ArgumentParser):
+    """A parser whose complaint is a UserError of one line."""
+
+    def __init__(self, command: str, **settings: Any) -> None:
+        """Reads the words of `srl <command>`."""
+        super().__init__(f"srl {command}", allow_abbrev=False, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        """Raises UserError with the message."""
+        raise UserError(f"{message}; see {self.prog} --help")
