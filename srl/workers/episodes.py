@@ -20,7 +20,8 @@ class EpisodeWindow:
         """Starts empty."""
         self._specs = specs
         # In zero-sum play the plain return says nothing: it is told by policy, or by kind of agent.
-        self._groups = dict(policies) if len(policies) > 1 else _kinds(specs.agents)
+        groups = policies if len(policies) > 1 else kinds_of(specs.agents)
+        self._groups = dict(groups) if len(groups) > 1 else {}
         self.total = 0
         width = len(specs.agents) + 1 + len(specs.statistics)
         self._episodes = np.zeros((WINDOW, width), np.float32)
@@ -70,13 +71,11 @@ class EpisodeWindow:
         self.total = int(state["total"])
 
 
-def _kinds(agents: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    """Agents by their name without its number, where there is more than one kind."""
+def kinds_of(agents: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    """Agents by their name without its number: hider_0 and hider_1 are of the kind hider."""
     kinds: dict[str, list[int]] = {}
     for index, agent in enumerate(agents):
         kinds.setdefault(re.sub(r"_?\d+$", "", agent), []).append(index)
-    if len(kinds) < 2:
-        return {}
     return {name: tuple(indices) for name, indices in kinds.items()}
 
 

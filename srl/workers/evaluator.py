@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,15 +14,8 @@ from srl.algorithms.algorithm import Instance
 from srl.lazy import jax, jnp
 from srl.pools import Pool
 from srl.types import Policy, Specs, Timestep
+from srl.workers.episodes import kinds_of
 from srl.workers.teams import Teams
-
-
-def kinds_of(agents: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    """Agents by their name without its number: hider_0 and hider_1 are of the kind hider."""
-    kinds: dict[str, list[int]] = {}
-    for index, agent in enumerate(agents):
-        kinds.setdefault(re.sub(r"_?\d+$", "", agent), []).append(index)
-    return {name: tuple(indices) for name, indices in kinds.items()}
 
 
 @dataclass(frozen=True)
