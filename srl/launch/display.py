@@ -79,8 +79,8 @@ class Display:
 
     def summary(self, report: Mapping[str, Any]) -> str:
         """The numbers of a report that tell most."""
-        names = {"fps": "fps", "return": "episode_return", "length": "episode_length"}
-        return "  ".join(f"{name} {_number(report.get(key))}" for name, key in names.items())
+        fps, length = _number(report.get("fps")), _number(report.get("episode_length"))
+        return f"fps {fps}  return {_returns(report)}  length {length}"
 
     def say(self, text: str) -> None:
         """Shows a line of text."""

@@ -84,8 +84,8 @@ def train(
         run = _Run(experiment, folder, checkpoints, display, stop)
         try:
             with contextlib.ExitStack() as stack:
-                stack.callback(checkpoints.close)
-                stack.callback(display.close)
+                stack.enter_context(_closing(checkpoints))
+                stack.enter_context(_closing(display))
                 run.start(trainer, resume, stack)
                 run.loop()
         except UserError:
@@ -120,12 +120,12 @@ class _Run:
     def start(self, trainer: TrainerLike | None, resume: bool, stack: contextlib.ExitStack) -> None:
         """Opens everything; `stack` closes it."""
         self.trainer = trainer = trainer or _make_trainer(self.experiment)
-        stack.callback(trainer.close)
+        stack.enter_context(_closing(trainer))
         trainer.start()
         if resume:
             self._restore()
         self.metrics = MetricsWriter(self.folder.path, trainer.env_steps if resume else None)
-        stack.callback(self.metrics.close)
+        stack.enter_context(_closing(self.metrics))
         self.display.start(trainer)
 
     def _restore(self) -> None:
@@ -248,6 +248,20 @@ class _Stop:
         show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
         text = "stopping after this update and a checkpoint; Ctrl-C again quits at once"
         os.write(2, f"{show_cursor}\n{text}\n".encode())
+
+
+@contextlib.contextmanager
+def _closing(part: Any) -> Iterator[None]:
+    """Closes a part at the end; what that raises does not hide an earlier error."""
+    try:
+        yield
+    except BaseException:
+        try:
+            part.close()
+        except Exception as error:
+            logger.warning("%s", error)
+        raise
+    part.close()
 
 
 @contextlib.contextmanager

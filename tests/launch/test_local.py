@@ -1,10 +1,10 @@
+import collections
 import contextlib
 import dataclasses
 import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from tiny_trainer import STEPS, TinyTrainer
 from srl.checkpoint import Checkpoints
 from srl.errors import RunError, UserError
 from srl.experiment import load_experiment
+from srl.launch.display import Display
 from srl.launch.folder import create_run, open_run
 from srl.launch.local import report_interval, train
 from srl.metrics import read_metrics
@@ -221,6 +222,22 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run_with_a_message(tmp_pat
     assert "Traceback" not in errors
 
 
+def test_the_first_of_two_errors_is_told(tmp_path, capsys):
+    class Fragile(TinyTrainer):
+        def close(self):
+            raise RunError("the environments hang")
+
+    trainer = Fragile(fail_at=5, error=RunError("the simulator raised"))
+    assert run(tmp_path / "run", "--updates", "9", trainer=trainer) == 1
+    errors = capsys.readouterr().err
+    assert "the simulator raised\ntrainer failed" in errors
+    log = (tmp_path / "run" / "logs" / "trainer.log").read_text()
+    assert "the environments hang" in log
+    trainer = Fragile(fail_at=0, error=UserError("there is no such environment"))
+    with pytest.raises(UserError, match="no such environment"):
+        run(tmp_path / "other", trainer=trainer)
+
+
 def test_metrics_that_cannot_be_written_end_the_run_with_a_message(tmp_path):
     folder = tmp_path / "run"
     command = f"ulimit -f 20; exec {sys.executable} {PROGRAM} {folder} updates=500 report-every=1"
@@ -273,6 +290,18 @@ def test_environments_that_start_anew_are_told(tmp_path, capsys):
     assert "their episodes start anew" in capsys.readouterr().out
 
 
+def test_returns_of_several_policies_are_shown_each():
+    report = {
+        "fps": 1000.0,
+        "episode_return": 0.0,
+        "episode_length": 240,
+        "episode_return/hiders": 12.5,
+        "episode_return/seekers": -12.5,
+    }
+    shown = Display(load_experiment("Tiny-v0").experiment).summary(report)
+    assert shown == "fps 1,000  return hiders 12.5, seekers -12.5  length 240"
+
+
 def test_old_checkpoints_go(tmp_path):
     words = ("--updates", "6", "--checkpoint-minutes", "0", "--keep-checkpoints", "2")
     assert run(tmp_path / "run", *words) == 0
@@ -298,16 +327,18 @@ def test_a_terminal_shows_a_bar(tmp_path):
     assert "\x1b[?25h" in text  # the cursor is given back
 
 
-def test_the_loop_costs_little_for_each_update(tmp_path):
-    times = []
+def test_the_loop_asks_for_little_beside_the_updates(tmp_path):
+    trainer = TinyTrainer()
+    asked = collections.Counter()
+    for name in ("update", "report", "state"):
+        setattr(trainer, name, counting(getattr(trainer, name), name, asked))
+    assert run(tmp_path / "run", "--updates", "2000", trainer=trainer) == 0
+    assert asked == {"update": 2000, "report": 50, "state": 1}
 
-    class Counter(TinyTrainer):
-        def update(self):
-            self.updates += 1
-            times.append(time.perf_counter())
 
-        def report(self):
-            return {"env_steps": self.env_steps}
+def counting(call, name, asked):
+    def counted():
+        asked[name] += 1
+        return call()
 
-    assert run(tmp_path / "run", "--updates", "2000", trainer=Counter()) == 0
-    assert np.median(np.diff(times)) < 50e-6
+    return counted
