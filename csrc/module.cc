@@ -153,6 +153,7 @@ void BindPool(py::module_& module) {
            py::arg("options"))
       .def_property_readonly("specs", [](const Pool& pool) { return Describe(pool.specs()); })
       .def_property_readonly("threads", &Pool::threads)
+      .def_property_readonly("in_flight", &Pool::in_flight)
       .def("provision_needed", &Pool::ProvisionNeeded)
       .def("reset",
            [](Pool& pool, Seed seed, BatchView& view) {
@@ -199,11 +200,6 @@ void BindPool(py::module_& module) {
 PYBIND11_MODULE(_core, module) {
   module.doc() = "The C++ core of srl: environment pools.";
   module.def("environment_ids", &EnvironmentIds);
-  module.def("environment_specs", [](const std::string& id, const py::dict& options) {
-    const auto found = Registry().find(id);
-    if (found == Registry().end()) throw py::value_error("no native environment '" + id + "'");
-    return Describe(found->second.specs(ToOptions(options)));
-  });
   py::class_<BatchView>(module, "Batch")
       .def(py::init<const py::list&, py::array, py::array, py::array, py::array, py::array,
                     py::array, py::array, py::list>(),

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import gymnasium
-import numpy as np
 
 Array = Any  # a numpy.ndarray or a jax.Array; naming jax here would import it everywhere
 Tree = Any  # an array, or a dict or tuple of trees
@@ -87,5 +86,3 @@ class Policy(NamedTuple):
 
 Metrics = Mapping[str, Any]
 """Names to scalars."""
-
-ObservationArrays = dict[str, np.ndarray]

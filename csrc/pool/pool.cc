@@ -43,6 +43,14 @@ class Turn {
   std::atomic_flag* flag_;
 };
 
+// Whether all numbers are finite; 0 x is 0 for these alone.
+template <typename T>
+bool Finite(const T* values, std::size_t count) {
+  T sum = 0;
+  for (std::size_t i = 0; i < count; ++i) sum += T{0} * values[i];
+  return sum == T{0};
+}
+
 void Relax() { __builtin_ia32_pause(); }
 
 }  // namespace
@@ -67,6 +75,9 @@ Pool::Pool(const std::string& id, int num_envs, int batch_size, int threads, con
   if (specs_.observation.size() > kMaxFields) {
     throw std::invalid_argument("an observation has at most " + std::to_string(kMaxFields) +
                                 " fields");
+  }
+  if (specs_.action.kind == Space::Kind::kBox && specs_.action.dtype != DType::kFloat32) {
+    throw std::invalid_argument("a native environment's Box actions must be float32");
   }
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   threads_ = std::min(threads == 0 ? cores : threads, num_envs);
@@ -102,42 +113,41 @@ Pool::~Pool() {
 
 void Pool::Reset(std::optional<std::uint64_t> seed, Batch* batch) {
   Turn turn(&in_use_);
-  if (!synchronous()) {
-    throw std::invalid_argument("reset gives all environments, but batch_size is " +
-                                std::to_string(batch_size_) + " of " + std::to_string(num_envs_) +
-                                "; call async_reset, then recv");
-  }
-  RefuseInFlight("reset");
+  RefuseUnlessIdle("reset");
   PrepareReset(seed);
   RunInline(batch);
 }
 
 void Pool::Step(std::span<const std::byte> actions, Batch* batch) {
   Turn turn(&in_use_);
-  if (!synchronous()) {
-    throw std::invalid_argument("step gives all environments, but batch_size is " +
-                                std::to_string(batch_size_) + " of " + std::to_string(num_envs_) +
-                                "; call send and recv");
-  }
-  RefuseInFlight("step");
+  RefuseUnlessIdle("step");
   CheckActions(actions, all_ids_);
   std::copy(actions.begin(), actions.end(), actions_.begin());
   RunInline(batch);
 }
 
+void Pool::RefuseUnlessIdle(const char* call) const {
+  if (!synchronous()) {
+    throw std::invalid_argument(std::string(call) + " gives all environments, but batch_size is " +
+                                std::to_string(batch_size_) + " of " + std::to_string(num_envs_) +
+                                "; call async_reset, send and recv");
+  }
+  RefuseInFlight(call);
+}
+
 // Steps everything, with the team where that pays, and waits for the last row.
 void Pool::RunInline(Batch* batch) {
-  Tray& tray = trays_[received_ % static_cast<std::uint64_t>(num_trays_)];
-  tray.batch = batch;
-  tray.written.store(0, std::memory_order_relaxed);
-  next_row_.store(received_ * static_cast<std::uint64_t>(batch_size_), std::memory_order_relaxed);
+  inline_tray_.batch = batch;
+  inline_tray_.written.store(0, std::memory_order_relaxed);
+  inline_ = true;  // the queue makes this visible to the team
   const float work =
       step_nanoseconds_.load(std::memory_order_relaxed) * static_cast<float>(num_envs_);
   Start(all_ids_, /*wake=*/work > kWorthWaking);
   std::array<int, kMaxTask> ids;
   while (WorkOnce(ids)) {
   }
-  AwaitFull(tray);
+  AwaitFull(inline_tray_);
+  inline_ = false;
   for (Slot& slot : slots_) slot.phase = Phase::kReceived;
   in_flight_ = 0;
   ThrowStoredError();
@@ -147,8 +157,12 @@ void Pool::RunInline(Batch* batch) {
 
 void Pool::SendReset(std::optional<std::uint64_t> seed) {
   Turn turn(&in_use_);
+  RefuseWithoutMemory(num_envs_);
   // What is in flight ends first; its rows are dropped and the same batches are filled again.
-  while (RowsWritten() < in_flight_) std::this_thread::yield();
+  std::array<int, kMaxTask> ids;
+  while (RowsWritten() < in_flight_) {
+    if (!workers_.empty() || !WorkOnce(ids)) std::this_thread::yield();
+  }
   in_flight_ = 0;
   for (std::uint64_t i = received_; i < provided_; ++i) {
     trays_[i % static_cast<std::uint64_t>(num_trays_)].written.store(0, std::memory_order_relaxed);
@@ -158,16 +172,22 @@ void Pool::SendReset(std::optional<std::uint64_t> seed) {
     std::lock_guard lock(error_mutex_);
     error_.clear();
   }
-  if (provided_ - received_ < static_cast<std::uint64_t>(ProvisionNeeded())) {
-    throw std::invalid_argument("too few batches are provided for the results");
-  }
   PrepareReset(seed);
   Start(all_ids_, /*wake=*/true);
+}
+
+// Refuses work whose results would have no provided batch to go to.
+void Pool::RefuseWithoutMemory(int rows) const {
+  const std::uint64_t room = (provided_ - received_) * static_cast<std::uint64_t>(batch_size_);
+  if (static_cast<std::uint64_t>(rows) > room) {
+    throw std::invalid_argument("too few batches are provided for the results");
+  }
 }
 
 void Pool::Send(std::span<const std::byte> actions, std::span<const int> env_ids) {
   Turn turn(&in_use_);
   CheckActions(actions, env_ids);
+  RefuseWithoutMemory(in_flight_ + static_cast<int>(env_ids.size()));
   RefuseRepeats(env_ids);
   for (std::size_t i = 0; i < env_ids.size(); ++i) {
     std::copy_n(actions.data() + i * action_bytes_, action_bytes_,
@@ -195,11 +215,14 @@ Batch* Pool::Receive() {
                                 " are; send actions first");
   }
   Tray& tray = trays_[received_ % static_cast<std::uint64_t>(num_trays_)];
-  // Work that is over before another thread would wake is done here.
+  // Work that is over before another thread would wake is done here, and all work where there is
+  // no other thread.
+  const auto help = [this] {
+    const float each = step_nanoseconds_.load(std::memory_order_relaxed);
+    return workers_.empty() || each * 8 < kTaskNanoseconds;
+  };
   std::array<int, kMaxTask> ids;
-  while (tray.written.load(std::memory_order_acquire) < batch_size_ &&
-         step_nanoseconds_.load(std::memory_order_relaxed) * 8 < kTaskNanoseconds &&
-         WorkOnce(ids)) {
+  while (tray.written.load(std::memory_order_acquire) < batch_size_ && help() && WorkOnce(ids)) {
   }
   AwaitFull(tray);
   ++received_;
@@ -340,23 +363,34 @@ void Pool::Advance(int env_id) {
     } else {
       slot.environment->Reset(slot.random);
     }
+    Finish(env_id, stepped, nullptr);
   } catch (const std::exception& error) {
-    StoreError(env_id, error.what());
+    Finish(env_id, stepped, error.what());
   }
-  Finish(env_id, stepped);
 }
 
-void Pool::Finish(int env_id, bool stepped) {
-  // An asynchronous batch takes rows in the order of completion, a synchronous one by id.
-  const std::uint64_t ticket = synchronous() ? received_ * static_cast<std::uint64_t>(batch_size_) +
-                                                   static_cast<std::uint64_t>(env_id)
-                                             : next_row_.fetch_add(1, std::memory_order_relaxed);
+// Writes the row and counts it. After an error the row holds the environment's id alone, and the
+// environment is reset next.
+void Pool::Finish(int env_id, bool stepped, const char* error) {
+  // A synchronous batch takes rows by id, an asynchronous one in the order of completion.
   const auto size = static_cast<std::uint64_t>(batch_size_);
-  Tray& tray = trays_[(ticket / size) % static_cast<std::uint64_t>(num_trays_)];
-  try {
-    WriteRow(env_id, tray.batch, static_cast<int>(ticket % size), stepped);
-  } catch (const std::exception& error) {
-    StoreError(env_id, error.what());
+  const std::uint64_t ticket = synchronous() ? received_ * size + static_cast<std::uint64_t>(env_id)
+                                             : next_row_.fetch_add(1, std::memory_order_relaxed);
+  Tray& tray =
+      inline_ ? inline_tray_ : trays_[(ticket / size) % static_cast<std::uint64_t>(num_trays_)];
+  const auto row = static_cast<int>(ticket % size);
+  tray.batch->env_id[row] = env_id;
+  std::string message = error ? error : "";
+  if (!error) {
+    try {
+      WriteRow(env_id, tray.batch, row, stepped);
+    } catch (const std::exception& raised) {
+      message = raised.what();
+    }
+  }
+  if (!message.empty()) {
+    slots_[static_cast<std::size_t>(env_id)].reset_next = true;
+    StoreError(env_id, message);
   }
   if (tray.written.fetch_add(1, std::memory_order_acq_rel) + 1 == batch_size_) {
     tray.written.notify_all();
@@ -387,7 +421,27 @@ void Pool::WriteRow(int env_id, Batch* batch, int row, bool stepped) {
   }
   slot.reset_next = done;
   batch->episode_length[row] = slot.length;
-  batch->env_id[row] = env_id;
+  CheckFinite(rows, slot.length);
+}
+
+// Throws where an environment gave a number that is not finite, which would spoil the learner.
+void Pool::CheckFinite(const Rows& rows, int step) const {
+  const std::size_t agents = specs_.agents.size();
+  bool finite = Finite(rows.reward, agents);
+  std::string name = "reward";
+  for (std::size_t i = 0; finite && i < specs_.observation.size(); ++i) {
+    const Field& field = specs_.observation[i];
+    const std::size_t count = agents * field.space.Elements();
+    if (field.space.dtype == DType::kFloat32) {
+      finite = Finite(rows.Observation<float>(i), count);
+    } else if (field.space.dtype == DType::kFloat64) {
+      finite = Finite(rows.Observation<double>(i), count);
+    }
+    name = field.name.empty() ? "observation" : "observation '" + field.name + "'";
+  }
+  if (finite) return;
+  throw std::runtime_error("gave a number that is not finite as " + name + ", at step " +
+                           std::to_string(step) + " of its episode");
 }
 
 int Pool::RowsWritten() const {

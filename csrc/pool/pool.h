@@ -54,6 +54,7 @@ class Pool {
   int num_envs() const { return num_envs_; }
   int batch_size() const { return batch_size_; }
   int threads() const { return threads_; }
+  int in_flight() const { return in_flight_; }
 
   // Synchronous pools only. With a seed, environment i restarts its stream from seed + i.
   void Reset(std::optional<std::uint64_t> seed, Batch* batch);
@@ -99,6 +100,8 @@ class Pool {
 
   void CheckActions(std::span<const std::byte> actions, std::span<const int> env_ids) const;
   void RefuseInFlight(const char* call) const;
+  void RefuseUnlessIdle(const char* call) const;
+  void RefuseWithoutMemory(int rows) const;
   void RefuseRepeats(std::span<const int> env_ids);
   void Start(std::span<const int> env_ids, bool wake);
   void PrepareReset(std::optional<std::uint64_t> seed);
@@ -107,7 +110,8 @@ class Pool {
   bool WorkOnce(std::span<int> ids);
   void Advance(int env_id);
   void WriteRow(int env_id, Batch* batch, int row, bool stepped);
-  void Finish(int env_id, bool stepped);
+  void Finish(int env_id, bool stepped, const char* error);
+  void CheckFinite(const Rows& rows, int step) const;
   int RowsWritten() const;
   void AwaitFull(Tray& tray);
   void ThrowStoredError();
@@ -126,6 +130,8 @@ class Pool {
   int in_flight_ = 0;
 
   WorkQueue queue_;
+  Tray inline_tray_;               // of Reset and Step
+  bool inline_ = false;            // whether one of them is at work
   std::unique_ptr<Tray[]> trays_;  // ring
   int num_trays_ = 0;
   std::uint64_t provided_ = 0;  // batches ever provided

@@ -1,6 +1,7 @@
 // The queue of environments that wait to be stepped.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -41,10 +42,6 @@ class WorkQueue {
         return count;
       }
     }
-  }
-
-  bool Empty() const {
-    return head_.load(std::memory_order_seq_cst) >= tail_.load(std::memory_order_seq_cst);
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <numbers>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -156,6 +157,17 @@ TEST(RaysAgreeWithMujoco) {
       }
     }
   }
+}
+
+TEST(FatalMujocoErrorsBecomeExceptions) {
+  Registry().at("HideAndSeek-v1").make(Options());
+  bool caught = false;
+  try {
+    mju_error("no more %s", "coffee");
+  } catch (const std::runtime_error& error) {
+    caught = std::string(error.what()).find("no more coffee") != std::string::npos;
+  }
+  CHECK(caught);
 }
 
 }  // namespace

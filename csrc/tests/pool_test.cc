@@ -1,6 +1,7 @@
 #include "pool/pool.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -10,6 +11,37 @@
 
 namespace srl {
 namespace {
+
+// Counts its steps and is bad at a chosen one: it throws, or gives a reward that is no number.
+class Faulty : public Environment {
+ public:
+  static Specs MakeSpecs(const Options& options) {
+    options.RefuseUnknown({"throws", "nan"});
+    return {.agents = {"agent"},
+            .observation = {{"", Space::Box(DType::kFloat32, {1}, {0}, {1e9})}},
+            .action = Space::Discrete(2),
+            .statistics = {},
+            .max_episode_steps = 0};
+  }
+  explicit Faulty(const Options& options)
+      : throws_(options.Get("throws", 0)), nan_(options.Get("nan", 0)) {}
+  void Reset(Random&) override { steps_ = 0; }
+  void Step(const std::byte*, Random&) override {
+    if (++steps_ == throws_) throw std::runtime_error("out of coffee");
+  }
+  void Write(const Rows& rows) const override {
+    *rows.Observation<float>() = static_cast<float>(steps_);
+    *rows.reward = steps_ == nan_ && nan_ > 0 ? NAN : 0.0f;
+    *rows.terminated = *rows.truncated = false;
+  }
+  void Serialize(Archive& archive) override { archive.Value(steps_); }
+
+ private:
+  int throws_, nan_;
+  int steps_ = 0;
+};
+
+SRL_REGISTER_ENVIRONMENT("Faulty-v0", Faulty);
 
 // A batch with memory of its own.
 class OwnedBatch {
@@ -145,28 +177,137 @@ TEST(TheStepAfterAnEndIgnoresTheActionAndStartsAnEpisode) {
   CHECK(std::all_of(observation, observation + 4, [](float x) { return std::abs(x) <= 0.05f; }));
 }
 
-TEST(AsynchronousUseGivesEveryEnvironmentItsTurns) {
-  constexpr int kEnvs = 10, kBatch = 4;
-  for (int threads : {1, 3}) {
-    Pool pool("CartPole-v1", kEnvs, kBatch, threads, Options());
-    std::vector<std::unique_ptr<OwnedBatch>> batches;
+// An asynchronous pool with the memory it needs.
+struct AsynchronousPool {
+  AsynchronousPool(const std::string& id, int num_envs, int batch_size, int threads,
+                   const Options& options = Options())
+      : pool(id, num_envs, batch_size, threads, options) {
     for (int i = 0; i < pool.ProvisionNeeded(); ++i) {
-      batches.push_back(std::make_unique<OwnedBatch>(pool.specs(), kBatch));
+      batches.push_back(std::make_unique<OwnedBatch>(pool.specs(), batch_size));
       pool.Provide(&batches.back()->batch);
     }
-    pool.SendReset(0);
-    std::vector<int> turns(kEnvs, 0);
-    Random random(4);
-    for (int i = 0; i < 2000; ++i) {
-      if (i == 1000) pool.SendReset(1);
-      Batch* batch = pool.Receive();
-      const std::vector<int> ids(batch->env_id, batch->env_id + kBatch);
-      for (int id : ids) ++turns[static_cast<std::size_t>(id)];
-      pool.Provide(batch);
-      pool.Send(RandomActions(pool.specs(), kBatch, random), ids);
-    }
-    CHECK(*std::min_element(turns.begin(), turns.end()) > 0);
   }
+
+  std::vector<std::unique_ptr<OwnedBatch>> batches;  // outlive the pool, which may be at work
+  Pool pool;
+};
+
+std::vector<std::byte> Constant(int count, std::int32_t action) {
+  const std::vector<std::int32_t> values(static_cast<std::size_t>(count), action);
+  const auto bytes = std::as_bytes(std::span(values));
+  return {bytes.begin(), bytes.end()};
+}
+
+// The first coordinate of CartPole's observation after every step, for each environment, when
+// environment i always does i % 2.
+using Paths = std::vector<std::vector<float>>;
+
+Paths SynchronousPaths(int num_envs, int steps) {
+  Pool pool("CartPole-v1", num_envs, num_envs, 1, Options());
+  OwnedBatch out(pool.specs(), num_envs);
+  std::vector<std::int32_t> values;
+  for (int i = 0; i < num_envs; ++i) values.push_back(i % 2);
+  Paths paths(static_cast<std::size_t>(num_envs));
+  pool.Reset(7, &out.batch);
+  for (int t = 0; t < steps; ++t) {
+    const auto* observation = reinterpret_cast<const float*>(out.batch.observation[0]);
+    for (std::size_t i = 0; i < paths.size(); ++i) paths[i].push_back(observation[4 * i]);
+    pool.Step(std::as_bytes(std::span(values)), &out.batch);
+  }
+  return paths;
+}
+
+TEST(AsynchronousUseGivesTheSameTrajectories) {
+  constexpr int kEnvs = 10, kSteps = 120;
+  const Paths expected = SynchronousPaths(kEnvs, kSteps);
+  for (int threads : {1, 3}) {
+    for (int batch_size : {1, 4, kEnvs}) {
+      AsynchronousPool use("CartPole-v1", kEnvs, batch_size, threads);
+      use.pool.SendReset(3);
+      for (int restart = 0; restart < 2; ++restart) use.pool.SendReset(7);  // drops the others
+      Paths paths(kEnvs);
+      int complete = 0;
+      while (complete < kEnvs) {
+        Batch* batch = use.pool.Receive();
+        std::vector<int> ids(batch->env_id, batch->env_id + batch_size);
+        std::vector<std::int32_t> actions;
+        const auto* observation = reinterpret_cast<const float*>(batch->observation[0]);
+        for (std::size_t row = 0; row < ids.size(); ++row) {
+          auto& path = paths[static_cast<std::size_t>(ids[row])];
+          path.push_back(observation[4 * row]);
+          complete += path.size() == kSteps;
+          actions.push_back(ids[row] % 2);
+        }
+        use.pool.Provide(batch);
+        use.pool.Send(std::as_bytes(std::span(actions)), ids);
+      }
+      for (std::size_t i = 0; i < paths.size(); ++i) {
+        paths[i].resize(kSteps);
+        CHECK(paths[i] == expected[i]);
+      }
+    }
+  }
+}
+
+TEST(OneThreadServesSlowEnvironmentsAsynchronously) {
+  AsynchronousPool use("HideAndSeek-v1", 2, 2, 1);
+  use.pool.SendReset(0);
+  Random random(1);
+  for (int i = 0; i < 5; ++i) {
+    Batch* batch = use.pool.Receive();
+    const std::vector<int> ids(batch->env_id, batch->env_id + 2);
+    use.pool.Provide(batch);
+    use.pool.Send(RandomActions(use.pool.specs(), 2, random), ids);
+  }
+  use.pool.SendReset(1);
+  CHECK(use.pool.Receive()->episode_length[0] == 0);
+}
+
+TEST(StepsMayFollowReceivedBatches) {
+  AsynchronousPool use("CartPole-v1", 3, 3, 1);
+  OwnedBatch out(use.pool.specs(), 3);
+  use.pool.SendReset(0);
+  use.pool.Provide(use.pool.Receive());
+  use.pool.Step(Constant(3, 0), &out.batch);
+  CHECK(out.length[0] == 1);
+  use.pool.Send(Constant(3, 0), std::vector<int>{0, 1, 2});
+  CHECK(use.pool.Receive()->episode_length[0] == 2);
+}
+
+template <typename Call>
+std::string ErrorOf(Call call) {
+  try {
+    call();
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(AFaultyEnvironmentIsNamedAndThePoolGoesOn) {
+  for (const char* fault : {"throws", "nan"}) {
+    Pool pool("Faulty-v0", 3, 3, 1, Options({{fault, std::int64_t{2}}}));
+    OwnedBatch out(pool.specs(), 3);
+    pool.Reset(0, &out.batch);
+    pool.Step(Constant(3, 0), &out.batch);
+    const std::string error = ErrorOf([&] { pool.Step(Constant(3, 0), &out.batch); });
+    CHECK(error.starts_with("environment 0: "));
+    CHECK(error.find(fault == std::string("nan") ? "not finite as reward" : "coffee") !=
+          std::string::npos);
+    pool.Step(Constant(3, 0), &out.batch);  // resets
+    CHECK(out.length[0] == 0);
+  }
+  AsynchronousPool use("Faulty-v0", 2, 1, 1, Options({{"throws", std::int64_t{1}}}));
+  use.pool.SendReset(0);
+  Batch* batch = use.pool.Receive();
+  const int id = batch->env_id[0];
+  use.pool.Provide(batch);
+  use.pool.Provide(use.pool.Receive());
+  use.pool.Send(Constant(1, 0), std::vector<int>{id});
+  CHECK(!ErrorOf([&] { use.pool.Receive(); }).empty());
+  use.pool.Provide(batch);  // batches take turns, so it was the first one's again
+  use.pool.SendReset(0);
+  use.pool.Receive();
 }
 
 template <typename Call>
@@ -197,6 +338,7 @@ TEST(WrongCallsAreRefusedAndChangeNothing) {
   CHECK(Refuses([] { Pool("CartPole-v1", 0, 0, 1, Options()); }));
   CHECK(Refuses([] { Pool("CartPole-v1", 2, 3, 1, Options()); }));
   CHECK(Refuses([&] { pool.Restore(std::vector<std::byte>(7)); }));
+  CHECK(Refuses([&] { pool.SendReset(0); }));  // no memory was provided
 
   Pool asynchronous("CartPole-v1", 4, 2, 1, Options());
   OwnedBatch first(pool.specs(), 2), second(pool.specs(), 2), third(pool.specs(), 2);

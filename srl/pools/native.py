@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import difflib
+import importlib
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
@@ -30,14 +31,13 @@ def _load_core() -> Any:
     for library in libraries:
         ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
     try:
-        from srl import _core
+        return importlib.import_module("srl._core")
     except ImportError as error:
         have = ", ".join(file.name for file in libraries) or "no libmujoco"
         raise RunError(
             f"srl's C++ module cannot be loaded: {error}. Installed is {have}; srl must be built "
-            "and run with the same minor version of the package mujoco: reinstall srl"
+            "and run with the same version of the package mujoco: reinstall srl"
         ) from error
-    return _core
 
 
 _core = _load_core()
@@ -104,18 +104,19 @@ class NativePool(Pool):
         self._fields = [name for name, _ in self._pool.specs["observation"]]
         self._action_dtype = np.dtype(self.specs.action.dtype)
         self._action_shape = self.specs.action.shape or ()
+        self._token = object()  # marks the rows made here
         self._own: list[Row] = []
         self._queue: list[Row] = []  # rows that an asynchronous pool will fill, oldest first
 
     def reset(self, seed: int | None = None, into: Row | None = None) -> Timestep:
         """Starts new episodes; see the base class."""
-        row = into or self._idle_row()
+        row = self._own_row(into)
         self._call(lambda: self._pool.reset(seed, row.core))
         return row.timestep
 
     def step(self, actions: Tree, into: Row | None = None) -> Timestep:
         """Steps all environments; see the base class."""
-        row = into or self._idle_row()
+        row = self._own_row(into)
         array = self._actions(actions, self.num_envs)
         try:
             self._pool.step(array, row.core)
@@ -140,10 +141,14 @@ class NativePool(Pool):
 
     def recv(self) -> Timestep:
         """Waits for the first environments that are ready; see the base class."""
-        self._call(lambda: self._pool.receive())
-        row = self._queue.pop(0)
-        self._provide()
-        return row.timestep
+        flying = self._pool_in_flight()
+        try:
+            self._call(lambda: self._pool.receive())
+        finally:
+            if self._pool_in_flight() < flying:  # a batch came, be it with an error
+                timestep = self._queue.pop(0).timestep  # held, so that it is not provided anew
+                self._provide()
+        return timestep
 
     def save(self) -> bytes:
         """Gives the whole state, to be restored into a pool of the same kind and size."""
@@ -171,8 +176,15 @@ class NativePool(Pool):
         """Ends the threads and frees the environments."""
         self._pool = _Closed()
 
+    def __del__(self) -> None:
+        # The threads end before the memory goes that they write into.
+        self.close()
+
     def _pool_provision_needed(self) -> int:
         return self._pool.provision_needed()
+
+    def _pool_in_flight(self) -> int:
+        return 0 if isinstance(self._pool, _Closed) else self._pool.in_flight
 
     def _actions(self, actions: Tree, num_envs: int) -> np.ndarray:
         array = np.asarray(actions)
@@ -193,27 +205,29 @@ class NativePool(Pool):
         trees = [] if bare else [step.observation]
         arrays = [*observation, *step[1:]]
         watched: list[Any] = [step, *trees, *arrays, *(array.base for array in arrays)]
+        row.owner = self._token
         row.core = _core.Batch(observation, *step[1:], watched)
         return row
 
+    def _own_row(self, into: Row | None) -> Row:
+        """The row to write into: one that this pool made, or one of its own that nobody holds."""
+        if into is None:
+            return self._idle_row()
+        if into.owner is not self._token:
+            raise UserError("`into` is a row of another pool; take it from this pool's rows()")
+        return into
+
     def _idle_row(self) -> Row:
-        """A row of the pool's own that nobody holds any more."""
         for row in self._own:
-            if not row.core.in_use():
+            if not row.core.in_use() and row not in self._queue:
                 return row
         row = self._adopt(Row(empty_timestep(self.specs, self.batch_size)))
         self._own.append(row)
-        _settle(row)
+        row.core.settle()
         return row
 
     def _provide(self) -> None:
-        queued = set(map(id, self._queue))
-        idle = (row for row in self._own if id(row) not in queued and not row.core.in_use())
-        row = next(idle, None)
-        if row is None:
-            row = self._adopt(Row(empty_timestep(self.specs, self.batch_size)))
-            self._own.append(row)
-            _settle(row)
+        row = self._idle_row()
         self._call(lambda: self._pool.provide(row.core))
         self._queue.append(row)
 
@@ -231,11 +245,6 @@ class NativePool(Pool):
         if isinstance(error, RuntimeError):
             return RunError(f"native:{self.name}: {error}")
         return error
-
-
-def _settle(row: Row) -> None:
-    """Takes the present reference counts for those of a row that nobody holds."""
-    row.core.settle()
 
 
 class _Closed:

@@ -85,12 +85,13 @@ class EnvConfig:
 class Row:
     """Memory for one timestep of the whole pool, or of one batch of an asynchronous one."""
 
-    __slots__ = ("core", "timestep")
+    __slots__ = ("core", "owner", "timestep")
 
     def __init__(self, timestep: Timestep) -> None:
         """Wraps the arrays of `timestep`, which are written into."""
         self.timestep = timestep
-        self.core: Any = None  # the native pool's view of the same memory
+        self.owner: Any = None  # marks the native pool that made it
+        self.core: Any = None  # that pool's view of the same memory
 
 
 class Rows:

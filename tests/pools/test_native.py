@@ -232,3 +232,40 @@ def test_a_second_thread_is_refused_not_let_in():
         worker.join()
     assert refused
     assert "another thread" in refused[0]
+
+
+@pytest.mark.parametrize(("num_envs", "batch_size"), [(4, 2), (5, 2), (4, 4)])
+def test_received_results_that_somebody_holds_are_not_overwritten(num_envs, batch_size):
+    with make_pool("native:CartPole-v1", num_envs=num_envs, batch_size=batch_size) as pool:
+        pool.async_reset(seed=0)
+        held, kept = [], []
+        for t in range(20):
+            timestep = pool.recv()
+            held.append(timestep.observation)
+            kept.append(timestep.observation.copy())
+            pool.send(np.full(batch_size, t % 2, np.int32), timestep.env_id)
+        for now, then in zip(held, kept, strict=True):
+            np.testing.assert_array_equal(now, then)
+
+
+def test_one_thread_serves_slow_environments_asynchronously():
+    with make_pool(HideAndSeek(), num_envs=2, batch_size=1, threads=1) as pool:
+        pool.async_reset(seed=0)
+        for _ in range(4):
+            timestep = pool.recv()
+            pool.send(np.full((4, 5), 1, np.int32), timestep.env_id)
+
+
+def test_step_and_recv_may_take_turns(cartpole):
+    cartpole.async_reset(seed=0)
+    cartpole.recv()
+    cartpole.step(np.zeros(4, np.int32))
+    cartpole.send(np.zeros(4, np.int32), np.arange(4))
+    assert (cartpole.recv().episode_length == 2).all()
+
+
+def test_a_row_of_another_pool_is_refused(cartpole):
+    with make_pool("native:CartPole-v1", num_envs=1) as small:
+        row = small.rows(1)[0]
+        with pytest.raises(UserError, match="another pool"):
+            cartpole.reset(0, row)

@@ -143,6 +143,15 @@ void TurnOffLogFile() {
   mju_setLogConfig(log);
 }
 
+// MuJoCo ends the process at an error that it cannot recover from, such as a full arena; here it
+// becomes an exception of the environment, and the run can tell and save what it has.
+void ThrowMujocoErrors() {
+  if (mju_user_error) return;  // somebody else handles them
+  mju_user_error = [](const char* message) {
+    throw std::runtime_error(std::string("MuJoCo: ") + message);
+  };
+}
+
 void SetColor(const Color& color, int geom, mjModel* model) {
   std::copy(color.begin(), color.end(), model->geom_rgba + 4 * geom);
 }
@@ -185,7 +194,10 @@ const mjModel& TemplateModel(const Config& config, int num_boxes) {
   static std::mutex mutex;
   static std::map<std::array<int, 3>, ModelPointer> templates;
   const std::lock_guard lock(mutex);
-  if (templates.empty()) TurnOffLogFile();
+  if (templates.empty()) {
+    TurnOffLogFile();
+    ThrowMujocoErrors();
+  }
   ModelPointer& model = templates[{config.agents(), num_boxes, config.ramps()}];
   if (!model) model = Compile(TemplateXml(config.agents(), num_boxes, config.ramps()));
   return *model;
