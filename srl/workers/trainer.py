@@ -100,7 +100,7 @@ class Trainer:
     def _compile(self) -> None:
         """Runs both calls once on empty memory, so that no training step waits for a compiler."""
         jax.block_until_ready(self._decide(self._current[0].timestep))
-        unroll = self._unroll()
+        unroll = self._unroll(self._memory)
         *_, losses = jax.eval_shape(self._teams.learn, self._states, unroll)
         self._losses = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), losses)
         jax.block_until_ready(self._learn(self._states, unroll, self._losses))
@@ -121,7 +121,7 @@ class Trainer:
         assert self._pool is not None
         rows, actions, log_probs = self._blocks[0]
         spent, now = self._time, time.perf_counter
-        before = now()
+        memory, before = self._memory, now()
         for t in range(self._length):
             decision, self._clock = self._decide(rows[t].timestep)
             self._memory = decision.memory
@@ -134,7 +134,7 @@ class Trainer:
             spent["step"] += stepped - acted
             before = stepped
         self._states, self._policies, self._losses = self._learn(
-            self._states, self._unroll(), self._losses
+            self._states, self._unroll(memory), self._losses
         )
         self._carry()
         jax.block_until_ready(self._policies)
@@ -148,12 +148,15 @@ class Trainer:
             self._policies, timestep.observation, self._memory, self._act_key, self._clock
         )
 
-    def _unroll(self) -> Unroll:
-        """The present block as `learn` takes it; the arrays are the block's own memory."""
+    def _unroll(self, memory: Tree) -> Unroll:
+        """The present block as `learn` takes it; the arrays are the block's own memory.
+
+        Args:
+            memory: The policies', at the first row.
+        """
         rows, actions, log_probs = self._blocks[0]
         steps = rows.timesteps
         version = np.tile(np.array([self._epoch, self.updates], np.int32), (self._length, 1))
-        memory = self._teams.initial_memory(self.experiment.num_envs)
         unroll = Unroll(
             steps.observation,
             steps.reward,
@@ -177,6 +180,7 @@ class Trainer:
 
     def report(self) -> dict[str, Any]:
         """Gives a line of metrics: since the last report, or over the last 100 episodes."""
+        self.check()
         now = time.perf_counter()
         since, steps = self._last_report
         elapsed = max(now - since, 1e-9)
@@ -192,28 +196,31 @@ class Trainer:
             "policy_version": self.updates,
             "staleness_mean": 0.0,
             "staleness_max": 0,
-            **self._loss_report(),
+            **self._mean_losses(),
             **{f"time/trainer/{name}": share for name, share in shares.items()},
             "time/trainer/other": max(0.0, 1 - sum(shares.values())),
         }
-        for name, value in report.items():
-            if name.startswith("loss/") and not math.isfinite(value):
+        self._updates_reported = self.updates
+        self._losses = jax.tree.map(jnp.zeros_like, self._losses)
+        return report
+
+    def check(self) -> None:
+        """Raises RunError if training has diverged since the last report."""
+        for name, value in self._mean_losses().items():
+            if not math.isfinite(value):
                 raise RunError(
                     f"{name} is {value} after update {self.updates}: training has diverged; lower "
                     "the learning rate, or look for rewards and observations of extreme size"
                 )
-        return report
 
-    def _loss_report(self) -> dict[str, float]:
+    def _mean_losses(self) -> dict[str, float]:
         """Means over the updates since the last report."""
         updates = max(self.updates - self._updates_reported, 1)
-        self._updates_reported = self.updates
-        report: dict[str, float] = {}
+        means: dict[str, float] = {}
         for policy, losses in jax.device_get(self._losses).items():
             prefix = "loss/" if len(self._teams.members) == 1 else f"loss/{policy}/"
-            report.update({prefix + name: float(total) / updates for name, total in losses.items()})
-        self._losses = jax.tree.map(jnp.zeros_like, self._losses)
-        return report
+            means.update({prefix + name: float(total) / updates for name, total in losses.items()})
+        return means
 
     # ---- state ----
 

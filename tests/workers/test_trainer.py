@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from srl import Experiment, UserError
+from srl import Experiment, RunError, UserError
 from srl.algorithms import PPO
 from srl.checkpoint import Checkpoints
 from srl.envs.hide_and_seek import HideAndSeek
@@ -116,7 +116,7 @@ def test_learn_reads_the_memory_that_the_pool_wrote(start):
         [rows[t].timestep.observation.ctypes.data, rows[t].timestep.reward.ctypes.data]
         for t in range(len(rows))
     ]
-    unroll = trainer._unroll()
+    unroll = trainer._unroll(trainer._memory)
     observation = unroll.observation.unsafe_buffer_pointer()
     reward = unroll.reward.unsafe_buffer_pointer()
     size = unroll.observation.dtype.itemsize * 8 * 4
@@ -143,7 +143,7 @@ def test_each_agent_acts_with_the_policy_it_is_mapped_to(start):
     row = trainer._current[0].timestep
     before = np.asarray(trainer._decide(row)[0].action).reshape(4, 4, 5)
     changed = dict(trainer._policies)
-    changed["seekers"] = jax.tree.map(lambda x: x + 1.0, changed["seekers"])
+    changed["seekers"] = jax.tree.map(lambda x: 30 * x, changed["seekers"])
     trainer._policies = changed
     after = np.asarray(trainer._decide(row)[0].action).reshape(4, 4, 5)
     np.testing.assert_array_equal(before[:, :2], after[:, :2])
@@ -184,3 +184,11 @@ def test_episodes_are_counted_whole(start):
     assert report["episode_length"] == 20
     hiders, seekers = report["episode_return/hiders"], report["episode_return/seekers"]
     assert report["episode_return"] == pytest.approx((hiders + seekers) / 2)
+
+
+def test_divergence_is_told_before_it_can_be_saved(start):
+    trainer = start(replace(CARTPOLE, algorithm=replace(CARTPOLE.algorithm, learning_rate=1e30)))
+    trainer.update()
+    trainer.update()
+    with pytest.raises(RunError, match="training has diverged"):
+        trainer.check()
