@@ -48,6 +48,9 @@ class TrainerLike(Protocol):
         """The metrics since the last report."""
         ...
 
+    def check(self) -> None:
+        """Raises RunError where training has diverged, so that its state is worth nothing."""
+
     def state(self) -> Tree:
         """Everything that `restore` needs."""
         ...
@@ -179,6 +182,7 @@ class _Run:
 
     def _save(self, *, wait: bool) -> None:
         trainer = self.trainer
+        trainer.check()  # or it would push out checkpoints that are good
         counts = {
             "env_steps": int(trainer.env_steps),
             "agent_steps": int(trainer.agent_steps),

@@ -222,6 +222,17 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run_with_a_message(tmp_pat
     assert "Traceback" not in errors
 
 
+def test_a_diverged_state_is_not_saved(tmp_path, capsys):
+    def diverge(trainer):
+        if trainer.updates == 5:
+            trainer.weights[:] = np.nan
+
+    words = ("--updates", "9", "--report-every", "9", "--checkpoint-minutes", "0")
+    assert run(tmp_path / "run", *words, trainer=TinyTrainer(on_update=diverge)) == 1
+    assert "training has diverged" in capsys.readouterr().err
+    assert Checkpoints(tmp_path / "run" / "checkpoints").latest() == 4
+
+
 def test_the_first_of_two_errors_is_told(tmp_path, capsys):
     class Fragile(TinyTrainer):
         def close(self):
@@ -330,10 +341,10 @@ def test_a_terminal_shows_a_bar(tmp_path):
 def test_the_loop_asks_for_little_beside_the_updates(tmp_path):
     trainer = TinyTrainer()
     asked = collections.Counter()
-    for name in ("update", "report", "state"):
+    for name in ("update", "report", "check", "state"):
         setattr(trainer, name, counting(getattr(trainer, name), name, asked))
     assert run(tmp_path / "run", "--updates", "2000", trainer=trainer) == 0
-    assert asked == {"update": 2000, "report": 50, "state": 1}
+    assert asked == {"update": 2000, "report": 50, "check": 1, "state": 1}
 
 
 def counting(call, name, asked):

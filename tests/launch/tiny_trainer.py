@@ -72,6 +72,10 @@ class TinyTrainer:
             "loss/policy_loss": np.float32(self.weights[0]),
         }
 
+    def check(self):
+        if not np.isfinite(self.weights).all():
+            raise RunError("training has diverged")
+
     def state(self):
         inner = self.generator.bit_generator.state["state"]
         words = [int(inner[k]) >> (64 * i) & (2**64 - 1) for k in ("state", "inc") for i in (0, 1)]
