@@ -6,6 +6,7 @@ import ctypes
 import difflib
 import importlib
 import importlib.util
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,9 +35,11 @@ def _load_core() -> Any:
         return importlib.import_module("srl._core")
     except ImportError as error:
         have = ", ".join(file.name for file in libraries) or "no libmujoco"
+        built = re.search(r"libmujoco\.so\.([\d.]+\d)", str(error))
+        cure = f"pip install mujoco=={built[1]}" if built else "install srl again"
         raise RunError(
-            f"srl's C++ module cannot be loaded: {error}. Installed is {have}; srl must be built "
-            "and run with the same version of the package mujoco: reinstall srl"
+            f"srl's C++ module cannot be loaded: {error}. It needs the very MuJoCo that it was "
+            f"built for, and installed is {have}: {cure}"
         ) from error
 
 
