@@ -3,7 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc -name '*.cc' -o -name '*.h')
 
-.PHONY: run test slow sanitize format clean
+.PHONY: install run test slow sanitize format clean
+
+install: .venv/installed  ## (again, where the C++ sources changed)
 
 run: .venv/installed  ## train hide-and-seek on this machine
 	$(BIN)/srl run experiments/hide_and_seek.py
@@ -37,8 +39,10 @@ clean:
 # Editable, so that Python changes act at once; a change of the C++ sources installs again.
 .venv/installed: $(SOURCES) | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	$(BIN)/python -c 'import srl.pools.native'
 	touch $@
 
 .venv/installed-for-tests: $(SOURCES) | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	$(BIN)/python -c 'import srl.pools.native'
 	touch $@ .venv/installed
