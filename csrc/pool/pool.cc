@@ -375,6 +375,15 @@ void Pool::ThrowStoredError() {
 
 // ---- state ----
 
+void Pool::Slot::Serialize(Archive& archive) {
+  archive.Value(random);
+  archive.Value(phase);
+  archive.Value(reset_next);
+  archive.Value(length);
+  archive.Bytes(returns.data(), returns.size() * sizeof(float));
+  environment->Serialize(archive);
+}
+
 std::vector<std::byte> Pool::Save() {
   Turn turn(&in_use_);
   RefuseInFlight("save");
@@ -388,12 +397,7 @@ std::vector<std::byte> Pool::Save() {
     // Each environment's bytes go with their length, so that a restore can check before it acts.
     std::vector<std::byte> own;
     Archive environment(&own);
-    environment.Value(slot.random);
-    environment.Value(slot.phase);
-    environment.Value(slot.reset_next);
-    environment.Value(slot.length);
-    environment.Bytes(slot.returns.data(), slot.returns.size() * sizeof(float));
-    slot.environment->Serialize(environment);
+    slot.Serialize(environment);
     archive.Vector(own);
   }
   return state;
@@ -421,12 +425,7 @@ void Pool::Restore(std::span<const std::byte> state) {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i];
     Archive environment{std::span<const std::byte>(parts[i])};
-    environment.Value(slot.random);
-    environment.Value(slot.phase);
-    environment.Value(slot.reset_next);
-    environment.Value(slot.length);
-    environment.Bytes(slot.returns.data(), slot.returns.size() * sizeof(float));
-    slot.environment->Serialize(environment);
+    slot.Serialize(environment);
     if (environment.remaining() > 0) {
       throw std::runtime_error("environment " + std::to_string(i) +
                                ": the saved state is too long");

@@ -90,6 +90,8 @@ class Pool {
     bool reset_next = true;
     std::int32_t length = 0;
     std::vector<float> returns;  // [A]
+
+    void Serialize(Archive& archive);
   };
 
   // A provided batch and how many of its rows are written.

@@ -121,10 +121,7 @@ class NativePool(Pool):
         """Steps all environments; see the base class."""
         row = self._own_row(into)
         array = self._actions(actions, self.num_envs)
-        try:
-            self._pool.step(array, row.core)
-        except (ValueError, RuntimeError, AttributeError) as error:
-            raise self._told(error) from None
+        self._call(lambda: self._pool.step(array, row.core))
         return row.timestep
 
     def async_reset(self, seed: int | None = None) -> None:
