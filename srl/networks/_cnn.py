@@ -7,9 +7,8 @@ import math
 import gymnasium
 import jax.numpy as jnp
 from flax import linen as nn
-from gymnasium import spaces
 
-from srl.networks._layers import HIDDEN_SCALE, dense, flatten
+from srl.networks._layers import HIDDEN_SCALE, dense, flatten, leaves
 from srl.networks.cnn import is_image
 from srl.types import Array, Tree
 
@@ -27,7 +26,7 @@ class CNNModule(nn.Module):
     def __call__(self, observation: Tree) -> Array:
         """Gives [..., num_outputs]."""
         parts: list[Array] = []
-        for space, value in _leaves(self.space, observation):
+        for space, value in leaves(self.space, observation):
             parts.append(self._convolve(value) if is_image(space) else flatten(space, value))
         x = parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
         x = nn.relu(dense(self.width, HIDDEN_SCALE)(x))
@@ -72,14 +71,3 @@ class Convolution(nn.Module):
         index = [slice(None)] * x.ndim
         index[axis] = slice(start, start + (count - 1) * self.stride + 1, self.stride)
         return x[tuple(index)]
-
-
-def _leaves(space: gymnasium.Space, value: Tree) -> list[tuple[gymnasium.Space, Array]]:
-    """Lists what is observed, without `action_mask`."""
-    if isinstance(space, spaces.Dict):
-        names = [name for name in space if name != "action_mask"]
-        return [leaf for name in names for leaf in _leaves(space[name], value[name])]
-    if isinstance(space, spaces.Tuple):
-        pairs = zip(space, value, strict=True)
-        return [leaf for part, inner in pairs for leaf in _leaves(part, inner)]
-    return [(space, value)]

@@ -81,19 +81,24 @@ def flatten(space: gymnasium.Space, observation: Tree) -> Array:
     Returns:
         float32 [..., features]; categories are one-hot.
     """
-    parts = _parts(space, observation)
+    parts = [part for leaf in leaves(space, observation) for part in _parts(*leaf)]
     if not parts:
         raise unsupported(space, SUPPORTED)
     return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
 
 
-def _parts(space: gymnasium.Space, observation: Tree) -> list[Array]:
+def leaves(space: gymnasium.Space, observation: Tree) -> list[tuple[gymnasium.Space, Array]]:
+    """Lists what is observed, without `action_mask`."""
     if isinstance(space, spaces.Dict):
         names = [name for name in space if name != "action_mask"]
-        return [part for name in names for part in _parts(space[name], observation[name])]
+        return [leaf for name in names for leaf in leaves(space[name], observation[name])]
     if isinstance(space, spaces.Tuple):
         pairs = zip(space, observation, strict=True)
-        return [part for inner, value in pairs for part in _parts(inner, value)]
+        return [leaf for part, value in pairs for leaf in leaves(part, value)]
+    return [(space, observation)]
+
+
+def _parts(space: gymnasium.Space, observation: Array) -> list[Array]:
     if isinstance(space, spaces.Discrete):
         return [jax.nn.one_hot(observation - int(space.start), int(space.n))]
     if isinstance(space, spaces.MultiDiscrete):
