@@ -156,9 +156,11 @@ void BindPool(py::module_& module) {
       .def_property_readonly("in_flight", &Pool::in_flight)
       .def("provision_needed", &Pool::ProvisionNeeded)
       .def("reset",
-           [](Pool& pool, Seed seed, BatchView& view) {
+           [](Pool& pool, Seed seed, const py::array_t<int>& env_ids, BatchView& view) {
+             const std::span<const int> ids(env_ids.data(),
+                                            static_cast<std::size_t>(env_ids.size()));
              py::gil_scoped_release release;
-             pool.Reset(seed, &view.batch);
+             pool.Reset(seed, ids, &view.batch);
            })
       .def("step",
            [](Pool& pool, const py::array& actions, BatchView& view) {

@@ -38,6 +38,13 @@ class Timestep(NamedTuple):
     With next-step autoreset: where `terminated` or `truncated` is set, `observation` is the
     episode's true last one; the next step ignores the action and gives the first observation
     of the new episode with reward 0.
+
+    The row of an agent that is not there is flagged too: `terminated` from its last step on until
+    its environment's episode ends, `truncated` before it joins.
+
+    Where `lost` is set, the environment itself has died and was made anew. The row repeats the
+    last observation with reward 0 and `truncated`; neither it nor the action that led to it may
+    enter a loss or a statistic.
     """
 
     observation: Tree  # [B, ...]
@@ -48,6 +55,7 @@ class Timestep(NamedTuple):
     episode_length: Array  # int32 [N], steps of this episode so far
     statistics: Array  # float32 [N, len(specs.statistics)], of this episode so far
     env_id: Array  # int32 [N]
+    lost: Array  # bool [N]; the environment died: its episode ended, and this row is no result
 
 
 class Decision(NamedTuple):

@@ -103,10 +103,16 @@ Pool::~Pool() {
 // ---- synchronous use ----
 
 void Pool::Reset(std::optional<std::uint64_t> seed, Batch* batch) {
+  Reset(seed, all_ids_, batch);
+}
+
+void Pool::Reset(std::optional<std::uint64_t> seed, std::span<const int> env_ids, Batch* batch) {
   Turn turn(&in_use_);
   RefuseUnlessIdle("reset");
-  PrepareReset(seed);
-  RunInline(batch);
+  for (int id : env_ids) RefuseUnknown(id);
+  RefuseRepeats(env_ids);
+  PrepareReset(seed, env_ids);
+  RunInline(env_ids, batch);
 }
 
 void Pool::Step(std::span<const std::byte> actions, Batch* batch) {
@@ -114,23 +120,24 @@ void Pool::Step(std::span<const std::byte> actions, Batch* batch) {
   RefuseUnlessIdle("step");
   CheckActions(actions, all_ids_);
   std::copy(actions.begin(), actions.end(), actions_.begin());
-  RunInline(batch);
+  RunInline(all_ids_, batch);
 }
 
 // Steps everything, with the team where that pays, and waits for the last row.
-void Pool::RunInline(Batch* batch) {
+void Pool::RunInline(std::span<const int> env_ids, Batch* batch) {
   inline_tray_.batch = batch;
+  inline_tray_.expected = static_cast<int>(env_ids.size());
   inline_tray_.written.store(0, std::memory_order_relaxed);
   inline_ = true;  // the queue makes this visible to the team
   const float work =
-      step_nanoseconds_.load(std::memory_order_relaxed) * static_cast<float>(num_envs_);
-  Start(all_ids_, /*wake=*/work > kWorthWaking);
+      step_nanoseconds_.load(std::memory_order_relaxed) * static_cast<float>(env_ids.size());
+  Start(env_ids, /*wake=*/work > kWorthWaking);
   std::array<int, kMaxTask> ids;
   while (WorkOnce(ids)) {
   }
   AwaitFull(inline_tray_);
   inline_ = false;
-  for (Slot& slot : slots_) slot.phase = Phase::kReceived;
+  for (int id : env_ids) slots_[static_cast<std::size_t>(id)].phase = Phase::kReceived;
   in_flight_ = 0;
   ThrowStoredError();
 }
@@ -154,7 +161,7 @@ void Pool::SendReset(std::optional<std::uint64_t> seed) {
     std::lock_guard lock(error_mutex_);
     error_.clear();
   }
-  PrepareReset(seed);
+  PrepareReset(seed, all_ids_);
   Start(all_ids_, /*wake=*/true);
 }
 
@@ -177,6 +184,7 @@ void Pool::Provide(Batch* batch) {
   }
   Tray& tray = trays_[provided_ % static_cast<std::uint64_t>(num_trays_)];
   tray.batch = batch;
+  tray.expected = batch_size_;
   tray.written.store(0, std::memory_order_release);
   ++provided_;
 }
@@ -210,8 +218,8 @@ Batch* Pool::Receive() {
 
 // ---- work ----
 
-void Pool::PrepareReset(std::optional<std::uint64_t> seed) {
-  for (int i = 0; i < num_envs_; ++i) {
+void Pool::PrepareReset(std::optional<std::uint64_t> seed, std::span<const int> env_ids) {
+  for (int i : env_ids) {
     Slot& slot = slots_[static_cast<std::size_t>(i)];
     if (seed) slot.random.Seed(*seed + static_cast<std::uint64_t>(i));
     slot.reset_next = true;
@@ -305,7 +313,7 @@ void Pool::Finish(int env_id, bool stepped, const char* error) {
     slots_[static_cast<std::size_t>(env_id)].reset_next = true;
     StoreError(env_id, message);
   }
-  if (tray.written.fetch_add(1, std::memory_order_acq_rel) + 1 == batch_size_) {
+  if (tray.written.fetch_add(1, std::memory_order_acq_rel) + 1 == tray.expected) {
     tray.written.notify_all();
   }
 }
@@ -348,11 +356,11 @@ int Pool::RowsWritten() const {
 
 void Pool::AwaitFull(Tray& tray) {
   for (int i = 0; i < kSpins; ++i) {
-    if (tray.written.load(std::memory_order_acquire) == batch_size_) return;
+    if (tray.written.load(std::memory_order_acquire) == tray.expected) return;
     Relax();
   }
   int written = tray.written.load(std::memory_order_acquire);
-  while (written != batch_size_) {
+  while (written != tray.expected) {
     tray.written.wait(written, std::memory_order_acquire);
     written = tray.written.load(std::memory_order_acquire);
   }
@@ -434,10 +442,7 @@ void Pool::Restore(std::span<const std::byte> state) {
 }
 
 Environment& Pool::At(int env_id) {
-  if (env_id < 0 || env_id >= num_envs_) {
-    throw std::invalid_argument("environment id " + std::to_string(env_id) + ", expected 0 to " +
-                                std::to_string(num_envs_ - 1));
-  }
+  RefuseUnknown(env_id);
   RefuseInFlight("access to an environment");
   return *slots_[static_cast<std::size_t>(env_id)].environment;
 }

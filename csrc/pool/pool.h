@@ -56,8 +56,10 @@ class Pool {
   int threads() const { return threads_; }
   int in_flight() const { return in_flight_; }
 
-  // Synchronous pools only. With a seed, environment i restarts its stream from seed + i.
+  // Synchronous pools only. With a seed, environment i restarts its stream from seed + i. Of the
+  // environments named by `env_ids` alone, whose rows alone are written; of all by default.
   void Reset(std::optional<std::uint64_t> seed, Batch* batch);
+  void Reset(std::optional<std::uint64_t> seed, std::span<const int> env_ids, Batch* batch);
   // `actions`: [num_envs * A] actions one after the other.
   void Step(std::span<const std::byte> actions, Batch* batch);
 
@@ -98,16 +100,18 @@ class Pool {
   struct Tray {
     Batch* batch = nullptr;
     std::atomic<int> written = 0;
+    int expected = 0;
   };
 
   void CheckActions(std::span<const std::byte> actions, std::span<const int> env_ids) const;
+  void RefuseUnknown(int env_id) const;
   void RefuseInFlight(const char* call) const;
   void RefuseUnlessIdle(const char* call) const;
   void RefuseWithoutMemory(int rows) const;
   void RefuseRepeats(std::span<const int> env_ids);
   void Start(std::span<const int> env_ids, bool wake);
-  void PrepareReset(std::optional<std::uint64_t> seed);
-  void RunInline(Batch* batch);
+  void PrepareReset(std::optional<std::uint64_t> seed, std::span<const int> env_ids);
+  void RunInline(std::span<const int> env_ids, Batch* batch);
   void WorkerLoop();
   bool WorkOnce(std::span<int> ids);
   void Advance(int env_id);

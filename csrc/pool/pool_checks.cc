@@ -34,6 +34,12 @@ void Pool::RefuseInFlight(const char* call) const {
   }
 }
 
+void Pool::RefuseUnknown(int env_id) const {
+  if (env_id >= 0 && env_id < num_envs_) return;
+  throw std::invalid_argument("environment id " + std::to_string(env_id) + ", expected 0 to " +
+                              std::to_string(num_envs_ - 1));
+}
+
 void Pool::CheckActions(std::span<const std::byte> actions, std::span<const int> env_ids) const {
   if (actions.size() != env_ids.size() * action_bytes_) {
     throw std::invalid_argument("actions have " + std::to_string(actions.size()) +
@@ -45,10 +51,7 @@ void Pool::CheckActions(std::span<const std::byte> actions, std::span<const int>
   const bool discrete = specs_.action.kind != Space::Kind::kBox;
   for (std::size_t i = 0; i < env_ids.size(); ++i) {
     const int id = env_ids[i];
-    if (id < 0 || id >= num_envs_) {
-      throw std::invalid_argument("environment id " + std::to_string(id) + ", expected 0 to " +
-                                  std::to_string(num_envs_ - 1));
-    }
+    RefuseUnknown(id);
     const Phase phase = slots_[static_cast<std::size_t>(id)].phase;
     if (phase != Phase::kReceived) {
       throw std::invalid_argument("environment " + std::to_string(id) +
@@ -80,7 +83,7 @@ void Pool::RefuseRepeats(std::span<const int> env_ids) {
     if (phase == Phase::kInFlight) {
       for (int id : env_ids.first(i)) slots_[static_cast<std::size_t>(id)].phase = Phase::kReceived;
       throw std::invalid_argument("environment " + std::to_string(env_ids[i]) +
-                                  " is named twice in one send");
+                                  " is named twice in one call");
     }
     phase = Phase::kInFlight;
   }

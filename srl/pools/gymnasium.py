@@ -72,11 +72,14 @@ class GymnasiumPool(Pool):
             raise UserError(f"{self.name} made {type(made).__name__}; expected a gymnasium.Env")
         return made
 
-    def reset(self, seed: int | None = None, into: Row | None = None) -> Timestep:
+    def reset(
+        self, seed: int | None = None, into: Row | None = None, mask: np.ndarray | None = None
+    ) -> Timestep:
         """Starts new episodes; see the base class."""
         self._refuse_asynchronous("reset")
-        self._prepare_reset(seed)
-        return self._advance(range(self.num_envs), [None] * self.num_envs, into)
+        ids = self._masked(mask, into).tolist()
+        self._prepare_reset(seed, ids)
+        return self._advance(ids, [None] * len(ids), into)
 
     def step(self, actions: Tree, into: Row | None = None) -> Timestep:
         """Steps all environments; see the base class."""
@@ -85,7 +88,7 @@ class GymnasiumPool(Pool):
 
     def async_reset(self, seed: int | None = None) -> None:
         """Asks for new episodes everywhere; see the base class."""
-        self._prepare_reset(seed)
+        self._prepare_reset(seed, list(range(self.num_envs)))
         self._sent = deque((i, None) for i in range(self.num_envs))
 
     def send(self, actions: Tree, env_ids: np.ndarray) -> None:
@@ -120,11 +123,12 @@ class GymnasiumPool(Pool):
             for env in self._envs:
                 env.close()
 
-    def _prepare_reset(self, seed: int | None) -> None:
-        self._done[:] = True
+    def _prepare_reset(self, seed: int | None, env_ids: list[int]) -> None:
         self._fresh = False
-        if seed is not None:
-            self._seeds = [seed + i for i in range(self.num_envs)]
+        for i in env_ids:
+            self._done[i] = True
+            if seed is not None:
+                self._seeds[i] = seed + i
 
     def _refuse_asynchronous(self, call: str) -> None:
         if self.batch_size != self.num_envs:
@@ -155,8 +159,9 @@ class GymnasiumPool(Pool):
         if self._fresh:
             raise UserError("the environments were never reset; call reset first")
         row = into.timestep if into else empty_timestep(self.specs, len(env_ids))
+        whole = self.batch_size == self.num_envs
         for place, (i, action) in enumerate(zip(env_ids, actions, strict=True)):
-            self._advance_one(i, action, place, row)
+            self._advance_one(i, action, i if whole else place, row)
         self._refuse_nan(row)
         return row
 

@@ -111,10 +111,13 @@ class NativePool(Pool):
         self._own: list[Row] = []
         self._queue: list[Row] = []  # rows that an asynchronous pool will fill, oldest first
 
-    def reset(self, seed: int | None = None, into: Row | None = None) -> Timestep:
+    def reset(
+        self, seed: int | None = None, into: Row | None = None, mask: np.ndarray | None = None
+    ) -> Timestep:
         """Starts new episodes; see the base class."""
+        ids = self._masked(mask, into)
         row = self._own_row(into)
-        self._call(lambda: self._pool.reset(seed, row.core))
+        self._call(lambda: self._pool.reset(seed, ids, row.core))
         return row.timestep
 
     def step(self, actions: Tree, into: Row | None = None) -> Timestep:
@@ -206,7 +209,7 @@ class NativePool(Pool):
         arrays = [*observation, *step[1:]]
         watched: list[Any] = [step, *trees, *arrays, *(array.base for array in arrays)]
         row.owner = self._token
-        row.core = _core.Batch(observation, *step[1:], watched)
+        row.core = _core.Batch(observation, *step[1:-1], watched)  # nothing is ever lost here
         return row
 
     def _own_row(self, into: Row | None) -> Row:

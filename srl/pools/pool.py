@@ -128,11 +128,19 @@ class Pool(ABC):
     """Whether `save` and `restore` keep everything."""
 
     @abstractmethod
-    def reset(self, seed: int | None = None, into: Row | None = None) -> Timestep:
+    def reset(
+        self, seed: int | None = None, into: Row | None = None, mask: np.ndarray | None = None
+    ) -> Timestep:
         """Starts new episodes; environment i is seeded with `seed + i`.
 
+        Args:
+            seed: By default each environment's chance goes on as it stands.
+            into: Where to write; by default memory of the pool's own that nobody holds.
+            mask: bool [N], where to start a new episode; by default everywhere. Of `into`, which
+                must be given then, only the rows of these environments are written.
+
         Raises:
-            UserError: If the pool is asynchronous.
+            UserError: If the pool is asynchronous, or the mask does not fit.
             RunError: If an environment raised; it is named.
         """
 
@@ -166,6 +174,20 @@ class Pool(ABC):
         timesteps = empty_timestep(self.specs, self.num_envs, (length,))
         parts = [_row(timesteps, t) for t in range(length)]
         return Rows(timesteps, [self._adopt(Row(part)) for part in parts])
+
+    def _masked(self, mask: np.ndarray | None, into: Row | None) -> np.ndarray:
+        """The environments that `mask` names, all without one: int32 [n]."""
+        if mask is None:
+            return np.arange(self.num_envs, dtype=np.int32)
+        mask = np.asarray(mask)
+        if mask.shape != (self.num_envs,) or mask.dtype != np.bool_:
+            raise UserError(
+                f"the mask has shape {mask.shape}, dtype {mask.dtype}; expected bool "
+                f"({self.num_envs},)"
+            )
+        if into is None:
+            raise UserError("a reset with a mask needs `into`, the row that is written in part")
+        return np.flatnonzero(mask).astype(np.int32)
 
     def _adopt(self, row: Row) -> Row:
         """Prepares a row for `into`."""
@@ -256,6 +278,7 @@ def empty_timestep(specs: Specs, num_envs: int, leading: tuple[int, ...] = ()) -
         episode_length=aligned_zeros(envs, np.int32),
         statistics=aligned_zeros((*envs, len(specs.statistics)), np.float32),
         env_id=aligned_zeros(envs, np.int32),
+        lost=aligned_zeros(envs, np.bool_),
     )
 
 

@@ -31,7 +31,7 @@ class EpisodeWindow:
         agents = len(self._specs.agents)
         ended = np.logical_or(timesteps.terminated, timesteps.truncated)
         ended = ended.reshape(len(ended), -1, agents)
-        step, env = np.nonzero(ended.all(-1))
+        step, env = np.nonzero(ended.all(-1) & ~timesteps.lost)
         if not len(step):
             return
         returns = timesteps.episode_return.reshape(ended.shape)[step, env]

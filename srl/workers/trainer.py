@@ -154,8 +154,13 @@ class Trainer:
         Args:
             memory: The policies', at the first row.
         """
+        assert self._pool is not None
         rows, actions, log_probs = self._blocks[0]
         steps = rows.timesteps
+        if steps.lost.any():
+            # What led to a lost row did not happen: the episode ends with the row before.
+            agents = len(self._pool.specs.agents)
+            steps.truncated[:-1] |= np.repeat(steps.lost[1:], agents, axis=1)
         version = np.tile(np.array([self._epoch, self.updates], np.int32), (self._length, 1))
         unroll = Unroll(
             steps.observation,

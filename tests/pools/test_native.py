@@ -269,3 +269,20 @@ def test_a_row_of_another_pool_is_refused(cartpole):
         row = small.rows(1)[0]
         with pytest.raises(UserError, match="another pool"):
             cartpole.reset(0, row)
+
+
+def test_a_masked_reset_restarts_the_named_environments_alone():
+    with make_pool("native:CartPole-v1", num_envs=3) as pool:
+        row = pool.rows(1)[0]
+        pool.reset(seed=0, into=row)
+        step = pool.step(np.ones(3, np.int32), into=row)
+        before = step.observation.copy()
+        pool.reset(seed=7, into=row, mask=np.array([False, True, False]))
+        assert step.episode_length.tolist() == [1, 0, 1]
+        np.testing.assert_array_equal(step.observation[[0, 2]], before[[0, 2]])
+        with make_pool("native:CartPole-v1", num_envs=3) as other:
+            np.testing.assert_array_equal(step.observation[1], other.reset(seed=7).observation[1])
+        with pytest.raises(UserError, match="needs `into`"):
+            pool.reset(mask=np.zeros(3, bool))
+        with pytest.raises(UserError, match=r"expected bool \(3,\)"):
+            pool.reset(into=row, mask=np.zeros(2, bool))
