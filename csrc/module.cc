@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "plugin/plugin.h"
 #include "pool/pool.h"
 
 namespace py = pybind11;
@@ -202,6 +203,7 @@ void BindPool(py::module_& module) {
 PYBIND11_MODULE(_core, module) {
   module.doc() = "The C++ core of srl: environment pools.";
   module.def("environment_ids", &EnvironmentIds);
+  module.def("load_plugin", &LoadPlugin, py::arg("path"));
   py::class_<BatchView>(module, "Batch")
       .def(py::init<const py::list&, py::array, py::array, py::array, py::array, py::array,
                     py::array, py::array, py::list>(),

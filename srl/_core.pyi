@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 def environment_ids() -> list[str]: ...
+def load_plugin(path: str) -> list[str]: ...
 
 class Batch:
     def __init__(

@@ -4,7 +4,7 @@
 #include <numbers>
 #include <stdexcept>
 
-#include "pool/environment.h"
+#include "srl/environment.h"
 
 namespace srl {
 namespace {

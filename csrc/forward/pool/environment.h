@@ -1,0 +1,3 @@
+// Until pool.h includes it under its public name.
+#pragma once
+#include "srl/environment.h"
