@@ -14,6 +14,7 @@
 
 #include "plugin/plugin.h"
 #include "pool/pool.h"
+#include "xla/pool_calls.h"
 
 namespace py = pybind11;
 
@@ -198,6 +199,19 @@ void BindPool(py::module_& module) {
       .def("model", [](Pool& pool, int env_id) { return ToBytes(pool.At(env_id).Model()); });
 }
 
+void BindXla(py::module_& module) {
+  py::class_<CallablePool>(module, "CallablePool")
+      .def(py::init<Pool*>(), py::arg("pool"))
+      .def_property_readonly("handle", &CallablePool::handle)
+      .def("token", &CallablePool::token, py::call_guard<py::gil_scoped_release>())
+      .def("close", &CallablePool::Close, py::call_guard<py::gil_scoped_release>());
+  module.def("pool_calls", [] {
+    std::map<std::string, py::capsule> calls;
+    for (const PoolCall& call : PoolCalls()) calls.emplace(call.name, py::capsule(call.handler));
+    return calls;
+  });
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_core, module) {
@@ -213,6 +227,7 @@ PYBIND11_MODULE(_core, module) {
       .def("settle", &BatchView::Settle)
       .def("in_use", &BatchView::InUse);
   BindPool(module);
+  BindXla(module);
 }
 
 }  // namespace srl

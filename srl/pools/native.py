@@ -9,7 +9,7 @@ import importlib.util
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import gymnasium
 import numpy as np
@@ -17,8 +17,11 @@ from gymnasium import spaces
 
 from srl.errors import RunError, UserError
 from srl.pools.plugins import resolve_plugin
-from srl.pools.pool import Pool, Row, empty_timestep
+from srl.pools.pool import Pool, Row, empty_timestep, narrow_dtype
 from srl.types import Specs, Timestep, Tree
+
+if TYPE_CHECKING:
+    from srl.pools.xla import Xla
 
 
 def _load_core() -> Any:
@@ -45,6 +48,11 @@ def _load_core() -> Any:
 
 
 _core = _load_core()
+
+
+def pool_calls() -> dict[str, Any]:
+    """The handlers of XLA's custom calls, by name; for xla.py alone."""
+    return _core.pool_calls()
 
 
 def _space(description: dict[str, Any]) -> gymnasium.Space:
@@ -74,6 +82,16 @@ def _specs(description: dict[str, Any]) -> Specs:
     )
 
 
+def _refuse_wide(description: dict[str, Any], name: str) -> None:
+    for field, space in description["observation"]:
+        dtype = np.dtype(space["dtype"])
+        if narrow_dtype(dtype) != dtype:
+            raise UserError(
+                f"native:{name}: its observation {field!r} is {dtype}, but pools give "
+                f"{narrow_dtype(dtype)}: let the environment write that"
+            )
+
+
 T = TypeVar("T")
 
 
@@ -81,6 +99,7 @@ class NativePool(Pool):
     """A pool that steps on C++ threads, writing each result once, into the memory it is given."""
 
     saves_exactly = True
+    _callable: Any = None  # what XLA programs call, once one asked for it
 
     def __init__(
         self, name: str, num_envs: int, batch_size: int, threads: int, options: dict[str, Any]
@@ -107,9 +126,14 @@ class NativePool(Pool):
             raise UserError(f"native:{name}: {error}") from error
         except RuntimeError as error:
             raise RunError(f"native:{name}: {error}") from error
-        self.specs = _specs(self._pool.specs)
+        description = self._pool.specs
+        _refuse_wide(description, name)
+        self.specs = _specs(description)
         self.threads = self._pool.threads
-        self._fields = [name for name, _ in self._pool.specs["observation"]]
+        self.observation_fields = [
+            (name, space["shape"], space["dtype"]) for name, space in description["observation"]
+        ]
+        self._fields = [name for name, _, _ in self.observation_fields]
         self._action_dtype = np.dtype(self.specs.action.dtype)
         self._action_shape = self.specs.action.shape or ()
         self._token = object()  # marks the rows made here
@@ -134,12 +158,14 @@ class NativePool(Pool):
 
     def async_reset(self, seed: int | None = None) -> None:
         """Asks for new episodes everywhere; see the base class."""
+        self._refuse_beside_xla("async_reset")
         while len(self._queue) < self._call(self._pool_provision_needed):
             self._provide()
         self._call(lambda: self._pool.send_reset(seed))
 
     def send(self, actions: Tree, env_ids: np.ndarray) -> None:
         """Asks for a step of the given environments; see the base class."""
+        self._refuse_beside_xla("send")
         ids = np.asarray(env_ids)
         if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
             raise UserError(f"env_ids have shape {ids.shape}, dtype {ids.dtype}; expected [n] ints")
@@ -149,6 +175,7 @@ class NativePool(Pool):
 
     def recv(self) -> Timestep:
         """Waits for the first environments that are ready; see the base class."""
+        self._refuse_beside_xla("recv")
         flying = self._pool_in_flight()
         try:
             self._call(lambda: self._pool.receive())
@@ -157,6 +184,31 @@ class NativePool(Pool):
                 timestep = self._queue.pop(0).timestep  # held, so that it is not provided anew
                 self._provide()
         return timestep
+
+    def xla(self) -> Xla:
+        """The pool's calls for use inside `jax.jit`; see `srl.pools.xla`.
+
+        An asynchronous pool is then stepped by them alone.
+
+        Raises:
+            UserError: If the pool is closed, or asynchronous and used already.
+        """
+        from srl.pools.xla import Xla
+
+        if self._callable is None and self._asynchronous and self._queue:
+            raise UserError(
+                f"native:{self.name}: an asynchronous pool is stepped by its xla() or by "
+                "async_reset, send and recv, not by both; make another pool"
+            )
+        self._refuse_closed()
+        if self._callable is None:
+            self._callable = _core.CallablePool(self._pool)
+        return Xla(self, self._callable)
+
+    def xla_token(self) -> int:
+        """The number of the next call by an XLA program; for xla.py alone."""
+        self._refuse_closed()
+        return self._callable.token()
 
     def save(self) -> bytes:
         """Gives the whole state, to be restored into a pool of the same kind and size."""
@@ -182,6 +234,8 @@ class NativePool(Pool):
 
     def close(self) -> None:
         """Ends the threads and frees the environments."""
+        if self._callable is not None:
+            self._callable.close()
         self._pool = _Closed()
 
     def __del__(self) -> None:
@@ -244,6 +298,20 @@ class NativePool(Pool):
             return call()
         except (ValueError, RuntimeError, AttributeError) as error:
             raise self._told(error) from None
+
+    @property
+    def _asynchronous(self) -> bool:
+        return self.batch_size != self.num_envs
+
+    def _refuse_beside_xla(self, call: str) -> None:
+        if self._callable is not None and self._asynchronous:
+            raise UserError(
+                f"{call}: this asynchronous pool of native:{self.name} is stepped by its xla()"
+            )
+
+    def _refuse_closed(self) -> None:
+        if isinstance(self._pool, _Closed):
+            raise UserError(f"the pool of native:{self.name} is closed")
 
     def _told(self, error: Exception) -> Exception:
         if isinstance(self._pool, _Closed):
