@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from srl.errors import UserError
+from srl.errors import RunError, UserError
 from srl.lazy import jax, jnp
 from srl.types import Array, Timestep, Tree
 
@@ -188,7 +188,14 @@ def _primitive() -> Any:
     from srl.pools.native import pool_calls
 
     for name, handler in pool_calls().items():
-        jax.ffi.register_ffi_target(name, handler, platform="cpu")
+        try:
+            jax.ffi.register_ffi_target(name, handler, platform="cpu")
+        except Exception as error:
+            raise RunError(
+                f"jaxlib {jax.lib.__version__} refuses srl's calls ({error}): srl was built for "
+                "another; install it again, where this jaxlib is: pip install "
+                "--no-build-isolation --force-reinstall --no-deps srl-rl"
+            ) from error
     primitive = Primitive("srl_pool")
     primitive.multiple_results = True
 
