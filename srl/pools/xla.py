@@ -4,7 +4,7 @@
     state, timestep = xla.reset(xla.init(), seed=0)
 
     @jax.jit
-    def rollout(params, state, timestep):
+    def rollout(params, state, timestep, keys):
         def step(carry, key):
             state, timestep = carry
             actions = policy(params, timestep.observation, key)
