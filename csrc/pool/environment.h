@@ -35,6 +35,13 @@ class Options {
   std::string Get(const std::string& name, const std::string& fallback) const;
   std::string Get(const std::string& name, const char* fallback) const;
 
+  // Likewise, and forgets the option.
+  int Take(const std::string& name, int fallback) {
+    const int value = Get(name, fallback);
+    values_.erase(name);
+    return value;
+  }
+
   // Throws std::invalid_argument naming the first option that is not among `known`.
   void RefuseUnknown(const std::set<std::string>& known) const;
 
@@ -90,9 +97,13 @@ class Environment {
   virtual std::vector<std::byte> Model() const { return {}; }
 };
 
+class VectorEnvironment;
+
 struct EnvironmentType {
   std::function<Specs(const Options&)> specs;
   std::function<std::unique_ptr<Environment>(const Options&)> make;
+  // In place of `make`, where all environments of a pool are one object.
+  std::function<std::unique_ptr<VectorEnvironment>(const Options&, int num_envs)> make_all = {};
 };
 
 // The registered environments by id, such as "CartPole-v1". Written before main only.
