@@ -18,7 +18,6 @@ constexpr float kTaskNanoseconds = 20'000;
 constexpr float kWorthWaking = 40'000;
 constexpr int kSpins = 2'000;  // a few microseconds before a thread parks
 constexpr int kMaxTask = 256;
-constexpr std::uint64_t kMagic = 0x31306c6f6f506c73;  // "slPool01"
 
 EnvironmentType FindType(const std::string& id) {
   const auto found = Registry().find(id);
@@ -27,22 +26,6 @@ EnvironmentType FindType(const std::string& id) {
   for (const auto& [name, type] : Registry()) known += (known.empty() ? "" : ", ") + name;
   throw std::invalid_argument("no native environment '" + id + "'; there are: " + known);
 }
-
-// Marks the pool as used by the calling thread, for the length of a call.
-class Turn {
- public:
-  explicit Turn(std::atomic_flag* flag) : flag_(flag) {
-    if (flag_->test_and_set(std::memory_order_acquire)) {
-      throw std::invalid_argument("the pool is being used by another thread; one at a time may");
-    }
-  }
-  ~Turn() { flag_->clear(std::memory_order_release); }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
-
- private:
-  std::atomic_flag* flag_;
-};
 
 void Relax() { __builtin_ia32_pause(); }
 
@@ -137,7 +120,7 @@ Pool::~Pool() {
 void Pool::Reset(std::optional<std::uint64_t> seed, Batch* batch) { Reset(seed, all_ids_, batch); }
 
 void Pool::Reset(std::optional<std::uint64_t> seed, std::span<const int> env_ids, Batch* batch) {
-  Turn turn(&in_use_);
+  const Turn turn(&in_use_);
   RefuseUnlessIdle("reset");
   for (int id : env_ids) RefuseUnknown(id);
   RefuseRepeats(env_ids);
@@ -151,7 +134,7 @@ void Pool::Reset(std::optional<std::uint64_t> seed, std::span<const int> env_ids
 }
 
 void Pool::Step(std::span<const std::byte> actions, Batch* batch) {
-  Turn turn(&in_use_);
+  const Turn turn(&in_use_);
   RefuseUnlessIdle("step");
   CheckActions(actions, all_ids_);
   RunAll(actions, batch);
@@ -184,7 +167,7 @@ void Pool::RunQueued(std::span<const int> env_ids, Batch* batch) {
 // ---- asynchronous use ----
 
 void Pool::SendReset(std::optional<std::uint64_t> seed) {
-  Turn turn(&in_use_);
+  const Turn turn(&in_use_);
   RefuseWithoutMemory(num_envs_);
   // What is in flight ends first; its rows are dropped and the same batches are filled again.
   while (RowsWritten() < in_flight_) {
@@ -205,7 +188,7 @@ void Pool::SendReset(std::optional<std::uint64_t> seed) {
 }
 
 void Pool::Send(std::span<const std::byte> actions, std::span<const int> env_ids) {
-  Turn turn(&in_use_);
+  const Turn turn(&in_use_);
   CheckActions(actions, env_ids);
   RefuseWithoutMemory(in_flight_ + static_cast<int>(env_ids.size()));
   RefuseRepeats(env_ids);
@@ -219,7 +202,7 @@ void Pool::Send(std::span<const std::byte> actions, std::span<const int> env_ids
 }
 
 void Pool::Provide(Batch* batch) {
-  Turn turn(&in_use_);
+  const Turn turn(&in_use_);
   if (provided_ - received_ >= static_cast<std::uint64_t>(num_trays_)) {
     throw std::invalid_argument("more batches are provided than can be in use");
   }
@@ -231,7 +214,7 @@ void Pool::Provide(Batch* batch) {
 }
 
 Batch* Pool::Receive() {
-  Turn turn(&in_use_);
+  const Turn turn(&in_use_);
   if (in_flight_ < batch_size_) {
     throw std::invalid_argument("recv needs " + std::to_string(batch_size_) +
                                 " environments in flight, but only " + std::to_string(in_flight_) +
@@ -452,85 +435,6 @@ void Pool::ThrowStoredError() {
     message.swap(error_);
   }
   throw std::runtime_error(message);
-}
-
-// ---- state ----
-
-void Pool::SerializeOne(int env_id, Archive& archive) {
-  const auto i = static_cast<std::size_t>(env_id);
-  const std::size_t agents = specs_.agents.size();
-  archive.Value(random_[i]);
-  archive.Value(phase_[i]);
-  archive.Value(reset_next_[i]);
-  archive.Value(length_[i]);
-  archive.Bytes(&returns_[i * agents], agents * sizeof(float));
-  environments_->Serialize(env_id, archive);
-}
-
-std::vector<std::byte> Pool::Save() {
-  Turn turn(&in_use_);
-  RefuseInFlight("save");
-  std::vector<std::byte> state;
-  Archive archive(&state);
-  std::uint64_t magic = kMagic;
-  int num_envs = num_envs_;
-  archive.Value(magic);
-  archive.Value(num_envs);
-  for (int id : all_ids_) {
-    // Each environment's bytes go with their length, so that a restore can check before it acts.
-    std::vector<std::byte> own;
-    Archive environment(&own);
-    SerializeOne(id, environment);
-    archive.Vector(own);
-  }
-  return state;
-}
-
-void Pool::Restore(std::span<const std::byte> state) {
-  Turn turn(&in_use_);
-  RefuseInFlight("restore");
-  Archive archive(state);
-  std::uint64_t magic = 0;
-  int num_envs = 0;
-  std::vector<std::vector<std::byte>> parts(all_ids_.size());
-  try {
-    archive.Value(magic);
-    archive.Value(num_envs);
-    if (magic != kMagic) throw std::invalid_argument("these bytes are no saved pool");
-    if (num_envs != num_envs_) {
-      throw std::invalid_argument("the saved pool has " + std::to_string(num_envs) +
-                                  " environments, this one " + std::to_string(num_envs_));
-    }
-    for (auto& part : parts) archive.Vector(part);
-  } catch (const std::runtime_error& error) {
-    throw std::invalid_argument(error.what());
-  }
-  for (int id : all_ids_) {
-    Archive environment{std::span<const std::byte>(parts[static_cast<std::size_t>(id)])};
-    SerializeOne(id, environment);
-    if (environment.remaining() > 0) {
-      throw std::runtime_error("environment " + std::to_string(id) +
-                               ": the saved state is too long");
-    }
-  }
-}
-
-std::map<std::string, std::vector<double>> Pool::Inspect(int env_id) const {
-  RefuseUnknown(env_id);
-  RefuseInFlight("inspect");
-  return environments_->Inspect(env_id);
-}
-
-void Pool::Inject(int env_id, const std::string& name, const std::vector<double>& values) {
-  RefuseUnknown(env_id);
-  RefuseInFlight("inject");
-  environments_->Inject(env_id, name, values);
-}
-
-std::vector<std::byte> Pool::Model(int env_id) const {
-  RefuseUnknown(env_id);
-  RefuseInFlight("model");
-  return environments_->Model(env_id);
 }
 
 }  // namespace srl

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -99,6 +100,22 @@ class Pool {
   std::vector<std::byte> Model(int env_id) const;
 
  private:
+  // Marks the pool as used by the calling thread, for the length of a call.
+  class Turn {
+   public:
+    explicit Turn(std::atomic_flag* flag) : flag_(flag) {
+      if (flag_->test_and_set(std::memory_order_acquire)) {
+        throw std::invalid_argument("the pool is being used by another thread; one at a time may");
+      }
+    }
+    ~Turn() { flag_->clear(std::memory_order_release); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    std::atomic_flag* flag_;
+  };
+
   enum class Phase : std::uint8_t { kFresh, kReceived, kInFlight };
 
   // A provided batch and how many of its rows are written.

@@ -97,7 +97,7 @@ def _actions(specs: Specs, actions: Tree, num_envs: int) -> np.ndarray:
         raise UserError(f"actions have shape {array.shape}; expected {shape}")
     if array.dtype.kind not in ("iu" if dtype.kind == "i" else "iuf"):
         raise UserError(f"actions are {array.dtype}; expected {dtype}")
-    return np.require(array.astype(dtype, copy=False), requirements="CA")
+    return np.require(array.astype(dtype, copy=False), requirements=["C", "A"])
 
 
 T = TypeVar("T")
