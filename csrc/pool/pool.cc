@@ -151,8 +151,7 @@ void Pool::RunAll(std::span<const std::byte> actions, Batch* batch) {
 // Steps some environments together with the team and waits for the last row.
 void Pool::RunQueued(std::span<const int> env_ids, Batch* batch) {
   sync_tray_.batch = batch;
-  sync_tray_.expected = static_cast<int>(env_ids.size());
-  sync_tray_.written.store(0, std::memory_order_relaxed);
+  sync_tray_.missing.store(static_cast<int>(env_ids.size()), std::memory_order_relaxed);
   sync_ = true;  // the queue makes this visible to the team
   Start(env_ids, /*wake=*/true);
   while (WorkOnce(kMaxTask)) {
@@ -175,7 +174,7 @@ void Pool::SendReset(std::optional<std::uint64_t> seed) {
   }
   in_flight_ = 0;
   for (std::uint64_t i = received_; i < provided_; ++i) {
-    TrayOf(i).written.store(0, std::memory_order_relaxed);
+    TrayOf(i).missing.store(batch_size_, std::memory_order_relaxed);
   }
   next_row_.store(received_ * static_cast<std::uint64_t>(batch_size_), std::memory_order_relaxed);
   {
@@ -208,8 +207,7 @@ void Pool::Provide(Batch* batch) {
   }
   Tray& tray = TrayOf(provided_);
   tray.batch = batch;
-  tray.expected = batch_size_;
-  tray.written.store(0, std::memory_order_release);
+  tray.missing.store(batch_size_, std::memory_order_release);
   ++provided_;
 }
 
@@ -224,11 +222,11 @@ Batch* Pool::Receive() {
   // Work that is over before another thread would wake is done here, and all work where there is
   // no other thread. Whoever is behind helps: with few environments in flight it is the caller.
   while (true) {
-    const int missing = batch_size_ - tray.written.load(std::memory_order_acquire);
+    const int missing = tray.missing.load(std::memory_order_acquire);
     const bool help = workers_.empty() || BatchNanoseconds() <= kWorthWaking;
     if (missing == 0 || !help || !WorkOnce(missing)) break;
   }
-  if (tray.written.load(std::memory_order_acquire) < batch_size_) Announce();
+  if (tray.missing.load(std::memory_order_acquire) > 0) Announce();
   AwaitFull(tray);
   ++received_;
   in_flight_ -= batch_size_;
@@ -397,28 +395,26 @@ void Pool::Account(int first, int count, const Rows& rows, Batch* batch, int row
 }
 
 void Pool::CountWritten(Tray& tray, int count) {
-  if (tray.written.fetch_add(count, std::memory_order_acq_rel) + count == tray.expected) {
-    tray.written.notify_all();
-  }
+  if (tray.missing.fetch_sub(count, std::memory_order_acq_rel) == count) tray.missing.notify_all();
 }
 
 int Pool::RowsWritten() const {
   int rows = 0;
   for (std::uint64_t i = received_; i < provided_; ++i) {
-    rows += TrayOf(i).written.load(std::memory_order_acquire);
+    rows += batch_size_ - TrayOf(i).missing.load(std::memory_order_acquire);
   }
   return rows;
 }
 
 void Pool::AwaitFull(Tray& tray) {
   for (int i = 0; i < kSpins; ++i) {
-    if (tray.written.load(std::memory_order_acquire) == tray.expected) return;
+    if (tray.missing.load(std::memory_order_acquire) == 0) return;
     Relax();
   }
-  int written = tray.written.load(std::memory_order_acquire);
-  while (written != tray.expected) {
-    tray.written.wait(written, std::memory_order_acquire);
-    written = tray.written.load(std::memory_order_acquire);
+  int missing = tray.missing.load(std::memory_order_acquire);
+  while (missing != 0) {
+    tray.missing.wait(missing, std::memory_order_acquire);
+    missing = tray.missing.load(std::memory_order_acquire);
   }
 }
 

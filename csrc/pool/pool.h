@@ -118,11 +118,10 @@ class Pool {
 
   enum class Phase : std::uint8_t { kFresh, kReceived, kInFlight };
 
-  // A provided batch and how many of its rows are written.
+  // A provided batch and how many of its rows are not written yet.
   struct Tray {
     Batch* batch = nullptr;
-    std::atomic<int> written = 0;
-    int expected = 0;
+    std::atomic<int> missing = 0;
   };
 
   void CheckActions(std::span<const std::byte> actions, std::span<const int> env_ids) const;
