@@ -35,6 +35,9 @@ class Options {
   std::string Get(const std::string& name, const std::string& fallback) const;
   std::string Get(const std::string& name, const char* fallback) const;
 
+  // Whether the option was given as a text, for one that may be a number too.
+  bool IsText(const std::string& name) const;
+
   // Throws std::invalid_argument naming the first option that is not among `known`.
   void RefuseUnknown(const std::set<std::string>& known) const;
 
@@ -93,6 +96,10 @@ class Environment {
 struct EnvironmentType {
   std::function<Specs(const Options&)> specs;
   std::function<std::unique_ptr<Environment>(const Options&)> make;
+  // Env steps per second of the physics alone, on `num_envs` environments and `threads` threads for
+  // `seconds`: what a pool could reach at best. Empty for what has no physics engine.
+  std::function<double(const Options&, int num_envs, int threads, double seconds)> bare_physics =
+      nullptr;
 };
 
 // The registered environments by id, such as "CartPole-v1". Written before main only.

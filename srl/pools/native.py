@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.errors import RunError, UserError
+from srl.pools.mujoco import core_options
 from srl.pools.pool import Pool, Row, empty_timestep
 from srl.types import Specs, Timestep, Tree
 
@@ -99,7 +100,9 @@ class NativePool(Pool):
         self.name = name
         self.num_envs, self.batch_size = num_envs, batch_size
         try:
-            self._pool: Any = _core.Pool(name, num_envs, batch_size, threads, options)
+            self._pool: Any = _core.Pool(
+                name, num_envs, batch_size, threads, core_options(name, options)
+            )
         except ValueError as error:
             raise UserError(f"native:{name}: {error}") from error
         self.specs = _specs(self._pool.specs)
