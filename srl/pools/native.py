@@ -74,6 +74,36 @@ def _specs(description: dict[str, Any]) -> Specs:
     )
 
 
+def bare_physics(
+    name: str, num_envs: int, threads: int = 0, seconds: float = 5.0, **options: Any
+) -> float:
+    """Measures what a pool could reach at best: the physics of a MuJoCo environment alone.
+
+    Each thread steps its own environments with random controls and starts them again where the
+    environment would, without observations and without waiting for other threads.
+
+    Args:
+        name: Such as "Ant-v5".
+        num_envs: How many environments, of all threads together.
+        threads: 0 takes one for each core.
+        seconds: How long to measure.
+        options: The environment's.
+
+    Returns:
+        Env steps per second.
+
+    Raises:
+        UserError: If the environment does not run on MuJoCo, or an option does not fit.
+        RunError: If MuJoCo fails.
+    """
+    try:
+        return _core.bare_physics(name, core_options(name, options), num_envs, threads, seconds)
+    except ValueError as error:
+        raise UserError(f"native:{name}: {error}") from None
+    except RuntimeError as error:
+        raise RunError(f"native:{name}: {error}") from None
+
+
 T = TypeVar("T")
 
 

@@ -18,8 +18,8 @@ using DataPointer = std::unique_ptr<mjData, DataDeleter>;
 
 // To be called before a model is made: from here on an error that MuJoCo cannot recover from, such
 // as a full arena, is thrown as std::runtime_error where it would have ended the process, and
-// nothing is written to a log file. `mjData` that was in use must be reset after such an error.
-// Thread-safe; later calls do nothing.
+// nothing is written to a log file. The `mjData` that was in use must then be reset. Thread-safe;
+// later calls do nothing.
 void ThrowErrors();
 
 // Whether a warning since the last reset (or since `warning` was cleared) means that the state is

@@ -67,12 +67,7 @@ void Locomotion::Step(const std::byte* action, Random&) {
   mj_setState(model, data, state_.data(), mjSTATE_INTEGRATION);
   std::fill_n(data->warning, mjNWARNING, mjWarningStat{});
   std::copy_n(reinterpret_cast<const float*>(action), model->nu, data->ctrl);
-  try {
-    task_->Advance(data);
-  } catch (...) {
-    mj_resetData(model, data);  // which the next environment on this thread will use
-    throw;
-  }
+  task_->Advance(data);
   outcome_ = {.diverged = Failed(*data)};
   if (outcome_.diverged) return;
   const Reward reward = task_->Score(*data, place_);

@@ -1,5 +1,6 @@
 #include "envs/mujoco/model.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <filesystem>
@@ -15,22 +16,30 @@ std::uint64_t NextSerial() {
   return ++last;
 }
 
+// Of several lines, one.
+std::string Line(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
 }  // namespace
 
 std::shared_ptr<const Model> Model::Load(const std::string& file) {
   using Time = std::filesystem::file_time_type;
   static std::mutex mutex;
   static std::map<std::pair<std::string, Time>, std::weak_ptr<const Model>> loaded;
-  std::error_code missing;  // left for MuJoCo to tell
+  static std::shared_ptr<const Model> latest;  // specs are asked for before environments are made
+  std::error_code missing;                     // left for MuJoCo to tell
   const Time changed = std::filesystem::last_write_time(file, missing);
   const std::lock_guard lock(mutex);
   std::weak_ptr<const Model>& known = loaded[{file, changed}];
-  std::shared_ptr<const Model> model = known.lock();
-  if (!model) {
-    model.reset(new Model(file));
-    known = model;
+  latest = known.lock();
+  if (!latest) {
+    latest.reset(new Model(file));
+    known = latest;
   }
-  return model;
+  return latest;
 }
 
 Model::Model(const std::string& file) : serial_(NextSerial()) {
@@ -38,7 +47,7 @@ Model::Model(const std::string& file) : serial_(NextSerial()) {
   std::array<char, 1024> error = {};
   model_.reset(mj_loadXML(file.c_str(), nullptr, error.data(), error.size()));
   if (!model_) {
-    throw std::invalid_argument("xml_file '" + file + "' cannot be loaded: " + error.data());
+    throw std::invalid_argument("xml_file '" + file + "' cannot be loaded: " + Line(error.data()));
   }
   if (model_->opt.enableflags & (mjENBL_SLEEP | mjENBL_IPC)) {
     throw std::invalid_argument("xml_file '" + file +
@@ -65,6 +74,8 @@ mjData* Model::ThreadData() const {
     if (!data) data = MakeData();
     latest = {serial_, data.get()};
   }
+  // An error that was thrown in the midst of MuJoCo's work has left its stack raised.
+  if (latest.data->pstack > 0) mj_resetData(get(), latest.data);
   return latest.data;
 }
 

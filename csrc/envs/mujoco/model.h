@@ -27,7 +27,7 @@ class Model {
   const mjModel* get() const { return model_.get(); }
   const mjModel* operator->() const { return model_.get(); }
 
-  // The calling thread's own, for use until its next call into an environment of this model.
+  // The calling thread's own, which holds whatever was computed last, also if that failed.
   mjData* ThreadData() const;
 
   DataPointer MakeData() const;
