@@ -90,7 +90,7 @@ class Task {
     double forward_reward_weight = 1.0;
     double ctrl_cost_weight = 0.1;
     double reset_noise_scale = 0.1;
-    std::optional<double> healthy_reward;           // none: no posture is unhealthy
+    std::optional<double> healthy_reward = {};      // none: no posture is unhealthy
     bool contact_forces = false;                    // whether they are computed
     bool normal_velocity_noise = false;             // at the start; else uniform
     int ground_axes = 1;                            // the first positions, not observed by default
