@@ -279,6 +279,21 @@ std::vector<std::string> EnvironmentIds() {
   return ids;
 }
 
+double BarePhysics(const std::string& id, const py::dict& options, int num_envs, int threads,
+                   double seconds) {
+  const auto found = Registry().find(id);
+  if (found == Registry().end() || !found->second.bare_physics) {
+    std::string known;
+    for (const auto& [name, type] : Registry()) {
+      if (type.bare_physics) known += (known.empty() ? "" : ", ") + name;
+    }
+    throw py::value_error("'" + id + "' has no bare physics to measure; these have: " + known);
+  }
+  const Options converted = ToOptions(options);
+  py::gil_scoped_release release;
+  return found->second.bare_physics(converted, num_envs, threads, seconds);
+}
+
 void BindPool(py::module_& module) {
   py::class_<PythonPool>(module, "Pool")
       .def(py::init([](const std::string& id, int num_envs, int batch_size, int threads,
@@ -309,6 +324,8 @@ void BindPool(py::module_& module) {
 PYBIND11_MODULE(_core, module) {
   module.doc() = "The C++ core of srl: environment pools.";
   module.def("environment_ids", &EnvironmentIds);
+  module.def("bare_physics", &BarePhysics, py::arg("id"), py::arg("options"), py::arg("num_envs"),
+             py::arg("threads"), py::arg("seconds"));
   py::class_<BatchView>(module, "Batch")
       .def(py::init<py::object, const py::list&, py::array, py::array, py::array, py::array,
                     py::array, py::array, py::array, py::list>(),

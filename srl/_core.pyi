@@ -6,6 +6,9 @@ from typing import Any
 import numpy as np
 
 def environment_ids() -> list[str]: ...
+def bare_physics(
+    id: str, options: dict[str, Any], num_envs: int, threads: int, seconds: float
+) -> float: ...
 
 class Batch:
     def __init__(

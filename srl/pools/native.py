@@ -17,6 +17,7 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.errors import RunError, UserError
+from srl.pools.mujoco import core_options
 from srl.pools.pool import Pool, Row, empty_timestep
 from srl.types import Specs, Timestep, Tree
 
@@ -100,6 +101,36 @@ def _actions(specs: Specs, actions: Tree, num_envs: int) -> np.ndarray:
     return np.require(array.astype(dtype, copy=False), requirements=["C", "A"])
 
 
+def bare_physics(
+    name: str, num_envs: int, threads: int = 0, seconds: float = 5.0, **options: Any
+) -> float:
+    """Measures what a pool could reach at best: the physics of a MuJoCo environment alone.
+
+    Each thread steps its own environments with random controls and starts them again where the
+    environment would, without observations and without waiting for other threads.
+
+    Args:
+        name: Such as "Ant-v5".
+        num_envs: How many environments, of all threads together.
+        threads: 0 takes one for each core.
+        seconds: How long to measure.
+        options: The environment's.
+
+    Returns:
+        Env steps per second.
+
+    Raises:
+        UserError: If the environment does not run on MuJoCo, or an option does not fit.
+        RunError: If MuJoCo fails.
+    """
+    try:
+        return _core.bare_physics(name, core_options(name, options), num_envs, threads, seconds)
+    except ValueError as error:
+        raise UserError(f"native:{name}: {error}") from None
+    except RuntimeError as error:
+        raise RunError(f"native:{name}: {error}") from None
+
+
 T = TypeVar("T")
 _ERRORS = (ValueError, RuntimeError, AttributeError)  # of a closed pool too
 
@@ -133,7 +164,9 @@ class NativePool(Pool):
         self.name = name
         self.num_envs, self.batch_size = num_envs, batch_size
         try:
-            self._pool: Any = _core.Pool(name, num_envs, batch_size, threads, list(cores), options)
+            self._pool: Any = _core.Pool(
+                name, num_envs, batch_size, threads, list(cores), core_options(name, options)
+            )
         except ValueError as error:
             raise UserError(f"native:{name}: {error}") from error
         self.specs = _specs(self._pool.specs)
