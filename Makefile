@@ -27,7 +27,7 @@ sanitize: .venv/installed-for-tests  ## the C++ tests under the sanitizers
 
 format: .venv/installed-for-tests
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
-	$(BIN)/clang-format -i $$(find csrc -name '*.cc' -o -name '*.h')
+	$(BIN)/clang-format -i $$(find csrc docs tests -name '*.cc' -o -name '*.h' -o -name '*.c')
 
 clean:
 	rm -rf .venv build

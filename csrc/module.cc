@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "plugin/plugin.h"
 #include "pool/pool.h"
 
 namespace py = pybind11;
@@ -326,6 +327,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("environment_ids", &EnvironmentIds);
   module.def("bare_physics", &BarePhysics, py::arg("id"), py::arg("options"), py::arg("num_envs"),
              py::arg("threads"), py::arg("seconds"));
+  module.def("load_plugin", &LoadPlugin, py::arg("path"));
   py::class_<BatchView>(module, "Batch")
       .def(py::init<py::object, const py::list&, py::array, py::array, py::array, py::array,
                     py::array, py::array, py::array, py::list>(),

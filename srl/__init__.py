@@ -1,11 +1,45 @@
 """srl: distributed reinforcement learning for simulators.
 
 Write a training loop once, as a dataflow graph; run it on one core or on ten thousand by choosing
-a plan. This package exports what an experiment file needs; importing it loads neither jax nor flax.
+a plan. This package exports what an experiment file needs, each name loaded at its first use;
+importing it loads neither jax nor flax nor numpy.
 """
 
-from srl.errors import RunError, SrlError, UserError
-from srl.experiment import Experiment
-from srl.pools import EnvConfig, make_pool
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__all__ = ["EnvConfig", "Experiment", "RunError", "SrlError", "UserError", "make_pool"]
+if TYPE_CHECKING:
+    from srl.errors import RunError, SrlError, UserError
+    from srl.experiment import Experiment
+    from srl.headers import get_include
+    from srl.pools import EnvConfig, make_pool
+
+__all__ = [
+    "EnvConfig",
+    "Experiment",
+    "RunError",
+    "SrlError",
+    "UserError",
+    "get_include",
+    "make_pool",
+]
+
+_HOMES = {
+    "EnvConfig": "srl.pools",
+    "Experiment": "srl.experiment",
+    "RunError": "srl.errors",
+    "SrlError": "srl.errors",
+    "UserError": "srl.errors",
+    "get_include": "srl.headers",
+    "make_pool": "srl.pools",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

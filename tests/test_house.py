@@ -22,7 +22,9 @@ def check(*command: str | Path, cwd: Path = ROOT) -> None:
 
 
 def cpp_files() -> list[Path]:
-    return [file for ending in ("*.cc", "*.h") for file in (ROOT / "csrc").rglob(ending)]
+    folders = ("csrc", "docs", "tests")
+    endings = ("*.cc", "*.h", "*.c")
+    return [file for f in folders for ending in endings for file in (ROOT / f).rglob(ending)]
 
 
 def test_python_is_formatted():

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "pool/environment.h"
+#include "srl/environment.h"
 
 namespace srl {
 

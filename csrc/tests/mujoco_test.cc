@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "envs/mujoco/model.h"
-#include "pool/environment.h"
 #include "pool/pool.h"
+#include "srl/environment.h"
 #include "tests/check.h"
 
 namespace srl {

@@ -24,8 +24,9 @@ def make_pool(
     """Makes a pool of `num_envs` environments.
 
     Args:
-        env: "native:CartPole-v1", an id of Gymnasium ("CartPole-v1", "module:Name-v0"), a
-            callable that makes a Gymnasium environment, or a configuration object.
+        env: "native:CartPole-v1", "native:libwalk.so:Walk-v0" of a library, an id of Gymnasium
+            ("CartPole-v1", "module:Name-v0"), a callable that makes a Gymnasium environment, or a
+            configuration object.
         num_envs: How many.
         batch_size: How many `recv` gives at a time; all by default.
         threads: Of a native pool; 0 takes one for each core.

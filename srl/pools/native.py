@@ -18,6 +18,7 @@ from gymnasium import spaces
 
 from srl.errors import RunError, UserError
 from srl.pools.mujoco import core_options
+from srl.pools.plugins import resolve_plugin
 from srl.pools.pool import Pool, Row, empty_timestep
 from srl.types import Specs, Timestep, Tree
 
@@ -152,8 +153,10 @@ class NativePool(Pool):
         """Makes the environments.
 
         Raises:
-            UserError: For an unknown name or option.
+            UserError: For an unknown name or option, or a library that cannot be loaded.
+            RunError: If making one raised.
         """
+        name = resolve_plugin(name, _core.load_plugin)
         known = _core.environment_ids()
         if name not in known:
             near = difflib.get_close_matches(name, known, 1, 0.4)
@@ -169,6 +172,8 @@ class NativePool(Pool):
             )
         except ValueError as error:
             raise UserError(f"native:{name}: {error}") from error
+        except RuntimeError as error:
+            raise RunError(f"native:{name}: {error}") from error
         self.specs = _specs(self._pool.specs)
         self.threads = self._pool.threads
         fields = [name for name, _ in self._pool.specs["observation"]]

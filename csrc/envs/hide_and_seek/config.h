@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "pool/environment.h"
+#include "srl/environment.h"
 
 namespace srl::hide_and_seek {
 

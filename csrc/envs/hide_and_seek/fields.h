@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "envs/hide_and_seek/config.h"
-#include "pool/specs.h"
+#include "srl/specs.h"
 
 namespace srl::hide_and_seek {
 

@@ -11,7 +11,7 @@
 #include "envs/hide_and_seek/layout.h"
 #include "envs/hide_and_seek/rays.h"
 #include "envs/hide_and_seek/simulation.h"
-#include "pool/environment.h"
+#include "srl/environment.h"
 
 namespace srl::hide_and_seek {
 

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "envs/hide_and_seek/config.h"
-#include "pool/random.h"
+#include "srl/random.h"
 
 namespace srl::hide_and_seek {
 

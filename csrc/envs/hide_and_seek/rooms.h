@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "pool/random.h"
+#include "srl/random.h"
 
 namespace srl::hide_and_seek {
 

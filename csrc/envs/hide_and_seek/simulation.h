@@ -10,7 +10,7 @@
 #include "envs/hide_and_seek/layout.h"
 #include "envs/hide_and_seek/model.h"
 #include "envs/hide_and_seek/rays.h"
-#include "pool/archive.h"
+#include "srl/archive.h"
 
 namespace srl::hide_and_seek {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "envs/mujoco/task.h"
-#include "pool/environment.h"
+#include "srl/environment.h"
 
 namespace srl::mujoco {
 

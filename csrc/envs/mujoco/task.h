@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "envs/mujoco/model.h"
-#include "pool/environment.h"
+#include "srl/environment.h"
 
 namespace srl::mujoco {
 

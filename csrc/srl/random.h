@@ -5,16 +5,22 @@
 #include <cstdint>
 #include <numbers>
 
+#include "srl/plugin.h"
+
 namespace srl {
 
-// xoshiro256** (Blackman and Vigna, 2018), seeded by splitmix64. Not thread-safe. A plain value:
-// copying it copies the stream, and its bytes are its whole state.
+// xoshiro256** (see plugin.h), seeded by splitmix64. Not thread-safe. A plain value: copying it
+// copies the stream, and its bytes are its whole state.
 class Random {
  public:
   explicit Random(std::uint64_t seed = 0) { Seed(seed); }
+  explicit Random(const SrlRandom& state) : state_(state) {}
+
+  // The stream as it stands, which goes on from there in another language too.
+  SrlRandom& state() { return state_; }
 
   void Seed(std::uint64_t seed) {
-    for (std::uint64_t& word : state_) {
+    for (std::uint64_t& word : state_.words) {
       seed += 0x9e3779b97f4a7c15u;
       std::uint64_t z = seed;
       z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -23,20 +29,10 @@ class Random {
     }
   }
 
-  std::uint64_t Bits() {
-    const std::uint64_t result = Rotate(state_[1] * 5, 7) * 9;
-    const std::uint64_t shifted = state_[1] << 17;
-    state_[2] ^= state_[0];
-    state_[3] ^= state_[1];
-    state_[1] ^= state_[2];
-    state_[0] ^= state_[3];
-    state_[2] ^= shifted;
-    state_[3] = Rotate(state_[3], 45);
-    return result;
-  }
+  std::uint64_t Bits() { return srl_random_bits(&state_); }
 
   // Uniform in [0, 1), 53 bits.
-  double Uniform() { return static_cast<double>(Bits() >> 11) * 0x1.0p-53; }
+  double Uniform() { return srl_random_uniform(&state_); }
   double Uniform(double low, double high) { return low + (high - low) * Uniform(); }
 
   // Of mean 0 and variance 1, by the transform of Box and Muller (1958). Draws two numbers and
@@ -59,11 +55,7 @@ class Random {
   bool Coin(double probability) { return Uniform() < probability; }
 
  private:
-  static std::uint64_t Rotate(std::uint64_t x, int bits) {
-    return (x << bits) | (x >> (64 - bits));
-  }
-
-  std::uint64_t state_[4] = {};
+  SrlRandom state_;
 };
 
 }  // namespace srl

@@ -1,5 +1,7 @@
 // The interface that a native environment implements. Adding one is one file: a class derived
-// from Environment, a function that gives its Specs, and a line of SRL_REGISTER_ENVIRONMENT.
+// from Environment, a function that gives its Specs, and a line of SRL_REGISTER_ENVIRONMENT. The
+// file is compiled with srl, or into a library of its own that also says SRL_EXPORT_PLUGIN
+// (srl/export_plugin.h); it is the same file, and needs these headers alone.
 #pragma once
 
 #include <cstddef>
@@ -7,49 +9,17 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
+#include <stdexcept>
 #include <string>
-#include <variant>
+#include <utility>
 #include <vector>
 
-#include "pool/archive.h"
-#include "pool/random.h"
-#include "pool/specs.h"
+#include "srl/archive.h"
+#include "srl/options.h"
+#include "srl/random.h"
+#include "srl/specs.h"
 
 namespace srl {
-
-// An environment's options, as given by the user: name to number, flag or text.
-class Options {
- public:
-  using Value = std::variant<bool, std::int64_t, double, std::string>;
-
-  Options() = default;
-  explicit Options(std::map<std::string, Value> values) : values_(std::move(values)) {}
-
-  // The option's value, or `fallback` where it was not given. Throws std::invalid_argument if the
-  // given value is of another type (an integer passes for a double).
-  bool Get(const std::string& name, bool fallback) const;
-  std::int64_t Get(const std::string& name, std::int64_t fallback) const;
-  int Get(const std::string& name, int fallback) const;
-  double Get(const std::string& name, double fallback) const;
-  std::string Get(const std::string& name, const std::string& fallback) const;
-  std::string Get(const std::string& name, const char* fallback) const;
-
-  // Likewise, and forgets the option.
-  int Take(const std::string& name, int fallback) {
-    const int value = Get(name, fallback);
-    values_.erase(name);
-    return value;
-  }
-  // Whether the option was given as a text, for one that may be a number too.
-  bool IsText(const std::string& name) const;
-
-  // Throws std::invalid_argument naming the first option that is not among `known`.
-  void RefuseUnknown(const std::set<std::string>& known) const;
-
- private:
-  std::map<std::string, Value> values_;
-};
 
 // Where an environment writes what its agents see: its own rows in batch memory, all A agents
 // one after the other. The memory is not zeroed beforehand.
@@ -93,7 +63,9 @@ class Environment {
 
   // Sets numbers that Inspect names, for tests that need a chosen state. Throws
   // std::invalid_argument for a name or a size that does not fit.
-  virtual void Inject(const std::string& name, const std::vector<double>& values);
+  virtual void Inject(const std::string& name, const std::vector<double>& /*values*/) {
+    throw std::invalid_argument("this environment has no number '" + name + "' that can be set");
+  }
 
   // A MuJoCo model as written by mj_saveModel, for rendering; empty where there is none.
   virtual std::vector<std::byte> Model() const { return {}; }
@@ -112,8 +84,12 @@ struct EnvironmentType {
       nullptr;
 };
 
-// The registered environments by id, such as "CartPole-v1". Written before main only.
-std::map<std::string, EnvironmentType>& Registry();
+// The registered environments by id, such as "CartPole-v1": written before main, and when a
+// library of further ones is loaded. Hidden, so that each library has a registry of its own.
+[[gnu::visibility("hidden")]] inline std::map<std::string, EnvironmentType>& Registry() {
+  static std::map<std::string, EnvironmentType> registry;
+  return registry;
+}
 
 struct Registration {
   Registration(const std::string& id, EnvironmentType type) { Registry()[id] = std::move(type); }

@@ -1,0 +1,3 @@
+#include "srl/export_plugin.h"
+
+SRL_EXPORT_PLUGIN;

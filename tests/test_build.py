@@ -1,0 +1,69 @@
+"""A build that cannot succeed says in one message what is missing."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def tools(tmp_path):
+    """A folder with cmake and ninja and nothing else, to be the whole path."""
+    search = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    for name in ("cmake", "ninja"):
+        found = shutil.which(name, path=search)
+        assert found, f"{name} is not installed; run: make test"
+        (folder / name).symlink_to(found)
+    return folder
+
+
+def script(path: Path, line: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{line}\n")
+    path.chmod(0o755)
+    return path
+
+
+def configure(folder: Path, path: Path | str, *settings: str, python: Path | str = sys.executable):
+    """What CMake complains of, as one line."""
+    cmake = shutil.which("cmake", path=str(path))
+    where = ["-G", "Ninja", "-S", ROOT, "-B", folder / "build"]
+    done = subprocess.run(
+        [cmake, *where, f"-DPython_EXECUTABLE={python}", *settings],
+        env={"PATH": str(path), "HOME": str(folder)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode != 0
+    assert done.stderr.count("CMake Error") == 1
+    return " ".join(done.stderr.split())
+
+
+def test_a_build_without_a_compiler_says_so(tools, tmp_path):
+    assert "needs a C++20 compiler to build, but there is none" in configure(tmp_path, tools)
+
+
+def test_a_build_with_an_old_compiler_says_so(tools, tmp_path):
+    old = script(tools / "g++-old", f'exec {shutil.which("g++")} "$@" -std=c++17')
+    told = configure(tmp_path, f"{tools}:{os.environ['PATH']}", f"-DCMAKE_CXX_COMPILER={old}")
+    assert f"(GCC 11, Clang 14 or later), and {old} (GNU" in told
+
+
+def test_a_build_without_mujoco_says_so(tools, tmp_path):
+    bare = script(tools / "python", f'exec {sys.executable} -I -S "$@"')
+    told = configure(tmp_path, f"{tools}:{os.environ['PATH']}", python=bare)
+    assert "needs the Python package mujoco 4.0 to build" in told
+    assert "pip install 'mujoco>=4.0,<4.1'" in told
+
+
+def test_a_build_without_pybind11_says_so(tools, tmp_path):
+    told = configure(
+        tmp_path, f"{tools}:{os.environ['PATH']}", "-DCMAKE_DISABLE_FIND_PACKAGE_pybind11=ON"
+    )
+    assert "needs the Python package pybind11 2.13 or later to build" in told
