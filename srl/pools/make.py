@@ -45,6 +45,6 @@ def make_pool(
         from srl.pools.native import NativePool
 
         return NativePool(env.removeprefix("native:"), num_envs, batch_size, threads, options)
-    from srl.pools.gymnasium import GymnasiumPool
+    from srl.pools.serial import SerialPool
 
-    return GymnasiumPool(env, num_envs, batch_size, options)
+    return SerialPool(env, num_envs, batch_size, options)
