@@ -21,7 +21,7 @@ class Kind(IntEnum):
     """What a command asks for."""
 
     SETUP = 0
-    """Make the environments that the pickled payload describes; answered by READY or FAILED."""
+    """Make environments `memory` up to `place`, as pickled; answered by READY or FAILED."""
     CONTROL = 1
     """Map the pool's control, whose descriptor comes along."""
     MAP = 2

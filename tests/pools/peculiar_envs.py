@@ -110,8 +110,8 @@ class Chancy(gymnasium.Env):
 class Gated(Peculiar):
     """A step waits until somebody writes a byte into this environment's pipe in the folder."""
 
-    def __init__(self, folder):
-        super().__init__()
+    def __init__(self, folder, **options):
+        super().__init__(**options)
         self.folder = folder
 
     def reset(self, *, seed=None, options=None):
