@@ -6,6 +6,14 @@ a plan. This package exports what an experiment file needs; importing it loads n
 
 from srl.errors import RunError, SrlError, UserError
 from srl.experiment import Experiment
-from srl.pools import EnvConfig, make_pool
+from srl.pools import EnvConfig, make_pool, make_vec
 
-__all__ = ["EnvConfig", "Experiment", "RunError", "SrlError", "UserError", "make_pool"]
+__all__ = [
+    "EnvConfig",
+    "Experiment",
+    "RunError",
+    "SrlError",
+    "UserError",
+    "make_pool",
+    "make_vec",
+]

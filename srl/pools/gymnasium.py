@@ -128,7 +128,7 @@ class GymnasiumPool(Pool):
         for i in env_ids:
             self._done[i] = True
             if seed is not None:
-                self._seeds[i] = seed + i
+                self._seeds[i] = (seed + i) % 2**64
 
     def _refuse_asynchronous(self, call: str) -> None:
         if self.batch_size != self.num_envs:
