@@ -7,9 +7,9 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 
 from srl.errors import UserError
+from srl.pools.padding import corner, crop
 from srl.pools.pool import Pool
 from srl.types import Timestep, Tree
 
@@ -123,7 +123,7 @@ class ParallelPool:
         if own.shape == common.shape:
             return given
         padded = np.zeros((self.num_envs, *common.shape), given.dtype)
-        padded[_corner(own)] = given
+        padded[(slice(None), *corner(own))] = given
         return padded
 
     def _results(self, timestep: Timestep) -> Results:
@@ -138,7 +138,7 @@ class ParallelPool:
         shared = {"episode_length": timestep.episode_length, "lost": timestep.lost}
         shared.update(zip(self.pool.specs.statistics, timestep.statistics.T, strict=True))
         observations = {
-            agent: _crop(space, timestep.observation, i, count)
+            agent: crop(space, timestep.observation, slice(i, None, count))
             for i, (agent, (space, _)) in enumerate(self._spaces.items())
         }
         infos = {
@@ -147,18 +147,3 @@ class ParallelPool:
         }
         flags = by_agent(timestep.terminated), by_agent(timestep.truncated)
         return observations, by_agent(timestep.reward), *flags, infos
-
-
-def _corner(space: gymnasium.Space) -> tuple[slice, ...]:
-    """The part of a batch of padded arrays that belongs to the space."""
-    assert space.shape is not None
-    return (slice(None), *(slice(size) for size in space.shape))
-
-
-def _crop(space: gymnasium.Space, tree: Tree, agent: int, agents: int) -> Tree:
-    """One agent's rows, without padding."""
-    if isinstance(space, spaces.Dict):
-        return {name: _crop(part, tree[name], agent, agents) for name, part in space.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_crop(part, tree[i], agent, agents) for i, part in enumerate(space))
-    return tree[agent::agents][_corner(space)]

@@ -217,7 +217,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             first = None if seed is None else (seed - int(i)) % 2**64  # to which the pool adds i
             calls.setdefault(first, np.zeros(self.num_envs, bool))[i] = True
         for first, part in calls.items():
-            self.pool.reset(first, self._row, part)
+            self.pool.reset(first, self._row, None if part.all() else part)
 
     def _observations(self, mask: np.ndarray) -> np.ndarray:
         """The observations of the environments that the mask names, one by one: object [N]."""
