@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import gymnasium
-
 from srl.errors import UserError
 from srl.pools.pool import EnvConfig, Pool
 
-EnvSource = str | EnvConfig | Callable[[], gymnasium.Env]
+EnvSource = str | EnvConfig | Callable[..., Any]
 
 
 def make_pool(
@@ -23,8 +21,10 @@ def make_pool(
     """Makes a pool of `num_envs` environments.
 
     Args:
-        env: "native:CartPole-v1", an id of Gymnasium ("CartPole-v1", "module:Name-v0"), a
-            callable that makes a Gymnasium environment, or a configuration object.
+        env: "native:CartPole-v1", an id of Gymnasium ("CartPole-v1", "module:Name-v0"), a module
+            of PettingZoo's parallel kind ("pettingzoo:mpe2.simple_tag_v3"; or what makes one,
+            "pettingzoo:module:factory"), a callable that makes a `gymnasium.Env` or a
+            `pettingzoo.ParallelEnv`, or a configuration object.
         num_envs: How many.
         batch_size: How many `recv` gives at a time; all by default.
         threads: Of a native pool; 0 takes one for each core.
@@ -45,6 +45,6 @@ def make_pool(
         from srl.pools.native import NativePool
 
         return NativePool(env.removeprefix("native:"), num_envs, batch_size, threads, options)
-    from srl.pools.gymnasium import GymnasiumPool
+    from srl.pools.serial import SerialPool
 
-    return GymnasiumPool(env, num_envs, batch_size, options)
+    return SerialPool(env, num_envs, batch_size, options)

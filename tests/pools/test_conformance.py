@@ -2,6 +2,7 @@
 
 from functools import partial
 from importlib.util import find_spec
+from inspect import signature
 
 import gymnasium
 import numpy as np
@@ -10,7 +11,7 @@ from gymnasium import spaces, wrappers
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import batch_space
 
-from srl import make_vec
+from srl import make_pool, make_vec
 
 NEXT_STEP, SAME_STEP, DISABLED = AutoresetMode
 
@@ -53,6 +54,8 @@ def gymnasiums(env, num_envs, *, autoreset_mode=NEXT_STEP, **options):
 
 
 PYTHON = {"gymnasium": gymnasiums, "serial": make_vec}
+if "workers" in signature(make_pool).parameters:
+    PYTHON["processes"] = partial(make_vec, workers=2)
 FREELY_SEEDED = {
     **{name: partial(make, "CartPole-v1") for name, make in PYTHON.items()},
     "native": partial(make_vec, "native:CartPole-v1"),
