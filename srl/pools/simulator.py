@@ -127,7 +127,7 @@ def make_simulators(
 
 def refuse_unlike(first: Specs, first_index: int, other: Specs, index: int, name: str) -> None:
     """Raises UserError where two environments of a pool differ in what they give and take."""
-    for field in ("observation", "action", "agents", "statistics"):
+    for field in ("observation", "action", "agents", "agent_spaces", "statistics"):
         mine, others = getattr(first, field), getattr(other, field)
         if mine != others:
             kind = f"{field} space" if field in ("observation", "action") else field
