@@ -229,15 +229,17 @@ class VectorEnv(gymnasium.vector.VectorEnv):
     def _episode_info(self, row: Timestep, ended: np.ndarray) -> dict[str, Any]:
         """What is told of the episodes that end in a row, each name with a mask `_name`."""
         info: dict[str, Any] = {}
-        whole = ended & ~row.lost
+        if not ended.any():
+            return info
+        whole, lost = ended & ~row.lost, ended & row.lost
         if whole.any():
             values = {"episode_return": row.episode_return, "episode_length": row.episode_length}
             values.update(zip(self.pool.specs.statistics, row.statistics.T, strict=True))
             for name, value in values.items():
-                info[name] = np.where(whole, value, np.zeros_like(value))
+                info[name] = np.where(whole, value, value.dtype.type(0))
                 info[f"_{name}"] = whole.copy()
-        if row.lost.any():
-            info["lost"], info["_lost"] = row.lost.copy(), row.lost.copy()
+        if lost.any():
+            info["lost"], info["_lost"] = lost, lost.copy()
         return info
 
 
