@@ -59,7 +59,7 @@ def is_parallel_env(env: Any) -> bool:
     if hasattr(env, "agent_iter"):
         raise UserError(
             f"the agents of {env} take turns; make it parallel, where they act together, by "
-            "pettingzoo.utils.conversions.aec_to_parallel"
+            "aec_to_parallel or turn_based_aec_to_parallel of pettingzoo.utils.conversions"
         )
     return True
 
@@ -86,6 +86,8 @@ class PettingZooSimulator(Simulator):
         """
         self._env = env
         self._agents: list[Any] = list(env.possible_agents)
+        if not self._agents:
+            raise UserError(f"{name} has no possible_agents")
         names = tuple(str(agent) for agent in self._agents)
         actions = {
             own: supported_action(env.action_space(agent), f"{name}: {own}")
