@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
-from srl.errors import UserError
+from srl.errors import UserError, expect_number
 from srl.pools.pool import EnvConfig, Pool
 
 EnvSource = str | EnvConfig | Callable[..., Any]
@@ -16,6 +17,11 @@ def make_pool(
     num_envs: int = 1,
     batch_size: int | None = None,
     threads: int = 0,
+    workers: int | None = None,
+    *,
+    restarts: int = 3,
+    step_timeout: float = 60.0,
+    start_timeout: float = 300.0,
     **options: Any,
 ) -> Pool:
     """Makes a pool of `num_envs` environments.
@@ -23,28 +29,52 @@ def make_pool(
     Args:
         env: "native:CartPole-v1", an id of Gymnasium ("CartPole-v1", "module:Name-v0"), a module
             of PettingZoo's parallel kind ("pettingzoo:mpe2.simple_tag_v3"; or what makes one,
-            "pettingzoo:module:factory"), a callable that makes a `gymnasium.Env` or a
-            `pettingzoo.ParallelEnv`, or a configuration object.
+            "pettingzoo:module:factory"), a dotted path to a callable or a callable that makes a
+            `gymnasium.Env` or a `pettingzoo.ParallelEnv`, or a configuration object.
         num_envs: How many.
         batch_size: How many `recv` gives at a time; all by default.
         threads: Of a native pool; 0 takes one for each core.
+        workers: Processes that step environments written in Python; 0 steps them in this process,
+            one after the other. By default 0 if `recv` gives all at a time, else one for each core.
+        restarts: How many times in a row a worker process may die; it is started again, and a
+            hundred steps of its environments end the row. The episodes that it had begun are
+            marked in `Timestep.lost`.
+        step_timeout: Seconds that a step or reset of one environment may take in a worker process.
+        start_timeout: Seconds that a worker process may take to make its environments.
         options: Passed on to the environment.
 
     Raises:
         UserError: For an unknown id, an unknown option, or sizes that do not fit.
         RunError: If making an environment raised.
     """
-    if num_envs < 1:
-        raise UserError(f"num_envs={num_envs}; expected at least 1")
+    expect_number("num_envs", num_envs, 1)
     batch_size = num_envs if batch_size is None else batch_size
     if not 1 <= batch_size <= num_envs:
         raise UserError(f"batch_size={batch_size}; expected 1 to num_envs={num_envs}")
+    if workers is not None:
+        expect_number("workers", workers, 0)
+    limits = {"restarts": restarts, "step_timeout": step_timeout, "start_timeout": start_timeout}
+    expect_number("restarts", restarts, 0)
+    for name in ("step_timeout", "start_timeout"):
+        expect_number(name, limits[name], 1e-3)
     if isinstance(env, EnvConfig):
-        return make_pool(env.pool_id, num_envs, batch_size, threads, **env.options(), **options)
+        options = {**env.options(), **options}
+        return make_pool(env.pool_id, num_envs, batch_size, threads, workers, **limits, **options)
     if isinstance(env, str) and env.startswith("native:"):
         from srl.pools.native import NativePool
 
+        if workers is not None:
+            raise UserError(
+                f"workers={workers} is for environments written in Python; {env} steps on threads: "
+                "give threads=N"
+            )
         return NativePool(env.removeprefix("native:"), num_envs, batch_size, threads, options)
-    from srl.pools.serial import SerialPool
+    if workers is None:
+        workers = 0 if batch_size == num_envs else len(os.sched_getaffinity(0))
+    if workers == 0:
+        from srl.pools.serial import SerialPool
 
-    return SerialPool(env, num_envs, batch_size, options)
+        return SerialPool(env, num_envs, batch_size, options)
+    from srl.pools.processes import ProcessPool
+
+    return ProcessPool(env, num_envs, batch_size, workers, options, **limits)

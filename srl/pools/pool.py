@@ -171,7 +171,7 @@ class Pool(ABC):
 
     def rows(self, length: int) -> Rows:
         """Gives memory for `length` timesteps, each to be passed as `into`."""
-        timesteps = self._memory(self.num_envs, (length,))
+        timesteps = empty_timestep(self.specs, self.num_envs, (length,))
         parts = [timestep_at(timesteps, t) for t in range(length)]
         return Rows(timesteps, [self._adopt(Row(part)) for part in parts])
 
@@ -188,10 +188,6 @@ class Pool(ABC):
         if into is None:
             raise UserError("a reset with a mask needs `into`, the row that is written in part")
         return np.flatnonzero(mask).astype(np.int32)
-
-    def _memory(self, num_envs: int, leading: tuple[int, ...] = ()) -> Timestep:
-        """Memory of the kind that this pool writes best."""
-        return empty_timestep(self.specs, num_envs, leading)
 
     def _adopt(self, row: Row) -> Row:
         """Prepares a row for `into`."""

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.errors import RunError, UserError, expect
-from srl.pools.pool import Pool, Row, leaves
+from srl.pools.pool import Pool, Row, empty_timestep, leaves
 from srl.pools.simulator import outside
 from srl.pools.stepper import Control, Failure, Target
 from srl.types import Specs, Timestep, Tree
@@ -57,6 +57,7 @@ class PythonPool(Pool):
         self._ready: deque[int] = deque()  # of those in flight, in the order they became so
         self._failures: list[Failure] = []  # not told yet
         self._seed: int | None = None
+        self._last: Row | None = None  # not to be written over yet
         self._token = object()  # marks the rows made here
         self._own: list[_OwnRow] = []
 
@@ -99,7 +100,7 @@ class PythonPool(Pool):
         self._prepare_reset(seed, ids)
         self._flying[:] = True
         if self._slots is None:
-            self._slots = self._adopt(Row(self._memory(self.num_envs)))
+            self._slots = self.rows(1)[0]
         self._start(ids)
 
     @exclusive
@@ -256,9 +257,12 @@ class PythonPool(Pool):
                 raise UserError("`into` is a row of another pool; take it from this pool's rows()")
             return into
         for own in self._own:
-            if own.is_idle():
+            if own.row is not self._last and own.is_idle():
                 return own.row
-        own = _OwnRow(self._adopt(Row(self._memory(self.batch_size))))
+        if self.batch_size == self.num_envs:
+            own = _OwnRow(self.rows(1)[0])
+        else:  # for batches that are gathered here
+            own = _OwnRow(self._adopt(Row(empty_timestep(self.specs, self.batch_size))))
         self._own.append(own)
         return own.row
 

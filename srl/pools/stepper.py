@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,6 +48,7 @@ class Target:
             return array.reshape(-1, agents, *array.shape[1:])
 
         self.rows = rows
+        self.place: Any = None  # where a process pool has it
         self.floats = [by_env(x) for x in leaves(rows.observation) if x.dtype.kind == "f"]
         self.reward, self.episode_return = by_env(rows.reward), by_env(rows.episode_return)
         self.terminated, self.truncated = by_env(rows.terminated), by_env(rows.truncated)
@@ -58,7 +59,7 @@ class Failure(NamedTuple):
 
     env: int
     text: str
-    error: BaseException
+    error: BaseException | None
 
 
 class Stepper:

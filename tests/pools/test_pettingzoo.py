@@ -1,11 +1,11 @@
 """PettingZoo's parallel environments: agents that come and go, unlike spaces, masks."""
 
-import sys
-
 import jax
 import numpy as np
 import pytest
 from gymnasium import spaces
+from mpe2 import simple_tag_v3
+from relay import AGENTS, SIZES, STAYS, Relay
 
 from srl import RunError, UserError, make_pool
 from srl.algorithms import PPO
@@ -14,61 +14,6 @@ from srl.metrics import read_metrics
 from srl.networks import MLP
 from srl.pools import ParallelPool
 from srl.types import Unroll
-
-pettingzoo = pytest.importorskip("pettingzoo")
-
-AGENTS = ("early", "late", "steady")
-STAYS = {"early": range(3), "late": range(2, 6), "steady": range(6)}  # where an agent acts next
-SIZES = {"early": 1, "late": 2, "steady": 3}
-
-
-class Relay(pettingzoo.ParallelEnv):
-    """Episodes of six steps; `early` leaves after the third, `late` joins after the second."""
-
-    metadata = {"name": "relay"}  # noqa: RUF012
-    possible_agents = list(AGENTS)  # noqa: RUF012
-
-    def __init__(self, masks=False, fault=""):
-        self.masks, self.fault, self.agents = masks, fault, []
-
-    def observation_space(self, agent):
-        return spaces.Box(-9, 9, (SIZES[agent],), np.float64)
-
-    def action_space(self, agent):
-        return spaces.Discrete(1 + SIZES[agent])
-
-    def results(self, agents):
-        observations = {a: np.full(SIZES[a], 1.0 + self.steps) for a in agents}
-        infos = {a: {"action_mask": self.mask(a)} if self.masks else {} for a in agents}
-        return observations, infos
-
-    def mask(self, agent):
-        """All but one action, another in each step."""
-        return np.arange(1 + SIZES[agent]) != self.steps % (1 + SIZES[agent])
-
-    def reset(self, seed=None, options=None):
-        self.steps = 0
-        self.agents = [] if self.fault == "empty" else [a for a in AGENTS if 0 in STAYS[a]]
-        return self.results(self.agents)
-
-    def step(self, actions):
-        assert sorted(actions) == sorted(self.agents)
-        if self.masks:
-            assert all(self.mask(agent)[action] for agent, action in actions.items())
-        present = list(self.agents)
-        self.steps += 1
-        self.agents = [a for a in AGENTS if self.steps in STAYS[a]]
-        if self.fault == "stranger":
-            self.agents.append("stranger")
-        present += [a for a in self.agents if a not in present and a in AGENTS]
-        observations, infos = self.results(present)
-        if self.fault == "silent":
-            del observations["steady"]
-        rewards = {a: 10.0 * self.steps + actions.get(a, 0) for a in present}
-        says = self.fault != "wordless"
-        terminated = {a: says and a == "early" and self.steps == 3 for a in present}
-        truncated = {a: says and self.steps == 6 for a in present}
-        return observations, rewards, terminated, truncated, infos
 
 
 def play(pool, steps, seed=0):
@@ -137,6 +82,18 @@ def test_spaces_that_differ_in_size_are_padded_and_stay_visible():
     assert [action.n for _, action in specs.agent_spaces] == [2, 3, 4]
     sizes = [space["observation"].shape for space, _ in specs.agent_spaces]
     assert sizes == [(1,), (2,), (3,)]
+
+
+def test_worker_processes_give_the_same():
+    with make_pool(Relay, 3) as here, make_pool(Relay, 3, workers=2) as there:
+        assert there.specs == here.specs
+        random = np.random.default_rng(0)
+        pairs = [(here.reset(seed=0), there.reset(seed=0))]
+        for _ in range(8):
+            actions = random.integers(0, [2, 3, 4] * 3)
+            pairs.append((here.step(actions), there.step(actions)))
+    for one, other in pairs:
+        jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
 def test_masks_of_the_infos_are_honoured():
@@ -208,8 +165,7 @@ def test_spaces_of_different_kinds_are_refused(kind):
 
 
 def test_an_environment_of_mpe2_runs_as_it_does_alone():
-    tag = pytest.importorskip("mpe2.simple_tag_v3")
-    env = tag.parallel_env(max_cycles=10)
+    env = simple_tag_v3.parallel_env(max_cycles=10)
     with make_pool("pettingzoo:mpe2.simple_tag_v3", num_envs=2, max_cycles=10) as pool:
         assert pool.specs.agents == ("adversary_0", "adversary_1", "adversary_2", "agent_0")
         assert pool.specs.observation == spaces.Box(-np.inf, np.inf, (16,))
@@ -236,10 +192,9 @@ def test_an_environment_of_mpe2_runs_as_it_does_alone():
 def test_a_module_a_factory_and_a_class_may_be_named(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "my_games.py").write_text(
-        "from test_pettingzoo import Relay\nparallel_env = Relay\ndef masked(**options):\n"
+        "from relay import Relay\nparallel_env = Relay\ndef masked(**options):\n"
         "    return Relay(masks=True, **options)\n"
     )
-    monkeypatch.setitem(sys.modules, "test_pettingzoo", sys.modules[__name__])
     for source in ("pettingzoo:my_games", "pettingzoo:my_games:masked", Relay, lambda: Relay()):
         with make_pool(source) as pool:
             assert pool.specs.agents == AGENTS
@@ -250,9 +205,8 @@ def test_a_module_a_factory_and_a_class_may_be_named(tmp_path, monkeypatch):
 
 
 def test_agents_that_take_turns_are_refused():
-    tag = pytest.importorskip("mpe2.simple_tag_v3")
     with pytest.raises(UserError, match="aec_to_parallel"):
-        make_pool(tag.env)
+        make_pool(simple_tag_v3.env)
 
 
 # ---- learning ----
@@ -298,7 +252,6 @@ def test_what_a_dead_agents_rows_hold_changes_no_gradient():
 
 
 def test_srl_run_trains_two_teams_of_an_environment(tmp_path):
-    pytest.importorskip("mpe2")
     folder = tmp_path / "run"
     (tmp_path / "tag.py").write_text(
         "from srl import Experiment\nfrom srl.algorithms import PPO\nfrom srl.networks import MLP\n"

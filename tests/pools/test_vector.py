@@ -1,6 +1,8 @@
 """What our vector environments add to Gymnasium's, and what they refuse."""
 
+import os
 from contextlib import closing
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -95,3 +97,50 @@ def test_wrong_calls_are_told_and_the_environments_go_on():
         envs.step(np.array([0, 1]))
     with pytest.raises(UserError, match="closed"):
         envs.step(np.array([0, 1]))
+
+
+class Mortal(gymnasium.Env):
+    """Its process dies once, in the third step."""
+
+    observation_space = gymnasium.spaces.Box(0, 9, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, died):
+        self.died = Path(died)
+
+    def reset(self, *, seed=None, options=None):
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 3 and not self.died.exists():
+            self.died.touch()
+            os._exit(1)
+        return np.full(1, self.steps, np.float32), 1.0, False, False, {}
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_an_environment_that_died_is_told_in_info(tmp_path, mode):
+    with closing(
+        make_vec(Mortal, 1, autoreset_mode=mode, workers=1, died=str(tmp_path / "died"))
+    ) as envs:
+        envs.reset(seed=0)
+        for _ in range(3):
+            observation, reward, terminated, truncated, info = envs.step(np.array([0]))
+        assert (reward[0], terminated[0], truncated[0]) == (0, False, True)
+        if mode is AutoresetMode.SAME_STEP:
+            assert (info["final_obs"][0], observation[0, 0]) == (2, 0)
+            info = info["final_info"]
+        else:
+            assert observation[0, 0] == 2
+        assert info.keys() == {"lost", "_lost"}
+        assert (info["lost"], info["_lost"]) == (True, True)
+        if mode is AutoresetMode.DISABLED:
+            envs.reset(options={"reset_mask": truncated})
+        for number in range(1, 5):
+            observation, _, _, truncated, info = envs.step(np.array([0]))
+            # Where the next step resets, the first one does.
+            assert observation[0, 0] == number - (mode is AutoresetMode.NEXT_STEP)
+            assert not truncated.any()
+            assert info == {}
