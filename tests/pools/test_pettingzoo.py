@@ -14,6 +14,7 @@ from srl.metrics import read_metrics
 from srl.networks import MLP
 from srl.pools import ParallelPool
 from srl.types import Unroll
+from srl.workers.teams import assign
 
 
 def play(pool, steps, seed=0):
@@ -251,17 +252,18 @@ def test_what_a_dead_agents_rows_hold_changes_no_gradient():
     assert float(one[0][1]["grad_norm"]) > 0
 
 
-def test_srl_run_trains_two_teams_of_an_environment(tmp_path):
+def test_policies_are_mapped_by_the_agents_names():
+    with make_pool("pettingzoo:mpe2.simple_tag_v3") as pool:
+        members = assign({"adversary*": "adversaries", "agent*": "runners"}, pool.specs.agents)
+    assert members == {"adversaries": (0, 1, 2), "runners": (3,)}
+
+
+def test_srl_run_trains_on_an_environment(tmp_path):
+    words = "--updates 2 --num-envs 2 --algorithm.unroll-length 28 --algorithm.epochs 1".split()
     folder = tmp_path / "run"
-    (tmp_path / "tag.py").write_text(
-        "from srl import Experiment\nfrom srl.algorithms import PPO\nfrom srl.networks import MLP\n"
-        "experiment = Experiment(name='tag', env='pettingzoo:mpe2.simple_tag_v3', num_envs=2,\n"
-        "    policies={'adversary*': 'adversaries', 'agent*': 'runners'}, updates=2,\n"
-        "    algorithm=PPO(network=MLP(width=8), unroll_length=28, epochs=1))\n"
-    )
-    assert main(["run", str(tmp_path / "tag.py"), "--run-dir", str(folder)]) == 0
+    assert main(["run", "pettingzoo:mpe2.simple_tag_v3", *words, "--run-dir", str(folder)]) == 0
     last = read_metrics(folder)[-1]
     assert (last["env_steps"], last["agent_steps"], last["episodes"]) == (112, 448, 4)
     assert last["episode_length"] == 25
-    assert {"episode_return/adversaries", "episode_return/runners"} < last.keys()
-    assert np.isfinite(last["loss/runners/value_loss"])
+    assert {"episode_return/adversary", "episode_return/agent"} < last.keys()
+    assert np.isfinite(last["loss/value_loss"])
