@@ -45,6 +45,17 @@ def test_where_the_same_step_resets_these_are_in_the_final_info():
         np.testing.assert_array_equal(info["final_info"]["episode_length"], number * done)
 
 
+def test_the_statistics_of_an_environment_come_with_the_end_of_its_episode():
+    with closing(make_vec("native:Hopper-v5", 2)) as envs:
+        envs.reset(seed=0)
+        info = {}
+        while not info:
+            *_, info = envs.step(np.ones((2, 3), np.float32))
+        assert set(envs.pool.specs.statistics) < info.keys()
+        parts = [info[name] for name in info if name.startswith("reward_")]
+        np.testing.assert_allclose(sum(parts), info["episode_return"], rtol=1e-4)
+
+
 def test_a_known_environment_has_its_spec():
     with closing(make_vec("CartPole-v1", 2)) as envs:
         assert envs.spec == gymnasium.spec("CartPole-v1")
