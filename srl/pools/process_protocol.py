@@ -21,7 +21,7 @@ class Kind(IntEnum):
     """What a command asks for."""
 
     SETUP = 0
-    """Make the environments that the pickled payload describes; answered by READY or FAILED."""
+    """Make environments `memory` up to `place`, as pickled; answered by READY or FAILED."""
     CONTROL = 1
     """Map the pool's control, whose descriptor comes along."""
     MAP = 2
@@ -44,7 +44,7 @@ _HEADER = struct.Struct("<4i")
 RECORD = struct.Struct("<3i")
 """In the pipe: the worker's number, the environment or -1 for all asked, how many failed."""
 _LENGTH = struct.Struct("<I")
-_MAX_FDS = 16
+_FDS_SPACE = socket.CMSG_SPACE(16 * 4)
 
 
 class Command(NamedTuple):
@@ -100,15 +100,18 @@ class CommandReader:
         commands = self._split()
         while not commands:
             try:
-                data, fds, *_ = socket.recv_fds(
-                    self._connection, 1 << 16, _MAX_FDS, 0 if wait else socket.MSG_DONTWAIT
+                # Not socket.recv_fds, which leaves out the flags.
+                data, ancillary, *_ = self._connection.recvmsg(
+                    1 << 16, _FDS_SPACE, 0 if wait else socket.MSG_DONTWAIT
                 )
             except BlockingIOError:
                 return []
             if not data:
                 raise EOFError
             self._data += data
-            self._fds.extend(fds)
+            for level, kind, content in ancillary:
+                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                    self._fds.extend(np.frombuffer(content, np.int32).tolist())
             commands = self._split()
         return commands
 

@@ -12,7 +12,6 @@ import traceback
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any
 
 import gymnasium
 
@@ -71,7 +70,7 @@ def _serve(number: int, pool: socket.socket, completions: int) -> None:
     reader = CommandReader(pool)
     (setup, *rest) = reader.read(wait=True)
     try:
-        simulators, first = _made(pickle.loads(setup.payload))
+        simulators = _made(setup)
     except (Exception, SystemExit) as error:
         by_user = isinstance(error, UserError | ImportError)
         text = str(error) if by_user else "".join(traceback.format_exception(error))
@@ -80,20 +79,18 @@ def _serve(number: int, pool: socket.socket, completions: int) -> None:
         return
     try:
         send_message(pool, READY, simulators[0].specs)
-        worker = _Worker(number, pool, completions, simulators, first)
+        worker = _Worker(number, pool, completions, simulators, setup.memory)
         worker.run(reader, rest)
     finally:
         for simulator in simulators:
             simulator.close()
 
 
-def _made(setup: dict[str, Any]) -> tuple[list[Simulator], int]:
-    """Makes the environments; gives the index of the first as well."""
-    if setup["spec"] is not None:  # registered by the pool's process, maybe in a script
-        gymnasium.registry.setdefault(setup["spec"].id, setup["spec"])
-    source, options = pickle.loads(setup["source"])
-    envs = range(*setup["envs"])
-    return make_simulators(source, envs, options), envs.start
+def _made(setup: Command) -> list[Simulator]:
+    spec, source, options = pickle.loads(setup.payload)
+    if spec is not None:
+        gymnasium.registry.setdefault(spec.id, spec)
+    return make_simulators(source, range(setup.memory, setup.place), options)
 
 
 class _Worker:

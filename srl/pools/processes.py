@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import pickle
 import select
 import sys
 import time
@@ -146,8 +145,8 @@ class ProcessPool(PythonPool):
         ):
             self._watched[fd] = what, handle
             self._epoll.register(fd, select.EPOLLIN)
-        setup = {**self._setup, "envs": (handle.envs.start, handle.envs.stop)}
-        self._send(handle, Kind.SETUP, payload=pickle.dumps(setup))
+        envs = handle.envs
+        self._send(handle, Kind.SETUP, envs.start, envs.stop, payload=self._setup)
         if self._control_fd >= 0:
             workers = len(self._handles)
             self._send(handle, Kind.CONTROL, self.num_envs, workers, fd=self._control_fd)
@@ -453,12 +452,15 @@ class ProcessPool(PythonPool):
                 if fd >= 0:
                     os.close(fd)
             self._memory.clear()
+            self._own.clear()
+            self._slots = self._target = self._last = None
             self._epoll.close()
             self._finalizer()
 
 
-def _setup(source: SimulatorSource, options: dict[str, Any]) -> dict[str, Any]:
-    """What a worker makes environments from."""
+def _setup(source: SimulatorSource, options: dict[str, Any]) -> bytes:
+    """What a worker makes environments from, pickled."""
+    # An id may be known to this process alone.
     spec = gymnasium.registry.get(source) if isinstance(source, str) else None
     # Modules that no other process can import, such as an experiment file's, go along by value.
     alien = [m for m in list(sys.modules.values()) if getattr(m, "__spec__", 0) is None]
@@ -468,7 +470,7 @@ def _setup(source: SimulatorSource, options: dict[str, Any]) -> dict[str, Any]:
         for module in by_value:
             cloudpickle.register_pickle_by_value(module)
             registered.append(module)
-        return {"spec": spec, "source": cloudpickle.dumps((source, options))}
+        return cloudpickle.dumps((spec, source, options))
     except Exception as error:
         raise UserError(
             f"{source_name(source)} cannot be sent to a worker process: {error}; let the callable "
