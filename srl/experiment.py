@@ -36,8 +36,8 @@ class Experiment:
     name: str
     """Names the folder of its runs."""
     env: str | Callable[[], gymnasium.Env] | EnvConfig
-    """An id such as CartPole-v1, native:CartPole-v1 or module:Name-v0, a callable that makes a
-    Gymnasium environment, or an environment's configuration."""
+    """An id such as CartPole-v1, native:CartPole-v1, module:Name-v0 or pettingzoo:module, a
+    callable that makes a Gymnasium environment, or an environment's configuration."""
     num_envs: int = 64
     """Environments stepped together."""
     algorithm: Algorithm = field(default_factory=PPO)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
-
-import gymnasium
 
 from srl.errors import UserError, expect_number
 from srl.pools.pool import EnvConfig, Pool
 
-EnvSource = str | EnvConfig | Callable[[], gymnasium.Env]
+EnvSource = str | EnvConfig | Callable[..., Any]
 
 
 def make_pool(
@@ -19,6 +17,7 @@ def make_pool(
     num_envs: int = 1,
     batch_size: int | None = None,
     threads: int = 0,
+    cores: Sequence[int] = (),
     workers: int | None = None,
     *,
     restarts: int = 3,
@@ -29,12 +28,15 @@ def make_pool(
     """Makes a pool of `num_envs` environments.
 
     Args:
-        env: "native:CartPole-v1", an id of Gymnasium ("CartPole-v1", "module:Name-v0"), a dotted
-            path to a callable or a callable that makes a Gymnasium environment, or a configuration
-            object.
+        env: "native:CartPole-v1", an id of Gymnasium ("CartPole-v1", "module:Name-v0"), a module
+            of PettingZoo's parallel kind ("pettingzoo:mpe2.simple_tag_v3"; or what makes one,
+            "pettingzoo:module:factory"), a dotted path to a callable or a callable that makes a
+            `gymnasium.Env` or a `pettingzoo.ParallelEnv`, or a configuration object.
         num_envs: How many.
         batch_size: How many `recv` gives at a time; all by default.
         threads: Of a native pool; 0 takes one for each core.
+        cores: Of a native pool: pin its threads to these cores, in turn. A synchronous pool's
+            first thread is the caller's, which stays free.
         workers: Processes that step environments written in Python; 0 steps them in this process,
             one after the other. By default 0 if `recv` gives all at a time, else one for each core.
         restarts: How many times in a row a worker process may die; it is started again, and a
@@ -60,7 +62,9 @@ def make_pool(
         expect_number(name, limits[name], 1e-3)
     if isinstance(env, EnvConfig):
         options = {**env.options(), **options}
-        return make_pool(env.pool_id, num_envs, batch_size, threads, workers, **limits, **options)
+        return make_pool(
+            env.pool_id, num_envs, batch_size, threads, cores, workers, **limits, **options
+        )
     if isinstance(env, str) and env.startswith("native:"):
         from srl.pools.native import NativePool
 
@@ -69,7 +73,9 @@ def make_pool(
                 f"workers={workers} is for environments written in Python; {env} steps on threads: "
                 "give threads=N"
             )
-        return NativePool(env.removeprefix("native:"), num_envs, batch_size, threads, options)
+        return NativePool(
+            env.removeprefix("native:"), num_envs, batch_size, threads, options, cores
+        )
     if workers is None:
         workers = 0 if batch_size == num_envs else len(os.sched_getaffinity(0))
     if workers == 0:

@@ -131,7 +131,7 @@ class Pool(ABC):
     def reset(
         self, seed: int | None = None, into: Row | None = None, mask: np.ndarray | None = None
     ) -> Timestep:
-        """Starts new episodes; environment i is seeded with `seed + i`.
+        """Starts new episodes; environment i is seeded with `seed + i`, modulo 2**64.
 
         Args:
             seed: By default each environment's chance goes on as it stands.

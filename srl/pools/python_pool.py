@@ -193,9 +193,12 @@ class PythonPool(Pool):
             raise UserError("the environments were never reset; call reset first")
 
     def _prepare_reset(self, seed: int | None, ids: np.ndarray) -> None:
+        seeds = np.zeros(0, np.uint64)
         if seed is not None:
-            good = isinstance(seed, int | np.integer) and 0 <= seed < 2**63 - self.num_envs
+            good = isinstance(seed, int | np.integer) and 0 <= seed < 2**64
             expect(good, "seed", seed, "a whole number from 0 up, or None")
+            seeds = ids.astype(np.uint64) + np.uint64(seed)  # modulo 2**64, as in every pool
+            expect((seeds < 2**63).all(), "seed", seed, "a whole number below 2**63, or None")
         self._finish_started()
         self._ready.clear()
         self._failures.clear()
@@ -203,7 +206,7 @@ class PythonPool(Pool):
         self._control.reset_next[ids] = True
         if seed is not None:
             self._seed = int(seed)
-            self._control.seed[ids] = self._seed + ids.astype(np.int64)
+            self._control.seed[ids] = seeds.astype(np.int64)
 
     def _checked_ids(self, env_ids: Any) -> np.ndarray:
         ids = np.asarray(env_ids)

@@ -63,6 +63,8 @@ class Simulator(ABC):
         return None
 
 
+_PETTINGZOO = "pettingzoo:"
+
 SimulatorSource = str | Callable[..., Any]
 """An id of Gymnasium, a dotted path to a callable, or a callable that makes an environment."""
 
@@ -80,10 +82,15 @@ def make_simulator(source: SimulatorSource, index: int, options: dict[str, Any])
         RunError: If making it raised, with the cause.
     """
     from srl.pools.gymnasium import GymnasiumSimulator
+    from srl.pools.pettingzoo import PettingZooSimulator, is_parallel_env
 
     name = source_name(source)
     try:
         made = _make(source, options)
+        if is_parallel_env(made):
+            return PettingZooSimulator(made, name)
+    except UserError:
+        raise
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         raise UserError(f"{name!r} cannot be made: {error}") from error
     except (Exception, SystemExit) as error:
@@ -92,7 +99,9 @@ def make_simulator(source: SimulatorSource, index: int, options: dict[str, Any])
         ) from error
     if isinstance(made, gymnasium.Env):
         return GymnasiumSimulator(made, name)
-    raise UserError(f"{name} made {type(made).__name__}; expected a gymnasium.Env")
+    raise UserError(
+        f"{name} made {type(made).__name__}; expected a gymnasium.Env or a pettingzoo.ParallelEnv"
+    )
 
 
 def make_simulators(
@@ -118,7 +127,7 @@ def make_simulators(
 
 def refuse_unlike(first: Specs, first_index: int, other: Specs, index: int, name: str) -> None:
     """Raises UserError where two environments of a pool differ in what they give and take."""
-    for field in ("observation", "action", "agents", "statistics"):
+    for field in ("observation", "action", "agents", "agent_spaces", "statistics"):
         mine, others = getattr(first, field), getattr(other, field)
         if mine != others:
             kind = f"{field} space" if field in ("observation", "action") else field
@@ -131,6 +140,10 @@ def refuse_unlike(first: Specs, first_index: int, other: Specs, index: int, name
 def _make(source: SimulatorSource, options: dict[str, Any]) -> Any:
     if not isinstance(source, str):
         return source(**options)
+    if source.startswith(_PETTINGZOO):
+        from srl.pools.pettingzoo import make_parallel_env
+
+        return make_parallel_env(source.removeprefix(_PETTINGZOO), options)
     if re.fullmatch(r"\w+(\.\w+)+", source) and source not in gymnasium.registry:
         module, _, attribute = source.rpartition(".")
         try:
