@@ -23,11 +23,12 @@ def make_pool(
     """Makes a pool of `num_envs` environments.
 
     Args:
-        env: "native:CartPole-v1", an id of Gymnasium ("CartPole-v1", "module:Name-v0"), a
-            callable that makes a Gymnasium environment, or a configuration object.
+        env: "native:CartPole-v1", "envpool:Pong-v5", an id of Gymnasium ("CartPole-v1",
+            "module:Name-v0"), a callable that makes a Gymnasium environment, or a configuration
+            object.
         num_envs: How many.
         batch_size: How many `recv` gives at a time; all by default.
-        threads: Of a native pool; 0 takes one for each core.
+        threads: Of a native pool or EnvPool's; 0 takes one for each core.
         options: Passed on to the environment.
 
     Raises:
@@ -45,6 +46,10 @@ def make_pool(
         from srl.pools.native import NativePool
 
         return NativePool(env.removeprefix("native:"), num_envs, batch_size, threads, options)
+    if isinstance(env, str) and env.startswith("envpool:"):
+        from srl.pools.envpool import EnvpoolPool
+
+        return EnvpoolPool(env.removeprefix("envpool:"), num_envs, batch_size, threads, options)
     from srl.pools.gymnasium import GymnasiumPool
 
     return GymnasiumPool(env, num_envs, batch_size, options)

@@ -1,0 +1,497 @@
+"""Pools of EnvPool's environments, stepped by EnvPool's own C++ threads (Weng et al., 2022).
+
+Steps go through the compiled class below EnvPool's Python classes, for two reasons: those merge
+what must be kept apart (an episode that terminates at its time limit), and they take about ten
+microseconds a call.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from srl.errors import RunError, UserError
+from srl.pools.pool import Pool, Row, leaves, narrow_dtype
+from srl.types import Specs, Timestep, Tree
+
+_OURS = {
+    "num_envs": "it is an argument of make_pool",
+    "batch_size": "it is an argument of make_pool",
+    "num_threads": "say threads=",
+    "seed": "say reset(seed=)",
+    "env_seed": "say reset(seed=)",
+    "max_num_players": "the environment fixes it",
+    "gym_reset_return_info": "it has no effect here",
+}
+"""Options of EnvPool that are none here, and what to do instead."""
+
+_RENDERING = ("from_pixels", "render_mode", "render_width", "render_height", "render_camera_id")
+"""Options that EnvPool takes without listing them."""
+
+_ENDED_BY_THE_LIMIT_ALONE = ("envpool.classic_control", "envpool.box2d", "envpool.mujoco.gym")
+"""Families where the time limit ends the episode and does nothing else."""
+
+_State = dict[str, np.ndarray]
+"""What EnvPool gives for a batch, by its own names."""
+
+
+class EnvpoolPool(Pool):
+    """A pool of one of EnvPool's environments, such as envpool:Pong-v5.
+
+    EnvPool seeds environments only when it makes them: the first reset makes them, and a later
+    one with a seed makes them anew. Environment i gets the seed s + i, modulo 2**31.
+
+    Results without `into` are EnvPool's own arrays, but that numbers of 64 bits become 32 as in
+    every pool. An exception within an environment ends the process, as always with EnvPool.
+    """
+
+    def __init__(
+        self, name: str, num_envs: int, batch_size: int, threads: int, options: dict[str, Any]
+    ) -> None:
+        """Checks the name and the options.
+
+        Raises:
+            UserError: Without EnvPool, for an unknown name or option, or for an environment that
+                has no place in a pool.
+        """
+        self.name, self.num_envs, self.batch_size = name, num_envs, batch_size
+        self.threads = threads
+        self._envpool = _import_envpool()
+        sizes = {"num_envs": num_envs, "batch_size": batch_size, "num_threads": threads}
+        spec = _make_spec(self._envpool, name, options, sizes)
+        self._options = options | sizes
+        action, agents = _action_key(name, spec)
+        self._action_dtype = spec.action_array_spec[action].dtype
+        self._paths = _observation_paths(spec)
+        self._by_slot = {k for k, v in spec.state_array_spec.items() if v.shape[:1] == [-1]}
+        limit = getattr(spec.config, "max_episode_steps", 0)
+        self.specs = Specs(
+            observation=_space_tree(spec, self._paths),
+            action=_space(spec.action_array_spec[action], acts=True),
+            agents=tuple(f"player_{i}" for i in range(agents)) if agents > 1 else ("agent",),
+            max_episode_steps=limit or None,
+        )
+        # EnvPool says of an end whether the limit was reached, not whether the episode terminated
+        # as well. Set one step later, its limit is out of the way: what still ends has terminated.
+        family = self._envpool.registration.registry.specs[name][0]
+        self._limits = limit > 0 and family in _ENDED_BY_THE_LIMIT_ALONE
+        if self._limits:
+            self._options["max_episode_steps"] = limit + 1
+        self._ordered = batch_size == num_envs and agents == 1  # EnvPool's synchronous mode
+        self._all = np.arange(num_envs, dtype=np.int32)
+        self._pool: Any = None
+        self._closed = False
+        self._forget()
+
+    def reset(
+        self, seed: int | None = None, into: Row | None = None, mask: np.ndarray | None = None
+    ) -> Timestep:
+        """Starts new episodes; see the base class.
+
+        A seed makes all environments anew, which takes about 2 ms for one of MuJoCo and 100 ms
+        for one of Atari; it goes with no mask.
+        """
+        self._refuse_asynchronous("reset")
+        ids = self._masked(mask, into)
+        if mask is None:
+            self.async_reset(seed)
+            self._flying[:] = False
+            return _copied(self._timestep(self._receive()), into)
+        if seed is not None or not self._ordered:
+            what = "a seed, for EnvPool makes all anew" if self._ordered else "several agents"
+            raise UserError(f"envpool:{self.name}: a reset with a mask cannot have {what}")
+        self._refuse_unready()
+        assert into is not None
+        if ids.size:
+            self._over[ids], self._cut[ids] = True, False
+            self._pool._reset(ids)
+            _copied(self._timestep(self._recv()), into, ids)
+        return into.timestep
+
+    def step(self, actions: Tree, into: Row | None = None) -> Timestep:
+        """Steps all environments; see the base class."""
+        self._refuse_asynchronous("step")
+        self._refuse_unready()
+        self._launch(self._all, self._actions(actions, self._all))
+        return _copied(self._timestep(self._receive()), into)
+
+    def async_reset(self, seed: int | None = None) -> None:
+        """Asks for new episodes everywhere; what is in flight is dropped."""
+        self._refuse_closed()
+        if seed is not None or self._pool is None:
+            self._make(seed)
+        else:
+            self._land()
+        self._over[:], self._cut[:], self._flying[:] = True, False, True
+        self._pool._reset(self._all)
+
+    def send(self, actions: Tree, env_ids: np.ndarray) -> None:
+        """Asks for a step of the given environments; see the base class."""
+        self._refuse_unready()
+        ids = self._grounded(env_ids)
+        array = self._actions(actions, ids)
+        self._flying[ids] = True
+        if not self._ordered:
+            self._launch(ids, array)
+            return
+        # In its synchronous mode EnvPool puts row i of a call into row i of the batch, whichever
+        # environment it is of: the batch goes as one call, in order.
+        if self._waiting is None:
+            self._waiting = np.zeros((self.num_envs, *array.shape[1:]), array.dtype)
+        self._waiting[ids] = array
+        if self._flying.all():
+            array, self._waiting = self._waiting, None
+            self._launch(self._all, array)
+
+    def recv(self) -> Timestep:
+        """Waits for the first environments that are ready; see the base class."""
+        self._refuse_closed()
+        flying = int(self._flying.sum())
+        if flying < self.batch_size:
+            raise UserError(
+                f"recv needs {self.batch_size} environments in flight, but only {flying} are; "
+                "send actions first"
+            )
+        state = self._receive()
+        self._flying[state["info:env_id"]] = False
+        return self._timestep(state)
+
+    def render(self, env_id: int) -> np.ndarray:
+        """A picture of one environment, uint8 [height, width, 3]; needs render_mode="rgb_array"."""
+        self._refuse_unready()
+        try:
+            return np.asarray(self._pool.render(env_id))[0]
+        except RuntimeError as error:
+            raise UserError(f"envpool:{self.name} cannot be rendered: {error}") from None
+
+    def close(self) -> None:
+        """Ends the threads and frees the environments, which EnvPool's own `close` does not."""
+        self._pool = None
+        self._closed = True
+
+    # ---- refusals ----
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise UserError(f"the pool of envpool:{self.name} is closed")
+
+    def _refuse_unready(self) -> None:
+        self._refuse_closed()
+        if self._pool is None:
+            raise UserError("the environments were never reset; call reset first")
+
+    def _refuse_asynchronous(self, call: str) -> None:
+        if self.batch_size != self.num_envs:
+            raise UserError(
+                f"{call} gives all environments, but batch_size is {self.batch_size} of "
+                f"{self.num_envs}; call async_reset, send and recv"
+            )
+        if call == "step" and self._flying.any():
+            raise UserError(
+                f"step: {self._flying.sum()} environments are in flight; receive them first"
+            )
+
+    def _grounded(self, env_ids: np.ndarray) -> np.ndarray:
+        """The ids as int32 [n], if these environments exist and may be sent."""
+        ids = np.asarray(env_ids)
+        if ids.ndim != 1 or ids.dtype.kind not in "iu":
+            raise UserError(f"env_ids have shape {ids.shape}, dtype {ids.dtype}; expected [n] ints")
+        if (outside := (ids < 0) | (ids >= self.num_envs)).any():
+            raise UserError(f"environment id {ids[outside][0]}; expected 0 to {self.num_envs - 1}")
+        times = np.bincount(ids, minlength=self.num_envs) + self._flying
+        if (twice := times[ids] > 1).any():
+            raise UserError(f"environment {ids[twice][0]} is in flight; receive it first")
+        return ids.astype(np.int32)
+
+    def _actions(self, actions: Tree, ids: np.ndarray) -> np.ndarray:
+        """A copy of the actions as EnvPool takes them, which looks only at the first it is sent."""
+        array, space, agents = np.asarray(actions), self.specs.action, len(self.specs.agents)
+        shape = (len(ids) * agents, *(space.shape or ()))
+        if array.shape != shape:
+            raise UserError(f"actions have shape {array.shape}; expected {shape}")
+        floats = isinstance(space, spaces.Box)
+        if array.dtype.kind not in ("iuf" if floats else "iu"):
+            raise UserError(f"actions are {array.dtype}; expected {space.dtype}")
+        wrong = ~np.isfinite(array) if floats else _outside(array, space)
+        if wrong.any():
+            slot = int(np.argwhere(wrong)[0][0])
+            raise UserError(
+                f"environment {ids[slot // agents]}: action {array[slot]} is not in {space}"
+            )
+        return np.array(array, self._action_dtype, order="C")
+
+    # ---- EnvPool's side ----
+
+    def _make(self, seed: int | None) -> None:
+        """Makes the environments, and ends those there were."""
+        self._pool = None
+        self._forget()
+        first = int(np.random.default_rng().integers(2**31)) if seed is None else int(seed)
+        seeds = [(first + i) % 2**31 for i in range(self.num_envs)]
+        try:
+            make = self._envpool.make_gymnasium
+            self._pool = make(self.name, env_seed=seeds, **self._options)
+        except Exception as error:
+            raise RunError(f"envpool:{self.name} cannot be made: {error}") from error
+        self._names: list[str] = self._pool._state_keys
+
+    def _forget(self) -> None:
+        """No episode has begun and nothing is in flight."""
+        self._over = np.ones(self.num_envs, np.bool_)  # the next step begins an episode
+        self._cut = np.zeros(self.num_envs, np.bool_)  # and EnvPool must be told so
+        self._return = np.zeros((self.num_envs, len(self.specs.agents)), np.float32)
+        self._length = np.zeros(self.num_envs, np.int32)
+        self._flying = np.zeros(self.num_envs, np.bool_)
+        self._early: list[_State] = []  # rows of the batch in flight that came before the others
+        self._waiting: np.ndarray | None = None  # actions of a synchronous batch not yet complete
+
+    def _launch(self, ids: np.ndarray, actions: np.ndarray) -> None:
+        """Starts the steps, or the resets where this pool has ended the episode."""
+        cut = self._cut[ids]
+        if cut.any():
+            self._cut[ids] = False
+            self._pool._reset(ids[cut])
+            if self._ordered:  # rows of two calls at a time would take each other's places
+                self._early.append(self._recv())
+            ids, actions = ids[~cut], actions[~cut]
+            if not ids.size:
+                return
+        slots = ids if len(self.specs.agents) == 1 else ids.repeat(len(self.specs.agents))
+        self._pool._send([ids, slots, actions])
+
+    def _recv(self) -> _State:
+        return dict(zip(self._names, self._pool._recv(), strict=True))
+
+    def _receive(self) -> _State:
+        """A whole batch; of a synchronous pool in the order of the environments."""
+        parts, self._early = self._early, []
+        if sum(len(part["info:env_id"]) for part in parts) < self.batch_size:
+            parts.append(self._recv())
+        state = parts[0]
+        slots = len(state["info:players.env_id"])
+        if len(parts) == 1 and slots != self.batch_size * len(self.specs.agents):
+            raise RunError(f"envpool:{self.name} gave {slots} agents; expected the same always")
+        if len(parts) == 1 and (self._ordered or self.batch_size < self.num_envs):
+            return state
+        if len(parts) > 1:
+            state = {name: np.concatenate([part[name] for part in parts]) for name in state}
+        envs = np.argsort(state["info:env_id"], kind="stable")
+        rows = np.argsort(state["info:players.env_id"], kind="stable")
+        return {k: v[rows if k in self._by_slot else envs] for k, v in state.items()}
+
+    def _land(self) -> None:
+        """Receives and drops what is in flight: EnvPool must not be told to reset it meanwhile."""
+        self._waiting = None
+        if self._ordered:
+            if self._flying.all():
+                self._receive()
+            return
+        while self._flying.any():
+            # EnvPool gives whole batches only, so that idle environments fill up the last one.
+            missing = max(self.batch_size - int(self._flying.sum()), 0)
+            idle = self._all[~self._flying][:missing]
+            if idle.size:
+                self._pool._reset(idle)
+            self._flying[idle] = True
+            self._flying[self._recv()["info:env_id"]] = False
+
+    # ---- our side ----
+
+    def _timestep(self, state: _State) -> Timestep:
+        """What EnvPool gave, in the words and with the promises of a pool."""
+        ids, reward = state["info:env_id"], state["reward"]
+        begins = self._over[ids]
+        length = self._length[ids] + np.int32(1)
+        total = self._return[ids] + reward.reshape(len(ids), -1)
+        if begins.any():
+            length[begins] = 0
+            total[begins] = 0
+            reward.reshape(len(ids), -1)[begins] = 0
+        terminated, truncated = self._ends(state, length)
+        self._over[ids] = terminated | truncated
+        self._length[ids], self._return[ids] = length, total
+        if self._limits:
+            self._cut[ids] = truncated & ~terminated
+        agents = len(self.specs.agents)
+        if agents > 1:
+            terminated, truncated = terminated.repeat(agents), truncated.repeat(agents)
+        timestep = Timestep(
+            observation=_nested({path: self._narrowed(state[k]) for path, k in self._paths}),
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            episode_return=total.ravel(),
+            episode_length=length,
+            statistics=np.zeros((len(ids), 0), np.float32),
+            env_id=ids,
+            lost=np.zeros(len(ids), np.bool_),
+        )
+        self._refuse_nan(timestep)
+        return timestep
+
+    def _ends(self, state: _State, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Terminated and truncated, bool [n] each; both where both came at once."""
+        done, truncated = state["done"], state["trunc"]
+        if self._limits:
+            return done, length >= self.specs.max_episode_steps
+        terminated = done & ~truncated
+        if "info:terminated" in state:  # there EnvPool does tell
+            terminated |= done & state["info:terminated"].astype(np.bool_)
+        return terminated, truncated
+
+    def _narrowed(self, array: np.ndarray) -> np.ndarray:
+        if array.dtype == np.bool_:
+            return array.view(np.int8)
+        with np.errstate(over="ignore"):  # told of as not finite
+            return array.astype(narrow_dtype(array.dtype), copy=False)
+
+    def _refuse_nan(self, timestep: Timestep) -> None:
+        for name, tree in (("observation", timestep.observation), ("reward", timestep.reward)):
+            for leaf in leaves(tree):
+                if leaf.dtype.kind != "f" or np.isfinite(leaf).all():
+                    continue
+                place = int(np.argwhere(~np.isfinite(leaf))[0][0]) // len(self.specs.agents)
+                raise RunError(
+                    f"envpool:{self.name}: environment {timestep.env_id[place]} gave {name} that "
+                    f"is not finite, at step {timestep.episode_length[place]} of its episode"
+                )
+
+
+def _copied(timestep: Timestep, into: Row | None, places: Any = ...) -> Timestep:
+    if into is None:
+        return timestep
+    for memory, values in zip(_arrays(into.timestep), _arrays(timestep), strict=True):
+        memory[places] = values
+    return into.timestep
+
+
+def _arrays(timestep: Timestep) -> list[np.ndarray]:
+    return [*leaves(timestep.observation), *timestep[1:]]
+
+
+# ---- what EnvPool says of an environment ----
+
+
+def _import_envpool() -> Any:
+    try:
+        return importlib.import_module("envpool")
+    except ModuleNotFoundError as error:
+        if error.name != "envpool":
+            raise RunError(f"EnvPool cannot be imported: {error}") from error
+        raise UserError("EnvPool is not installed: pip install 'srl-rl[envpool]'") from None
+
+
+def _make_spec(envpool: Any, name: str, options: dict[str, Any], sizes: dict[str, int]) -> Any:
+    """EnvPool's own description of an environment, once name and options are right."""
+    known = envpool.list_all_envs()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 1, 0.4)
+        hint = f"; did you mean envpool:{near[0]}?" if near else ""
+        raise UserError(f"EnvPool has no environment {name!r}{hint}")
+    try:
+        defaults = envpool.make_spec(name).config._asdict()
+        for option, value in options.items():
+            _check_option(name, option, value, defaults)
+        return envpool.make_spec(name, **options, **sizes)
+    except UserError:
+        raise
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(
+            f"envpool:{name} cannot be made with {options or sizes}: {reason}"
+        ) from None
+
+
+def _check_option(name: str, option: str, value: Any, defaults: dict[str, Any]) -> None:
+    if option in _OURS:
+        raise UserError(f"envpool:{name}: {option} is no option: {_OURS[option]}")
+    names = [known for known in (*defaults, *_RENDERING) if known not in _OURS]
+    if option not in names:
+        near = difflib.get_close_matches(option, names, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(names))}"
+        raise UserError(f"envpool:{name}: unknown option {option!r}; {hint}")
+    default = defaults.get(option)
+    fits = (int, float) if isinstance(default, float) else type(default)
+    wrong_flag = isinstance(value, bool) != isinstance(default, bool)
+    if default is not None and (wrong_flag or not isinstance(value, fits)):
+        kind = type(default).__name__
+        raise UserError(f"envpool:{name}: option {option!r} is {value!r}; expected a {kind}")
+
+
+def _action_key(name: str, spec: Any) -> tuple[str, int]:
+    """The name of the one action, and the number of agents that take one at each step."""
+    keys = [k for k in spec.action_array_spec if k not in ("env_id", "players.env_id")]
+    if len(keys) != 1:
+        raise UserError(f"envpool:{name} takes several actions ({', '.join(keys)}); one is allowed")
+    agents = spec.config.max_num_players
+    if agents > 1 and not keys[0].startswith("players."):
+        raise UserError(
+            f"envpool:{name}: its {agents} players move in turns, but the agents of a pool act at "
+            "the same time"
+        )
+    return keys[0], agents
+
+
+def _observation_paths(spec: Any) -> list[tuple[tuple[str, ...], str]]:
+    """Where in the observation each of EnvPool's arrays goes, as Gymnasium's Dict sorts them."""
+    keys = [key for key in spec.state_array_spec if key.split(":")[0] == "obs"]
+    if len(keys) == 1:
+        return [((), keys[0])]
+    return sorted((tuple(key.replace(":", ".").split(".")[1:]), key) for key in keys)
+
+
+def _nested(parts: dict[tuple[str, ...], Any]) -> Any:
+    """Nested dicts by path; the part itself for an empty path."""
+    if () in parts:
+        return parts[()]
+    whole: dict[str, Any] = {}
+    for path, part in parts.items():
+        inner = whole
+        for name in path[:-1]:
+            inner = inner.setdefault(name, {})
+        inner[path[-1]] = part
+    return whole
+
+
+def _space_tree(spec: Any, paths: list[tuple[tuple[str, ...], str]]) -> gymnasium.Space:
+    def space(part: Any) -> gymnasium.Space:
+        if isinstance(part, dict):
+            return spaces.Dict({name: space(inner) for name, inner in part.items()})
+        return _space(part)
+
+    return space(_nested({path: spec.state_array_spec[key] for path, key in paths}))
+
+
+def _space(described: Any, acts: bool = False) -> gymnasium.Space:
+    """The space of one agent's array; numbers of 64 bits become 32."""
+    dtype = np.dtype(described.dtype)
+    shape = tuple(n for n in described.shape if n != -1)
+    if dtype == np.bool_:
+        return spaces.MultiBinary(shape) if shape else spaces.Discrete(2, dtype=np.int8)
+    low, high = np.asarray(described.minimum), np.asarray(described.maximum)
+    if dtype.kind == "f":
+        # Without bounds of its own an array has those of the type, the least positive number first.
+        low = np.where(
+            (low <= np.finfo(np.float32).min) | (low == np.finfo(dtype).tiny), -np.inf, low
+        )
+        high = np.where(high >= np.finfo(np.float32).max, np.inf, high)
+    narrow = narrow_dtype(dtype).type
+    low, high = (np.broadcast_to(bound, shape) for bound in (low, high))
+    if dtype.kind in "iu" and (acts or not shape):
+        count = high.astype(np.int64) - low + 1
+        if not shape and count < 2**31:
+            return spaces.Discrete(int(count), start=int(low), dtype=narrow)
+        if shape:
+            return spaces.MultiDiscrete(count, start=low.astype(narrow), dtype=narrow)
+    return spaces.Box(low.astype(narrow), high.astype(narrow), shape, narrow)
+
+
+def _outside(array: np.ndarray, space: gymnasium.Space) -> np.ndarray:
+    assert isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
+    count = space.n if isinstance(space, spaces.Discrete) else space.nvec
+    return (array < space.start) | (array >= space.start + count)
