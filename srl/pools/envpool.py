@@ -7,6 +7,7 @@ microseconds a call.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ class EnvpoolPool(Pool):
                 has no place in a pool.
         """
         self.name, self.num_envs, self.batch_size = name, num_envs, batch_size
-        self.threads = threads
+        self.threads = threads or min(batch_size, os.cpu_count() or 1)
         self._envpool = import_envpool()
         sizes = {"num_envs": num_envs, "batch_size": batch_size, "num_threads": threads}
         spec = make_spec(self._envpool, name, options, sizes)
