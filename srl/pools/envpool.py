@@ -29,6 +29,10 @@ from srl.types import Specs, Timestep, Tree
 _ENDED_BY_THE_LIMIT_ALONE = ("envpool.classic_control", "envpool.box2d", "envpool.mujoco.gym")
 """Families where the time limit ends the episode and does nothing else."""
 
+_UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+_ONE = np.int32(1)
+
 _State = dict[str, np.ndarray]
 """What EnvPool gives for a batch, by its own names."""
 
@@ -106,7 +110,7 @@ class EnvpoolPool(Pool):
         self._refuse_unready()
         assert into is not None
         if ids.size:
-            self._over[ids], self._cut[ids] = True, False
+            self._begin(ids)
             self._pool._reset(ids)
             _copied(self._timestep(self._recv()), into, ids)
         return into.timestep
@@ -125,7 +129,8 @@ class EnvpoolPool(Pool):
             self._pool = self._made(seed)
         else:
             self._land()
-        self._over[:], self._cut[:], self._flying[:] = True, False, True
+        self._begin(self._all)
+        self._flying[:] = True
         self._pool._reset(self._all)
 
     def send(self, actions: Tree, env_ids: np.ndarray) -> None:
@@ -149,7 +154,7 @@ class EnvpoolPool(Pool):
     def recv(self) -> Timestep:
         """Waits for the first environments that are ready; see the base class."""
         self._refuse_closed()
-        flying = int(self._flying.sum())
+        flying = np.count_nonzero(self._flying)
         if flying < self.batch_size:
             raise UserError(
                 f"recv needs {self.batch_size} environments in flight, but only {flying} are; "
@@ -195,15 +200,16 @@ class EnvpoolPool(Pool):
             )
 
     def _grounded(self, env_ids: np.ndarray) -> np.ndarray:
-        """The ids as int32 [n], if these environments exist and may be sent."""
+        """The ids as int32 [n], if these environments exist and none is in flight."""
         ids = np.asarray(env_ids)
         if ids.ndim != 1 or ids.dtype.kind not in "iu":
             raise UserError(f"env_ids have shape {ids.shape}, dtype {ids.dtype}; expected [n] ints")
-        if (outside := (ids < 0) | (ids >= self.num_envs)).any():
+        if _any(outside := _beyond(ids, self.num_envs)):
             raise UserError(f"environment id {ids[outside][0]}; expected 0 to {self.num_envs - 1}")
-        times = np.bincount(ids, minlength=self.num_envs) + self._flying
-        if (twice := times[ids] > 1).any():
-            raise UserError(f"environment {ids[twice][0]} is in flight; receive it first")
+        if _any(flying := self._flying[ids]):
+            raise UserError(f"environment {ids[flying][0]} is in flight; receive it first")
+        if len(ids) != len(set(ids.tolist())):
+            raise UserError(f"environment ids {ids.tolist()} name one twice; send each once")
         return ids.astype(np.int32)
 
     def _actions(self, actions: Tree, ids: np.ndarray) -> np.ndarray:
@@ -216,9 +222,8 @@ class EnvpoolPool(Pool):
             raise UserError(f"actions are {array.dtype}; expected {space.dtype}")
         if self._choices is None:
             wrong = ~np.isfinite(array)
-        else:  # as an unsigned number a negative one is large: one comparison in place of two
-            shifted = array if self._start is None else array - self._start
-            wrong = shifted.view(f"u{shifted.itemsize}") >= self._choices
+        else:
+            wrong = _beyond(array if self._start is None else array - self._start, self._choices)
         if _any(wrong):
             slot = int(np.argwhere(wrong)[0][0])
             raise UserError(
@@ -241,13 +246,16 @@ class EnvpoolPool(Pool):
 
     def _forget(self) -> None:
         """No episode has begun and nothing is in flight."""
-        self._over = np.ones(self.num_envs, np.bool_)  # the next step begins an episode
-        self._cut = np.zeros(self.num_envs, np.bool_)  # and EnvPool must be told so
+        self._length = np.full(self.num_envs, -1, np.int32)  # the next step gives the first row
+        self._cut = np.zeros(self.num_envs, np.bool_)  # ended by this pool, unknown to EnvPool
         self._return = np.zeros((self.num_envs, len(self.specs.agents)), np.float32)
-        self._length = np.zeros(self.num_envs, np.int32)
         self._flying = np.zeros(self.num_envs, np.bool_)
         self._early: list[_State] = []  # rows of the batch in flight that came before the others
         self._waiting: np.ndarray | None = None  # actions of a synchronous batch not yet complete
+
+    def _begin(self, ids: np.ndarray) -> None:
+        """What these environments give next is an episode's first row."""
+        self._length[ids], self._return[ids], self._cut[ids] = -1, 0, False
 
     def _launch(self, ids: np.ndarray, actions: np.ndarray) -> None:
         """Starts the steps, or the resets where this pool has ended the episode."""
@@ -305,18 +313,19 @@ class EnvpoolPool(Pool):
         ids, reward = state["info:env_id"], state["reward"]
         agents = len(self.specs.agents)
         rows = slice(None) if len(ids) == self.num_envs else ids
-        length = self._length[rows] + np.int32(1)
-        total = self._return[rows] + reward.reshape(-1, agents)
-        begins = self._over[rows]
-        if _any(begins):
-            length[begins] = 0
-            total[begins] = 0
+        length = self._length[rows] + _ONE
+        begins = length == 0
+        if _any(begins):  # some environments reward a reset
             reward.reshape(-1, agents)[begins] = 0
+        total = self._return[rows] + reward.reshape(-1, agents)
         terminated, truncated = self._ends(state, length)
-        self._over[rows] = terminated | truncated
         self._length[rows], self._return[rows] = length, total
-        if self._limits and _any(truncated):
-            self._cut[ids] = truncated & ~terminated
+        over = terminated | truncated
+        if _any(over):
+            ended = ids[over]
+            self._length[ended], self._return[ended] = -1, 0
+            if self._limits:
+                self._cut[ended] = ~terminated[over]
         if agents > 1:
             terminated, truncated = terminated.repeat(agents), truncated.repeat(agents)
         timestep = Timestep(
@@ -356,15 +365,22 @@ class EnvpoolPool(Pool):
         return nested(parts)
 
     def _refuse_nan(self, timestep: Timestep) -> None:
-        for name, tree in (("observation", timestep.observation), ("reward", timestep.reward)):
-            for leaf in leaves(tree):
-                if leaf.dtype.kind != "f" or np.count_nonzero(np.isfinite(leaf)) == leaf.size:
-                    continue
-                place = int(np.argwhere(~np.isfinite(leaf))[0][0]) // len(self.specs.agents)
-                raise RunError(
-                    f"envpool:{self.name}: environment {timestep.env_id[place]} gave {name} that "
-                    f"is not finite, at step {timestep.episode_length[place]} of its episode"
-                )
+        for name, leaf in (
+            *(("observation", leaf) for leaf in leaves(timestep.observation)),
+            ("reward", timestep.reward),
+        ):
+            if leaf.dtype.kind != "f" or np.count_nonzero(np.isfinite(leaf)) == leaf.size:
+                continue
+            place = int(np.argwhere(~np.isfinite(leaf))[0][0]) // len(self.specs.agents)
+            raise RunError(
+                f"envpool:{self.name}: environment {timestep.env_id[place]} gave {name} that "
+                f"is not finite, at step {timestep.episode_length[place]} of its episode"
+            )
+
+
+def _beyond(integers: np.ndarray, count: Any) -> np.ndarray:
+    """Where they are not from 0 to count - 1; as an unsigned number a negative one is large."""
+    return integers.view(_UNSIGNED[integers.dtype.itemsize]) >= count
 
 
 def _any(flags: np.ndarray) -> bool:

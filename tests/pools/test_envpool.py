@@ -126,6 +126,13 @@ class TestWithEnvpool:
         assert not seen["terminated"].any()
         assert (seen["reward"][[0, 4, 8]] == 0).all()
 
+    def test_a_reset_has_no_reward_though_the_environment_gives_one(self):
+        with make_pool("envpool:WalkerRun-v1", 2, max_episode_steps=3) as pool:
+            seen = played(pool, actions(pool, 6))
+        assert seen["episode_length"][:, 0].tolist() == [0, 1, 2, 3, 0, 1, 2]
+        assert (seen["reward"] != 0).all(axis=1).tolist() == [n % 4 != 0 for n in range(7)]
+        np.testing.assert_array_equal(seen["episode_return"][5], seen["reward"][5])
+
     def test_seeds_are_heeded_at_every_reset(self):
         with make_pool("envpool:Ant-v4", 3) as pool:
             first = pool.reset(5).observation
@@ -270,7 +277,7 @@ class TestWithEnvpool:
             for ids, told in (
                 ([ENVS], "environment id 4; expected 0 to 3"),
                 ([-1], "environment id -1"),
-                ([first[0], first[0]], "is in flight"),
+                ([first[0], first[0]], "name one twice"),
                 ([flying[0]], f"environment {flying[0]} is in flight"),
                 ([0.0], "float64; expected"),
             ):
