@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from srl.arguments import Arguments
+from srl.arguments import Arguments, environment_options
 from srl.errors import UserError, expect_number
 
 T = TypeVar("T")
@@ -64,7 +64,7 @@ def _pool(words: list[str]) -> int:
     expect_number("--rounds", options.rounds, 5)
     from srl.bench.pool import bench_pool
 
-    rows = list(_rows(options, _environment_options(rest)))
+    rows = list(_rows(options, environment_options(rest)))
     report = _json if options.json else _Table(rows)
     for backend, case, vs in rows:
         report(bench_pool(backend, case, vs, options.policy, options.seconds, options.rounds))
@@ -107,25 +107,6 @@ def _list(option: str, text: str, convert: Callable[[str], T]) -> list[T]:
         return [convert(part) for part in text.split(",")]
     except ValueError:
         raise UserError(f"{option} {text}: expected whole numbers, separated by commas") from None
-
-
-def _environment_options(words: list[str]) -> dict[str, Any]:
-    """`--scenario full --hiders 3` as {"scenario": "full", "hiders": 3}."""
-    if len(words) % 2 or any(not word.startswith("--") for word in words[::2]):
-        raise UserError(f"{' '.join(words)!r} is not made of pairs --option value")
-    return {
-        name[2:].replace("-", "_"): _value(text)
-        for name, text in zip(words[::2], words[1::2], strict=True)
-    }
-
-
-def _value(text: str) -> Any:
-    """A flag or a number where the text is one."""
-    try:
-        value = json.loads(text.lower())
-    except ValueError:
-        return text
-    return value if isinstance(value, bool | int | float) else text
 
 
 def _json(line: dict[str, Any]) -> None:
