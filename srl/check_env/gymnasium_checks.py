@@ -176,7 +176,7 @@ class GymnasiumChecks:
 
     def _determinism(self) -> Iterator[Finding]:
         expected = self._record(self._one, self._seed)
-        for subject, what in ((self._two, "another copy"), (self._one, "the same copy again")):
+        for subject, what in ((self._one, "the same copy again"), (self._two, "another copy")):
             given = self._record(subject, self._seed)
             for number, (a, b) in enumerate(zip(expected, given, strict=False)):
                 if (differs := _difference(a, b)) is not None:

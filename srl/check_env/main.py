@@ -8,7 +8,7 @@ import inspect
 import json
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -19,7 +19,7 @@ from srl.arguments import Arguments, environment_options
 from srl.check_env.gymnasium_checks import GymnasiumChecks
 from srl.check_env.pool_checks import PoolChecks
 from srl.check_env.report import Fault, Finding, draw_action, run_checks
-from srl.errors import RunError, UserError, expect_number
+from srl.errors import SrlError, UserError, expect_number
 from srl.pools import make_pool
 
 _POOLS = ("native:", "envpool:", "pettingzoo:")
@@ -73,19 +73,18 @@ def findings(
         pools = PoolChecks(lambda n: make_pool(env, n, **options), steps, seconds, seed)
         yield from run_checks(pools.checks(), pools.needed)
         return
-    make, source = _source(env, options)
-    single = GymnasiumChecks(make, steps, seconds, seed)
-    checks = single.checks()
-    close = checks.pop("close")
-    checks["pool"] = lambda: _in_a_pool(source, options, seed)
-    checks["close"] = close
+    source, path = _source(env)
+    settings = {} if callable(source) else {"disable_env_checker": True}
+    make = source if callable(source) else functools.partial(gymnasium.make, source)
+    single = GymnasiumChecks(lambda: make(**settings, **options), steps, seconds, seed)
+    checks = single.checks() | {"pool": lambda: _in_pools(source, path, options, seed)}
     with warnings.catch_warnings():  # Gymnasium's own checks say the same in other words
         warnings.simplefilter("ignore")
         yield from run_checks(checks, single.needed)
 
 
-def _source(env: str, options: dict[str, Any]) -> tuple[Callable[[], Any], Any]:
-    """What makes one environment, and what `make_pool` takes for it."""
+def _source(env: str) -> tuple[Any, str]:
+    """What makes one environment, and by what name another process finds it."""
     if "" not in sys.path:
         sys.path.insert(0, "")  # as `python -m srl` has it: modules of the working directory
     module, colon, name = env.partition(":")
@@ -95,36 +94,37 @@ def _source(env: str, options: dict[str, Any]) -> tuple[Callable[[], Any], Any]:
         except ModuleNotFoundError as error:
             raise UserError(f"{env}: {error}; run from the folder that holds it") from None
         if callable(found):
-            return functools.partial(found, **options), f"{module}.{name}"
+            return found, f"{module}.{name}"
     try:
         gymnasium.spec(env)
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         raise UserError(
             f"{env!r} is neither an environment id nor module:factory: {error}"
         ) from None
-    return functools.partial(gymnasium.make, env, disable_env_checker=True, **options), env
+    return env, env
 
 
-def _in_a_pool(source: str, options: dict[str, Any], seed: int) -> Iterator[Finding]:
+def _in_pools(source: Any, path: str, options: dict[str, Any], seed: int) -> Iterator[Finding]:
     """Whether srl's pools take it, in this process and in one of its own."""
-    yield Finding("pool", "ok", _played(source, options, seed))
+    _play_in_pool(source, options, seed)
+    yield Finding("pool", "ok", "steps in a pool of 2")
     if "workers" in inspect.signature(make_pool).parameters:
-        _played(source, {**options, "workers": 1}, seed)
-        text = "also in a worker process, where it is made anew: nothing need be pickled"
+        _play_in_pool(path, {**options, "workers": 1}, seed)
+        text = "steps in a worker process, where it is made anew: nothing need be pickled"
         yield Finding("pool", "ok", text)
 
 
-def _played(source: str, options: dict[str, Any], seed: int) -> str:
+def _play_in_pool(source: Any, options: dict[str, Any], seed: int) -> None:
     try:
         with make_pool(source, 2, **options) as pool:
             timestep = pool.reset(seed)
             rng = np.random.default_rng(seed)
             for _ in range(3):
-                masks = timestep.observation
-                mask = masks.get("action_mask") if isinstance(masks, dict) else None
-                rows = [None if mask is None else mask[i] for i in range(2)]
-                actions = [draw_action(pool.specs.action, row, rng) for row in rows]
+                seen = timestep.observation
+                masks = seen.get("action_mask") if isinstance(seen, dict) else None
+                rows = (None, None) if masks is None else masks
+                actions = [draw_action(pool.specs.action, mask, rng) for mask in rows]
                 timestep = pool.step(np.stack(actions))
-    except (RunError, UserError) as error:
-        raise Fault(str(error)) from error
-    return "steps in a pool of 2"
+    except Exception as error:
+        kind = "refuses" if isinstance(error, SrlError) else f"raised {type(error).__name__}"
+        raise Fault(f"a pool of it {kind}: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -121,7 +122,8 @@ class PoolChecks:
                 raise Fault(f"step {number}: an episode's end and the next beginning do not meet")
             if timestep.reward.reshape(2, agents)[begun].any():
                 raise Fault(f"step {number}: the first row of an episode has a reward")
-            over = (timestep.terminated | timestep.truncated).reshape(2, agents).all(axis=1)
+            flags = np.logical_or(timestep.terminated, timestep.truncated)
+            over = flags.reshape(2, agents).all(axis=1)
             lengths += timestep.episode_length[over].tolist()
         if lengths:
             text = f"{len(lengths)} episodes, {np.mean(lengths):.0f} steps on average"
@@ -160,8 +162,9 @@ class PoolChecks:
             for slot, rng in enumerate(rngs):
                 mask = _mask(_part(timestep.observation, slot)) if here[slot] else None
                 actions.append(draw_action(pool.specs.action, mask, rng))
+            step = functools.partial(pool.step, np.stack(actions))
             start = time.perf_counter()
-            timestep = _guarded(lambda batch=np.stack(actions): pool.step(batch))
+            timestep = _guarded(step)
             self._stepping += time.perf_counter() - start
             yield number, timestep
             if steps is None and time.perf_counter() > end:
