@@ -56,6 +56,11 @@ std::string Options::Get(const std::string& name, const char* fallback) const {
   return Get(name, std::string(fallback));
 }
 
+bool Options::IsText(const std::string& name) const {
+  const auto found = values_.find(name);
+  return found != values_.end() && std::holds_alternative<std::string>(found->second);
+}
+
 void Options::RefuseUnknown(const std::set<std::string>& known) const {
   for (const auto& [name, value] : values_) {
     if (known.contains(name)) continue;

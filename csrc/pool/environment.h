@@ -35,6 +35,15 @@ class Options {
   std::string Get(const std::string& name, const std::string& fallback) const;
   std::string Get(const std::string& name, const char* fallback) const;
 
+  // Likewise, and forgets the option.
+  int Take(const std::string& name, int fallback) {
+    const int value = Get(name, fallback);
+    values_.erase(name);
+    return value;
+  }
+  // Whether the option was given as a text, for one that may be a number too.
+  bool IsText(const std::string& name) const;
+
   // Throws std::invalid_argument naming the first option that is not among `known`.
   void RefuseUnknown(const std::set<std::string>& known) const;
 
@@ -90,9 +99,17 @@ class Environment {
   virtual std::vector<std::byte> Model() const { return {}; }
 };
 
+class VectorEnvironment;
+
 struct EnvironmentType {
   std::function<Specs(const Options&)> specs;
   std::function<std::unique_ptr<Environment>(const Options&)> make;
+  // In place of `make`, where all environments of a pool are one object.
+  std::function<std::unique_ptr<VectorEnvironment>(const Options&, int num_envs)> make_all = {};
+  // Env steps per second of the physics alone, on `num_envs` environments and `threads` threads for
+  // `seconds`: what a pool could reach at best. Empty for what has no physics engine.
+  std::function<double(const Options&, int num_envs, int threads, double seconds)> bare_physics =
+      nullptr;
 };
 
 // The registered environments by id, such as "CartPole-v1". Written before main only.

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <numbers>
 
 namespace srl {
 
@@ -37,6 +38,13 @@ class Random {
   // Uniform in [0, 1), 53 bits.
   double Uniform() { return static_cast<double>(Bits() >> 11) * 0x1.0p-53; }
   double Uniform(double low, double high) { return low + (high - low) * Uniform(); }
+
+  // Of mean 0 and variance 1, by the transform of Box and Muller (1958). Draws two numbers and
+  // keeps neither, so that the stream remains the whole state.
+  double Normal() {
+    const double radius = std::sqrt(-2.0 * std::log(1.0 - Uniform()));
+    return radius * std::cos(2.0 * std::numbers::pi * Uniform());
+  }
 
   // Uniform in {low, ..., high}, both included; needs low <= high.
   int Integer(int low, int high) {

@@ -31,6 +31,8 @@ class Case:
     """0 takes one for each core."""
     workers: int = 0
     """Processes, of the backend `processes`; 0 takes one for each core."""
+    cores: tuple[int, ...] = ()
+    """Where the backend `native` pins its threads; nowhere by default."""
     options: dict[str, Any] = field(default_factory=dict)
     """Of the environment."""
 
@@ -150,7 +152,8 @@ def _cores() -> int:
 
 
 def _native(case: Case) -> Side:
-    return _pool(make_pool(f"native:{case.env}", **_sizes(case), **case.options))
+    pool = make_pool(f"native:{case.env}", **_sizes(case), cores=case.cores or None, **case.options)
+    return _pool(pool)
 
 
 def _envpool(case: Case) -> Side:

@@ -52,6 +52,7 @@ def _pool(words: list[str]) -> int:
     add("--num-envs", default="64", metavar="NS", help="such as 1,64; 256/64 is in batches of 64")
     add("--batch-size", type=int, metavar="N", help="fewer than all: asynchronous")
     add("--threads", default="0", metavar="NS", help="default: one for each core")
+    add("--cores", metavar="NS", help="pin native threads to these cores; default: nowhere")
     add("--workers", type=int, default=0, metavar="N", help="of processes; default: one a core")
     add("--policy", choices=("uniform", "sticky"), default="uniform", help="default: uniform")
     add("--seconds", type=float, default=10.0, metavar="S", help="for each side; default 10")
@@ -79,6 +80,7 @@ def _rows(options: Any, env_options: dict[str, Any]) -> Any:
     for name in filter(None, (options.backend, *peers)):
         if name not in BACKENDS:
             raise UserError(f"there is no backend {name!r}; there are {', '.join(BACKENDS)}")
+    cores = tuple(_list("--cores", options.cores, int)) if options.cores else ()
     for env, size, threads, vs in itertools.product(
         _list("--env", options.env, str),
         _list("--num-envs", options.num_envs, _size),
@@ -93,7 +95,8 @@ def _rows(options: Any, env_options: dict[str, Any]) -> Any:
         batch_size = options.batch_size or batch_size or num_envs
         if not 1 <= batch_size <= num_envs:
             raise UserError(f"batches of {batch_size} from {num_envs} environments; expected less")
-        yield backend, Case(bare, num_envs, batch_size, threads, options.workers, env_options), vs
+        case = Case(bare, num_envs, batch_size, threads, options.workers, cores, env_options)
+        yield backend, case, vs
 
 
 def _size(text: str) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -18,6 +18,7 @@ def make_pool(
     num_envs: int = 1,
     batch_size: int | None = None,
     threads: int = 0,
+    cores: Sequence[int] = (),
     **options: Any,
 ) -> Pool:
     """Makes a pool of `num_envs` environments.
@@ -29,6 +30,8 @@ def make_pool(
         num_envs: How many.
         batch_size: How many `recv` gives at a time; all by default.
         threads: Of a native pool or EnvPool's; 0 takes one for each core.
+        cores: Of a native pool: pin its threads to these cores, in turn. A synchronous pool's
+            first thread is the caller's, which stays free.
         options: Passed on to the environment.
 
     Raises:
@@ -41,11 +44,15 @@ def make_pool(
     if not 1 <= batch_size <= num_envs:
         raise UserError(f"batch_size={batch_size}; expected 1 to num_envs={num_envs}")
     if isinstance(env, EnvConfig):
-        return make_pool(env.pool_id, num_envs, batch_size, threads, **env.options(), **options)
+        return make_pool(
+            env.pool_id, num_envs, batch_size, threads, cores, **env.options(), **options
+        )
     if isinstance(env, str) and env.startswith("native:"):
         from srl.pools.native import NativePool
 
-        return NativePool(env.removeprefix("native:"), num_envs, batch_size, threads, options)
+        return NativePool(
+            env.removeprefix("native:"), num_envs, batch_size, threads, options, cores
+        )
     if isinstance(env, str) and env.startswith("envpool:"):
         from srl.pools.envpool import EnvpoolPool
 
