@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import inspect
 import itertools
 import os
 import time
@@ -114,11 +114,10 @@ class BarePhysics:
 
     def rate(self, seconds: float) -> float:
         """Env steps per second in about `seconds`."""
-        native: Any = importlib.import_module("srl.pools.native")
-        if not hasattr(native, "bare_physics"):
-            raise UserError(f"the bare physics of native:{self._case.env} cannot be measured")
+        from srl.pools.native import bare_physics
+
         case = self._case
-        return native.bare_physics(case.env, case.num_envs, self.threads, seconds, **case.options)
+        return bare_physics(case.env, case.num_envs, self.threads, seconds, **case.options)
 
     def close(self) -> None:
         """Nothing is held between measurements."""
@@ -152,7 +151,7 @@ def _cores() -> int:
 
 
 def _native(case: Case) -> Side:
-    pool = make_pool(f"native:{case.env}", **_sizes(case), cores=case.cores or None, **case.options)
+    pool = make_pool(f"native:{case.env}", **_sizes(case), cores=case.cores, **case.options)
     return _pool(pool)
 
 
@@ -161,15 +160,23 @@ def _envpool(case: Case) -> Side:
 
 
 def _serial(case: Case) -> Side:
-    return _pool(make_pool(case.env, case.num_envs, case.batch_size, **case.options))
+    return _pool(_python_pool(case, 0))
 
 
 def _processes(case: Case) -> Side:
     workers = case.workers or min(_cores(), case.num_envs)
-    pool = make_pool(case.env, case.num_envs, case.batch_size, workers=workers, **case.options)
-    side = _pool(pool)
+    side = _pool(_python_pool(case, workers))
     side.threads = workers
     return side
+
+
+def _python_pool(case: Case, workers: int) -> Pool:
+    settings: dict[str, Any] = {"workers": workers}
+    if "workers" not in inspect.signature(make_pool).parameters:
+        if workers:
+            raise UserError("there are no worker processes yet; --vs serial is there")
+        settings = {}
+    return make_pool(case.env, case.num_envs, case.batch_size, **settings, **case.options)
 
 
 def _sizes(case: Case) -> dict[str, int]:

@@ -121,21 +121,27 @@ class _Table:
     """Rows for a person to read, each printed as it is measured."""
 
     def __init__(self, rows: Sequence[tuple[str, Any, str | None]]) -> None:
-        """Prints the head; the columns fit all `rows`."""
+        """Fits the columns to all `rows`."""
         self._widths = (
             max(len("backend"), *(len(backend) for backend, _, _ in rows)),
             max(len("env"), *(len(case.env) for _, case, _ in rows)),
         )
         self._compares = any(vs for *_, vs in rows)
+        self._begun = False
+
+    def _head(self) -> None:
         own, env = self._widths
         head = f"{'backend':{own}}  {'env':{env}}  {'envs':>9}  threads  {'env steps/s':>12}"
         head += f"  {'a thread':>12}"
         if self._compares:
-            head += f"  {'vs':15}  {'env steps/s':>12}  {'ratio':>6}  {'from':>6}  {'to':>6}"
+            head += f"  {'vs':15}  {'env steps/s':>12}  {'ratio':>8}  {'from':>8}  {'to':>8}"
         self._say(head)
 
     def __call__(self, line: dict[str, Any]) -> None:
-        """Prints a row."""
+        """Prints a row, below the head."""
+        if not self._begun:
+            self._begun = True
+            self._head()
         config, (own, env) = line["config"], self._widths
         size = str(config["num_envs"])
         if config["batch_size"] < config["num_envs"]:
@@ -143,8 +149,8 @@ class _Table:
         text = f"{config['backend']:{own}}  {config['env']:{env}}  {size:>9}"
         text += f"  {config['threads']:>7}  {line['value']:>12,.0f}  {line['per_thread']:>12,.0f}"
         if self._compares:
-            text += f"  {config['vs']:15}  {line['vs_value']:>12,.0f}  {line['ratio']:>6.2f}"
-            text += f"  {line['ratio_min']:>6.2f}  {line['ratio_max']:>6.2f}"
+            text += f"  {config['vs']:15}  {line['vs_value']:>12,.0f}  {line['ratio']:>8.2f}"
+            text += f"  {line['ratio_min']:>8.2f}  {line['ratio_max']:>8.2f}"
         self._say(text)
 
     def _say(self, text: str) -> None:
