@@ -167,8 +167,9 @@ class EnvpoolPool(Pool):
     def render(self, env_id: int) -> np.ndarray:
         """A picture of one environment, uint8 [height, width, 3]; needs render_mode="rgb_array"."""
         self._refuse_unready()
+        ids = self._grounded(np.array([env_id]))
         try:
-            return np.asarray(self._pool.render(env_id))[0]
+            return np.asarray(self._pool.render(ids))[0]
         except RuntimeError as error:
             raise UserError(f"envpool:{self.name} cannot be rendered: {error}") from None
 

@@ -287,6 +287,20 @@ class TestWithEnvpool:
                 pool.step(np.zeros(ENVS, np.int32))
             assert set(pool.recv().env_id) == set(flying)
 
+    def test_pictures_are_of_the_environment_that_is_asked_for(self):
+        with make_pool("envpool:CartPole-v1", 2, render_mode="rgb_array") as pool:
+            pool.reset(0)
+            one, other = pool.render(0), pool.render(1)
+            assert one.dtype == np.uint8
+            assert one.shape == (400, 600, 3)
+            assert (one != other).any()
+            with pytest.raises(UserError, match="environment id 2; expected 0 to 1"):
+                pool.render(2)
+        with make_pool("envpool:CartPole-v1") as pool:
+            pool.reset(0)
+            with pytest.raises(UserError, match="cannot be rendered: render_mode must be"):
+                pool.render(0)
+
     def test_closing_ends_the_threads_and_later_calls_are_refused(self):
         def threads():
             return len(os.listdir("/proc/self/task"))
