@@ -6,10 +6,12 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import gymnasium
+
 from srl.errors import UserError, expect_number
 from srl.pools.pool import EnvConfig, Pool
 
-EnvSource = str | EnvConfig | Callable[..., Any]
+EnvSource = str | EnvConfig | Callable[[], gymnasium.Env]
 
 
 def make_pool(
@@ -28,13 +30,18 @@ def make_pool(
     """Makes a pool of `num_envs` environments.
 
     Args:
-        env: "native:CartPole-v1", an id of Gymnasium ("CartPole-v1", "module:Name-v0"), a module
-            of PettingZoo's parallel kind ("pettingzoo:mpe2.simple_tag_v3"; or what makes one,
-            "pettingzoo:module:factory"), a dotted path to a callable or a callable that makes a
-            `gymnasium.Env` or a `pettingzoo.ParallelEnv`, or a configuration object.
+        env: What to step:
+            - "native:CartPole-v1", or "native:libwalk.so:Walk-v0" of a library;
+            - "envpool:Pong-v5";
+            - an id of Gymnasium, "CartPole-v1" or "module:Name-v0";
+            - a module of PettingZoo's parallel kind, "pettingzoo:mpe2.simple_tag_v3", or what makes
+              one, "pettingzoo:module:factory";
+            - a callable that makes a `gymnasium.Env` or a `pettingzoo.ParallelEnv`, or the dotted
+              path to one;
+            - a configuration object.
         num_envs: How many.
         batch_size: How many `recv` gives at a time; all by default.
-        threads: Of a native pool; 0 takes one for each core.
+        threads: Of a native pool or EnvPool's; 0 takes one for each core.
         cores: Of a native pool: pin its threads to these cores, in turn. A synchronous pool's
             first thread is the caller's, which stays free.
         workers: Processes that step environments written in Python; 0 steps them in this process,
@@ -54,30 +61,31 @@ def make_pool(
     batch_size = num_envs if batch_size is None else batch_size
     if not 1 <= batch_size <= num_envs:
         raise UserError(f"batch_size={batch_size}; expected 1 to num_envs={num_envs}")
-    if workers is not None:
-        expect_number("workers", workers, 0)
-    limits = {"restarts": restarts, "step_timeout": step_timeout, "start_timeout": start_timeout}
-    expect_number("restarts", restarts, 0)
-    for name in ("step_timeout", "start_timeout"):
-        expect_number(name, limits[name], 1e-3)
     if isinstance(env, EnvConfig):
-        options = {**env.options(), **options}
-        return make_pool(
-            env.pool_id, num_envs, batch_size, threads, cores, workers, **limits, **options
+        env, options = env.pool_id, {**env.options(), **options}
+    kind, _, name = env.partition(":") if isinstance(env, str) else ("", "", "")
+    if kind in ("native", "envpool") and workers is not None:
+        raise UserError(
+            f"workers={workers} is for environments written in Python; {env} steps on threads: "
+            "give threads=N"
         )
-    if isinstance(env, str) and env.startswith("native:"):
+    if kind != "native" and len(cores):
+        raise UserError(f"cores={list(cores)} is for native environments; {env} is none")
+    if kind == "native":
         from srl.pools.native import NativePool
 
-        if workers is not None:
-            raise UserError(
-                f"workers={workers} is for environments written in Python; {env} steps on threads: "
-                "give threads=N"
-            )
-        return NativePool(
-            env.removeprefix("native:"), num_envs, batch_size, threads, options, cores
-        )
+        return NativePool(name, num_envs, batch_size, threads, options, cores)
+    if kind == "envpool":
+        from srl.pools.envpool import EnvpoolPool
+
+        return EnvpoolPool(name, num_envs, batch_size, threads, options)
+
     if workers is None:
         workers = 0 if batch_size == num_envs else len(os.sched_getaffinity(0))
+    limits = {"restarts": restarts, "step_timeout": step_timeout, "start_timeout": start_timeout}
+    for limit, least in (("restarts", 0), ("step_timeout", 1e-3), ("start_timeout", 1e-3)):
+        expect_number(limit, limits[limit], least)
+    expect_number("workers", workers, 0)
     if workers == 0:
         from srl.pools.serial import SerialPool
 
