@@ -4,12 +4,15 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plugin/plugin.h"
@@ -75,24 +78,20 @@ Options ToOptions(const py::dict& dict) {
   return Options(std::move(values));
 }
 
-std::span<const std::byte> BytesOf(const py::array& array) {
-  if (!(array.flags() & py::array::c_style)) throw py::value_error("the array is not contiguous");
-  return {static_cast<const std::byte*>(array.data()), static_cast<std::size_t>(array.nbytes())};
-}
-
 template <typename T>
 T* Pointer(py::array array) {
   if (!(array.flags() & py::array::c_style)) throw py::value_error("the array is not contiguous");
   return static_cast<T*>(array.mutable_data());
 }
 
-// A Batch over NumPy arrays. It keeps them alive, and can tell whether somebody else does too.
+// A Batch over the NumPy arrays of a Timestep. It keeps them alive, and can tell whether somebody
+// else does too.
 class BatchView {
  public:
-  BatchView(const py::list& observation, py::array reward, py::array terminated,
-            py::array truncated, py::array episode_return, py::array episode_length,
-            py::array statistics, py::array env_id, py::list watched)
-      : watched_(std::move(watched)) {
+  BatchView(py::object timestep, const py::list& observation, py::array reward,
+            py::array terminated, py::array truncated, py::array episode_return,
+            py::array episode_length, py::array statistics, py::array env_id, py::list watched)
+      : timestep(std::move(timestep)), watched_(std::move(watched)) {
     for (const py::handle& field : observation) {
       batch.observation.push_back(Pointer<std::byte>(field.cast<py::array>()));
     }
@@ -120,10 +119,184 @@ class BatchView {
   }
 
   Batch batch;
+  const py::object timestep;
+  bool provided = false;
 
  private:
   py::list watched_;
   std::vector<Py_ssize_t> idle_counts_;
+};
+
+// A pool together with the Python memory that it writes into. What is called at every step is
+// here, and not in Python, because a step may take less than a microsecond.
+class PythonPool {
+ public:
+  PythonPool(const std::string& id, const PoolConfig& config, const Options& options)
+      : pool(id, config, options) {}
+
+  ~PythonPool() {
+    if (!callable_) return;
+    py::gil_scoped_release release;
+    callable_->Close();
+  }
+  PythonPool(const PythonPool&) = delete;
+  PythonPool& operator=(const PythonPool&) = delete;
+
+  // `make_batch()` gives a BatchView of batch_size environments; `to_actions(array, count)` gives
+  // the array as actions of `count` environments, or raises.
+  void Bind(py::function make_batch, py::function to_actions) {
+    make_batch_ = std::move(make_batch);
+    to_actions_ = std::move(to_actions);
+    const py::object scalar = py::module_::import("numpy").attr("dtype");
+    action_type_ = scalar(Name(pool.specs().action.dtype));
+    id_type_ = scalar("int32");
+  }
+
+  py::object Reset(std::optional<std::uint64_t> seed, const py::array_t<int>& env_ids,
+                   BatchView* into) {
+    BatchView& view = into ? *into : Idle();
+    const std::span<const int> ids(env_ids.data(), static_cast<std::size_t>(env_ids.size()));
+    Work([&] { pool.Reset(seed, ids, &view.batch); });
+    return view.timestep;
+  }
+
+  py::object Step(const py::object& actions, BatchView* into) {
+    BatchView& view = into ? *into : Idle();
+    const py::object array = Actions(actions, pool.num_envs());
+    const auto bytes = BytesOf(array);
+    Work([&] { pool.Step(bytes, &view.batch); });
+    return view.timestep;
+  }
+
+  void SendReset(std::optional<std::uint64_t> seed) {
+    RefuseBesideXla("async_reset");
+    while (static_cast<int>(queue_.size()) < pool.ProvisionNeeded()) Provide();
+    Work([&] { pool.SendReset(seed); });
+  }
+
+  void Send(const py::object& actions, const py::object& env_ids) {
+    RefuseBesideXla("send");
+    const bool plain =
+        Is(env_ids, id_type_) && py::reinterpret_borrow<py::array>(env_ids).ndim() == 1;
+    const py::object held = plain ? env_ids : py::object(py::array_t<int>::ensure(env_ids));
+    if (!held || py::reinterpret_borrow<py::array>(held).ndim() != 1) {
+      PyErr_Clear();
+      throw std::invalid_argument("env_ids must be integers of shape [n]");
+    }
+    const auto ids_array = py::reinterpret_borrow<py::array_t<int>>(held);
+    const std::span<const int> ids(ids_array.data(), static_cast<std::size_t>(ids_array.size()));
+    const py::object array = Actions(actions, static_cast<int>(ids.size()));
+    pool.Send(BytesOf(array), ids);
+  }
+
+  py::object Receive() {
+    RefuseBesideXla("recv");
+    const int before = pool.in_flight();
+    try {
+      Work([&] { pool.Receive(); });
+    } catch (...) {
+      if (pool.in_flight() < before) Next();  // a batch came, though with an error
+      throw;
+    }
+    return Next();
+  }
+
+  // The handle and the next token of the pool's calls from XLA programs; see CallablePool.
+  std::pair<std::uint32_t, std::uint32_t> XlaState() {
+    if (!callable_) {
+      if (Asynchronous() && !queue_.empty()) {
+        throw std::invalid_argument(
+            "an asynchronous pool is stepped by its xla() or by async_reset, send and recv, not "
+            "by both; make another pool");
+      }
+      callable_ = std::make_unique<CallablePool>(&pool);
+    }
+    py::gil_scoped_release release;
+    return {callable_->handle(), callable_->token()};
+  }
+
+ private:
+  bool Asynchronous() const { return pool.batch_size() != pool.num_envs(); }
+
+  // An asynchronous pool's batches have one owner.
+  void RefuseBesideXla(const char* call) const {
+    if (!callable_ || !Asynchronous()) return;
+    throw std::invalid_argument(std::string(call) + ": this pool is stepped by its xla()");
+  }
+
+  // Whether the object is a plain array of the type.
+  static bool Is(const py::handle& object, const py::handle& type) {
+    if (!py::isinstance<py::array>(object)) return false;
+    const auto* proxy = py::detail::array_proxy(object.ptr());
+    constexpr int kPlain =
+        py::detail::npy_api::NPY_ARRAY_C_CONTIGUOUS_ | py::detail::npy_api::NPY_ARRAY_ALIGNED_;
+    return proxy->descr == type.ptr() && (proxy->flags & kPlain) == kPlain;
+  }
+
+  static std::span<const std::byte> BytesOf(const py::object& object) {
+    const auto array = py::reinterpret_borrow<py::array>(object);
+    return {static_cast<const std::byte*>(array.data()), static_cast<std::size_t>(array.nbytes())};
+  }
+
+  // The actions as an array of the space's type, shape and layout: mostly as they are.
+  py::object Actions(const py::object& actions, int num_envs) const {
+    const std::vector<int>& shape = pool.specs().action.shape;
+    if (Is(actions, action_type_)) {
+      const auto array = py::reinterpret_borrow<py::array>(actions);
+      const auto slots = static_cast<py::ssize_t>(pool.specs().agents.size()) * num_envs;
+      if (array.ndim() == static_cast<py::ssize_t>(shape.size()) + 1 && array.shape(0) == slots &&
+          std::equal(shape.begin(), shape.end(), array.shape() + 1)) {
+        return actions;
+      }
+    }
+    return to_actions_(actions, num_envs);
+  }
+
+  // Runs `work`, and lets other Python threads run where it takes long enough to be worth it.
+  template <typename Call>
+  void Work(const Call& work) const {
+    constexpr float kWorthReleasing = 20'000;  // nanoseconds
+    if (pool.BatchNanoseconds() < kWorthReleasing) return work();
+    py::gil_scoped_release release;
+    work();
+  }
+
+  // A batch of this pool's own that nobody holds.
+  BatchView& Idle() {
+    for (const py::object& object : own_) {
+      auto& view = *object.cast<BatchView*>();
+      if (!view.provided && !view.InUse()) return view;
+    }
+    own_.push_back(make_batch_());
+    auto& view = *own_.back().cast<BatchView*>();
+    view.Settle();
+    return view;
+  }
+
+  void Provide() {
+    BatchView& view = Idle();
+    pool.Provide(&view.batch);
+    view.provided = true;
+    queue_.push_back(&view);
+  }
+
+  // The batch that was received, and another in its place.
+  py::object Next() {
+    BatchView& view = *queue_.front();
+    queue_.pop_front();
+    py::object timestep = view.timestep;  // held, so that it is not provided anew
+    view.provided = false;
+    Provide();
+    return timestep;
+  }
+
+  py::object make_batch_, to_actions_, action_type_, id_type_;
+  std::vector<py::object> own_;   // BatchViews
+  std::deque<BatchView*> queue_;  // those that an asynchronous pool will fill, oldest first
+  std::unique_ptr<CallablePool> callable_;
+
+ public:
+  Pool pool;  // the last, so that its threads end before the memory goes that they write into
 };
 
 py::bytes ToBytes(const std::vector<std::byte>& data) {
@@ -143,73 +316,51 @@ std::vector<std::string> EnvironmentIds() {
   return ids;
 }
 
-using Seed = std::optional<std::uint64_t>;
-
-void BindPool(py::module_& module) {
-  py::class_<Pool>(module, "Pool")
-      .def(py::init([](const std::string& id, int num_envs, int batch_size, int threads,
-                       const py::dict& options) {
-             return std::make_unique<Pool>(id, num_envs, batch_size, threads, ToOptions(options));
-           }),
-           py::arg("id"), py::arg("num_envs"), py::arg("batch_size"), py::arg("threads"),
-           py::arg("options"))
-      .def_property_readonly("specs", [](const Pool& pool) { return Describe(pool.specs()); })
-      .def_property_readonly("threads", &Pool::threads)
-      .def_property_readonly("in_flight", &Pool::in_flight)
-      .def("provision_needed", &Pool::ProvisionNeeded)
-      .def("reset",
-           [](Pool& pool, Seed seed, const py::array_t<int>& env_ids, BatchView& view) {
-             const std::span<const int> ids(env_ids.data(),
-                                            static_cast<std::size_t>(env_ids.size()));
-             py::gil_scoped_release release;
-             pool.Reset(seed, ids, &view.batch);
-           })
-      .def("step",
-           [](Pool& pool, const py::array& actions, BatchView& view) {
-             const auto bytes = BytesOf(actions);
-             py::gil_scoped_release release;
-             pool.Step(bytes, &view.batch);
-           })
-      .def("send_reset",
-           [](Pool& pool, Seed seed) {
-             py::gil_scoped_release release;
-             pool.SendReset(seed);
-           })
-      .def("send",
-           [](Pool& pool, const py::array& actions, const py::array_t<int>& env_ids) {
-             const auto bytes = BytesOf(actions);
-             const std::span<const int> ids(env_ids.data(),
-                                            static_cast<std::size_t>(env_ids.size()));
-             py::gil_scoped_release release;
-             pool.Send(bytes, ids);
-           })
-      .def("provide", [](Pool& pool, BatchView& view) { pool.Provide(&view.batch); })
-      .def("receive",
-           [](Pool& pool) {
-             py::gil_scoped_release release;
-             pool.Receive();
-           })
-      .def("save", [](Pool& pool) { return ToBytes(pool.Save()); })
-      .def("restore", [](Pool& pool, const py::bytes& state) { pool.Restore(ToSpan(state)); })
-      .def("inspect", [](Pool& pool, int env_id) { return pool.At(env_id).Inspect(); })
-      .def("inject",
-           [](Pool& pool, int env_id, const std::string& name, const std::vector<double>& values) {
-             pool.At(env_id).Inject(name, values);
-           })
-      .def("model", [](Pool& pool, int env_id) { return ToBytes(pool.At(env_id).Model()); });
+double BarePhysics(const std::string& id, const py::dict& options, int num_envs, int threads,
+                   double seconds) {
+  const auto found = Registry().find(id);
+  if (found == Registry().end() || !found->second.bare_physics) {
+    std::string known;
+    for (const auto& [name, type] : Registry()) {
+      if (type.bare_physics) known += (known.empty() ? "" : ", ") + name;
+    }
+    throw py::value_error("'" + id + "' has no bare physics to measure; these have: " + known);
+  }
+  const Options converted = ToOptions(options);
+  py::gil_scoped_release release;
+  return found->second.bare_physics(converted, num_envs, threads, seconds);
 }
 
-void BindXla(py::module_& module) {
-  py::class_<CallablePool>(module, "CallablePool")
-      .def(py::init<Pool*>(), py::arg("pool"))
-      .def_property_readonly("handle", &CallablePool::handle)
-      .def("token", &CallablePool::token, py::call_guard<py::gil_scoped_release>())
-      .def("close", &CallablePool::Close, py::call_guard<py::gil_scoped_release>());
-  module.def("pool_calls", [] {
-    std::map<std::string, py::capsule> calls;
-    for (const PoolCall& call : PoolCalls()) calls.emplace(call.name, py::capsule(call.handler));
-    return calls;
-  });
+void BindPool(py::module_& module) {
+  py::class_<PythonPool>(module, "Pool")
+      .def(py::init([](const std::string& id, int num_envs, int batch_size, int threads,
+                       const std::vector<int>& cores, const py::dict& options) {
+             return std::make_unique<PythonPool>(
+                 id, PoolConfig{num_envs, batch_size, threads, cores}, ToOptions(options));
+           }),
+           py::arg("id"), py::arg("num_envs"), py::arg("batch_size"), py::arg("threads"),
+           py::arg("cores"), py::arg("options"))
+      .def("bind", &PythonPool::Bind, py::arg("make_batch"), py::arg("to_actions"))
+      .def_property_readonly("specs", [](const PythonPool& p) { return Describe(p.pool.specs()); })
+      .def_property_readonly("threads", [](const PythonPool& p) { return p.pool.threads(); })
+      .def("reset", &PythonPool::Reset)
+      .def("step", &PythonPool::Step)
+      .def("send_reset", &PythonPool::SendReset)
+      .def("send", &PythonPool::Send)
+      .def("receive", &PythonPool::Receive)
+      .def("xla_state", &PythonPool::XlaState)
+      .def("save", [](PythonPool& p) { return ToBytes(p.pool.Save()); })
+      .def("restore", [](PythonPool& p, const py::bytes& state) { p.pool.Restore(ToSpan(state)); })
+      .def("inspect", [](PythonPool& p, int env_id) { return p.pool.Inspect(env_id); })
+      .def("inject", [](PythonPool& p, int env_id, const std::string& name,
+                        const std::vector<double>& values) { p.pool.Inject(env_id, name, values); })
+      .def("model", [](PythonPool& p, int env_id) { return ToBytes(p.pool.Model(env_id)); });
+}
+
+std::map<std::string, py::capsule> Calls() {
+  std::map<std::string, py::capsule> calls;
+  for (const PoolCall& call : PoolCalls()) calls.emplace(call.name, py::capsule(call.handler));
+  return calls;
 }
 
 }  // namespace
@@ -217,17 +368,17 @@ void BindXla(py::module_& module) {
 PYBIND11_MODULE(_core, module) {
   module.doc() = "The C++ core of srl: environment pools.";
   module.def("environment_ids", &EnvironmentIds);
+  module.def("bare_physics", &BarePhysics, py::arg("id"), py::arg("options"), py::arg("num_envs"),
+             py::arg("threads"), py::arg("seconds"));
+  module.def("pool_calls", &Calls);
   module.def("load_plugin", &LoadPlugin, py::arg("path"));
   py::class_<BatchView>(module, "Batch")
-      .def(py::init<const py::list&, py::array, py::array, py::array, py::array, py::array,
-                    py::array, py::array, py::list>(),
-           py::arg("observation"), py::arg("reward"), py::arg("terminated"), py::arg("truncated"),
-           py::arg("episode_return"), py::arg("episode_length"), py::arg("statistics"),
-           py::arg("env_id"), py::arg("watched"))
-      .def("settle", &BatchView::Settle)
-      .def("in_use", &BatchView::InUse);
+      .def(py::init<py::object, const py::list&, py::array, py::array, py::array, py::array,
+                    py::array, py::array, py::array, py::list>(),
+           py::arg("timestep"), py::arg("observation"), py::arg("reward"), py::arg("terminated"),
+           py::arg("truncated"), py::arg("episode_return"), py::arg("episode_length"),
+           py::arg("statistics"), py::arg("env_id"), py::arg("watched"));
   BindPool(module);
-  BindXla(module);
 }
 
 }  // namespace srl

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from srl.errors import RunError, SrlError, UserError
     from srl.experiment import Experiment
     from srl.headers import get_include
-    from srl.pools import EnvConfig, make_pool
+    from srl.pools import EnvConfig, make_pool, make_vec
 
 __all__ = [
     "EnvConfig",
@@ -22,6 +22,7 @@ __all__ = [
     "UserError",
     "get_include",
     "make_pool",
+    "make_vec",
 ]
 
 _HOMES = {
@@ -32,6 +33,7 @@ _HOMES = {
     "UserError": "srl.errors",
     "get_include": "srl.headers",
     "make_pool": "srl.pools",
+    "make_vec": "srl.pools",
 }
 
 

@@ -16,6 +16,7 @@ COMMANDS = {
     "run": ("srl.cli:run", "train an experiment"),
     "resume": ("srl.cli:resume", "go on with a run"),
     "bench": ("srl.bench.main:bench", "measure how fast a part runs"),
+    "check-env": ("srl.check_env.main:check_env", "check that an environment keeps its promises"),
     "eval": ("srl.cli:evaluate", "play whole episodes with a run's policies"),
     "export": ("srl.cli:export", "write a run's policies to a safetensors file"),
 }

@@ -36,8 +36,8 @@ class Experiment:
     name: str
     """Names the folder of its runs."""
     env: str | Callable[[], gymnasium.Env] | EnvConfig
-    """An id such as CartPole-v1, native:CartPole-v1 or module:Name-v0, a callable that makes a
-    Gymnasium environment, or an environment's configuration."""
+    """An id such as CartPole-v1, native:CartPole-v1, module:Name-v0 or pettingzoo:module, a
+    callable that makes a Gymnasium environment, or an environment's configuration."""
     num_envs: int = 64
     """Environments stepped together."""
     algorithm: Algorithm = field(default_factory=PPO)
@@ -52,6 +52,9 @@ class Experiment:
     """Of the environments, the networks and the sampling."""
     threads: int = 0
     """Of the environment pool; 0 takes every core."""
+    workers: int | None = None
+    """Processes that step environments written in Python; by default they are stepped in the
+    trainer's own, one after the other."""
     report_every: int = 0
     """Updates between two report lines; 0 chooses about 50 lines a run, at most 100 updates."""
     checkpoint_minutes: float = 5.0
@@ -69,7 +72,7 @@ class Experiment:
         expect(re.fullmatch(r"\w[\w.-]*", name), "name", name, "letters, digits, '-', '_', '.'")
         for field_name, limits in _LIMITS.items():
             value = getattr(self, field_name)
-            if field_name != "updates" or value is not None:
+            if field_name not in ("updates", "workers") or value is not None:
                 expect_number(field_name, value, *limits)
         self._validate_parts()
 
@@ -95,6 +98,7 @@ _LIMITS: dict[str, tuple[float, ...]] = {
     "updates": (1,),
     "seed": (0, 2**32 - 1),  # JAX's random keys would take higher ones for lower ones
     "threads": (0,),
+    "workers": (0,),
     "report_every": (0,),
     "checkpoint_minutes": (0.0,),
     "keep_checkpoints": (1,),

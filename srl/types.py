@@ -18,7 +18,7 @@ Tree = Any  # an array, or a dict or tuple of trees
 
 @dataclass(frozen=True)
 class Specs:
-    """What a pool's environments look like; all agents share the two spaces."""
+    """What a pool's environments look like; all agents share the two spaces of its rows."""
 
     observation: gymnasium.Space
     """Of one agent."""
@@ -30,6 +30,9 @@ class Specs:
     """Names of the numbers the environment keeps of each episode."""
     max_episode_steps: int | None = None
     """Where episodes are truncated."""
+    agent_spaces: tuple[tuple[gymnasium.Space, gymnasium.Space], ...] = ()
+    """Each agent's own observation and action space, in slot order, where these differ: rows are
+    padded with zeros up to `observation` and `action`."""
 
 
 class Timestep(NamedTuple):

@@ -1,8 +1,11 @@
 #include "pool/pool.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstring>
 #include <numeric>
 #include <stdexcept>
 
@@ -14,9 +17,7 @@ namespace {
 constexpr float kTaskNanoseconds = 20'000;
 constexpr float kWorthWaking = 40'000;
 constexpr int kSpins = 2'000;  // a few microseconds before a thread parks
-constexpr std::size_t kMaxTask = 64;
-constexpr std::size_t kMaxFields = 32;
-constexpr std::uint64_t kMagic = 0x31306c6f6f506c73;  // "slPool01"
+constexpr int kMaxTask = 256;
 
 EnvironmentType FindType(const std::string& id) {
   const auto found = Registry().find(id);
@@ -26,70 +27,84 @@ EnvironmentType FindType(const std::string& id) {
   throw std::invalid_argument("no native environment '" + id + "'; there are: " + known);
 }
 
-// Marks the pool as used by the calling thread, for the length of a call.
-class Turn {
- public:
-  explicit Turn(std::atomic_flag* flag) : flag_(flag) {
-    if (flag_->test_and_set(std::memory_order_acquire)) {
-      throw std::invalid_argument("the pool is being used by another thread; one at a time may");
-    }
-  }
-  ~Turn() { flag_->clear(std::memory_order_release); }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
-
- private:
-  std::atomic_flag* flag_;
-};
-
 void Relax() { __builtin_ia32_pause(); }
+
+// Calls `run(place, first, count)` for each run of neighbours first, first + 1, ... in `ids`, which
+// begins at `place`.
+template <typename Run>
+void ForEachRun(std::span<const int> ids, const Run& run) {
+  std::size_t place = 0;
+  while (place < ids.size()) {
+    std::size_t end = place + 1;
+    while (end < ids.size() && ids[end] == ids[end - 1] + 1) ++end;
+    run(place, ids[place], static_cast<int>(end - place));
+    place = end;
+  }
+}
 
 }  // namespace
 
-Pool::Pool(const std::string& id, int num_envs, int batch_size, int threads, const Options& options)
-    : num_envs_(num_envs),
-      batch_size_(batch_size),
-      queue_(static_cast<std::size_t>(std::max(num_envs, 1))) {
-  if (num_envs < 1) {
-    throw std::invalid_argument("num_envs = " + std::to_string(num_envs) + ", expected at least 1");
+Pool::Pool(const std::string& id, const PoolConfig& config, const Options& all_options)
+    : num_envs_(config.num_envs),
+      batch_size_(config.batch_size),
+      queue_(static_cast<std::size_t>(std::max(config.num_envs, 1))) {
+  if (num_envs_ < 1) {
+    throw std::invalid_argument("num_envs = " + std::to_string(num_envs_) +
+                                ", expected at least 1");
   }
-  if (batch_size < 1 || batch_size > num_envs) {
-    throw std::invalid_argument("batch_size = " + std::to_string(batch_size) +
-                                ", expected 1 to num_envs = " + std::to_string(num_envs));
+  if (batch_size_ < 1 || batch_size_ > num_envs_) {
+    throw std::invalid_argument("batch_size = " + std::to_string(batch_size_) +
+                                ", expected 1 to num_envs = " + std::to_string(num_envs_));
   }
-  if (threads < 0) {
-    throw std::invalid_argument("threads = " + std::to_string(threads) +
+  if (config.threads < 0) {
+    throw std::invalid_argument("threads = " + std::to_string(config.threads) +
                                 ", expected 0 (one for each core) or more");
   }
   const EnvironmentType type = FindType(id);
+  Options options = all_options;
+  const int limit = options.Take("max_episode_steps", -1);
   specs_ = type.specs(options);
-  if (specs_.observation.size() > kMaxFields) {
-    throw std::invalid_argument("an observation has at most " + std::to_string(kMaxFields) +
-                                " fields");
-  }
+  if (limit >= 0) specs_.max_episode_steps = limit;
   if (specs_.action.kind == Space::Kind::kBox && specs_.action.dtype != DType::kFloat32) {
     throw std::invalid_argument("a native environment's Box actions must be float32");
   }
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  threads_ = std::min(threads == 0 ? cores : threads, num_envs);
+  environments_ = MakeEnvironments(type, options, num_envs_);
+
+  const auto count = static_cast<std::size_t>(num_envs_);
+  for (std::size_t i = 0; i < count; ++i) random_.emplace_back(i);
+  phase_.resize(count, Phase::kFresh);
+  reset_next_ = std::make_unique<bool[]>(count);
+  std::fill_n(reset_next_.get(), count, true);
+  length_.resize(count);
+  returns_.resize(count * specs_.agents.size());
   action_bytes_ = specs_.action.Bytes() * specs_.agents.size();
-  actions_.resize(action_bytes_ * static_cast<std::size_t>(num_envs));
-  all_ids_.resize(static_cast<std::size_t>(num_envs));
+  actions_.resize(action_bytes_ * count);
+  all_ids_.resize(count);
   std::iota(all_ids_.begin(), all_ids_.end(), 0);
 
-  slots_.resize(static_cast<std::size_t>(num_envs));
-  for (int i = 0; i < num_envs; ++i) {
-    Slot& slot = slots_[static_cast<std::size_t>(i)];
-    slot.environment = type.make(options);
-    slot.random.Seed(static_cast<std::uint64_t>(i));
-    slot.returns.resize(specs_.agents.size());
-  }
   num_trays_ = ProvisionNeeded() + 1;
   trays_ = std::make_unique<Tray[]>(static_cast<std::size_t>(num_trays_));
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  threads_ = std::min(config.threads == 0 ? cores : config.threads, num_envs_);
+  StartWorkers(config.cores);
+}
 
+void Pool::StartWorkers(const std::vector<int>& cores) {
+  for (int core : cores) {
+    if (core < 0 || core >= static_cast<int>(std::thread::hardware_concurrency())) {
+      throw std::invalid_argument("core " + std::to_string(core) + ", expected 0 to " +
+                                  std::to_string(std::thread::hardware_concurrency() - 1));
+    }
+  }
   // In a synchronous pool the calling thread is one of the team.
   for (int i = synchronous() ? 1 : 0; i < threads_; ++i) {
     workers_.emplace_back([this] { WorkerLoop(); });
+    if (cores.empty()) continue;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cores[static_cast<std::size_t>(i) % cores.size()], &set);
+    // A core that this process may not use leaves the thread where it is.
+    pthread_setaffinity_np(workers_.back().native_handle(), sizeof(set), &set);
   }
 }
 
@@ -102,42 +117,48 @@ Pool::~Pool() {
 
 // ---- synchronous use ----
 
-void Pool::Reset(std::optional<std::uint64_t> seed, Batch* batch) {
-  Reset(seed, all_ids_, batch);
-}
+void Pool::Reset(std::optional<std::uint64_t> seed, Batch* batch) { Reset(seed, all_ids_, batch); }
 
 void Pool::Reset(std::optional<std::uint64_t> seed, std::span<const int> env_ids, Batch* batch) {
-  Turn turn(&in_use_);
+  const Turn turn(&in_use_);
   RefuseUnlessIdle("reset");
   for (int id : env_ids) RefuseUnknown(id);
   RefuseRepeats(env_ids);
   PrepareReset(seed, env_ids);
-  RunInline(env_ids, batch);
+  if (env_ids.size() == all_ids_.size()) {
+    RunAll(actions_, batch);
+  } else {
+    action_base_ = actions_.data();
+    RunQueued(env_ids, batch);
+  }
 }
 
 void Pool::Step(std::span<const std::byte> actions, Batch* batch) {
-  Turn turn(&in_use_);
+  const Turn turn(&in_use_);
   RefuseUnlessIdle("step");
   CheckActions(actions, all_ids_);
-  std::copy(actions.begin(), actions.end(), actions_.begin());
-  RunInline(all_ids_, batch);
+  RunAll(actions, batch);
 }
 
-// Steps everything, with the team where that pays, and waits for the last row.
-void Pool::RunInline(std::span<const int> env_ids, Batch* batch) {
-  inline_tray_.batch = batch;
-  inline_tray_.expected = static_cast<int>(env_ids.size());
-  inline_tray_.written.store(0, std::memory_order_relaxed);
-  inline_ = true;  // the queue makes this visible to the team
-  const float work =
-      step_nanoseconds_.load(std::memory_order_relaxed) * static_cast<float>(env_ids.size());
-  Start(env_ids, /*wake=*/work > kWorthWaking);
-  std::array<int, kMaxTask> ids;
-  while (WorkOnce(ids)) {
+// Steps everything, alone where waking others would cost more than the work.
+void Pool::RunAll(std::span<const std::byte> actions, Batch* batch) {
+  action_base_ = actions.data();
+  if (!workers_.empty() && BatchNanoseconds() > kWorthWaking) return RunQueued(all_ids_, batch);
+  RunTimed(0, num_envs_, batch);
+  ThrowStoredError();
+}
+
+// Steps some environments together with the team and waits for the last row.
+void Pool::RunQueued(std::span<const int> env_ids, Batch* batch) {
+  sync_tray_.batch = batch;
+  sync_tray_.missing.store(static_cast<int>(env_ids.size()), std::memory_order_relaxed);
+  sync_ = true;  // the queue makes this visible to the team
+  Start(env_ids, /*wake=*/true);
+  while (WorkOnce(kMaxTask)) {
   }
-  AwaitFull(inline_tray_);
-  inline_ = false;
-  for (int id : env_ids) slots_[static_cast<std::size_t>(id)].phase = Phase::kReceived;
+  AwaitFull(sync_tray_);
+  sync_ = false;
+  for (int id : env_ids) phase_[static_cast<std::size_t>(id)] = Phase::kReceived;
   in_flight_ = 0;
   ThrowStoredError();
 }
@@ -145,16 +166,15 @@ void Pool::RunInline(std::span<const int> env_ids, Batch* batch) {
 // ---- asynchronous use ----
 
 void Pool::SendReset(std::optional<std::uint64_t> seed) {
-  Turn turn(&in_use_);
+  const Turn turn(&in_use_);
   RefuseWithoutMemory(num_envs_);
   // What is in flight ends first; its rows are dropped and the same batches are filled again.
-  std::array<int, kMaxTask> ids;
   while (RowsWritten() < in_flight_) {
-    if (!workers_.empty() || !WorkOnce(ids)) std::this_thread::yield();
+    if (!WorkOnce(kMaxTask)) std::this_thread::yield();
   }
   in_flight_ = 0;
   for (std::uint64_t i = received_; i < provided_; ++i) {
-    trays_[i % static_cast<std::uint64_t>(num_trays_)].written.store(0, std::memory_order_relaxed);
+    TrayOf(i).missing.store(batch_size_, std::memory_order_relaxed);
   }
   next_row_.store(received_ * static_cast<std::uint64_t>(batch_size_), std::memory_order_relaxed);
   {
@@ -162,56 +182,56 @@ void Pool::SendReset(std::optional<std::uint64_t> seed) {
     error_.clear();
   }
   PrepareReset(seed, all_ids_);
-  Start(all_ids_, /*wake=*/true);
+  action_base_ = actions_.data();
+  Start(all_ids_, BatchNanoseconds() > kWorthWaking);
 }
 
 void Pool::Send(std::span<const std::byte> actions, std::span<const int> env_ids) {
-  Turn turn(&in_use_);
+  const Turn turn(&in_use_);
   CheckActions(actions, env_ids);
   RefuseWithoutMemory(in_flight_ + static_cast<int>(env_ids.size()));
   RefuseRepeats(env_ids);
-  for (std::size_t i = 0; i < env_ids.size(); ++i) {
-    std::copy_n(actions.data() + i * action_bytes_, action_bytes_,
-                actions_.data() + static_cast<std::size_t>(env_ids[i]) * action_bytes_);
-  }
-  Start(env_ids, /*wake=*/true);
+  if (in_flight_ == 0) action_base_ = actions_.data();
+  ForEachRun(env_ids, [&](std::size_t place, int first, int count) {
+    std::memcpy(actions_.data() + static_cast<std::size_t>(first) * action_bytes_,
+                actions.data() + place * action_bytes_,
+                static_cast<std::size_t>(count) * action_bytes_);
+  });
+  Start(env_ids, BatchNanoseconds() > kWorthWaking);
 }
 
 void Pool::Provide(Batch* batch) {
-  Turn turn(&in_use_);
+  const Turn turn(&in_use_);
   if (provided_ - received_ >= static_cast<std::uint64_t>(num_trays_)) {
     throw std::invalid_argument("more batches are provided than can be in use");
   }
-  Tray& tray = trays_[provided_ % static_cast<std::uint64_t>(num_trays_)];
+  Tray& tray = TrayOf(provided_);
   tray.batch = batch;
-  tray.expected = batch_size_;
-  tray.written.store(0, std::memory_order_release);
+  tray.missing.store(batch_size_, std::memory_order_release);
   ++provided_;
 }
 
 Batch* Pool::Receive() {
-  Turn turn(&in_use_);
+  const Turn turn(&in_use_);
   if (in_flight_ < batch_size_) {
     throw std::invalid_argument("recv needs " + std::to_string(batch_size_) +
                                 " environments in flight, but only " + std::to_string(in_flight_) +
                                 " are; send actions first");
   }
-  Tray& tray = trays_[received_ % static_cast<std::uint64_t>(num_trays_)];
+  Tray& tray = TrayOf(received_);
   // Work that is over before another thread would wake is done here, and all work where there is
-  // no other thread.
-  const auto help = [this] {
-    const float each = step_nanoseconds_.load(std::memory_order_relaxed);
-    return workers_.empty() || each * 8 < kTaskNanoseconds;
-  };
-  std::array<int, kMaxTask> ids;
-  while (tray.written.load(std::memory_order_acquire) < batch_size_ && help() && WorkOnce(ids)) {
+  // no other thread. Whoever is behind helps: with few environments in flight it is the caller.
+  while (true) {
+    const int missing = tray.missing.load(std::memory_order_acquire);
+    const bool help = workers_.empty() || BatchNanoseconds() <= kWorthWaking;
+    if (missing == 0 || !help || !WorkOnce(missing)) break;
   }
+  if (tray.missing.load(std::memory_order_acquire) > 0) Announce();
   AwaitFull(tray);
   ++received_;
   in_flight_ -= batch_size_;
-  for (int i = 0; i < batch_size_; ++i) {
-    slots_[static_cast<std::size_t>(tray.batch->env_id[i])].phase = Phase::kReceived;
-  }
+  const std::span<const int> ids(tray.batch->env_id, static_cast<std::size_t>(batch_size_));
+  for (int id : ids) phase_[static_cast<std::size_t>(id)] = Phase::kReceived;
   ThrowStoredError();
   return tray.batch;
 }
@@ -219,27 +239,34 @@ Batch* Pool::Receive() {
 // ---- work ----
 
 void Pool::PrepareReset(std::optional<std::uint64_t> seed, std::span<const int> env_ids) {
-  for (int i : env_ids) {
-    Slot& slot = slots_[static_cast<std::size_t>(i)];
-    if (seed) slot.random.Seed(*seed + static_cast<std::uint64_t>(i));
-    slot.reset_next = true;
+  for (int id : env_ids) {
+    const auto i = static_cast<std::size_t>(id);
+    if (seed) random_[i].Seed(*seed + i);
+    reset_next_[i] = true;
+    phase_[i] = Phase::kReceived;
   }
 }
 
 void Pool::Start(std::span<const int> env_ids, bool wake) {
-  for (int id : env_ids) slots_[static_cast<std::size_t>(id)].phase = Phase::kInFlight;
+  for (int id : env_ids) phase_[static_cast<std::size_t>(id)] = Phase::kInFlight;
   in_flight_ += static_cast<int>(env_ids.size());
   queue_.Push(env_ids);
-  if (!wake || workers_.empty()) return;
+  unannounced_ = true;
+  if (wake) Announce();
+}
+
+// Wakes the team, where it does not know of all that is queued.
+void Pool::Announce() {
+  if (!unannounced_ || workers_.empty()) return;
+  unannounced_ = false;
   signal_.fetch_add(1, std::memory_order_seq_cst);
   if (parked_.load(std::memory_order_seq_cst) > 0) signal_.notify_all();
 }
 
 void Pool::WorkerLoop() {
-  std::array<int, kMaxTask> ids;
   std::uint32_t seen = signal_.load(std::memory_order_acquire);
   while (!stop_.load(std::memory_order_acquire)) {
-    while (WorkOnce(ids)) {
+    while (WorkOnce(kMaxTask)) {
     }
     std::uint32_t now = seen;
     for (int i = 0; i < kSpins && now == seen; ++i) {
@@ -257,116 +284,141 @@ void Pool::WorkerLoop() {
 }
 
 // Takes a task's worth of environments and steps them; false if there was nothing to do.
-bool Pool::WorkOnce(std::span<int> ids) {
+bool Pool::WorkOnce(int at_most) {
   const float each = std::max(1.0f, step_nanoseconds_.load(std::memory_order_relaxed));
-  const int share = std::max(1, num_envs_ / (2 * threads_));
-  const auto task =
-      static_cast<std::size_t>(std::clamp(static_cast<int>(kTaskNanoseconds / each), 1, share));
-  const std::size_t count = queue_.Pop(ids.first(std::min(task, ids.size())));
+  int task = std::min(at_most, static_cast<int>(kTaskNanoseconds / each));
+  if (each * static_cast<float>(num_envs_) > kWorthWaking) {
+    task = std::min(task, num_envs_ / (2 * threads_));  // leave some to the others
+  }
+  std::array<int, kMaxTask> ids;
+  const auto size = static_cast<std::size_t>(std::clamp(task, 1, kMaxTask));
+  const std::size_t count = queue_.Pop(std::span(ids).first(size));
   if (count == 0) return false;
-  const auto start = std::chrono::steady_clock::now();
-  for (int id : ids.first(count)) Advance(id);
-  const std::chrono::duration<float, std::nano> took = std::chrono::steady_clock::now() - start;
-  const float sample = took.count() / static_cast<float>(count);
-  step_nanoseconds_.store(0.9f * each + 0.1f * sample, std::memory_order_relaxed);
+  ForEachRun(std::span(ids).first(count),
+             [this](std::size_t, int first, int run) { RunTimed(first, run, nullptr); });
   return true;
 }
 
-// Moves one environment on and writes its row. Errors are kept for the caller: the row counts as
-// written, so that nobody waits for it.
-void Pool::Advance(int env_id) {
-  Slot& slot = slots_[static_cast<std::size_t>(env_id)];
-  const bool stepped = !slot.reset_next;
-  try {
-    if (stepped) {
-      slot.environment->Step(actions_.data() + static_cast<std::size_t>(env_id) * action_bytes_,
-                             slot.random);
-    } else {
-      slot.environment->Reset(slot.random);
-    }
-    Finish(env_id, stepped, nullptr);
-  } catch (const std::exception& error) {
-    Finish(env_id, stepped, error.what());
-  }
+// Runs neighbouring environments, and sees now and then how long they take.
+void Pool::RunTimed(int first, int count, Batch* batch) {
+  thread_local unsigned calls = 0;
+  const float each = step_nanoseconds_.load(std::memory_order_relaxed);
+  const bool tiny = each * static_cast<float>(count) < kTaskNanoseconds / 4;
+  if (tiny && ++calls % 16 != 0) return Run(first, count, batch);
+  const auto start = std::chrono::steady_clock::now();
+  Run(first, count, batch);
+  const std::chrono::duration<float, std::nano> took = std::chrono::steady_clock::now() - start;
+  const float sample = took.count() / static_cast<float>(count);
+  step_nanoseconds_.store(0.9f * each + 0.1f * sample, std::memory_order_relaxed);
 }
 
-// Writes the row and counts it. After an error the row holds the environment's id alone, and the
-// environment is reset next.
-void Pool::Finish(int env_id, bool stepped, const char* error) {
-  // A synchronous batch takes rows by id, an asynchronous one in the order of completion.
+// Moves neighbouring environments on and writes their rows: into `batch` by index where there is
+// one; else where the next free rows are, which are taken once the steps are over.
+void Pool::Run(int first, int count, Batch* batch) {
+  thread_local Faults faults;
+  faults.clear();
+  const auto i = static_cast<std::size_t>(first);
+  const Lanes lanes{first, count, &reset_next_[i], action_base_ + i * action_bytes_, &random_[i]};
+  environments_->Step(lanes, faults);
+  for (const Fault& fault : faults) StoreFault(first + fault.lane, fault.message);
+  if (batch) return Write(first, count, batch, first, faults);
+  if (synchronous()) {
+    Tray& tray = sync_ ? sync_tray_ : TrayOf(received_);
+    Write(first, count, tray.batch, first, faults);
+    return CountWritten(tray, count);
+  }
   const auto size = static_cast<std::uint64_t>(batch_size_);
-  const std::uint64_t ticket = synchronous() ? received_ * size + static_cast<std::uint64_t>(env_id)
-                                             : next_row_.fetch_add(1, std::memory_order_relaxed);
-  Tray& tray =
-      inline_ ? inline_tray_ : trays_[(ticket / size) % static_cast<std::uint64_t>(num_trays_)];
-  const auto row = static_cast<int>(ticket % size);
-  tray.batch->env_id[row] = env_id;
-  std::string message = error ? error : "";
-  if (!error) {
-    try {
-      WriteRow(env_id, tray.batch, row, stepped);
-    } catch (const std::exception& raised) {
-      message = raised.what();
-    }
-  }
-  if (!message.empty()) {
-    slots_[static_cast<std::size_t>(env_id)].reset_next = true;
-    StoreError(env_id, message);
-  }
-  if (tray.written.fetch_add(1, std::memory_order_acq_rel) + 1 == tray.expected) {
-    tray.written.notify_all();
+  std::uint64_t ticket =
+      next_row_.fetch_add(static_cast<std::uint64_t>(count), std::memory_order_relaxed);
+  while (count > 0) {  // rows may lie in more than one batch
+    Tray& tray = TrayOf(ticket / size);
+    const auto row = static_cast<int>(ticket % size);
+    const int here = std::min(count, batch_size_ - row);
+    Write(first, here, tray.batch, row, faults);
+    CountWritten(tray, here);
+    for (Fault& fault : faults) fault.lane -= here;
+    ticket += static_cast<std::uint64_t>(here);
+    first += here;
+    count -= here;
   }
 }
 
-void Pool::WriteRow(int env_id, Batch* batch, int row, bool stepped) {
-  Slot& slot = slots_[static_cast<std::size_t>(env_id)];
+// Writes neighbours' rows. The row of an environment at fault holds its id alone, and it is reset
+// next.
+void Pool::Write(int first, int count, Batch* batch, int row, Faults& faults) {
+  const std::size_t before = faults.size();
   const std::size_t agents = specs_.agents.size();
-  const std::size_t first = static_cast<std::size_t>(row) * agents;
+  const std::size_t slot = static_cast<std::size_t>(row) * agents;
   std::array<std::byte*, kMaxFields> fields;
   for (std::size_t i = 0; i < specs_.observation.size(); ++i) {
-    fields[i] = batch->observation[i] + first * specs_.observation[i].space.Bytes();
+    fields[i] = batch->observation[i] + slot * specs_.observation[i].space.Bytes();
   }
-  const Rows rows{fields.data(), batch->reward + first, batch->terminated + first,
-                  batch->truncated + first,
+  const Rows rows{fields.data(), batch->reward + slot, batch->terminated + slot,
+                  batch->truncated + slot,
                   batch->statistics + static_cast<std::size_t>(row) * specs_.statistics.size()};
-  slot.environment->Write(rows);
-
-  slot.length = stepped ? slot.length + 1 : 0;
-  const bool limit = specs_.max_episode_steps > 0 && slot.length >= specs_.max_episode_steps;
-  bool done = true;
-  for (std::size_t agent = 0; agent < agents; ++agent) {
-    slot.returns[agent] = stepped ? slot.returns[agent] + rows.reward[agent] : 0.0f;
-    batch->episode_return[first + agent] = slot.returns[agent];
-    rows.truncated[agent] |= limit;
-    done &= rows.terminated[agent] || rows.truncated[agent];
+  environments_->Write(first, count, rows, faults);
+  std::iota(batch->env_id + row, batch->env_id + row + count, first);
+  Account(first, count, rows, batch, row);
+  CheckFinite(first, count, rows, faults);
+  for (std::size_t i = before; i < faults.size(); ++i) {
+    StoreFault(first + faults[i].lane, faults[i].message);
   }
-  slot.reset_next = done;
-  batch->episode_length[row] = slot.length;
-  CheckFinite(rows, slot.length);
+  for (const Fault& fault : faults) {
+    if (fault.lane >= 0 && fault.lane < count) {
+      reset_next_[static_cast<std::size_t>(first + fault.lane)] = true;
+    }
+  }
+}
+
+// Counts steps and rewards, and ends episodes at the limit.
+void Pool::Account(int first, int count, const Rows& rows, Batch* batch, int row) {
+  const std::size_t agents = specs_.agents.size();
+  const int limit = specs_.max_episode_steps > 0 ? specs_.max_episode_steps : INT32_MAX;
+  const auto i = static_cast<std::size_t>(first);
+  bool* const reset_next = &reset_next_[i];
+  std::int32_t* const length = &length_[i];
+  float* returns = &returns_[i * agents];
+  float* out = batch->episode_return + static_cast<std::size_t>(row) * agents;
+  for (std::size_t lane = 0; lane < static_cast<std::size_t>(count); ++lane) {
+    length[lane] = reset_next[lane] ? 0 : length[lane] + 1;
+    const bool over = length[lane] >= limit;
+    bool done = true;
+    for (std::size_t a = lane * agents; a < (lane + 1) * agents; ++a) {
+      returns[a] = reset_next[lane] ? 0.0f : returns[a] + rows.reward[a];
+      out[a] = returns[a];
+      rows.truncated[a] = rows.truncated[a] | over;
+      done = done & (rows.terminated[a] | rows.truncated[a]);
+    }
+    reset_next[lane] = done;
+  }
+  std::copy_n(length, count, batch->episode_length + row);
+}
+
+void Pool::CountWritten(Tray& tray, int count) {
+  if (tray.missing.fetch_sub(count, std::memory_order_acq_rel) == count) tray.missing.notify_all();
 }
 
 int Pool::RowsWritten() const {
   int rows = 0;
   for (std::uint64_t i = received_; i < provided_; ++i) {
-    rows +=
-        trays_[i % static_cast<std::uint64_t>(num_trays_)].written.load(std::memory_order_acquire);
+    rows += batch_size_ - TrayOf(i).missing.load(std::memory_order_acquire);
   }
   return rows;
 }
 
 void Pool::AwaitFull(Tray& tray) {
   for (int i = 0; i < kSpins; ++i) {
-    if (tray.written.load(std::memory_order_acquire) == tray.expected) return;
+    if (tray.missing.load(std::memory_order_acquire) == 0) return;
     Relax();
   }
-  int written = tray.written.load(std::memory_order_acquire);
-  while (written != tray.expected) {
-    tray.written.wait(written, std::memory_order_acquire);
-    written = tray.written.load(std::memory_order_acquire);
+  int missing = tray.missing.load(std::memory_order_acquire);
+  while (missing != 0) {
+    tray.missing.wait(missing, std::memory_order_acquire);
+    missing = tray.missing.load(std::memory_order_acquire);
   }
 }
 
-void Pool::StoreError(int env_id, const std::string& message) {
+void Pool::StoreFault(int env_id, const std::string& message) {
   std::lock_guard lock(error_mutex_);
   if (error_.empty()) error_ = "environment " + std::to_string(env_id) + ": " + message;
 }
@@ -379,72 +431,6 @@ void Pool::ThrowStoredError() {
     message.swap(error_);
   }
   throw std::runtime_error(message);
-}
-
-// ---- state ----
-
-void Pool::Slot::Serialize(Archive& archive) {
-  archive.Value(random);
-  archive.Value(phase);
-  archive.Value(reset_next);
-  archive.Value(length);
-  archive.Bytes(returns.data(), returns.size() * sizeof(float));
-  environment->Serialize(archive);
-}
-
-std::vector<std::byte> Pool::Save() {
-  Turn turn(&in_use_);
-  RefuseInFlight("save");
-  std::vector<std::byte> state;
-  Archive archive(&state);
-  std::uint64_t magic = kMagic;
-  int num_envs = num_envs_;
-  archive.Value(magic);
-  archive.Value(num_envs);
-  for (Slot& slot : slots_) {
-    // Each environment's bytes go with their length, so that a restore can check before it acts.
-    std::vector<std::byte> own;
-    Archive environment(&own);
-    slot.Serialize(environment);
-    archive.Vector(own);
-  }
-  return state;
-}
-
-void Pool::Restore(std::span<const std::byte> state) {
-  Turn turn(&in_use_);
-  RefuseInFlight("restore");
-  Archive archive(state);
-  std::uint64_t magic = 0;
-  int num_envs = 0;
-  std::vector<std::vector<std::byte>> parts(slots_.size());
-  try {
-    archive.Value(magic);
-    archive.Value(num_envs);
-    if (magic != kMagic) throw std::invalid_argument("these bytes are no saved pool");
-    if (num_envs != num_envs_) {
-      throw std::invalid_argument("the saved pool has " + std::to_string(num_envs) +
-                                  " environments, this one " + std::to_string(num_envs_));
-    }
-    for (auto& part : parts) archive.Vector(part);
-  } catch (const std::runtime_error& error) {
-    throw std::invalid_argument(error.what());
-  }
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    Slot& slot = slots_[i];
-    Archive environment{std::span<const std::byte>(parts[i])};
-    slot.Serialize(environment);
-    if (environment.remaining() > 0) {
-      throw std::runtime_error("environment " + std::to_string(i) +
-                               ": the saved state is too long");
-    }
-  }
-}
-
-Environment& Pool::At(int env_id) {
-  RefuseUnknown(env_id);
-  RefuseInFlight("access to an environment");
-  return *slots_[static_cast<std::size_t>(env_id)].environment;
 }
 
 }  // namespace srl

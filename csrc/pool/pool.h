@@ -9,11 +9,12 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "pool/environment.h"
+#include "pool/vector_environment.h"
 #include "pool/work_queue.h"
 
 namespace srl {
@@ -31,6 +32,13 @@ struct Batch {
   std::int32_t* env_id = nullptr;          // [R]
 };
 
+struct PoolConfig {
+  int num_envs = 1;
+  int batch_size = 1;
+  int threads = 0;         // 0: one for each core
+  std::vector<int> cores;  // to pin the pool's own threads to, in turn; empty: not pinned
+};
+
 // A pool of `num_envs` environments, stepped by `threads` threads.
 //
 // Synchronous (batch_size == num_envs): Reset and Step fill a batch whose row i is environment i;
@@ -45,7 +53,10 @@ struct Batch {
 // nothing, and std::runtime_error for an environment that threw.
 class Pool {
  public:
-  Pool(const std::string& id, int num_envs, int batch_size, int threads, const Options& options);
+  // The option max_episode_steps is the pool's own: it takes the place of the environment's.
+  Pool(const std::string& id, const PoolConfig& config, const Options& options);
+  Pool(const std::string& id, int num_envs, int batch_size, int threads, const Options& options)
+      : Pool(id, PoolConfig{num_envs, batch_size, threads, {}}, options) {}
   ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
@@ -55,6 +66,10 @@ class Pool {
   int batch_size() const { return batch_size_; }
   int threads() const { return threads_; }
   int in_flight() const { return in_flight_; }
+  // About how long a batch takes, from what steps took so far.
+  float BatchNanoseconds() const {
+    return step_nanoseconds_.load(std::memory_order_relaxed) * static_cast<float>(batch_size_);
+  }
 
   // Synchronous pools only. With a seed, environment i restarts its stream from seed + i. Of the
   // environments named by `env_ids` alone, whose rows alone are written; of all by default.
@@ -80,48 +95,64 @@ class Pool {
   void Restore(std::span<const std::byte> state);
 
   // One environment, for tests and drawing; nothing may be in flight.
-  Environment& At(int env_id);
+  std::map<std::string, std::vector<double>> Inspect(int env_id) const;
+  void Inject(int env_id, const std::string& name, const std::vector<double>& values);
+  std::vector<std::byte> Model(int env_id) const;
 
  private:
-  enum class Phase : std::uint8_t { kFresh, kReceived, kInFlight };
+  // Marks the pool as used by the calling thread, for the length of a call.
+  class Turn {
+   public:
+    explicit Turn(std::atomic_flag* flag) : flag_(flag) {
+      if (flag_->test_and_set(std::memory_order_acquire)) {
+        throw std::invalid_argument("the pool is being used by another thread; one at a time may");
+      }
+    }
+    ~Turn() { flag_->clear(std::memory_order_release); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
 
-  struct Slot {
-    std::unique_ptr<Environment> environment;
-    Random random;
-    Phase phase = Phase::kFresh;
-    bool reset_next = true;
-    std::int32_t length = 0;
-    std::vector<float> returns;  // [A]
-
-    void Serialize(Archive& archive);
+   private:
+    std::atomic_flag* flag_;
   };
 
-  // A provided batch and how many of its rows are written.
+  enum class Phase : std::uint8_t { kFresh, kReceived, kInFlight };
+
+  // A provided batch and how many of its rows are not written yet.
   struct Tray {
     Batch* batch = nullptr;
-    std::atomic<int> written = 0;
-    int expected = 0;
+    std::atomic<int> missing = 0;
   };
 
   void CheckActions(std::span<const std::byte> actions, std::span<const int> env_ids) const;
   void RefuseUnknown(int env_id) const;
+  std::string ActionName(std::ptrdiff_t place, std::span<const int> env_ids) const;
   void RefuseInFlight(const char* call) const;
   void RefuseUnlessIdle(const char* call) const;
   void RefuseWithoutMemory(int rows) const;
   void RefuseRepeats(std::span<const int> env_ids);
   void Start(std::span<const int> env_ids, bool wake);
+  void Announce();
   void PrepareReset(std::optional<std::uint64_t> seed, std::span<const int> env_ids);
-  void RunInline(std::span<const int> env_ids, Batch* batch);
+  void RunAll(std::span<const std::byte> actions, Batch* batch);
+  void RunQueued(std::span<const int> env_ids, Batch* batch);
+  void StartWorkers(const std::vector<int>& cores);
   void WorkerLoop();
-  bool WorkOnce(std::span<int> ids);
-  void Advance(int env_id);
-  void WriteRow(int env_id, Batch* batch, int row, bool stepped);
-  void Finish(int env_id, bool stepped, const char* error);
-  void CheckFinite(const Rows& rows, int step) const;
+  bool WorkOnce(int at_most);
+  void RunTimed(int first, int count, Batch* batch);
+  void Run(int first, int count, Batch* batch);
+  void Write(int first, int count, Batch* batch, int row, Faults& faults);
+  void Account(int first, int count, const Rows& rows, Batch* batch, int row);
+  void CheckFinite(int first, int count, const Rows& rows, Faults& faults) const;
+  void SerializeOne(int env_id, Archive& archive);
   int RowsWritten() const;
   void AwaitFull(Tray& tray);
+  void CountWritten(Tray& tray, int count);
+  Tray& TrayOf(std::uint64_t number) const {
+    return trays_[number % static_cast<std::uint64_t>(num_trays_)];
+  }
   void ThrowStoredError();
-  void StoreError(int env_id, const std::string& message);
+  void StoreFault(int env_id, const std::string& message);
 
   Specs specs_;
   const int num_envs_;
@@ -130,14 +161,22 @@ class Pool {
   std::size_t action_bytes_ = 0;  // of all agents of one environment
   bool synchronous() const { return batch_size_ == num_envs_; }
 
-  std::vector<Slot> slots_;
+  std::unique_ptr<VectorEnvironment> environments_;
+  // Of each environment.
+  std::vector<Random> random_;
+  std::vector<Phase> phase_;
+  std::unique_ptr<bool[]> reset_next_;
+  std::vector<std::int32_t> length_;
+  std::vector<float> returns_;  // of each agent
   std::vector<std::byte> actions_;
   std::vector<int> all_ids_;
+  const std::byte* action_base_ = nullptr;  // of environment 0: actions_, or the caller's own
   int in_flight_ = 0;
 
   WorkQueue queue_;
-  Tray inline_tray_;               // of Reset and Step
-  bool inline_ = false;            // whether one of them is at work
+  Tray sync_tray_;                 // of Reset and Step
+  bool sync_ = false;              // whether one of them is at work
+  bool unannounced_ = false;       // whether work is queued of which the team was not told
   std::unique_ptr<Tray[]> trays_;  // ring
   int num_trays_ = 0;
   std::uint64_t provided_ = 0;  // batches ever provided

@@ -1,5 +1,7 @@
 // What a pool refuses: wrong calls, and numbers that are not finite.
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <stdexcept>
 
@@ -8,12 +10,34 @@
 namespace srl {
 namespace {
 
-// Whether all numbers are finite; 0 x is 0 for these alone.
-template <typename T>
-bool Finite(const T* values, std::size_t count) {
-  T sum = 0;
-  for (std::size_t i = 0; i < count; ++i) sum += T{0} * values[i];
-  return sum == T{0};
+// Whether all numbers are finite. By their bits, which vector units compare many at a time.
+bool Finite(const float* values, std::size_t count) {
+  std::uint32_t bad = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto bits = std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffffu;
+    bad |= static_cast<std::int32_t>(bits) >= 0x7f800000;
+  }
+  return bad == 0;
+}
+
+bool Finite(const double* values, std::size_t count) {
+  return std::all_of(values, values + count, [](double x) { return std::isfinite(x); });
+}
+
+// Whether each action lies between 0 and its count of choices.
+bool InRange(std::span<const std::int32_t> actions, const std::vector<int>& nvec) {
+  std::uint32_t bad = 0;
+  if (nvec.size() == 1) {
+    const auto choices = static_cast<std::uint32_t>(nvec[0]);
+    for (std::int32_t action : actions) bad |= static_cast<std::uint32_t>(action) >= choices;
+    return bad == 0;
+  }
+  for (std::size_t i = 0; i < actions.size(); i += nvec.size()) {
+    for (std::size_t k = 0; k < nvec.size(); ++k) {
+      bad |= static_cast<std::uint32_t>(actions[i + k]) >= static_cast<std::uint32_t>(nvec[k]);
+    }
+  }
+  return bad == 0;
 }
 
 }  // namespace
@@ -46,42 +70,47 @@ void Pool::CheckActions(std::span<const std::byte> actions, std::span<const int>
                                 " bytes, expected " + std::to_string(action_bytes_) +
                                 " for each of " + std::to_string(env_ids.size()) + " environments");
   }
-  const std::size_t elements = specs_.action.Elements();
-  const std::size_t agents = specs_.agents.size();
-  const bool discrete = specs_.action.kind != Space::Kind::kBox;
-  for (std::size_t i = 0; i < env_ids.size(); ++i) {
-    const int id = env_ids[i];
+  for (int id : env_ids) {
     RefuseUnknown(id);
-    const Phase phase = slots_[static_cast<std::size_t>(id)].phase;
-    if (phase != Phase::kReceived) {
-      throw std::invalid_argument("environment " + std::to_string(id) +
-                                  (phase == Phase::kFresh ? " was never reset; call reset first"
-                                                          : " is in flight; receive it first"));
-    }
-    const std::byte* action = actions.data() + i * action_bytes_;
-    for (std::size_t k = 0; k < elements * agents; ++k) {
-      if (discrete) {
-        const int value = reinterpret_cast<const std::int32_t*>(action)[k];
-        const int count = specs_.action.nvec[k % elements];
-        if (value >= 0 && value < count) continue;
-        throw std::invalid_argument(
-            "environment " + std::to_string(id) + ", agent " + specs_.agents[k / elements] +
-            ": action " + std::to_string(value) + ", expected 0 to " + std::to_string(count - 1));
-      }
-      if (!std::isfinite(reinterpret_cast<const float*>(action)[k])) {
-        throw std::invalid_argument("environment " + std::to_string(id) + ", agent " +
-                                    specs_.agents[k / elements] + ": the action is not finite");
-      }
-    }
+    const Phase phase = phase_[static_cast<std::size_t>(id)];
+    if (phase == Phase::kReceived) continue;
+    throw std::invalid_argument("environment " + std::to_string(id) +
+                                (phase == Phase::kFresh ? " was never reset; call reset first"
+                                                        : " is in flight; receive it first"));
   }
+  const std::size_t values = actions.size() / ByteSize(specs_.action.dtype);
+  if (specs_.action.kind == Space::Kind::kBox) {
+    const auto* first = reinterpret_cast<const float*>(actions.data());
+    if (Finite(first, values)) return;
+    const auto* wrong =
+        std::find_if(first, first + values, [](float x) { return !std::isfinite(x); });
+    throw std::invalid_argument(ActionName(wrong - first, env_ids) + ": the action is not finite");
+  }
+  const std::span all(reinterpret_cast<const std::int32_t*>(actions.data()), values);
+  if (InRange(all, specs_.action.nvec)) return;
+  for (std::size_t i = 0; i < values; ++i) {
+    const int count = specs_.action.nvec[i % specs_.action.nvec.size()];
+    if (all[i] >= 0 && all[i] < count) continue;
+    throw std::invalid_argument(ActionName(static_cast<std::ptrdiff_t>(i), env_ids) + ": action " +
+                                std::to_string(all[i]) + ", expected 0 to " +
+                                std::to_string(count - 1));
+  }
+}
+
+// Whose the number at `place` among the actions is.
+std::string Pool::ActionName(std::ptrdiff_t place, std::span<const int> env_ids) const {
+  const std::size_t slot = static_cast<std::size_t>(place) / specs_.action.Elements();
+  const std::size_t agents = specs_.agents.size();
+  return "environment " + std::to_string(env_ids[slot / agents]) + ", agent " +
+         specs_.agents[slot % agents];
 }
 
 void Pool::RefuseRepeats(std::span<const int> env_ids) {
   // Phases serve as marks: Start sets them in any case.
   for (std::size_t i = 0; i < env_ids.size(); ++i) {
-    Phase& phase = slots_[static_cast<std::size_t>(env_ids[i])].phase;
+    Phase& phase = phase_[static_cast<std::size_t>(env_ids[i])];
     if (phase == Phase::kInFlight) {
-      for (int id : env_ids.first(i)) slots_[static_cast<std::size_t>(id)].phase = Phase::kReceived;
+      for (int id : env_ids.first(i)) phase_[static_cast<std::size_t>(id)] = Phase::kReceived;
       throw std::invalid_argument("environment " + std::to_string(env_ids[i]) +
                                   " is named twice in one call");
     }
@@ -97,24 +126,35 @@ void Pool::RefuseWithoutMemory(int rows) const {
   }
 }
 
-// Throws where an environment gave a number that is not finite, which would spoil the learner.
-void Pool::CheckFinite(const Rows& rows, int step) const {
+// Finds environments that gave a number that is not finite, which would spoil the learner.
+void Pool::CheckFinite(int first, int count, const Rows& rows, Faults& faults) const {
   const std::size_t agents = specs_.agents.size();
-  bool finite = Finite(rows.reward, agents);
-  std::string name = "reward";
-  for (std::size_t i = 0; finite && i < specs_.observation.size(); ++i) {
-    const Field& field = specs_.observation[i];
-    const std::size_t count = agents * field.space.Elements();
-    if (field.space.dtype == DType::kFloat32) {
-      finite = Finite(rows.Observation<float>(i), count);
-    } else if (field.space.dtype == DType::kFloat64) {
-      finite = Finite(rows.Observation<double>(i), count);
+  const auto check = [&](const auto* values, std::size_t width, const Field* field) {
+    width *= agents;  // numbers of one environment
+    if (Finite(values, width * static_cast<std::size_t>(count))) return;
+    for (int lane = 0; lane < count; ++lane) {
+      const auto is_known = [lane](const Fault& fault) { return fault.lane == lane; };
+      if (Finite(values + width * static_cast<std::size_t>(lane), width) ||
+          std::any_of(faults.begin(), faults.end(), is_known)) {
+        continue;
+      }
+      const std::string name = !field                ? "reward"
+                               : field->name.empty() ? "observation"
+                                                     : "observation '" + field->name + "'";
+      faults.push_back({lane, "gave a number that is not finite as " + name + ", at step " +
+                                  std::to_string(length_[static_cast<std::size_t>(first + lane)]) +
+                                  " of its episode"});
     }
-    name = field.name.empty() ? "observation" : "observation '" + field.name + "'";
+  };
+  check(rows.reward, 1, nullptr);
+  for (std::size_t i = 0; i < specs_.observation.size(); ++i) {
+    const Field& field = specs_.observation[i];
+    if (field.space.dtype == DType::kFloat32) {
+      check(rows.Observation<float>(i), field.space.Elements(), &field);
+    } else if (field.space.dtype == DType::kFloat64) {
+      check(rows.Observation<double>(i), field.space.Elements(), &field);
+    }
   }
-  if (finite) return;
-  throw std::runtime_error("gave a number that is not finite as " + name + ", at step " +
-                           std::to_string(step) + " of its episode");
 }
 
 }  // namespace srl

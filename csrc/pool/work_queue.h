@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -18,12 +19,12 @@ namespace srl {
 class WorkQueue {
  public:
   explicit WorkQueue(std::size_t capacity)
-      : capacity_(capacity), ids_(std::make_unique<std::atomic<int>[]>(capacity)) {}
+      : mask_(std::bit_ceil(capacity) - 1), ids_(std::make_unique<std::atomic<int>[]>(mask_ + 1)) {}
 
   // Producer only. The ids become visible together.
   void Push(std::span<const int> ids) {
     std::uint64_t tail = tail_.load(std::memory_order_relaxed);
-    for (int id : ids) ids_[tail++ % capacity_].store(id, std::memory_order_relaxed);
+    for (int id : ids) ids_[tail++ & mask_].store(id, std::memory_order_relaxed);
     tail_.store(tail, std::memory_order_seq_cst);
   }
 
@@ -35,7 +36,7 @@ class WorkQueue {
       if (head >= tail) return 0;
       const std::size_t count = std::min<std::uint64_t>(ids.size(), tail - head);
       for (std::size_t i = 0; i < count; ++i) {
-        ids[i] = ids_[(head + i) % capacity_].load(std::memory_order_relaxed);
+        ids[i] = ids_[(head + i) & mask_].load(std::memory_order_relaxed);
       }
       if (head_.compare_exchange_weak(head, head + count, std::memory_order_acq_rel,
                                       std::memory_order_acquire)) {
@@ -45,7 +46,7 @@ class WorkQueue {
   }
 
  private:
-  const std::size_t capacity_;
+  const std::size_t mask_;
   const std::unique_ptr<std::atomic<int>[]> ids_;
   alignas(64) std::atomic<std::uint64_t> head_ = 0;
   alignas(64) std::atomic<std::uint64_t> tail_ = 0;

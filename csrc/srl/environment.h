@@ -71,9 +71,17 @@ class Environment {
   virtual std::vector<std::byte> Model() const { return {}; }
 };
 
+class VectorEnvironment;
+
 struct EnvironmentType {
   std::function<Specs(const Options&)> specs;
   std::function<std::unique_ptr<Environment>(const Options&)> make;
+  // In place of `make`, where all environments of a pool are one object.
+  std::function<std::unique_ptr<VectorEnvironment>(const Options&, int num_envs)> make_all = {};
+  // Env steps per second of the physics alone, on `num_envs` environments and `threads` threads for
+  // `seconds`: what a pool could reach at best. Empty for what has no physics engine.
+  std::function<double(const Options&, int num_envs, int threads, double seconds)> bare_physics =
+      nullptr;
 };
 
 // The registered environments by id, such as "CartPole-v1": written before main, and when a

@@ -45,6 +45,19 @@ class Options {
     return GetAs<std::string>(name, fallback);
   }
 
+  // Likewise, and forgets the option.
+  int Take(const std::string& name, int fallback) {
+    const int value = Get(name, fallback);
+    values_.erase(name);
+    return value;
+  }
+
+  // Whether the option was given as a text, for one that may be a number too.
+  bool IsText(const std::string& name) const {
+    const auto found = values_.find(name);
+    return found != values_.end() && std::holds_alternative<std::string>(found->second);
+  }
+
   // Throws std::invalid_argument naming the first option that is not among `known`.
   void RefuseUnknown(const std::set<std::string>& known) const {
     for (const auto& [name, value] : values_) {

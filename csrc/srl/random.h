@@ -1,7 +1,9 @@
 // Random numbers whose stream is the same on every platform and is saved with the environment.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <numbers>
 
 #include "srl/plugin.h"
 
@@ -32,6 +34,13 @@ class Random {
   // Uniform in [0, 1), 53 bits.
   double Uniform() { return srl_random_uniform(&state_); }
   double Uniform(double low, double high) { return low + (high - low) * Uniform(); }
+
+  // Of mean 0 and variance 1, by the transform of Box and Muller (1958). Draws two numbers and
+  // keeps neither, so that the stream remains the whole state.
+  double Normal() {
+    const double radius = std::sqrt(-2.0 * std::log(1.0 - Uniform()));
+    return radius * std::cos(2.0 * std::numbers::pi * Uniform());
+  }
 
   // Uniform in {low, ..., high}, both included; needs low <= high.
   int Integer(int low, int high) {

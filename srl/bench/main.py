@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
-from srl.arguments import Arguments
-from srl.errors import UserError
+from srl.arguments import Arguments, environment_options
+from srl.errors import UserError, expect_number
+
+T = TypeVar("T")
+
+_NOTES = """
+Lists are separated by commas; each combination is a row. What is not listed above goes to the
+environment: --scenario full. Backends, for --backend and --vs:
+
+  native           srl's C++ pool of srl's C++ environments
+  envpool          srl's pool over EnvPool
+  serial           srl's pool of Gymnasium environments in one process
+  processes        the same in worker processes
+  raw-envpool      EnvPool's own Python interface
+  gymnasium        Gymnasium's own vector environment of that id, else its SyncVectorEnv
+  gymnasium-sync   Gymnasium's SyncVectorEnv
+  gymnasium-async  Gymnasium's AsyncVectorEnv, over shared memory
+  physics          a native MuJoCo environment's physics alone, without a pool
+
+With --vs the two step in turns, and the ratio is that of neighbouring rounds: median, least and
+greatest. EnvPool's threads are bound to cores where that is faster (synchronous, several threads).
+"""
 
 
 def bench(words: list[str]) -> int:
-    """`srl bench pool --env ID [--num-envs N] ... [--json]`."""
+    """`srl bench pool --env ID [--vs BACKEND] ... [--json]`."""
     if not words or words[0] in ("-h", "--help"):
         sys.stdout.write("usage: srl bench pool --env ID ...; see srl bench pool --help\n")
         return 0
@@ -21,51 +43,116 @@ def bench(words: list[str]) -> int:
 
 
 def _pool(words: list[str]) -> int:
-    parser = Arguments("bench pool")
-    parser.add_argument("--env", required=True, metavar="ID")
-    parser.add_argument("--num-envs", type=int, default=64)
-    parser.add_argument("--batch-size", type=int, help="fewer than all: asynchronous")
-    parser.add_argument("--threads", type=int, default=0, help="default: one for each core")
-    parser.add_argument("--policy", choices=("uniform", "sticky"), default="uniform")
-    parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--json", action="store_true", help="one JSON object")
+    from argparse import RawDescriptionHelpFormatter
+
+    parser = Arguments("bench pool", epilog=_NOTES, formatter_class=RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--env", required=True, metavar="IDS", help="such as native:CartPole-v1,native:Ant-v5")
+    add("--backend", metavar="NAME", help="what steps them; default: the id's prefix, or serial")
+    add("--num-envs", default="64", metavar="NS", help="such as 1,64; 256/64 is in batches of 64")
+    add("--batch-size", type=int, metavar="N", help="fewer than all: asynchronous")
+    add("--threads", default="0", metavar="NS", help="default: one for each core")
+    add("--cores", metavar="NS", help="pin native threads to these cores; default: nowhere")
+    add("--workers", type=int, default=0, metavar="N", help="of processes; default: one a core")
+    add("--policy", choices=("uniform", "sticky"), default="uniform", help="default: uniform")
+    add("--seconds", type=float, default=10.0, metavar="S", help="for each side; default 10")
+    add("--rounds", type=int, default=5, metavar="N", help="after a first to warm up; default 5")
+    add("--vs", metavar="NAMES", help="backends to compare with")
+    add("--json", action="store_true", help="one JSON object a line")
     options, rest = parser.parse_known_args(words)
     if options.seconds <= 0:
         raise UserError(f"--seconds {options.seconds}; expected more than 0")
+    expect_number("--rounds", options.rounds, 5)
     from srl.bench.pool import bench_pool
 
-    line = bench_pool(
-        options.env,
-        options.num_envs,
-        options.batch_size,
-        options.threads,
-        options.policy,
-        options.seconds,
-        _environment_options(rest),
-    )
-    if options.json:
-        sys.stdout.write(json.dumps(line) + "\n")
-    else:
-        settings = ", ".join(f"{name}={value}" for name, value in line["config"].items())
-        sys.stdout.write(f"{line['value']:,.0f} env steps/s ({line['per_thread']:,.0f} a thread)\n")
-        sys.stdout.write(f"{settings}\n")
+    rows = list(_rows(options, environment_options(rest)))
+    report = _json if options.json else _Table(rows)
+    for backend, case, vs in rows:
+        report(bench_pool(backend, case, vs, options.policy, options.seconds, options.rounds))
     return 0
 
 
-def _environment_options(words: list[str]) -> dict[str, Any]:
-    """`--scenario full --hiders 3` as {"scenario": "full", "hiders": 3}."""
-    if len(words) % 2 or any(not word.startswith("--") for word in words[::2]):
-        raise UserError(f"{' '.join(words)!r} is not made of pairs --option value")
-    return {
-        name[2:].replace("-", "_"): _value(text)
-        for name, text in zip(words[::2], words[1::2], strict=True)
-    }
+def _rows(options: Any, env_options: dict[str, Any]) -> Any:
+    """Backend, case and peer of each row."""
+    from srl.bench.backends import BACKENDS, Case, split_env
+
+    peers = _list("--vs", options.vs, str) if options.vs else [None]
+    for name in filter(None, (options.backend, *peers)):
+        if name not in BACKENDS:
+            raise UserError(f"there is no backend {name!r}; there are {', '.join(BACKENDS)}")
+    cores = tuple(_list("--cores", options.cores, int)) if options.cores else ()
+    for env, size, threads, vs in itertools.product(
+        _list("--env", options.env, str),
+        _list("--num-envs", options.num_envs, _size),
+        _list("--threads", options.threads, int),
+        peers,
+    ):
+        prefix, bare = split_env(env)
+        backend = options.backend or prefix
+        if prefix not in ("serial", backend):
+            raise UserError(f"--backend {backend} and --env {env} name two backends; leave out one")
+        num_envs, batch_size = size
+        batch_size = options.batch_size or batch_size or num_envs
+        if not 1 <= batch_size <= num_envs:
+            raise UserError(f"batches of {batch_size} from {num_envs} environments; expected less")
+        case = Case(bare, num_envs, batch_size, threads, options.workers, cores, env_options)
+        yield backend, case, vs
 
 
-def _value(text: str) -> Any:
-    """A flag or a number where the text is one."""
+def _size(text: str) -> tuple[int, int]:
+    """`256/64` as 256 environments in batches of 64; 0 stands for all."""
+    num_envs, _, batch_size = text.partition("/")
+    return int(num_envs), int(batch_size or 0)
+
+
+def _list(option: str, text: str, convert: Callable[[str], T]) -> list[T]:
     try:
-        value = json.loads(text.lower())
+        return [convert(part) for part in text.split(",")]
     except ValueError:
-        return text
-    return value if isinstance(value, bool | int | float) else text
+        raise UserError(f"{option} {text}: expected whole numbers, separated by commas") from None
+
+
+def _json(line: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+class _Table:
+    """Rows for a person to read, each printed as it is measured."""
+
+    def __init__(self, rows: Sequence[tuple[str, Any, str | None]]) -> None:
+        """Fits the columns to all `rows`."""
+        self._widths = (
+            max(len("backend"), *(len(backend) for backend, _, _ in rows)),
+            max(len("env"), *(len(case.env) for _, case, _ in rows)),
+        )
+        self._compares = any(vs for *_, vs in rows)
+        self._begun = False
+
+    def _head(self) -> None:
+        own, env = self._widths
+        head = f"{'backend':{own}}  {'env':{env}}  {'envs':>9}  threads  {'env steps/s':>12}"
+        head += f"  {'a thread':>12}"
+        if self._compares:
+            head += f"  {'vs':15}  {'env steps/s':>12}  {'ratio':>8}  {'from':>8}  {'to':>8}"
+        self._say(head)
+
+    def __call__(self, line: dict[str, Any]) -> None:
+        """Prints a row, below the head."""
+        if not self._begun:
+            self._begun = True
+            self._head()
+        config, (own, env) = line["config"], self._widths
+        size = str(config["num_envs"])
+        if config["batch_size"] < config["num_envs"]:
+            size += f"/{config['batch_size']}"
+        text = f"{config['backend']:{own}}  {config['env']:{env}}  {size:>9}"
+        text += f"  {config['threads']:>7}  {line['value']:>12,.0f}  {line['per_thread']:>12,.0f}"
+        if self._compares:
+            text += f"  {config['vs']:15}  {line['vs_value']:>12,.0f}  {line['ratio']:>8.2f}"
+            text += f"  {line['ratio_min']:>8.2f}  {line['ratio_max']:>8.2f}"
+        self._say(text)
+
+    def _say(self, text: str) -> None:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()

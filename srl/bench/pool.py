@@ -1,47 +1,68 @@
-"""How fast a pool steps: `srl bench pool`."""
+"""How fast pools step, alone or against a peer: `srl bench pool`."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from srl.bench.backends import Case, Side, Stepper, open_backend
 from srl.errors import UserError
-from srl.pools import Pool, make_pool
 
 STICKY_STEPS = 10
 """How long the sticky policy holds an action: longer contacts, closer to trained play."""
 
+BATCHES = 20 * STICKY_STEPS
+"""How many calls have actions of their own before they come round again."""
+
 
 @dataclass(frozen=True)
-class Measurement:
-    """Env steps per second, one for each round."""
+class Comparison:
+    """Env steps per second, a number for each round."""
 
     rates: list[float]
+    vs_rates: list[float]
+    """Of the peer, in turns with the others; empty without one."""
 
     @property
-    def median(self) -> float:
-        """The middle round's."""
+    def value(self) -> float:
+        """The median round's."""
         return float(np.median(self.rates))
 
+    @property
+    def vs_value(self) -> float:
+        """The peer's median round's."""
+        return float(np.median(self.vs_rates))
 
-def random_actions(pool: Pool, batches: int, sticky: bool, seed: int = 0) -> list[np.ndarray]:
+    @property
+    def ratios(self) -> list[float]:
+        """Of neighbouring rounds, so that a machine that slows down slows both."""
+        own, peer = self.rates, self.vs_rates
+        return [
+            *(a / b for a, b in zip(own, peer, strict=True)),
+            *(a / b for a, b in zip(own[1:], peer[:-1], strict=True)),
+        ]
+
+
+def random_actions(
+    space: gymnasium.Space, slots: int, batches: int, sticky: bool, seed: int = 0
+) -> list[np.ndarray]:
     """Draws actions for `batches` steps of all slots, uniform in the action space.
 
     With `sticky`, each slot holds an action for ten steps, slots out of phase with each other.
     """
-    space, slots = pool.specs.action, pool.num_envs * len(pool.specs.agents)
     rng = np.random.default_rng(seed)
 
     def draw(count: int) -> np.ndarray:
         if isinstance(space, spaces.Discrete):
             return space.start + rng.integers(0, space.n, (count, slots)).astype(space.dtype)
         if isinstance(space, spaces.MultiDiscrete):
-            return rng.integers(0, space.nvec, (count, slots, *space.shape)).astype(space.dtype)
+            drawn = rng.integers(0, space.nvec, (count, slots, *space.shape))
+            return space.start + drawn.astype(space.dtype)
         if isinstance(space, spaces.Box):
             low, high = np.maximum(space.low, -1e3), np.minimum(space.high, 1e3)
             return rng.uniform(low, high, (count, slots, *space.shape)).astype(space.dtype)
@@ -57,61 +78,96 @@ def random_actions(pool: Pool, batches: int, sticky: bool, seed: int = 0) -> lis
     ]
 
 
-def measure(pool: Pool, *, sticky: bool, seconds: float, rounds: int = 5) -> Measurement:
-    """Steps with actions drawn beforehand, for about `seconds` in all."""
-    actions = random_actions(pool, 40 * STICKY_STEPS, sticky)
-    step: Callable[[np.ndarray], Any] = pool.step
-    if pool.batch_size == pool.num_envs:
-        pool.reset(seed=0)
-    else:
-        pool.async_reset(seed=0)
-        slots = pool.batch_size * len(pool.specs.agents)
-
-        def exchange(actions: np.ndarray) -> None:
-            timestep = pool.recv()
-            pool.send(actions[:slots], timestep.env_id)
-
-        step = exchange
-
-    calls, rates = 0, []
+def compare(own: Side, peer: Side | None, seconds: float, rounds: int) -> Comparison:
+    """Steps both in turns, for about `seconds` each; a round before the first warms up."""
+    result = Comparison([], [])
     for number in range(rounds + 1):
-        first, start = calls, time.perf_counter()
-        end = start + seconds / (rounds + 1)
-        while time.perf_counter() < end or calls == first:
-            for _ in range(8):
-                step(actions[calls % len(actions)])
-                calls += 1
-        if number:  # the first round warms up
-            rates.append((calls - first) * pool.batch_size / (time.perf_counter() - start))
-    return Measurement(rates)
+        for side, rates in ((own, result.rates), (peer, result.vs_rates)):
+            if side is not None:
+                rate = side.rate(seconds / (rounds + 1))
+                if number:
+                    rates.append(rate)
+    return result
 
 
 def bench_pool(
-    env: str,
-    num_envs: int,
-    batch_size: int | None,
-    threads: int,
-    policy: str,
-    seconds: float,
-    options: dict[str, Any],
+    backend: str, case: Case, vs: str | None, policy: str, seconds: float, rounds: int
 ) -> dict[str, Any]:
-    """Measures one pool; gives the line that `--json` prints."""
-    with make_pool(env, num_envs, batch_size, threads, **options) as pool:
-        used = getattr(pool, "threads", 1)
-        result = measure(pool, sticky=policy == "sticky", seconds=seconds)
-    config = {
-        "env": env,
-        "num_envs": num_envs,
-        "batch_size": pool.batch_size,
-        "threads": used,
-        "policy": policy,
-        **options,
-    }
-    return {
+    """Measures one case; gives the line that `--json` prints.
+
+    Args:
+        backend: What steps the environments.
+        case: The environments.
+        vs: The backend to compare with, if any.
+        policy: "uniform" or "sticky".
+        seconds: For each side.
+        rounds: How many, after one to warm up.
+
+    Raises:
+        UserError: If the two sides cannot be compared.
+    """
+    with ExitStack() as opened:
+        own = open_backend(backend, case)
+        opened.callback(own.close)
+        peer = open_backend(vs, case) if vs else None
+        if peer:
+            opened.callback(peer.close)
+            _check_alike(backend, own, vs, peer)
+        sides = [side for side in (own, peer) if isinstance(side, Stepper)]
+        for side in sides:  # both draw from the first one's space
+            slots = case.num_envs * side.agents
+            space = sides[0].action_space
+            side.load(random_actions(space, slots, BATCHES, policy == "sticky"))
+        result = compare(own, peer, seconds, rounds)
+    line = {
         "name": "pool",
-        "config": config,
-        "value": result.median,
+        "config": {
+            "backend": backend,
+            "env": case.env,
+            "num_envs": case.num_envs,
+            "batch_size": own.batch_size,
+            "threads": own.threads,
+            "policy": policy,
+            **case.options,
+            **({"vs": vs} if vs else {}),
+        },
+        "value": result.value,
         "unit": "env_steps/s",
-        "per_thread": result.median / used,
+        "per_thread": result.value / own.threads,
         "rounds": result.rates,
     }
+    if peer:
+        ratios = result.ratios
+        line |= {
+            "vs_value": result.vs_value,
+            "ratio": float(np.median(ratios)),
+            "ratio_min": min(ratios),
+            "ratio_max": max(ratios),
+            "vs_rounds": result.vs_rates,
+        }
+    return line
+
+
+def _check_alike(backend: str, own: Side, vs: str | None, peer: Side) -> None:
+    """Refuses sides that would not do the same work."""
+    if own.agents != peer.agents:
+        raise UserError(f"{backend} has {own.agents} agents, {vs} {peer.agents}; not comparable")
+    ours, theirs = own.action_space, peer.action_space
+    if ours is None or theirs is None:  # the bare physics draw their own
+        return
+    if _choice(ours) != _choice(theirs):
+        raise UserError(
+            f"the actions are {ours} with {backend}, {theirs} with {vs}; not comparable"
+        )
+
+
+def _choice(space: gymnasium.Space) -> tuple[Any, ...]:
+    """What may be chosen, whatever the dtype."""
+    if isinstance(space, spaces.Discrete):
+        return ("discrete", int(space.n), int(space.start))
+    if isinstance(space, spaces.MultiDiscrete):
+        return ("discrete", space.nvec.tolist(), space.start.tolist())
+    if isinstance(space, spaces.Box):
+        low, high = (np.round(b.astype(float), 4).tolist() for b in (space.low, space.high))
+        return ("box", low, high)
+    return (space,)

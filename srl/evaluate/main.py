@@ -66,7 +66,12 @@ def evaluate(
     folder, resolved = open_run(run_dir)
     experiment = resolved.experiment
     film = Film(experiment, video, drawing) if video else None
-    with make_pool(experiment.env, min(num_envs, episodes), threads=experiment.threads) as pool:
+    with make_pool(
+        experiment.env,
+        min(num_envs, episodes),
+        threads=experiment.threads,
+        workers=experiment.workers,
+    ) as pool:
         ours = trained(experiment, folder, pool.specs, version)
         other = opponent(against, experiment, pool.specs, seed) if against else None
         if film:

@@ -3,9 +3,14 @@
 pool = make_pool("native:CartPole-v1", num_envs=64)
 timestep = pool.reset(seed=0)
 timestep = pool.step(actions)
+
+`make_vec` gives the same as a vector environment of Gymnasium; `ParallelPool` puts it into the form
+of PettingZoo's parallel environments.
 """
 
 from srl.pools.make import make_pool
+from srl.pools.parallel import ParallelPool
 from srl.pools.pool import EnvConfig, Pool, Rows
+from srl.pools.vector import VectorEnv, make_vec
 
-__all__ = ["EnvConfig", "Pool", "Rows", "make_pool"]
+__all__ = ["EnvConfig", "ParallelPool", "Pool", "Rows", "VectorEnv", "make_pool", "make_vec"]

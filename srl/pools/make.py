@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
 
-from srl.errors import UserError
+from srl.errors import UserError, expect_number
 from srl.pools.pool import EnvConfig, Pool
 
 EnvSource = str | EnvConfig | Callable[[], gymnasium.Env]
@@ -18,34 +19,77 @@ def make_pool(
     num_envs: int = 1,
     batch_size: int | None = None,
     threads: int = 0,
+    cores: Sequence[int] = (),
+    workers: int | None = None,
+    *,
+    restarts: int = 3,
+    step_timeout: float = 60.0,
+    start_timeout: float = 300.0,
     **options: Any,
 ) -> Pool:
     """Makes a pool of `num_envs` environments.
 
     Args:
-        env: "native:CartPole-v1", "native:libwalk.so:Walk-v0" of a library, an id of Gymnasium
-            ("CartPole-v1", "module:Name-v0"), a callable that makes a Gymnasium environment, or a
-            configuration object.
+        env: What to step:
+            - "native:CartPole-v1", or "native:libwalk.so:Walk-v0" of a library;
+            - "envpool:Pong-v5";
+            - an id of Gymnasium, "CartPole-v1" or "module:Name-v0";
+            - a module of PettingZoo's parallel kind, "pettingzoo:mpe2.simple_tag_v3", or what makes
+              one, "pettingzoo:module:factory";
+            - a callable that makes a `gymnasium.Env` or a `pettingzoo.ParallelEnv`, or the dotted
+              path to one;
+            - a configuration object.
         num_envs: How many.
         batch_size: How many `recv` gives at a time; all by default.
-        threads: Of a native pool; 0 takes one for each core.
+        threads: Of a native pool or EnvPool's; 0 takes one for each core.
+        cores: Of a native pool: pin its threads to these cores, in turn. A synchronous pool's
+            first thread is the caller's, which stays free.
+        workers: Processes that step environments written in Python; 0 steps them in this process,
+            one after the other. By default 0 if `recv` gives all at a time, else one for each core.
+        restarts: How many times in a row a worker process may die; it is started again, and a
+            hundred steps of its environments end the row. The episodes that it had begun are
+            marked in `Timestep.lost`.
+        step_timeout: Seconds that a step or reset of one environment may take in a worker process.
+        start_timeout: Seconds that a worker process may take to make its environments.
         options: Passed on to the environment.
 
     Raises:
         UserError: For an unknown id, an unknown option, or sizes that do not fit.
         RunError: If making an environment raised.
     """
-    if num_envs < 1:
-        raise UserError(f"num_envs={num_envs}; expected at least 1")
+    expect_number("num_envs", num_envs, 1)
     batch_size = num_envs if batch_size is None else batch_size
     if not 1 <= batch_size <= num_envs:
         raise UserError(f"batch_size={batch_size}; expected 1 to num_envs={num_envs}")
     if isinstance(env, EnvConfig):
-        return make_pool(env.pool_id, num_envs, batch_size, threads, **env.options(), **options)
-    if isinstance(env, str) and env.startswith("native:"):
+        env, options = env.pool_id, {**env.options(), **options}
+    kind, _, name = env.partition(":") if isinstance(env, str) else ("", "", "")
+    if kind in ("native", "envpool") and workers is not None:
+        raise UserError(
+            f"workers={workers} is for environments written in Python; {env} steps on threads: "
+            "give threads=N"
+        )
+    if kind != "native" and len(cores):
+        raise UserError(f"cores={list(cores)} is for native environments; {env} is none")
+    if kind == "native":
         from srl.pools.native import NativePool
 
-        return NativePool(env.removeprefix("native:"), num_envs, batch_size, threads, options)
-    from srl.pools.gymnasium import GymnasiumPool
+        return NativePool(name, num_envs, batch_size, threads, options, cores)
+    if kind == "envpool":
+        from srl.pools.envpool import EnvpoolPool
 
-    return GymnasiumPool(env, num_envs, batch_size, options)
+        return EnvpoolPool(name, num_envs, batch_size, threads, options)
+
+    if workers is None:
+        workers = 0 if batch_size == num_envs else len(os.sched_getaffinity(0))
+    limits = {"restarts": restarts, "step_timeout": step_timeout, "start_timeout": start_timeout}
+    for limit, least in (("restarts", 0), ("step_timeout", 1e-3), ("start_timeout", 1e-3)):
+        expect_number(limit, limits[limit], least)
+    expect_number("workers", workers, 0)
+    if workers == 0:
+        from srl.pools.serial import SerialPool
+
+        return SerialPool(env, num_envs, batch_size, options)
+    from srl.pools.processes import ProcessPool
+
+    return ProcessPool(env, num_envs, batch_size, workers, options, **limits)

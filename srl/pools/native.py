@@ -7,7 +7,8 @@ import difflib
 import importlib
 import importlib.util
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,6 +17,7 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.errors import RunError, UserError
+from srl.pools.mujoco import core_options
 from srl.pools.plugins import resolve_plugin
 from srl.pools.pool import Pool, Row, empty_timestep, narrow_dtype
 from srl.types import Specs, Timestep, Tree
@@ -92,17 +94,79 @@ def _refuse_wide(description: dict[str, Any], name: str) -> None:
             )
 
 
+def _view(fields: list[str], step: Timestep) -> Any:
+    """The C++ side's view of the arrays of a timestep."""
+    # By name: Gymnasium's Dict space sorts its names, the C++ side has an order of its own.
+    bare = not isinstance(step.observation, dict)
+    observation = [step.observation if bare else step.observation[name] for name in fields]
+    trees = [] if bare else [step.observation]
+    arrays = [*observation, *step[1:-1]]  # nothing is ever lost here
+    watched = [step, *trees, *arrays, *(array.base for array in arrays)]
+    return _core.Batch(step, observation, *step[1:-1], watched)
+
+
+def _own_view(view: Callable[[Timestep], Any], specs: Specs, batch_size: int) -> Any:
+    return view(empty_timestep(specs, batch_size))
+
+
+def _actions(specs: Specs, actions: Tree, num_envs: int) -> np.ndarray:
+    """Actions of `num_envs` environments as the C++ side takes them."""
+    array, dtype = np.asarray(actions), np.dtype(specs.action.dtype)
+    shape = (num_envs * len(specs.agents), *(specs.action.shape or ()))
+    if array.shape != shape:
+        raise UserError(f"actions have shape {array.shape}; expected {shape}")
+    if array.dtype.kind not in ("iu" if dtype.kind == "i" else "iuf"):
+        raise UserError(f"actions are {array.dtype}; expected {dtype}")
+    return np.require(array.astype(dtype, copy=False), requirements=["C", "A"])
+
+
+def bare_physics(
+    name: str, num_envs: int, threads: int = 0, seconds: float = 5.0, **options: Any
+) -> float:
+    """Measures what a pool could reach at best: the physics of a MuJoCo environment alone.
+
+    Each thread steps its own environments with random controls and starts them again where the
+    environment would, without observations and without waiting for other threads.
+
+    Args:
+        name: Such as "Ant-v5".
+        num_envs: How many environments, of all threads together.
+        threads: 0 takes one for each core.
+        seconds: How long to measure.
+        options: The environment's.
+
+    Returns:
+        Env steps per second.
+
+    Raises:
+        UserError: If the environment does not run on MuJoCo, or an option does not fit.
+        RunError: If MuJoCo fails.
+    """
+    try:
+        return _core.bare_physics(name, core_options(name, options), num_envs, threads, seconds)
+    except ValueError as error:
+        raise UserError(f"native:{name}: {error}") from None
+    except RuntimeError as error:
+        raise RunError(f"native:{name}: {error}") from None
+
+
 T = TypeVar("T")
+_ERRORS = (ValueError, RuntimeError, AttributeError)  # of a closed pool too
 
 
 class NativePool(Pool):
     """A pool that steps on C++ threads, writing each result once, into the memory it is given."""
 
     saves_exactly = True
-    _callable: Any = None  # what XLA programs call, once one asked for it
 
     def __init__(
-        self, name: str, num_envs: int, batch_size: int, threads: int, options: dict[str, Any]
+        self,
+        name: str,
+        num_envs: int,
+        batch_size: int,
+        threads: int,
+        options: dict[str, Any],
+        cores: Sequence[int] = (),
     ) -> None:
         """Makes the environments.
 
@@ -121,7 +185,9 @@ class NativePool(Pool):
         self.name = name
         self.num_envs, self.batch_size = num_envs, batch_size
         try:
-            self._pool: Any = _core.Pool(name, num_envs, batch_size, threads, options)
+            self._pool: Any = _core.Pool(
+                name, num_envs, batch_size, threads, list(cores), core_options(name, options)
+            )
         except ValueError as error:
             raise UserError(f"native:{name}: {error}") from error
         except RuntimeError as error:
@@ -133,57 +199,45 @@ class NativePool(Pool):
         self.observation_fields = [
             (name, space["shape"], space["dtype"]) for name, space in description["observation"]
         ]
-        self._fields = [name for name, _, _ in self.observation_fields]
-        self._action_dtype = np.dtype(self.specs.action.dtype)
-        self._action_shape = self.specs.action.shape or ()
+        fields = [name for name, _, _ in self.observation_fields]
         self._token = object()  # marks the rows made here
-        self._own: list[Row] = []
-        self._queue: list[Row] = []  # rows that an asynchronous pool will fill, oldest first
+        self._view = partial(_view, fields)
+        # Neither function holds the pool, which would then never be freed.
+        self._pool.bind(
+            partial(_own_view, self._view, self.specs, batch_size), partial(_actions, self.specs)
+        )
 
     def reset(
         self, seed: int | None = None, into: Row | None = None, mask: np.ndarray | None = None
     ) -> Timestep:
         """Starts new episodes; see the base class."""
         ids = self._masked(mask, into)
-        row = self._own_row(into)
-        self._call(lambda: self._pool.reset(seed, ids, row.core))
-        return row.timestep
+        return self._call(lambda: self._pool.reset(seed, ids, self._core_of(into)))
 
     def step(self, actions: Tree, into: Row | None = None) -> Timestep:
         """Steps all environments; see the base class."""
-        row = self._own_row(into)
-        array = self._actions(actions, self.num_envs)
-        self._call(lambda: self._pool.step(array, row.core))
-        return row.timestep
+        try:
+            return self._pool.step(actions, into and self._core_of(into))
+        except _ERRORS as error:
+            raise self._told(error) from None
 
     def async_reset(self, seed: int | None = None) -> None:
         """Asks for new episodes everywhere; see the base class."""
-        self._refuse_beside_xla("async_reset")
-        while len(self._queue) < self._call(self._pool_provision_needed):
-            self._provide()
         self._call(lambda: self._pool.send_reset(seed))
 
     def send(self, actions: Tree, env_ids: np.ndarray) -> None:
         """Asks for a step of the given environments; see the base class."""
-        self._refuse_beside_xla("send")
-        ids = np.asarray(env_ids)
-        if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
-            raise UserError(f"env_ids have shape {ids.shape}, dtype {ids.dtype}; expected [n] ints")
-        array = self._actions(actions, len(ids))
-        ids = np.ascontiguousarray(ids, np.int32)
-        self._call(lambda: self._pool.send(array, ids))
+        try:
+            self._pool.send(actions, env_ids)
+        except _ERRORS as error:
+            raise self._told(error) from None
 
     def recv(self) -> Timestep:
         """Waits for the first environments that are ready; see the base class."""
-        self._refuse_beside_xla("recv")
-        flying = self._pool_in_flight()
         try:
-            self._call(lambda: self._pool.receive())
-        finally:
-            if self._pool_in_flight() < flying:  # a batch came, be it with an error
-                timestep = self._queue.pop(0).timestep  # held, so that it is not provided anew
-                self._provide()
-        return timestep
+            return self._pool.receive()
+        except _ERRORS as error:
+            raise self._told(error) from None
 
     def xla(self) -> Xla:
         """The pool's calls for use inside `jax.jit`; see `srl.pools.xla`.
@@ -195,20 +249,12 @@ class NativePool(Pool):
         """
         from srl.pools.xla import Xla
 
-        if self._callable is None and self._asynchronous and self._queue:
-            raise UserError(
-                f"native:{self.name}: an asynchronous pool is stepped by its xla() or by "
-                "async_reset, send and recv, not by both; make another pool"
-            )
-        self._refuse_closed()
-        if self._callable is None:
-            self._callable = _core.CallablePool(self._pool)
-        return Xla(self, self._callable)
+        self.xla_state()
+        return Xla(self)
 
-    def xla_token(self) -> int:
-        """The number of the next call by an XLA program; for xla.py alone."""
-        self._refuse_closed()
-        return self._callable.token()
+    def xla_state(self) -> tuple[int, int]:
+        """What an XLA program knows the pool by, and the number of its next call; for xla.py."""
+        return self._call(lambda: self._pool.xla_state())
 
     def save(self) -> bytes:
         """Gives the whole state, to be restored into a pool of the same kind and size."""
@@ -234,84 +280,25 @@ class NativePool(Pool):
 
     def close(self) -> None:
         """Ends the threads and frees the environments."""
-        if self._callable is not None:
-            self._callable.close()
         self._pool = _Closed()
 
-    def __del__(self) -> None:
-        # The threads end before the memory goes that they write into.
-        self.close()
-
-    def _pool_provision_needed(self) -> int:
-        return self._pool.provision_needed()
-
-    def _pool_in_flight(self) -> int:
-        return 0 if isinstance(self._pool, _Closed) else self._pool.in_flight
-
-    def _actions(self, actions: Tree, num_envs: int) -> np.ndarray:
-        array = np.asarray(actions)
-        shape = (num_envs * len(self.specs.agents), *self._action_shape)
-        if array.shape != shape:
-            raise UserError(f"actions have shape {array.shape}; expected {shape}")
-        if array.dtype != self._action_dtype:
-            if array.dtype.kind not in ("iu" if self._action_dtype.kind == "i" else "iuf"):
-                raise UserError(f"actions are {array.dtype}; expected {self._action_dtype}")
-            array = array.astype(self._action_dtype)
-        return np.ascontiguousarray(array)
-
     def _adopt(self, row: Row) -> Row:
-        step = row.timestep
-        # By name: Gymnasium's Dict space sorts its names, the C++ side has an order of its own.
-        bare = not isinstance(step.observation, dict)
-        observation = [step.observation if bare else step.observation[n] for n in self._fields]
-        trees = [] if bare else [step.observation]
-        arrays = [*observation, *step[1:]]
-        watched: list[Any] = [step, *trees, *arrays, *(array.base for array in arrays)]
         row.owner = self._token
-        row.core = _core.Batch(observation, *step[1:-1], watched)  # nothing is ever lost here
+        row.core = self._view(row.timestep)
         return row
 
-    def _own_row(self, into: Row | None) -> Row:
-        """The row to write into: one that this pool made, or one of its own that nobody holds."""
+    def _core_of(self, into: Row | None) -> Any:
         if into is None:
-            return self._idle_row()
+            return None
         if into.owner is not self._token:
             raise UserError("`into` is a row of another pool; take it from this pool's rows()")
-        return into
-
-    def _idle_row(self) -> Row:
-        for row in self._own:
-            if not row.core.in_use() and row not in self._queue:
-                return row
-        row = self._adopt(Row(empty_timestep(self.specs, self.batch_size)))
-        self._own.append(row)
-        row.core.settle()
-        return row
-
-    def _provide(self) -> None:
-        row = self._idle_row()
-        self._call(lambda: self._pool.provide(row.core))
-        self._queue.append(row)
+        return into.core
 
     def _call(self, call: Callable[[], T]) -> T:
         try:
             return call()
-        except (ValueError, RuntimeError, AttributeError) as error:
+        except _ERRORS as error:
             raise self._told(error) from None
-
-    @property
-    def _asynchronous(self) -> bool:
-        return self.batch_size != self.num_envs
-
-    def _refuse_beside_xla(self, call: str) -> None:
-        if self._callable is not None and self._asynchronous:
-            raise UserError(
-                f"{call}: this asynchronous pool of native:{self.name} is stepped by its xla()"
-            )
-
-    def _refuse_closed(self) -> None:
-        if isinstance(self._pool, _Closed):
-            raise UserError(f"the pool of native:{self.name} is closed")
 
     def _told(self, error: Exception) -> Exception:
         if isinstance(self._pool, _Closed):

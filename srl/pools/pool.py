@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -93,7 +93,7 @@ class Row:
     def __init__(self, timestep: Timestep) -> None:
         """Wraps the arrays of `timestep`, which are written into."""
         self.timestep = timestep
-        self.owner: Any = None  # marks the native pool that made it
+        self.owner: Any = None  # marks the pool that made it
         self.core: Any = None  # that pool's view of the same memory
 
 
@@ -134,7 +134,7 @@ class Pool(ABC):
     def reset(
         self, seed: int | None = None, into: Row | None = None, mask: np.ndarray | None = None
     ) -> Timestep:
-        """Starts new episodes; environment i is seeded with `seed + i`.
+        """Starts new episodes; environment i is seeded with `seed + i`, modulo 2**64.
 
         Args:
             seed: By default each environment's chance goes on as it stands.
@@ -175,7 +175,7 @@ class Pool(ABC):
     def rows(self, length: int) -> Rows:
         """Gives memory for `length` timesteps, each to be passed as `into`."""
         timesteps = empty_timestep(self.specs, self.num_envs, (length,))
-        parts = [_row(timesteps, t) for t in range(length)]
+        parts = [timestep_at(timesteps, t) for t in range(length)]
         return Rows(timesteps, [self._adopt(Row(part)) for part in parts])
 
     def _masked(self, mask: np.ndarray | None, into: Row | None) -> np.ndarray:
@@ -226,7 +226,9 @@ class Pool(ABC):
         self.close()
 
 
-def _row(timesteps: Timestep, t: int) -> Timestep:
+def timestep_at(timesteps: Timestep, t: int) -> Timestep:
+    """Timestep `t` of several, whose arrays are parts of theirs."""
+
     def part(tree: Tree) -> Tree:
         if isinstance(tree, dict):
             return {name: part(value) for name, value in tree.items()}
@@ -259,40 +261,51 @@ def narrow_dtype(dtype: Any) -> np.dtype:
     return np.dtype(_NARROW.get(np.dtype(dtype).name, dtype))
 
 
-def empty_observation(space: gymnasium.Space, leading: tuple[int, ...]) -> Tree:
+Allocate = Callable[[tuple[int, ...], Any], Any]
+"""Gives an array of a shape and a dtype."""
+
+
+def empty_observation(
+    space: gymnasium.Space, leading: tuple[int, ...], allocate: Allocate = aligned_zeros
+) -> Tree:
     """Arrays for observations of `space`, with `leading` axes before each one's own.
 
     Raises:
         UserError: If the space holds something that is no array, such as text.
     """
     if isinstance(space, spaces.Dict):
-        return {name: empty_observation(part, leading) for name, part in space.items()}
+        return {k: empty_observation(part, leading, allocate) for k, part in space.items()}
     if isinstance(space, spaces.Tuple):
-        return tuple(empty_observation(part, leading) for part in space)
+        return tuple(empty_observation(part, leading, allocate) for part in space)
     if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         assert space.shape is not None
         assert space.dtype is not None
-        return aligned_zeros((*leading, *space.shape), narrow_dtype(space.dtype))
+        return allocate((*leading, *space.shape), narrow_dtype(space.dtype))
     raise UserError(
         f"observation space {space} is not supported; there may be Box, Discrete, MultiDiscrete, "
         "MultiBinary, and Dict and Tuple of these: wrap the environment"
     )
 
 
-def empty_timestep(specs: Specs, num_envs: int, leading: tuple[int, ...] = ()) -> Timestep:
+def empty_timestep(
+    specs: Specs,
+    num_envs: int,
+    leading: tuple[int, ...] = (),
+    allocate: Allocate = aligned_zeros,
+) -> Timestep:
     """Memory for timesteps of `num_envs` environments, with `leading` axes before."""
     envs = (*leading, num_envs)
     slots = (*leading, num_envs * len(specs.agents))
     return Timestep(
-        observation=empty_observation(specs.observation, slots),
-        reward=aligned_zeros(slots, np.float32),
-        terminated=aligned_zeros(slots, np.bool_),
-        truncated=aligned_zeros(slots, np.bool_),
-        episode_return=aligned_zeros(slots, np.float32),
-        episode_length=aligned_zeros(envs, np.int32),
-        statistics=aligned_zeros((*envs, len(specs.statistics)), np.float32),
-        env_id=aligned_zeros(envs, np.int32),
-        lost=aligned_zeros(envs, np.bool_),
+        observation=empty_observation(specs.observation, slots, allocate),
+        reward=allocate(slots, np.float32),
+        terminated=allocate(slots, np.bool_),
+        truncated=allocate(slots, np.bool_),
+        episode_return=allocate(slots, np.float32),
+        episode_length=allocate(envs, np.int32),
+        statistics=allocate((*envs, len(specs.statistics)), np.float32),
+        env_id=allocate(envs, np.int32),
+        lost=allocate(envs, np.bool_),
     )
 
 

@@ -134,6 +134,7 @@ class Evaluator:
         played: list[tuple[int, int, np.ndarray]] = []
         for timestep in self.timesteps(cast):
             ended = (timestep.terminated | timestep.truncated).reshape(-1, agents).all(-1)
+            ended &= ~timestep.lost
             returns = timestep.episode_return.reshape(-1, agents)
             for env in np.flatnonzero(ended & (count < self._quota)):
                 parts = (returns[env], timestep.episode_length[env, None], timestep.statistics[env])

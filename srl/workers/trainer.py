@@ -52,7 +52,10 @@ class Trainer:
         """Makes the environments and the policies, compiles, and resets."""
         experiment = self.experiment
         self._pool = pool = make_pool(
-            experiment.env, experiment.num_envs, threads=experiment.threads
+            experiment.env,
+            experiment.num_envs,
+            threads=experiment.threads,
+            workers=experiment.workers,
         )
         self.resumes_exactly = pool.saves_exactly
         self._length = experiment.algorithm.unroll_length

@@ -76,7 +76,7 @@ def test_environment_i_is_seeded_with_the_seed_plus_i():
 
 
 def test_asynchronous_use_gives_the_first_that_were_sent():
-    with make_pool(Counting, num_envs=4, batch_size=2) as pool:
+    with make_pool(Counting, num_envs=4, batch_size=2, workers=0) as pool:
         pool.async_reset(seed=0)
         first = pool.recv()
         np.testing.assert_array_equal(first.env_id, [0, 1])

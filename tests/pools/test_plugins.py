@@ -1,5 +1,6 @@
 """Environments from libraries that are compiled against the installed srl."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -40,7 +41,7 @@ def walk(tmp_path_factory):
 def libraries(tmp_path_factory):
     """The folder of the libraries made for these tests."""
     folder = tmp_path_factory.mktemp("plugins")
-    return build(Path(__file__).parent / "plugins", folder, f"-DSRL_SOURCE={ROOT}")
+    return build(Path(__file__).parent / "plugins", folder)
 
 
 def rollout(pool, steps):
@@ -60,14 +61,14 @@ def rollout(pool, steps):
     return rows, state
 
 
-def assert_same(ours, theirs):
+def assert_same(ours, theirs, tolerance=0.0):
     for mine, other in zip(ours, theirs, strict=True):
         for name, a, b in zip(mine._fields, mine, other, strict=True):
             if isinstance(a, dict):
                 for key in a:
                     np.testing.assert_array_equal(a[key], b[key], err_msg=key)
             else:
-                np.testing.assert_array_equal(a, b, err_msg=name)
+                np.testing.assert_allclose(a, b, rtol=0, atol=tolerance, err_msg=name)
 
 
 def test_the_documented_example_walks(walk):
@@ -95,7 +96,7 @@ def test_an_environment_in_a_library_is_the_same_as_within_srl(libraries):
         assert outside.specs == inside.specs
         ours, _ = rollout(outside, 300)
         theirs, _ = rollout(inside, 300)
-        assert_same(ours, theirs)
+        assert_same(ours, theirs, tolerance=1e-6)  # their sines differ in the last bit
         outside.inject(3, "state", [0.1, 0.2, 0.03, 0.04])
         assert outside.inspect(3)["state"].tolist() == [0.1, 0.2, 0.03, 0.04]
         with pytest.raises(UserError, match="takes 'state' of 4 numbers, not 'mood' of 1"):
@@ -251,8 +252,8 @@ def test_a_library_that_was_built_again_is_not_mixed_with_the_old(libraries, tmp
 def test_the_command_line_takes_a_library(walk, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(walk.parent)
     words = ["--env", "native:libwalk.so:Walk-v0", "--goal", "20", "--seconds", "0.1"]
-    assert main(["bench", "pool", *words]) == 0
-    assert "goal=20" in capsys.readouterr().out
+    assert main(["bench", "pool", *words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["config"]["goal"] == 20
     run = ["native:libwalk.so:Walk-v0", "--run-dir", str(tmp_path / "run")]
     assert main(["run", *run, "--updates", "2", "--num-envs", "4"]) == 0
     monkeypatch.chdir(tmp_path)  # the run knows where the library is

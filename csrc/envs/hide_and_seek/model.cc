@@ -135,23 +135,6 @@ ModelPointer Compile(const std::string& xml) {
   return model;
 }
 
-// MuJoCo would write warnings to a file in the working directory, from all environments at once.
-// They still reach the console, and a divergence is counted in the episode's statistics.
-void TurnOffLogFile() {
-  mjLogConfig log = mju_getLogConfig();
-  log.logto_file = false;
-  mju_setLogConfig(log);
-}
-
-// MuJoCo ends the process at an error that it cannot recover from, such as a full arena; here it
-// becomes an exception of the environment, and the run can tell and save what it has.
-void ThrowMujocoErrors() {
-  if (mju_user_error) return;  // somebody else handles them
-  mju_user_error = [](const char* message) {
-    throw std::runtime_error(std::string("MuJoCo: ") + message);
-  };
-}
-
 void SetColor(const Color& color, int geom, mjModel* model) {
   std::copy(color.begin(), color.end(), model->geom_rgba + 4 * geom);
 }
@@ -194,10 +177,7 @@ const mjModel& TemplateModel(const Config& config, int num_boxes) {
   static std::mutex mutex;
   static std::map<std::array<int, 3>, ModelPointer> templates;
   const std::lock_guard lock(mutex);
-  if (templates.empty()) {
-    TurnOffLogFile();
-    ThrowMujocoErrors();
-  }
+  mujoco::ThrowErrors();
   ModelPointer& model = templates[{config.agents(), num_boxes, config.ramps()}];
   if (!model) model = Compile(TemplateXml(config.agents(), num_boxes, config.ramps()));
   return *model;

@@ -1,23 +1,14 @@
 // The MuJoCo model of a hide-and-seek world.
 #pragma once
 
-#include <mujoco/mujoco.h>
-
-#include <memory>
-
 #include "envs/hide_and_seek/config.h"
 #include "envs/hide_and_seek/layout.h"
+#include "envs/mujoco/engine.h"
 
 namespace srl::hide_and_seek {
 
-struct ModelDeleter {
-  void operator()(mjModel* model) const { mj_deleteModel(model); }
-};
-struct DataDeleter {
-  void operator()(mjData* data) const { mj_deleteData(data); }
-};
-using ModelPointer = std::unique_ptr<mjModel, ModelDeleter>;
-using DataPointer = std::unique_ptr<mjData, DataDeleter>;
+using mujoco::DataPointer;
+using mujoco::ModelPointer;
 
 inline constexpr int kJoints = 4;  // of each thing: slides x, y, z, then the turn about z
 inline constexpr int kAgentGeoms = 3;

@@ -10,8 +10,6 @@ namespace srl::hide_and_seek {
 namespace {
 
 constexpr int kSubsteps = 15;
-constexpr std::array kFailures = {mjWARN_CONTACTFULL, mjWARN_CNSTRFULL, mjWARN_BADQPOS,
-                                  mjWARN_BADQVEL, mjWARN_BADQACC};
 
 Block MakeBlock(const mjtNum* center, const mjtNum* rotation, const mjtNum* half) {
   return {center[0], center[1], center[2], rotation[0], rotation[3], half[0], half[1], half[2]};
@@ -53,10 +51,7 @@ void Simulation::Advance(std::span<const double> control) {
   mj_kinematics(model_.get(), data_.get());
 }
 
-bool Simulation::diverged() const {
-  return std::any_of(kFailures.begin(), kFailures.end(),
-                     [this](int kind) { return data_->warning[kind].number > 0; });
-}
+bool Simulation::diverged() const { return mujoco::Failed(*data_); }
 
 double Simulation::Distance(int agent, int object) const {
   const int body = kFirstThingBody + thing(object);

@@ -1,4 +1,4 @@
-// The pole on a cart of Barto, Sutton and Anderson (1983), as in Gymnasium's CartPole-v1.
+// The pole on a cart of Barto, Sutton and Anderson (1983): as within srl, but an object each.
 
 #include <cmath>
 #include <numbers>

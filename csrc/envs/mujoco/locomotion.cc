@@ -1,0 +1,143 @@
+#include "envs/mujoco/locomotion.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+namespace srl::mujoco {
+namespace {
+
+std::vector<double> Bounds(const mjModel& model, int side, double unlimited) {
+  std::vector<double> bounds;
+  for (int i = 0; i < model.nu; ++i) {
+    const bool limited = model.actuator_ctrllimited[i];
+    bounds.push_back(limited ? model.actuator_ctrlrange[2 * i + side] : unlimited);
+  }
+  return bounds;
+}
+
+}  // namespace
+
+Locomotion::Locomotion(std::unique_ptr<const Task> task) : task_(std::move(task)) {
+  mjData* data = task_->model().ThreadData();
+  mj_resetData(task_->model().get(), data);
+  Begin(*data);
+}
+
+Specs Locomotion::MakeSpecs() const {
+  const mjModel& model = *task_->model().get();
+  std::vector<std::string> statistics = {"x_position", "reward_forward", "reward_ctrl"};
+  if (task_->has_health()) statistics.push_back("reward_survive");
+  if (task_->has_contact_forces()) statistics.push_back("reward_contact");
+  statistics.push_back("diverged");
+  const int size = static_cast<int>(observation_.size());
+  return {.agents = {"agent"},
+          .observation = {{"", Space::Box(DType::kFloat32, {size}, {-INFINITY}, {INFINITY})}},
+          .action = Space::Box(DType::kFloat32, {static_cast<int>(model.nu)},
+                               Bounds(model, 0, -INFINITY), Bounds(model, 1, INFINITY)),
+          .statistics = statistics,
+          .max_episode_steps = task_->max_episode_steps()};
+}
+
+void Locomotion::Reset(Random& random) {
+  mjData* data = task_->model().ThreadData();
+  task_->Start(data, random);
+  Begin(*data);
+}
+
+// Takes over a state in which nothing has happened yet.
+void Locomotion::Begin(const mjData& data) {
+  Keep(data);
+  outcome_ = {};
+  sums_ = {};
+}
+
+void Locomotion::Keep(const mjData& data) {
+  const mjModel* model = task_->model().get();
+  state_.resize(static_cast<std::size_t>(mj_stateSize(model, mjSTATE_INTEGRATION)));
+  mj_getState(model, &data, state_.data(), mjSTATE_INTEGRATION);
+  place_ = task_->Place(data);
+  x_position_ = data.qpos[0];
+  task_->Observe(data, &observation_);
+}
+
+void Locomotion::Step(const std::byte* action, Random&) {
+  const mjModel* model = task_->model().get();
+  mjData* data = task_->model().ThreadData();
+  mj_setState(model, data, state_.data(), mjSTATE_INTEGRATION);
+  std::fill_n(data->warning, mjNWARNING, mjWarningStat{});
+  std::copy_n(reinterpret_cast<const float*>(action), model->nu, data->ctrl);
+  task_->Advance(data);
+  outcome_ = {.diverged = Failed(*data)};
+  if (outcome_.diverged) return;
+  const Reward reward = task_->Score(*data, place_);
+  outcome_.reward = static_cast<float>(reward.Total());
+  outcome_.terminated = task_->Terminated(*data);
+  sums_.forward += reward.forward;
+  sums_.survive += reward.survive;
+  sums_.ctrl += reward.ctrl;
+  sums_.contact += reward.contact;
+  Keep(*data);
+}
+
+void Locomotion::Write(const Rows& rows) const {
+  std::copy(observation_.begin(), observation_.end(), rows.Observation<float>());
+  *rows.reward = outcome_.reward;
+  *rows.terminated = outcome_.terminated;
+  *rows.truncated = outcome_.diverged;
+  float* statistic = rows.statistics;
+  *statistic++ = static_cast<float>(x_position_);
+  *statistic++ = static_cast<float>(sums_.forward);
+  *statistic++ = static_cast<float>(-sums_.ctrl);
+  if (task_->has_health()) *statistic++ = static_cast<float>(sums_.survive);
+  if (task_->has_contact_forces()) *statistic++ = static_cast<float>(-sums_.contact);
+  *statistic++ = outcome_.diverged ? 1.0f : 0.0f;
+}
+
+void Locomotion::Serialize(Archive& archive) {
+  const std::size_t size = state_.size();
+  archive.Vector(state_);
+  if (state_.size() != size) {
+    throw std::runtime_error("the saved state is " + std::to_string(state_.size()) +
+                             " numbers long, expected " + std::to_string(size) +
+                             ": it comes from another model");
+  }
+  archive.Vector(observation_);
+  archive.Value(place_);
+  archive.Value(x_position_);
+  archive.Value(outcome_.reward);
+  archive.Value(outcome_.terminated);
+  archive.Value(outcome_.diverged);
+  archive.Value(sums_);
+}
+
+std::map<std::string, std::vector<double>> Locomotion::Inspect() const {
+  const mjModel* model = task_->model().get();
+  const auto part = [&](int signature) {
+    std::vector<double> values(static_cast<std::size_t>(mj_stateSize(model, signature)));
+    mj_extractState(model, state_.data(), mjSTATE_INTEGRATION, values.data(), signature);
+    return values;
+  };
+  return {{"qpos", part(mjSTATE_QPOS)}, {"qvel", part(mjSTATE_QVEL)}};
+}
+
+void Locomotion::Inject(const std::string& name, const std::vector<double>& values) {
+  const mjModel* model = task_->model().get();
+  std::map<std::string, std::vector<double>> numbers = Inspect();
+  const auto chosen = numbers.find(name);
+  if (chosen == numbers.end() || chosen->second.size() != values.size()) {
+    throw std::invalid_argument("'" + name + "' of " + std::to_string(values.size()) +
+                                " numbers cannot be set; there are 'qpos' of " +
+                                std::to_string(model->nq) + " and 'qvel' of " +
+                                std::to_string(model->nv));
+  }
+  chosen->second = values;
+  mjData* data = task_->model().ThreadData();
+  mj_resetData(model, data);
+  std::copy_n(numbers["qpos"].data(), model->nq, data->qpos);
+  std::copy_n(numbers["qvel"].data(), model->nv, data->qvel);
+  mj_forward(model, data);
+  Keep(*data);
+}
+
+}  // namespace srl::mujoco

@@ -1,3 +1,0 @@
-// Until pool.h includes it under its public name.
-#pragma once
-#include "srl/specs.h"

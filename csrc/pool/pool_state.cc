@@ -1,0 +1,91 @@
+// A pool's whole state, and the state of one environment.
+
+#include <stdexcept>
+
+#include "pool/pool.h"
+
+namespace srl {
+namespace {
+
+constexpr std::uint64_t kMagic = 0x31306c6f6f506c73;  // "slPool01"
+
+}  // namespace
+
+void Pool::SerializeOne(int env_id, Archive& archive) {
+  const auto i = static_cast<std::size_t>(env_id);
+  const std::size_t agents = specs_.agents.size();
+  archive.Value(random_[i]);
+  archive.Value(phase_[i]);
+  archive.Value(reset_next_[i]);
+  archive.Value(length_[i]);
+  archive.Bytes(&returns_[i * agents], agents * sizeof(float));
+  environments_->Serialize(env_id, archive);
+}
+
+std::vector<std::byte> Pool::Save() {
+  const Turn turn(&in_use_);
+  RefuseInFlight("save");
+  std::vector<std::byte> state;
+  Archive archive(&state);
+  std::uint64_t magic = kMagic;
+  int num_envs = num_envs_;
+  archive.Value(magic);
+  archive.Value(num_envs);
+  for (int id : all_ids_) {
+    // Each environment's bytes go with their length, so that a restore can check before it acts.
+    std::vector<std::byte> own;
+    Archive environment(&own);
+    SerializeOne(id, environment);
+    archive.Vector(own);
+  }
+  return state;
+}
+
+void Pool::Restore(std::span<const std::byte> state) {
+  const Turn turn(&in_use_);
+  RefuseInFlight("restore");
+  Archive archive(state);
+  std::uint64_t magic = 0;
+  int num_envs = 0;
+  std::vector<std::vector<std::byte>> parts(all_ids_.size());
+  try {
+    archive.Value(magic);
+    archive.Value(num_envs);
+    if (magic != kMagic) throw std::invalid_argument("these bytes are no saved pool");
+    if (num_envs != num_envs_) {
+      throw std::invalid_argument("the saved pool has " + std::to_string(num_envs) +
+                                  " environments, this one " + std::to_string(num_envs_));
+    }
+    for (auto& part : parts) archive.Vector(part);
+  } catch (const std::runtime_error& error) {
+    throw std::invalid_argument(error.what());
+  }
+  for (int id : all_ids_) {
+    Archive environment{std::span<const std::byte>(parts[static_cast<std::size_t>(id)])};
+    SerializeOne(id, environment);
+    if (environment.remaining() > 0) {
+      throw std::runtime_error("environment " + std::to_string(id) +
+                               ": the saved state is too long");
+    }
+  }
+}
+
+std::map<std::string, std::vector<double>> Pool::Inspect(int env_id) const {
+  RefuseUnknown(env_id);
+  RefuseInFlight("inspect");
+  return environments_->Inspect(env_id);
+}
+
+void Pool::Inject(int env_id, const std::string& name, const std::vector<double>& values) {
+  RefuseUnknown(env_id);
+  RefuseInFlight("inject");
+  environments_->Inject(env_id, name, values);
+}
+
+std::vector<std::byte> Pool::Model(int env_id) const {
+  RefuseUnknown(env_id);
+  RefuseInFlight("model");
+  return environments_->Model(env_id);
+}
+
+}  // namespace srl

@@ -1,0 +1,130 @@
+"""The subcommand `srl check-env`."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import json
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from srl.arguments import Arguments, environment_options
+from srl.check_env.gymnasium_checks import GymnasiumChecks
+from srl.check_env.pool_checks import PoolChecks
+from srl.check_env.report import Fault, Finding, draw_action, run_checks
+from srl.errors import SrlError, UserError, expect_number
+from srl.pools import make_pool
+
+_POOLS = ("native:", "envpool:", "pettingzoo:")
+"""Prefixes of what is checked through a pool's face."""
+
+
+def check_env(words: list[str]) -> int:
+    """`srl check-env ID|MODULE:FACTORY [--seed S] [--steps N] [--seconds S] [--json]`."""
+    parser = Arguments(
+        "check-env",
+        description="Checks that an environment keeps the promises that training relies on.",
+        epilog="Other options go to the environment: --gravity 9.0. The exit code is 0 if nothing "
+        "must be mended, else 1.",
+    )
+    add = parser.add_argument
+    add("env", metavar="ID|MODULE:FACTORY", help="CartPole-v1, native:..., my_module:make_env")
+    add("--seed", type=int, default=0, metavar="S", help="default 0")
+    add("--steps", type=int, default=1000, metavar="N", help="at most, a check; default 1000")
+    add("--seconds", type=float, default=5.0, metavar="S", help="at most, a check; default 5")
+    add("--json", action="store_true", help="one JSON object a line")
+    given, rest = parser.parse_known_args(words)
+    expect_number("--steps", given.steps, 1)
+    expect_number("--seconds", given.seconds, 1e-3)
+    options = environment_options(rest)
+    mend = 0
+    for finding in findings(given.env, given.steps, given.seconds, given.seed, **options):
+        mend += finding.verdict == "mend"
+        line = asdict(finding)
+        text = f"{finding.verdict:8} {finding.check:13} {finding.text}"
+        sys.stdout.write((json.dumps(line) if given.json else text) + "\n")
+        sys.stdout.flush()
+    return 1 if mend else 0
+
+
+def findings(
+    env: str, steps: int = 1000, seconds: float = 5.0, seed: int = 0, **options: Any
+) -> Iterator[Finding]:
+    """Checks an environment.
+
+    Args:
+        env: An id, or module:factory.
+        steps: How many to play at most in a check.
+        seconds: How long at most.
+        seed: Of the actions and the environment.
+        options: The environment's.
+
+    Raises:
+        UserError: If there is no such environment.
+    """
+    if env.startswith(_POOLS):
+        pools = PoolChecks(lambda n: make_pool(env, n, **options), steps, seconds, seed)
+        yield from run_checks(pools.checks(), pools.needed)
+        return
+    source, path = _source(env)
+    settings = {} if callable(source) else {"disable_env_checker": True}
+    make = source if callable(source) else functools.partial(gymnasium.make, source)
+    single = GymnasiumChecks(lambda: make(**settings, **options), steps, seconds, seed)
+    checks = single.checks() | {"pool": lambda: _in_pools(source, path, options, seed)}
+    with warnings.catch_warnings():  # Gymnasium's own checks say the same in other words
+        warnings.simplefilter("ignore")
+        yield from run_checks(checks, single.needed)
+
+
+def _source(env: str) -> tuple[Any, str]:
+    """What makes one environment, and by what name another process finds it."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # as `python -m srl` has it: modules of the working directory
+    module, colon, name = env.partition(":")
+    if colon:
+        try:
+            found = getattr(importlib.import_module(module), name, None)
+        except ModuleNotFoundError as error:
+            raise UserError(f"{env}: {error}; run from the folder that holds it") from None
+        if callable(found):
+            return found, f"{module}.{name}"
+    try:
+        gymnasium.spec(env)
+    except (gymnasium.error.Error, ModuleNotFoundError) as error:
+        raise UserError(
+            f"{env!r} is neither an environment id nor module:factory: {error}"
+        ) from None
+    return env, env
+
+
+def _in_pools(source: Any, path: str, options: dict[str, Any], seed: int) -> Iterator[Finding]:
+    """Whether srl's pools take it, in this process and in one of its own."""
+    _play_in_pool(source, options, seed)
+    yield Finding("pool", "ok", "steps in a pool of 2")
+    if "workers" in inspect.signature(make_pool).parameters:
+        _play_in_pool(path, {**options, "workers": 1}, seed)
+        text = "steps in a worker process, where it is made anew: nothing need be pickled"
+        yield Finding("pool", "ok", text)
+
+
+def _play_in_pool(source: Any, options: dict[str, Any], seed: int) -> None:
+    try:
+        with make_pool(source, 2, **options) as pool:
+            timestep = pool.reset(seed)
+            rng = np.random.default_rng(seed)
+            for _ in range(3):
+                seen = timestep.observation
+                masks = seen.get("action_mask") if isinstance(seen, dict) else None
+                rows = (None, None) if masks is None else masks
+                actions = [draw_action(pool.specs.action, mask, rng) for mask in rows]
+                timestep = pool.step(np.stack(actions))
+    except Exception as error:
+        kind = "refuses" if isinstance(error, SrlError) else f"raised {type(error).__name__}"
+        raise Fault(f"a pool of it {kind}: {error}") from error

@@ -1,0 +1,220 @@
+"""The promises of a pool's environments, as far as the pool's face shows them."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from srl.check_env.report import (
+    Check,
+    Fault,
+    Finding,
+    draw_action,
+    mask_misfit,
+    misfits,
+    spaces_findings,
+)
+from srl.errors import RunError, UserError
+from srl.pools.pool import Pool, leaves
+from srl.types import Timestep, Tree
+
+
+class PoolChecks:
+    """Checks of a pool, by name, in the order in which they make sense."""
+
+    def __init__(self, make: Callable[[int], Pool], steps: int, seconds: float, seed: int) -> None:
+        """Prepares the checks.
+
+        Args:
+            make: Makes a pool of so many environments.
+            steps: How many to play at most in a check.
+            seconds: How long at most.
+            seed: Of the actions and the environments.
+        """
+        self._make, self._steps, self._seconds, self._seed = make, steps, seconds, seed
+        self._stepping = 0.0  # seconds within the pool's step
+
+    def checks(self) -> dict[str, Check]:
+        """The checks; after a failure of `needed` the others would only repeat it."""
+        return {
+            "making": self._making,
+            "spaces": self._spaces,
+            "results": self._results,
+            "determinism": self._determinism,
+            "seeds": self._seeds,
+            "independence": self._independence,
+            "autoreset": self._autoreset,
+            "speed": self._speed,
+            "close": self._close,
+        }
+
+    needed = ("making", "results")
+
+    def _making(self) -> Iterator[Finding]:
+        self._pool = _guarded(lambda: self._make(2))
+        agents = len(self._pool.specs.agents)
+        text = f"a pool of 2 environments, {agents} agent{'s' * (agents > 1)} in each"
+        yield Finding("making", "ok", text)
+
+    def _spaces(self) -> Iterator[Finding]:
+        specs = self._pool.specs
+        yield from spaces_findings(specs.observation, specs.action, lambda: None)
+
+    def _results(self) -> Iterator[Finding]:
+        specs, agents = self._pool.specs, len(self._pool.specs.agents)
+        masked = False
+        for number, timestep in self._play(self._pool, self._seed):
+            here = ~(timestep.terminated | timestep.truncated)
+            for slot in range(2 * agents):
+                observation = _part(timestep.observation, slot)
+                texts = list(misfits(specs.observation, observation))
+                if not np.isfinite(timestep.reward[slot]):
+                    texts.append(f"the reward is not finite: {timestep.reward[slot]}")
+                if (mask := _mask(observation)) is not None and here[slot]:
+                    masked = True
+                    texts.append(mask_misfit(mask, specs.action))
+                if any(texts):
+                    who = f"environment {slot // agents}, {specs.agents[slot % agents]}"
+                    raise Fault(f"step {number}, {who}: {next(filter(None, texts))}")
+        mask = ", masks allow an action" if masked else ""
+        yield Finding("results", "ok", f"in their spaces and finite{mask}")
+
+    def _determinism(self) -> Iterator[Finding]:
+        with _guarded(lambda: self._make(2)) as other:
+            expected = self._record(self._pool, self._seed)
+            for pool, what in ((other, "another pool"), (self._pool, "the same pool again")):
+                self._agree(expected, self._record(pool, self._seed), f"{what} with the same seed")
+        text = f"the same seed and actions give the same {len(expected)} results"
+        yield Finding("determinism", "ok", text)
+
+    def _seeds(self) -> Iterator[Finding]:
+        one, other = (self._record(self._pool, self._seed + i) for i in (0, 1))
+        try:
+            self._agree(one, other, "")
+        except Fault:
+            yield Finding("seeds", "ok", "two seeds give two episodes")
+        else:
+            text = "two seeds give the same episode: right if there is no chance in it"
+            yield Finding("seeds", "warning", text)
+
+    def _independence(self) -> Iterator[Finding]:
+        """An environment's episode is the same with others beside it and without."""
+        agents = len(self._pool.specs.agents)
+        both = self._record(self._pool, self._seed)
+        first = [_rows(timestep, 1, agents) for timestep in both]
+        with _guarded(lambda: self._make(1)) as alone:
+            self._agree(first, self._record(alone, self._seed), "environment 0 without the other")
+        text = "an environment plays the same alone and beside another"
+        yield Finding("independence", "ok", text)
+
+    def _autoreset(self) -> Iterator[Finding]:
+        agents, limit = len(self._pool.specs.agents), self._pool.specs.max_episode_steps
+        over = np.zeros(2, bool)
+        lengths: list[int] = []
+        number = 0
+        for number, timestep in self._play(self._pool, self._seed):
+            begun = np.asarray(timestep.episode_length == 0)
+            if number and (begun != over).any():
+                raise Fault(f"step {number}: an episode's end and the next beginning do not meet")
+            if timestep.reward.reshape(2, agents)[begun].any():
+                raise Fault(f"step {number}: the first row of an episode has a reward")
+            flags = np.logical_or(timestep.terminated, timestep.truncated)
+            over = flags.reshape(2, agents).all(axis=1)
+            lengths += timestep.episode_length[over].tolist()
+        if lengths:
+            text = f"{len(lengths)} episodes, {np.mean(lengths):.0f} steps on average"
+            yield Finding("autoreset", "ok", text)
+        elif limit:
+            yield Finding("autoreset", "ok", f"no end in {number} steps; the limit is {limit}")
+        else:
+            text = f"no end in {number} steps of chance, and no time limit: give it one"
+            yield Finding("autoreset", "warning", text)
+
+    def _speed(self) -> Iterator[Finding]:
+        self._stepping = 0.0
+        numbers = [number for number, _ in self._play(self._pool, None)]
+        rate = self._pool.num_envs * numbers[-1] / self._stepping
+        text = f"{rate:,.0f} env steps/s with 2 environments; srl bench pool tells more"
+        yield Finding("speed", "ok", text)
+
+    def _close(self) -> Iterator[Finding]:
+        self._pool.close()
+        yield Finding("close", "ok", "works")
+
+    # ---- playing ----
+
+    def _play(
+        self, pool: Pool, seed: int | None, steps: int | None = None
+    ) -> Iterator[tuple[int, Timestep]]:
+        """Steps with actions that depend on the seed and the slot alone."""
+        agents = len(pool.specs.agents)
+        rngs = [np.random.default_rng([self._seed, slot]) for slot in range(pool.num_envs * agents)]
+        end = time.perf_counter() + self._seconds
+        timestep = _guarded(lambda: pool.reset(seed))
+        yield 0, timestep
+        for number in range(1, (steps or self._steps) + 1):
+            here = ~(timestep.terminated | timestep.truncated)
+            actions = []
+            for slot, rng in enumerate(rngs):
+                mask = _mask(_part(timestep.observation, slot)) if here[slot] else None
+                actions.append(draw_action(pool.specs.action, mask, rng))
+            step = functools.partial(pool.step, np.stack(actions))
+            start = time.perf_counter()
+            timestep = _guarded(step)
+            self._stepping += time.perf_counter() - start
+            yield number, timestep
+            if steps is None and time.perf_counter() > end:
+                return
+
+    def _record(self, pool: Pool, seed: int) -> list[Timestep]:
+        return [timestep for _, timestep in self._play(pool, seed, min(self._steps, 100))]
+
+    def _agree(self, expected: list[Timestep], given: list[Timestep], what: str) -> None:
+        for number, pair in enumerate(zip(expected, given, strict=True)):
+            for name in ("observation", "reward", "terminated", "truncated"):
+                one, other = (leaves(getattr(timestep, name)) for timestep in pair)
+                if not all(map(np.array_equal, one, other)):
+                    call = "the reset" if number == 0 else f"step {number}"
+                    raise Fault(f"{what} gives another {name} at {call}")
+
+
+def _guarded(call: Callable[[], Any]) -> Any:
+    """What the call gives; a failure of the environment is told as a Fault."""
+    try:
+        return call()
+    except RunError as error:
+        raise Fault(str(error)) from error
+    except UserError as error:
+        if "not supported" in str(error):  # the spaces: to be mended in the environment
+            raise Fault(str(error)) from error
+        raise
+
+
+def _part(tree: Tree, slot: int) -> Tree:
+    """One slot's row."""
+    if isinstance(tree, dict):
+        return {name: _part(value, slot) for name, value in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(_part(value, slot) for value in tree)
+    return np.asarray(tree[slot])
+
+
+def _rows(timestep: Timestep, envs: int, agents: int) -> Timestep:
+    """The rows of the first environments."""
+
+    def first(tree: Tree) -> Tree:
+        if isinstance(tree, dict):
+            return {name: first(value) for name, value in tree.items()}
+        if isinstance(tree, tuple):
+            return tuple(first(value) for value in tree)
+        return tree[: envs * agents]
+
+    return Timestep(*(first(tree) for tree in timestep[:5]), *(a[:envs] for a in timestep[5:]))
+
+
+def _mask(observation: Tree) -> Tree:
+    return observation.get("action_mask") if isinstance(observation, dict) else None

@@ -1,0 +1,206 @@
+"""What checks find, and what is wrong with single values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+Verdict = Literal["ok", "warning", "mend"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check says, in a line."""
+
+    check: str
+    verdict: Verdict
+    text: str
+    """What is so; for a warning or a thing to mend, also what to do."""
+
+
+class Fault(Exception):
+    """The environment broke a promise that the rest of a check stands on."""
+
+
+Check = Callable[[], Iterator[Finding]]
+
+
+def run_checks(checks: dict[str, Check], needed: tuple[str, ...]) -> Iterator[Finding]:
+    """Runs checks in order.
+
+    Args:
+        checks: What to run, by name.
+        needed: After something to mend in one of these the others would only repeat it.
+    """
+    for name, check in checks.items():
+        try:
+            findings = list(check())
+        except Fault as fault:
+            findings = [Finding(name, "mend", str(fault))]
+        yield from findings
+        if name in needed and any(f.verdict == "mend" for f in findings):
+            rest = list(checks)[list(checks).index(name) + 1 :]
+            if rest:
+                text = f"left out until this is mended: {', '.join(rest)}"
+                yield Finding("the rest", "warning", text)
+            return
+
+
+def spaces_findings(
+    observation: gymnasium.Space, action: gymnasium.Space, supported: Callable[[], Any]
+) -> Iterator[Finding]:
+    """Whether srl can use the two spaces.
+
+    Args:
+        observation: Of one agent.
+        action: Of one agent.
+        supported: Raises Fault unless the observation space is of a kind that pools know.
+    """
+    name = "spaces"
+    supported()
+    if not isinstance(action, spaces.Box | spaces.Discrete | spaces.MultiDiscrete):
+        raise Fault(f"actions are {action}; srl has Box, Discrete and MultiDiscrete: wrap them")
+    if isinstance(action, spaces.MultiDiscrete) and len(action.shape) != 1:
+        raise Fault(f"actions are MultiDiscrete of shape {action.shape}; flatten them to one axis")
+    if isinstance(action, spaces.Box):
+        if not np.issubdtype(action.dtype, np.floating):
+            raise Fault(f"actions are {action}; a Box of actions must be of floats")
+        if not (np.isfinite(action.low).all() and np.isfinite(action.high).all()):
+            text = f"actions are unbounded: {action}; give them bounds, best -1 and 1"
+            yield Finding(name, "warning", text)
+        elif not (np.allclose(action.low, -1) and np.allclose(action.high, 1)):
+            yield Finding(
+                name,
+                "warning",
+                f"actions are {action}, not within -1 and 1; srl stretches its own to the bounds, "
+                "other libraries do not: gymnasium.wrappers.RescaleAction(env, -1, 1)",
+            )
+    yield Finding(name, "ok", f"observations {_brief(observation)}, actions {_brief(action)}")
+
+
+def _brief(space: gymnasium.Space) -> str:
+    if isinstance(space, spaces.Dict):
+        return f"Dict of {', '.join(space)}"
+    if isinstance(space, spaces.Box):
+        return f"Box of shape {space.shape}, {space.dtype}"
+    return str(space)
+
+
+def misfits(space: gymnasium.Space, value: Any, path: str = "observation") -> Iterator[str]:
+    """What keeps `value` from being in `space`, part by part."""
+    if isinstance(space, spaces.Dict):
+        if not isinstance(value, dict) or value.keys() != space.keys():
+            given = f"a dict of {sorted(value)}" if isinstance(value, dict) else _kind(value)
+            yield f"{path} is {given}; its space says a dict of {sorted(space)}"
+            return
+        for name, part in space.items():
+            yield from misfits(part, value[name], f"{path}[{name!r}]")
+    elif isinstance(space, spaces.Tuple):
+        if not isinstance(value, tuple | list) or len(value) != len(space):
+            yield f"{path} is {_kind(value)}; its space says a tuple of {len(space)}"
+            return
+        for place, part in enumerate(space):
+            yield from misfits(part, value[place], f"{path}[{place}]")
+    else:
+        yield from _leaf_misfits(space, value, path)
+
+
+def _leaf_misfits(space: gymnasium.Space, value: Any, path: str) -> Iterator[str]:
+    try:
+        array = np.asarray(value)
+    except ValueError:  # parts of unequal length
+        array = np.asarray(None)
+    floats = isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating)
+    if array.dtype.kind not in ("iubf" if floats else "iub"):
+        yield f"{path} is {_kind(value)}; its space says {space.dtype}"
+    elif array.shape != (space.shape or ()):
+        yield f"{path} has shape {array.shape}; its space says {space.shape}"
+    elif not np.isfinite(array).all():
+        yield f"{path} is not finite: {array[~np.isfinite(array)].flat[0]}"
+    elif _outside(space, array):
+        yield f"{path} is outside its space {_brief(space)}: {_outside(space, array)}"
+
+
+def _outside(space: gymnasium.Space, array: np.ndarray) -> str:
+    """A value outside its bounds and the bound; empty if there is none."""
+    if isinstance(space, spaces.Box):
+        low, high = space.low, space.high
+    elif isinstance(space, spaces.Discrete):
+        low, high = np.asarray(space.start), np.asarray(space.start + space.n - 1)
+    elif isinstance(space, spaces.MultiDiscrete):
+        low, high = space.start, space.start + space.nvec - 1
+    else:
+        low, high = np.zeros(array.shape), np.ones(array.shape)
+    slack = 1e-5 * np.maximum(1, np.abs(array)) if array.dtype.kind == "f" else 0  # of rounding
+    for wrong, bound, word in (
+        (array < low - slack, low, "less than"),
+        (array > high + slack, high, "more than"),
+    ):
+        if wrong.any():
+            place = tuple(int(i) for i in np.argwhere(wrong)[0])
+            where = f" at {list(place)}" if place else ""
+            return f"{array[place]}{where} is {word} {np.broadcast_to(bound, array.shape)[place]}"
+    return ""
+
+
+def reward_misfit(reward: Any) -> str:
+    """What is wrong with a reward; empty if nothing is."""
+    if not isinstance(reward, int | float | np.number) and not (
+        isinstance(reward, np.ndarray) and reward.shape == () and reward.dtype.kind in "iuf"
+    ):
+        return f"the reward is {_kind(reward)}; it must be one number: float(reward)"
+    return "" if math.isfinite(float(reward)) else f"the reward is not finite: {reward}"
+
+
+def flag_misfit(name: str, flag: Any) -> str:
+    """What is wrong with terminated or truncated; empty if nothing is."""
+    if isinstance(flag, bool | np.bool_):
+        return ""
+    return f"{name} is {_kind(flag)}; it must be a bool: bool({name})"
+
+
+def mask_misfit(mask: Any, action: gymnasium.Space) -> str:
+    """What is wrong with a mask of allowed actions; empty if nothing is."""
+    if isinstance(action, spaces.Box):
+        return "action_mask masks a Box of actions; masks are for Discrete and MultiDiscrete"
+    sizes = [int(action.n)] if isinstance(action, spaces.Discrete) else list(action.nvec)  # type: ignore[attr-defined]
+    parts = mask if isinstance(mask, tuple) else (mask,)
+    flat = np.concatenate([np.ravel(np.asarray(part)) for part in parts])
+    if flat.size != sum(sizes):
+        return f"action_mask has {flat.size} entries; the actions are {sum(sizes)}"
+    if not np.isin(flat, (0, 1)).all():
+        return f"action_mask holds {flat[~np.isin(flat, (0, 1))][0]}; expected 1 for an action"
+    for part in np.split(flat, np.cumsum(sizes)[:-1]):
+        if not part.any():
+            return "action_mask allows no action at all; end the episode, or allow one that waits"
+    return ""
+
+
+def draw_action(action: gymnasium.Space, mask: Any, rng: np.random.Generator) -> Any:
+    """An action by chance, allowed by the mask if there is one."""
+    if isinstance(action, spaces.Box):
+        low, high = np.maximum(action.low, -10), np.minimum(action.high, 10)
+        return rng.uniform(low, high).astype(action.dtype)
+    sizes = [int(action.n)] if isinstance(action, spaces.Discrete) else list(action.nvec)  # type: ignore[attr-defined]
+    if mask is None:
+        drawn = [int(rng.integers(size)) for size in sizes]
+    else:
+        parts = mask if isinstance(mask, tuple) else (mask,)
+        flat = np.concatenate([np.ravel(np.asarray(part)) for part in parts]).astype(bool)
+        allowed = np.split(flat, np.cumsum(sizes)[:-1])
+        drawn = [int(rng.choice(np.flatnonzero(part))) for part in allowed]
+    if isinstance(action, spaces.Discrete):
+        return action.dtype.type(action.start + drawn[0])  # type: ignore[union-attr]
+    return (action.start + np.array(drawn)).astype(action.dtype)  # type: ignore[attr-defined]
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape}, {value.dtype}"
+    return f"{type(value).__name__} {value!r:.60}"

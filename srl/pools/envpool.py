@@ -1,0 +1,400 @@
+"""Pools of EnvPool's environments, stepped by EnvPool's own C++ threads (Weng et al., 2022).
+
+Steps go through the compiled class below EnvPool's Python classes, for two reasons: those merge
+what must be kept apart (an episode that terminates at its time limit), and they take about ten
+microseconds a call.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from srl.errors import RunError, UserError
+from srl.pools.envpool_specs import (
+    action_key,
+    action_range,
+    import_envpool,
+    make_spec,
+    nested,
+    observation_paths,
+    space_of,
+    space_tree,
+)
+from srl.pools.pool import Pool, Row, empty_observation, leaves
+from srl.types import Specs, Timestep, Tree
+
+_ENDED_BY_THE_LIMIT_ALONE = ("envpool.classic_control", "envpool.box2d", "envpool.mujoco.gym")
+"""Families where the time limit ends the episode and does nothing else."""
+
+_UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+_ONE = np.int32(1)
+
+_State = dict[str, np.ndarray]
+"""What EnvPool gives for a batch, by its own names."""
+
+
+class EnvpoolPool(Pool):
+    """A pool of one of EnvPool's environments, such as envpool:Pong-v5.
+
+    EnvPool seeds environments only when it makes them: the first reset makes them, and a later
+    one with a seed makes them anew. Environment i gets the seed s + i, modulo 2**31.
+
+    Results without `into` are EnvPool's own arrays, but that numbers of 64 bits become 32 as in
+    every pool. An exception within an environment ends the process, as always with EnvPool.
+    """
+
+    def __init__(
+        self, name: str, num_envs: int, batch_size: int, threads: int, options: dict[str, Any]
+    ) -> None:
+        """Checks the name and the options.
+
+        Raises:
+            UserError: Without EnvPool, for an unknown name or option, or for an environment that
+                has no place in a pool.
+        """
+        self.name, self.num_envs, self.batch_size = name, num_envs, batch_size
+        self.threads = threads or min(batch_size, os.cpu_count() or 1)
+        self._envpool = import_envpool()
+        sizes = {"num_envs": num_envs, "batch_size": batch_size, "num_threads": threads}
+        spec = make_spec(self._envpool, name, options, sizes)
+        self._options = options | sizes
+        action, agents = action_key(name, spec)
+        self._action_dtype = np.dtype(spec.action_array_spec[action].dtype)
+        paths = observation_paths(spec)
+        self._by_slot = {k for k, v in spec.state_array_spec.items() if v.shape[:1] == [-1]}
+        limit = getattr(spec.config, "max_episode_steps", 0)
+        self.specs = Specs(
+            observation=space_tree(spec, paths),
+            action=space_of(spec.action_array_spec[action], acts=True),
+            agents=tuple(f"player_{i}" for i in range(agents)) if agents > 1 else ("agent",),
+            max_episode_steps=limit or None,
+        )
+        narrowed = leaves(empty_observation(self.specs.observation, ()))
+        self._names = list(spec.state_array_spec)
+        self._parts = [(*path, leaf.dtype) for path, leaf in zip(paths, narrowed, strict=True)]
+        self._choices, self._start = action_range(self.specs.action)
+        # EnvPool says of an end whether the limit was reached, not whether the episode terminated
+        # as well. Set one step later, its limit is out of the way: what still ends has terminated.
+        family = self._envpool.registration.registry.specs[name][0]
+        self._limit = limit
+        self._limits = limit > 0 and family in _ENDED_BY_THE_LIMIT_ALONE
+        if self._limits:
+            self._options["max_episode_steps"] = limit + 1
+        self._ordered = batch_size == num_envs and agents == 1  # EnvPool's synchronous mode
+        self._all = np.arange(num_envs, dtype=np.int32)
+        self._pool: Any = None  # until the first reset
+        self._closed = False
+        self._forget()
+
+    def reset(
+        self, seed: int | None = None, into: Row | None = None, mask: np.ndarray | None = None
+    ) -> Timestep:
+        """Starts new episodes; see the base class.
+
+        A seed makes all environments anew, which takes about 2 ms for one of MuJoCo and 100 ms
+        for one of Atari; it goes with no mask.
+        """
+        self._refuse_asynchronous("reset")
+        ids = self._masked(mask, into)
+        if mask is None:
+            self.async_reset(seed)
+            self._flying[:] = False
+            return _copied(self._timestep(self._receive()), into)
+        if seed is not None or not self._ordered:
+            what = "a seed, for EnvPool makes all anew" if self._ordered else "several agents"
+            raise UserError(f"envpool:{self.name}: a reset with a mask cannot have {what}")
+        self._refuse_unready()
+        assert into is not None
+        if ids.size:
+            self._begin(ids)
+            self._pool._reset(ids)
+            _copied(self._timestep(self._recv()), into, ids)
+        return into.timestep
+
+    def step(self, actions: Tree, into: Row | None = None) -> Timestep:
+        """Steps all environments; see the base class."""
+        self._refuse_asynchronous("step")
+        self._refuse_unready()
+        self._launch(self._all, self._actions(actions, self._all))
+        return _copied(self._timestep(self._receive()), into)
+
+    def async_reset(self, seed: int | None = None) -> None:
+        """Asks for new episodes everywhere; what is in flight is dropped."""
+        self._refuse_closed()
+        if seed is not None or self._pool is None:
+            self._pool = self._made(seed)
+        else:
+            self._land()
+        self._begin(self._all)
+        self._flying[:] = True
+        self._pool._reset(self._all)
+
+    def send(self, actions: Tree, env_ids: np.ndarray) -> None:
+        """Asks for a step of the given environments; see the base class."""
+        self._refuse_unready()
+        ids = self._grounded(env_ids)
+        array = self._actions(actions, ids)
+        self._flying[ids] = True
+        if not self._ordered:
+            self._launch(ids, array)
+            return
+        # In its synchronous mode EnvPool puts row i of a call into row i of the batch, whichever
+        # environment it is of: the batch goes as one call, in order.
+        if self._waiting is None:
+            self._waiting = np.zeros((self.num_envs, *array.shape[1:]), array.dtype)
+        self._waiting[ids] = array
+        if self._flying.all():
+            array, self._waiting = self._waiting, None
+            self._launch(self._all, array)
+
+    def recv(self) -> Timestep:
+        """Waits for the first environments that are ready; see the base class."""
+        self._refuse_closed()
+        flying = np.count_nonzero(self._flying)
+        if flying < self.batch_size:
+            raise UserError(
+                f"recv needs {self.batch_size} environments in flight, but only {flying} are; "
+                "send actions first"
+            )
+        state = self._receive()
+        self._flying[state["info:env_id"]] = False
+        return self._timestep(state)
+
+    def render(self, env_id: int) -> np.ndarray:
+        """A picture of one environment, uint8 [height, width, 3]; needs render_mode="rgb_array"."""
+        self._refuse_unready()
+        ids = self._grounded(np.array([env_id]))
+        try:
+            return np.asarray(self._pool.render(ids))[0]
+        except RuntimeError as error:
+            raise UserError(f"envpool:{self.name} cannot be rendered: {error}") from None
+
+    def close(self) -> None:
+        """Ends the threads and frees the environments, which EnvPool's own `close` does not."""
+        self._pool = None
+        self._closed = True
+
+    # ---- refusals ----
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise UserError(f"the pool of envpool:{self.name} is closed")
+
+    def _refuse_unready(self) -> None:
+        self._refuse_closed()
+        if self._pool is None:
+            raise UserError("the environments were never reset; call reset first")
+
+    def _refuse_asynchronous(self, call: str) -> None:
+        if self.batch_size != self.num_envs:
+            raise UserError(
+                f"{call} gives all environments, but batch_size is {self.batch_size} of "
+                f"{self.num_envs}; call async_reset, send and recv"
+            )
+        if call == "step" and _any(self._flying):
+            raise UserError(
+                f"step: {self._flying.sum()} environments are in flight; receive them first"
+            )
+
+    def _grounded(self, env_ids: np.ndarray) -> np.ndarray:
+        """The ids as int32 [n], if these environments exist and none is in flight."""
+        ids = np.asarray(env_ids)
+        if ids.ndim != 1 or ids.dtype.kind not in "iu":
+            raise UserError(f"env_ids have shape {ids.shape}, dtype {ids.dtype}; expected [n] ints")
+        if _any(outside := _beyond(ids, self.num_envs)):
+            raise UserError(f"environment id {ids[outside][0]}; expected 0 to {self.num_envs - 1}")
+        if _any(flying := self._flying[ids]):
+            raise UserError(f"environment {ids[flying][0]} is in flight; receive it first")
+        if len(ids) != len(set(ids.tolist())):
+            raise UserError(f"environment ids {ids.tolist()} name one twice; send each once")
+        return ids.astype(np.int32)
+
+    def _actions(self, actions: Tree, ids: np.ndarray) -> np.ndarray:
+        """A copy of the actions as EnvPool takes them, which looks only at the first it is sent."""
+        array, space, agents = np.asarray(actions), self.specs.action, len(self.specs.agents)
+        shape = (len(ids) * agents, *(space.shape or ()))
+        if array.shape != shape:
+            raise UserError(f"actions have shape {array.shape}; expected {shape}")
+        if array.dtype.kind not in ("iuf" if self._choices is None else "iu"):
+            raise UserError(f"actions are {array.dtype}; expected {space.dtype}")
+        if self._choices is None:
+            wrong = ~np.isfinite(array)
+        else:
+            wrong = _beyond(array if self._start is None else array - self._start, self._choices)
+        if _any(wrong):
+            slot = int(np.argwhere(wrong)[0][0])
+            raise UserError(
+                f"environment {ids[slot // agents]}: action {array[slot]} is not in {space}"
+            )
+        return np.array(array, self._action_dtype, order="C")
+
+    # ---- EnvPool's side ----
+
+    def _made(self, seed: int | None) -> Any:
+        """Makes the environments, and ends those there were."""
+        self._pool = None
+        self._forget()
+        first = int(np.random.default_rng().integers(2**31)) if seed is None else int(seed)
+        seeds = [(first + i) % 2**31 for i in range(self.num_envs)]
+        try:
+            return self._envpool.make_gymnasium(self.name, env_seed=seeds, **self._options)
+        except Exception as error:
+            raise RunError(f"envpool:{self.name} cannot be made: {error}") from error
+
+    def _forget(self) -> None:
+        """No episode has begun and nothing is in flight."""
+        self._length = np.full(self.num_envs, -1, np.int32)  # the next step gives the first row
+        self._cut = np.zeros(self.num_envs, np.bool_)  # ended by this pool, unknown to EnvPool
+        self._return = np.zeros((self.num_envs, len(self.specs.agents)), np.float32)
+        self._flying = np.zeros(self.num_envs, np.bool_)
+        self._early: list[_State] = []  # rows of the batch in flight that came before the others
+        self._waiting: np.ndarray | None = None  # actions of a synchronous batch not yet complete
+
+    def _begin(self, ids: np.ndarray) -> None:
+        """What these environments give next is an episode's first row."""
+        self._length[ids], self._return[ids], self._cut[ids] = -1, 0, False
+
+    def _launch(self, ids: np.ndarray, actions: np.ndarray) -> None:
+        """Starts the steps, or the resets where this pool has ended the episode."""
+        if _any(self._cut) and _any(cut := self._cut[ids]):
+            self._cut[ids] = False
+            self._pool._reset(ids[cut])
+            if self._ordered:  # rows of two calls at a time would take each other's places
+                self._early.append(self._recv())
+            ids, actions = ids[~cut], actions[~cut]
+            if not ids.size:
+                return
+        slots = ids if len(self.specs.agents) == 1 else ids.repeat(len(self.specs.agents))
+        self._pool._send([ids, slots, actions])
+
+    def _recv(self) -> _State:
+        return dict(zip(self._names, self._pool._recv(), strict=True))
+
+    def _receive(self) -> _State:
+        """A whole batch; of a synchronous pool in the order of the environments."""
+        parts, self._early = self._early, []
+        if not parts or sum(len(part["reward"]) for part in parts) < self.batch_size:
+            parts.append(self._recv())
+        state = parts[0]
+        slots = len(state["info:players.env_id"])
+        if len(parts) == 1 and slots != self.batch_size * len(self.specs.agents):
+            raise RunError(f"envpool:{self.name} gave {slots} agents; expected the same always")
+        if len(parts) == 1 and (self._ordered or self.batch_size < self.num_envs):
+            return state
+        if len(parts) > 1:
+            state = {name: np.concatenate([part[name] for part in parts]) for name in state}
+        envs = np.argsort(state["info:env_id"], kind="stable")
+        rows = np.argsort(state["info:players.env_id"], kind="stable")
+        return {k: v[rows if k in self._by_slot else envs] for k, v in state.items()}
+
+    def _land(self) -> None:
+        """Receives and drops what is in flight: EnvPool must not be told to reset it meanwhile."""
+        self._waiting = None
+        if self._ordered:
+            if self._flying.all():
+                self._receive()
+            return
+        while self._flying.any():
+            # EnvPool gives whole batches only, so that idle environments fill up the last one.
+            missing = max(self.batch_size - int(self._flying.sum()), 0)
+            idle = self._all[~self._flying][:missing]
+            if idle.size:
+                self._pool._reset(idle)
+            self._flying[idle] = True
+            self._flying[self._recv()["info:env_id"]] = False
+
+    # ---- our side ----
+
+    def _timestep(self, state: _State) -> Timestep:
+        """What EnvPool gave, in the words and with the promises of a pool."""
+        ids, reward = state["info:env_id"], state["reward"]
+        agents = len(self.specs.agents)
+        rows = slice(None) if len(ids) == self.num_envs else ids
+        length = self._length[rows] + _ONE
+        begins = length == 0
+        if _any(begins):  # some environments reward a reset
+            reward.reshape(-1, agents)[begins] = 0
+        total = self._return[rows] + reward.reshape(-1, agents)
+        terminated, truncated = self._ends(state, length)
+        self._length[rows], self._return[rows] = length, total
+        over = terminated | truncated
+        if _any(over):
+            ended = ids[over]
+            self._length[ended], self._return[ended] = -1, 0
+            if self._limits:
+                self._cut[ended] = ~terminated[over]
+        if agents > 1:
+            terminated, truncated = terminated.repeat(agents), truncated.repeat(agents)
+        timestep = Timestep(
+            observation=self._observation(state),
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            episode_return=total.reshape(-1),
+            episode_length=length,
+            statistics=np.zeros((len(ids), 0), np.float32),
+            env_id=ids,
+            lost=np.zeros(len(ids), np.bool_),
+        )
+        self._refuse_nan(timestep)
+        return timestep
+
+    def _ends(self, state: _State, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Terminated and truncated, bool [n] each; both where both came at once."""
+        done, truncated = state["done"], state["trunc"]
+        if self._limits:
+            return done, length >= self._limit
+        if not _any(truncated):
+            return done, truncated
+        terminated = done & ~truncated
+        if "info:terminated" in state:  # there EnvPool does tell
+            terminated |= done & state["info:terminated"].astype(np.bool_)
+        return terminated, truncated
+
+    def _observation(self, state: _State) -> Tree:
+        parts = {}
+        for path, key, dtype in self._parts:
+            array = state[key]
+            if array.dtype != dtype:
+                with np.errstate(over="ignore"):  # told of as not finite
+                    array = array.astype(dtype)
+            parts[path] = array
+        return nested(parts)
+
+    def _refuse_nan(self, timestep: Timestep) -> None:
+        for name, leaf in (
+            *(("observation", leaf) for leaf in leaves(timestep.observation)),
+            ("reward", timestep.reward),
+        ):
+            if leaf.dtype.kind != "f" or np.count_nonzero(np.isfinite(leaf)) == leaf.size:
+                continue
+            place = int(np.argwhere(~np.isfinite(leaf))[0][0]) // len(self.specs.agents)
+            raise RunError(
+                f"envpool:{self.name}: environment {timestep.env_id[place]} gave {name} that "
+                f"is not finite, at step {timestep.episode_length[place]} of its episode"
+            )
+
+
+def _beyond(integers: np.ndarray, count: Any) -> np.ndarray:
+    """Where they are not from 0 to count - 1; as an unsigned number a negative one is large."""
+    return integers.view(_UNSIGNED[integers.dtype.itemsize]) >= count
+
+
+def _any(flags: np.ndarray) -> bool:
+    return bool(np.count_nonzero(flags))  # a sixth of the time of flags.any()
+
+
+def _copied(timestep: Timestep, into: Row | None, places: Any = ...) -> Timestep:
+    if into is None:
+        return timestep
+    for memory, values in zip(_arrays(into.timestep), _arrays(timestep), strict=True):
+        memory[places] = values
+    return into.timestep
+
+
+def _arrays(timestep: Timestep) -> list[np.ndarray]:
+    return [*leaves(timestep.observation), *timestep[1:]]

@@ -1,0 +1,149 @@
+"""A pool behind the face of PettingZoo's parallel environments, for many of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from srl.errors import UserError
+from srl.pools.padding import corner, crop
+from srl.pools.pool import Pool
+from srl.types import Timestep, Tree
+
+Results = tuple[dict[str, Any], ...]
+
+
+class ParallelPool:
+    """A synchronous pool as PettingZoo's `ParallelEnv`: everything is a dict by agent.
+
+    What PettingZoo gives for an agent is here an array with a row for each of the N environments.
+    These restart by themselves: the step after an episode's end, when an environment's agents are
+    all terminated or truncated, ignores its actions and gives the first observations of the next
+    episode, with rewards of 0. So `agents` are always all of them, and an agent that is not there
+    shows in its flags: it is terminated from its last step on until the episode of its environment
+    ends, truncated before it joins; its observations are zeros, its rewards 0, and what is sent
+    for it is ignored.
+
+    Each agent has its own spaces, without the padding that makes them alike in the pool. Arrays
+    that a call returned stay as they are.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        """Takes a pool, which is closed with this.
+
+        Raises:
+            UserError: If the pool is asynchronous.
+        """
+        if pool.batch_size != pool.num_envs:
+            raise UserError(
+                f"the pool is asynchronous, with batch_size={pool.batch_size} of {pool.num_envs}; "
+                "a parallel pool steps all: make it with batch_size=num_envs"
+            )
+        self.pool = pool
+        self.num_envs = pool.num_envs
+        self.possible_agents = list(pool.specs.agents)
+        common = (pool.specs.observation, pool.specs.action)
+        own = pool.specs.agent_spaces or (common,) * len(self.possible_agents)
+        self._spaces = dict(zip(self.possible_agents, own, strict=True))
+        self._absent = np.zeros(len(self.possible_agents), bool)  # in every environment
+
+    @property
+    def agents(self) -> list[str]:
+        """All agents' names, in the order of the pool's slots."""
+        return list(self.possible_agents)
+
+    def observation_space(self, agent: str) -> gymnasium.Space:
+        """What one such agent observes."""
+        return self._spaces[agent][0]
+
+    def action_space(self, agent: str) -> gymnasium.Space:
+        """What one such agent does."""
+        return self._spaces[agent][1]
+
+    def reset(self, seed: int | None = None) -> tuple[dict[str, Tree], dict[str, dict[str, Any]]]:
+        """Starts new episodes; environment i is seeded with `seed + i`.
+
+        Returns:
+            Observations [N, ...] and infos by agent; see `step`.
+        """
+        observations, _, _, _, infos = self._results(self.pool.reset(seed))
+        return observations, infos
+
+    def step(self, actions: Mapping[str, Any]) -> Results:
+        """Steps all environments.
+
+        Args:
+            actions: By agent [N, ...]; an agent that is in no environment may be left out.
+
+        Returns:
+            Dicts by agent of observations [N, ...], rewards float32 [N], terminations and
+            truncations bool [N], and infos: of this episode so far `episode_return` float32 [N],
+            `episode_length` int32 [N] and the statistics of the environment, float32 [N]; and
+            `lost` bool [N], where the environment died and was made anew.
+
+        Raises:
+            UserError: For actions that do not fit, or that belong to nobody.
+            RunError: If an environment raised.
+        """
+        if unknown := sorted(actions.keys() - self._spaces.keys()):
+            raise UserError(f"there are no agents {unknown}; there are {self.possible_agents}")
+        joined = np.stack([self._action(i, actions) for i in range(len(self._spaces))], axis=1)
+        return self._results(self.pool.step(joined.reshape(-1, *joined.shape[2:])))
+
+    def close(self) -> None:
+        """Closes the pool."""
+        self.pool.close()
+
+    def __enter__(self) -> ParallelPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _action(self, index: int, actions: Mapping[str, Any]) -> np.ndarray:
+        """One agent's actions, padded to the shape that all share."""
+        agent, common = self.possible_agents[index], self.pool.specs.action
+        own = self._spaces[agent][1]
+        assert common.shape is not None
+        assert own.shape is not None
+        if agent not in actions:
+            if not self._absent[index]:
+                raise UserError(f"there are no actions for agent {agent!r}")
+            lowest = getattr(common, "start", 0)  # of a Box 0
+            return np.full((self.num_envs, *common.shape), lowest, common.dtype)
+        given = np.asarray(actions[agent])
+        if given.shape != (self.num_envs, *own.shape):
+            raise UserError(
+                f"actions of agent {agent!r} have shape {given.shape}; expected "
+                f"{(self.num_envs, *own.shape)}"
+            )
+        if own.shape == common.shape:
+            return given
+        padded = np.zeros((self.num_envs, *common.shape), given.dtype)
+        padded[(slice(None), *corner(own))] = given
+        return padded
+
+    def _results(self, timestep: Timestep) -> Results:
+        count = len(self.possible_agents)
+
+        def by_agent(array: np.ndarray) -> dict[str, np.ndarray]:
+            split = array.reshape(self.num_envs, count, *array.shape[1:])
+            return {agent: split[:, i] for i, agent in enumerate(self.possible_agents)}
+
+        ended = timestep.terminated | timestep.truncated
+        self._absent = ended.reshape(-1, count).all(0)
+        shared = {"episode_length": timestep.episode_length, "lost": timestep.lost}
+        shared.update(zip(self.pool.specs.statistics, timestep.statistics.T, strict=True))
+        observations = {
+            agent: crop(space, timestep.observation, slice(i, None, count))
+            for i, (agent, (space, _)) in enumerate(self._spaces.items())
+        }
+        infos = {
+            agent: {"episode_return": total, **shared}
+            for agent, total in by_agent(timestep.episode_return).items()
+        }
+        flags = by_agent(timestep.terminated), by_agent(timestep.truncated)
+        return observations, by_agent(timestep.reward), *flags, infos

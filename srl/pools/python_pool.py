@@ -1,0 +1,301 @@
+"""What pools of Python environments have in common: calls are checked here, before any work."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from gymnasium import spaces
+
+from srl.errors import RunError, UserError, expect
+from srl.pools.pool import Pool, Row, empty_timestep, leaves
+from srl.pools.simulator import outside
+from srl.pools.stepper import Control, Failure, Target
+from srl.types import Specs, Timestep, Tree
+
+Call = TypeVar("Call", bound=Callable[..., Any])
+
+
+def exclusive(call: Call) -> Call:
+    """Refuses a pool's call while another thread is in one, or once the pool is closed."""
+
+    @functools.wraps(call)
+    def guarded(self: PythonPool, *args: Any, **kwargs: Any) -> Any:
+        if not self._turn.acquire(blocking=False):
+            raise UserError("the pool is being used by another thread; one at a time may")
+        try:
+            if self._closed:
+                raise UserError(f"the pool of {self.name} is closed")
+            return call(self, *args, **kwargs)
+        finally:
+            self._turn.release()
+
+    return guarded  # type: ignore[return-value]
+
+
+class PythonPool(Pool):
+    """A pool whose environments are stepped by Python, here or in other processes.
+
+    Environment i is row i of all that is written: of the timesteps of `reset` and `step`, and of
+    `_slots`, the last timestep of each environment, from which `recv` gathers.
+    """
+
+    def __init__(self, name: str, num_envs: int, batch_size: int) -> None:
+        """Takes the sizes; the environments are the subclass's."""
+        self.name = name
+        self.num_envs, self.batch_size = num_envs, batch_size
+        self._turn = threading.Lock()
+        self._closed = False
+        self._fresh = True
+        self._flying = np.zeros(num_envs, bool)
+        self._ready: deque[int] = deque()  # of those in flight, in the order they became so
+        self._failures: list[Failure] = []  # not told yet
+        self._seed: int | None = None
+        self._last: Row | None = None  # not to be written over yet
+        self._token = object()  # marks the rows made here
+        self._own: list[_OwnRow] = []
+
+    def _begin(self, specs: Specs, control: Control) -> None:
+        self.specs, self._control = specs, control
+        self._slots: Row | None = None
+
+    # ---- calls ----
+
+    @exclusive
+    def reset(
+        self, seed: int | None = None, into: Row | None = None, mask: np.ndarray | None = None
+    ) -> Timestep:
+        """Starts new episodes; see the base class."""
+        self._refuse_asynchronous("reset")
+        ids = self._masked(mask, into)
+        row = self._row(into)
+        self._prepare_reset(seed, ids)
+        self._advance(None if mask is None else ids, row)
+        self._tell_failures()
+        return row.timestep
+
+    @exclusive
+    def step(self, actions: Tree, into: Row | None = None) -> Timestep:
+        """Steps all environments; see the base class."""
+        self._refuse_asynchronous("step")
+        self._refuse_fresh()
+        checked = self._checked(actions, None)
+        row = self._row(into)
+        self._finish_started()
+        self._control.action[...] = checked
+        self._advance(None, row)
+        self._tell_failures()
+        return row.timestep
+
+    @exclusive
+    def async_reset(self, seed: int | None = None) -> None:
+        """Asks for new episodes everywhere; see the base class."""
+        ids = np.arange(self.num_envs, dtype=np.int32)
+        self._prepare_reset(seed, ids)
+        self._flying[:] = True
+        if self._slots is None:
+            self._slots = self.rows(1)[0]
+        self._start(ids)
+
+    @exclusive
+    def send(self, actions: Tree, env_ids: np.ndarray) -> None:
+        """Asks for a step of the given environments; see the base class."""
+        self._refuse_fresh()
+        ids = self._checked_ids(env_ids)
+        self._control.action[ids] = self._checked(actions, ids)
+        self._flying[ids] = True
+        self._start(ids)
+
+    @exclusive
+    def recv(self) -> Timestep:
+        """Waits for the first environments that are ready; see the base class."""
+        flying = int(np.count_nonzero(self._flying))
+        if flying < self.batch_size:
+            raise UserError(
+                f"recv needs {self.batch_size} environments in flight, but only {flying} are; "
+                "send actions first"
+            )
+        while len(self._ready) < self.batch_size and not self._failures:
+            self._work()
+        self._tell_failures()
+        ids = np.array([self._ready.popleft() for _ in range(self.batch_size)], np.int32)
+        self._flying[ids] = False
+        return self._gathered(ids)
+
+    def _gathered(self, ids: np.ndarray) -> Timestep:
+        """The present rows of the environments, as a batch."""
+        assert self._slots is not None
+        row = self._row(None)
+        agents = len(self.specs.agents)
+        slots = (ids[:, None] * agents + np.arange(agents, dtype=np.int32)).ravel()
+        names, last = Timestep._fields, self._slots.timestep
+        for name, source, target in zip(names, last, row.timestep, strict=True):
+            places = ids if name in _BY_ENVIRONMENT else slots
+            for a, b in zip(leaves(source), leaves(target), strict=True):
+                np.take(a, places, 0, b, mode="clip")  # other modes would write into a buffer first
+        return row.timestep
+
+    @abstractmethod
+    def render(self, env_id: int) -> np.ndarray:
+        """A picture of one environment, uint8 [height, width, 3]; needs render_mode="rgb_array"."""
+
+    # ---- the subclass's work ----
+
+    @abstractmethod
+    def _advance(self, ids: np.ndarray | None, row: Row) -> None:
+        """Steps the environments, all by default, into a row; what fails goes to `_failures`."""
+
+    @abstractmethod
+    def _start(self, ids: np.ndarray) -> None:
+        """Asks for a step of the environments into their slots."""
+
+    @abstractmethod
+    def _work(self) -> None:
+        """Adds to `_ready`, or to `_failures`, some of the environments that were started."""
+
+    @abstractmethod
+    def _finish_started(self) -> None:
+        """Ends what an earlier call started, be it one that was broken off."""
+
+    def _tell_failures(self) -> None:
+        """Raises RunError for the first failure; what failed is no longer in flight."""
+        if not self._failures:
+            return
+        failures, self._failures = sorted(self._failures, key=lambda f: f.env), []
+        self._flying[[failure.env for failure in failures]] = False
+        more = f"\n{len(failures) - 1} more environments failed" if len(failures) > 1 else ""
+        raise RunError(f"{self.name}: {failures[0].text}{more}") from failures[0].error
+
+    # ---- checks ----
+
+    def _refuse_asynchronous(self, call: str) -> None:
+        if self.batch_size != self.num_envs:
+            raise UserError(
+                f"{call} gives all environments, but batch_size is {self.batch_size} of "
+                f"{self.num_envs}; call async_reset, send and recv"
+            )
+        if np.count_nonzero(self._flying):
+            raise UserError(f"environments are in flight; receive them before {call}")
+
+    def _refuse_unknown(self, ids: np.ndarray) -> None:
+        wrong = (ids < 0) | (ids >= self.num_envs)
+        if wrong.any():
+            raise UserError(f"environment id {ids[wrong][0]}; expected 0 to {self.num_envs - 1}")
+
+    def _refuse_fresh(self) -> None:
+        if self._fresh:
+            raise UserError("the environments were never reset; call reset first")
+
+    def _prepare_reset(self, seed: int | None, ids: np.ndarray) -> None:
+        seeds = np.zeros(0, np.uint64)
+        if seed is not None:
+            good = isinstance(seed, int | np.integer) and 0 <= seed < 2**64
+            expect(good, "seed", seed, "a whole number from 0 up, or None")
+            seeds = ids.astype(np.uint64) + np.uint64(seed)  # modulo 2**64, as in every pool
+            expect((seeds < 2**63).all(), "seed", seed, "a whole number below 2**63, or None")
+        self._finish_started()
+        self._ready.clear()
+        self._failures.clear()
+        self._fresh = self._flying[:] = False
+        self._control.reset_next[ids] = True
+        if seed is not None:
+            self._seed = int(seed)
+            self._control.seed[ids] = seeds.astype(np.int64)
+
+    def _checked_ids(self, env_ids: Any) -> np.ndarray:
+        ids = np.asarray(env_ids)
+        if ids.ndim != 1 or ids.dtype.kind not in "iu":
+            raise UserError(f"env_ids have shape {ids.shape}, dtype {ids.dtype}; expected [n] ints")
+        self._refuse_unknown(ids)
+        if self._flying[ids].any():
+            raise UserError(
+                f"environment {ids[self._flying[ids]][0]} is in flight; receive it first"
+            )
+        known, counts = np.unique(ids, return_counts=True)
+        if len(known) < len(ids):
+            raise UserError(f"environment {known[counts > 1][0]} is named twice in env_ids")
+        return ids.astype(np.int32)
+
+    def _checked(self, actions: Tree, ids: np.ndarray | None) -> np.ndarray:
+        """The actions of the environments as the control holds them: [n, A, ...]."""
+        array, space, agents = np.asarray(actions), self.specs.action, self.specs.agents
+        count = self.num_envs if ids is None else len(ids)
+        shape = (count * len(agents), *(space.shape or ()))
+        if array.shape != shape:
+            raise UserError(f"actions have shape {array.shape}; expected {shape}")
+        integers = not (isinstance(space, spaces.Box) and space.dtype.kind == "f")
+        if array.dtype.kind not in ("iu" if integers else "iuf"):
+            raise UserError(f"actions are {array.dtype}; expected {space.dtype}")
+        wrong = outside(array, space) if integers else ~np.isfinite(array)
+        if np.count_nonzero(wrong):
+            slot = int(np.argwhere(wrong)[0][0])
+            env = slot // len(agents) if ids is None else ids[slot // len(agents)]
+            whose = f" of {agents[slot % len(agents)]}" if len(agents) > 1 else ""
+            told = f"not in {space}" if integers else "not finite"
+            raise UserError(f"environment {env}: the action{whose} {array[slot]} is {told}")
+        return array.reshape(count, len(agents), *shape[1:])
+
+    # ---- rows ----
+
+    def _adopt(self, row: Row) -> Row:
+        row.owner = self._token
+        row.core = Target(row.timestep, len(self.specs.agents))
+        if len(row.timestep.env_id) == self.num_envs:
+            row.timestep.env_id[:] = np.arange(self.num_envs)
+        return row
+
+    def _row(self, into: Row | None) -> Row:
+        """The row to write into: one that this pool made, or one of its own that nobody holds."""
+        if into is not None:
+            if into.owner is not self._token:
+                raise UserError("`into` is a row of another pool; take it from this pool's rows()")
+            return into
+        for own in self._own:
+            if own.row is not self._last and own.is_idle():
+                return own.row
+        if self.batch_size == self.num_envs:
+            own = _OwnRow(self.rows(1)[0])
+        else:  # for batches that are gathered here
+            own = _OwnRow(self._adopt(Row(empty_timestep(self.specs, self.batch_size))))
+        self._own.append(own)
+        return own.row
+
+
+_BY_ENVIRONMENT = ("episode_length", "statistics", "env_id", "lost")
+
+
+class _OwnRow:
+    """A row that is used again once nobody holds its timestep, or any part of it."""
+
+    def __init__(self, row: Row) -> None:
+        self.row = row
+        self._watched = _held_by(row.timestep)
+        self._idle = self._references()
+
+    def is_idle(self) -> bool:
+        return self._references() == self._idle
+
+    def _references(self) -> list[int]:
+        return [sys.getrefcount(x) for x in self._watched]
+
+
+def _held_by(timestep: Timestep) -> list[Any]:
+    """Everything whose holder may still read the timestep."""
+    arrays = [leaf for field in timestep for leaf in leaves(field)]
+    # A part of an array holds the array at its base.
+    return [timestep, *_trees(timestep.observation), *arrays, *(x.base for x in arrays)]
+
+
+def _trees(tree: Tree) -> list[Any]:
+    """The dicts and tuples of a tree."""
+    if isinstance(tree, dict):
+        return [tree, *(inner for part in tree.values() for inner in _trees(part))]
+    if isinstance(tree, tuple):
+        return [tree, *(inner for part in tree for inner in _trees(part))]
+    return []

@@ -1,0 +1,313 @@
+"""One environment written in Python, as pools step it."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from srl.errors import RunError, UserError
+from srl.pools.pool import empty_observation, narrow_dtype
+from srl.types import Specs, Timestep, Tree
+
+
+class Simulator(ABC):
+    """An environment of A agents that writes its results into a pool's rows.
+
+    `rows` has a row for each environment of the pool and A slots for each, environment-major:
+    environment `env` writes the observation, reward, terminated and truncated of its agent `a` at
+    slot `env * A + a` and its statistics, if it keeps any, at `env`. The other fields are the
+    pool's. A slot whose agent is not there is written too: `terminated` from the agent's last step
+    on until the episode ends, `truncated` before it joins. The episode of the environment ends
+    where all its slots are flagged; it is reset then and never stepped before a reset.
+
+    Whatever these methods raise is told with the environment's index, and the environment is reset
+    next; `Misfit` is for results that do not fit the specs.
+    """
+
+    specs: Specs
+    """Of what is written, so with numbers of at most 32 bits."""
+
+    @abstractmethod
+    def reset(self, seed: int | None, rows: Timestep, env: int) -> None:
+        """Starts an episode and writes its first observations, with rewards of 0.
+
+        Args:
+            seed: None goes on with the present stream of chance.
+            rows: Where to write.
+            env: Which of the rows.
+        """
+
+    @abstractmethod
+    def step(self, actions: np.ndarray, rows: Timestep, env: int) -> None:
+        """Acts and writes what follows.
+
+        Args:
+            actions: [A, ...], of the action space's dtype and within it; the simulator may keep it.
+            rows: Where to write.
+            env: Which of the rows.
+        """
+
+    def render(self) -> np.ndarray:
+        """A picture of the environment as it stands, uint8 [height, width, 3]."""
+        raise UserError(f"{type(self).__name__} renders nothing")
+
+    def close(self) -> None:
+        """Lets go of what the environment holds."""
+        return None
+
+
+_PETTINGZOO = "pettingzoo:"
+
+SimulatorSource = str | Callable[..., Any]
+"""An id of Gymnasium, a dotted path to a callable, or a callable that makes an environment."""
+
+
+def source_name(source: SimulatorSource) -> str:
+    """What messages call the environment."""
+    return source if isinstance(source, str) else getattr(source, "__name__", repr(source))
+
+
+def make_simulator(source: SimulatorSource, index: int, options: dict[str, Any]) -> Simulator:
+    """Makes environment `index` of a pool.
+
+    Raises:
+        UserError: For an unknown id, a missing module, or what is no environment.
+        RunError: If making it raised, with the cause.
+    """
+    from srl.pools.gymnasium import GymnasiumSimulator
+    from srl.pools.pettingzoo import PettingZooSimulator, is_parallel_env
+
+    name = source_name(source)
+    try:
+        made = _make(source, options)
+        if is_parallel_env(made):
+            return PettingZooSimulator(made, name)
+    except UserError:
+        raise
+    except (gymnasium.error.Error, ModuleNotFoundError) as error:
+        raise UserError(f"{name!r} cannot be made: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise RunError(
+            f"{name}: making environment {index} raised {type(error).__name__}: {error}"
+        ) from error
+    if isinstance(made, gymnasium.Env):
+        return GymnasiumSimulator(made, name)
+    raise UserError(
+        f"{name} made {type(made).__name__}; expected a gymnasium.Env or a pettingzoo.ParallelEnv"
+    )
+
+
+def make_simulators(
+    source: SimulatorSource, indices: range, options: dict[str, Any]
+) -> list[Simulator]:
+    """Makes some of a pool's environments, all alike.
+
+    Raises:
+        UserError: As `make_simulator`, and if their spaces differ.
+        RunError: If making one raised, with the cause.
+    """
+    made: list[Simulator] = []
+    try:
+        for index in indices:
+            made.append(make_simulator(source, index, options))
+            refuse_unlike(made[0].specs, indices[0], made[-1].specs, index, source_name(source))
+    except BaseException:
+        for simulator in made:
+            simulator.close()
+        raise
+    return made
+
+
+def refuse_unlike(first: Specs, first_index: int, other: Specs, index: int, name: str) -> None:
+    """Raises UserError where two environments of a pool differ in what they give and take."""
+    for field in ("observation", "action", "agents", "agent_spaces", "statistics"):
+        mine, others = getattr(first, field), getattr(other, field)
+        if mine != others:
+            kind = f"{field} space" if field in ("observation", "action") else field
+            raise UserError(
+                f"{name}: environment {index} has {kind} {others}, but environment {first_index} "
+                f"has {mine}; all copies must be alike"
+            )
+
+
+def _make(source: SimulatorSource, options: dict[str, Any]) -> Any:
+    if not isinstance(source, str):
+        return source(**options)
+    if source.startswith(_PETTINGZOO):
+        from srl.pools.pettingzoo import make_parallel_env
+
+        return make_parallel_env(source.removeprefix(_PETTINGZOO), options)
+    if re.fullmatch(r"\w+(\.\w+)+", source) and source not in gymnasium.registry:
+        module, _, attribute = source.rpartition(".")
+        try:
+            maker = getattr(importlib.import_module(module), attribute)
+        except AttributeError as error:
+            raise ModuleNotFoundError(f"{module} has no {attribute}") from error
+        return maker(**options)
+    # Pools check every observation and action themselves.
+    return gymnasium.make(source, **{"disable_env_checker": True, **options})
+
+
+# ---- what may be observed and done ----
+
+
+def narrowed(space: gymnasium.Space) -> gymnasium.Space:
+    """The space of what a pool gives: numbers of 64 bits become 32."""
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({name: narrowed(part) for name, part in space.items()})
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple([narrowed(part) for part in space])
+    if isinstance(space, spaces.Box) and narrow_dtype(space.dtype) != space.dtype:
+        dtype = narrow_dtype(space.dtype).type
+        info = np.iinfo(dtype) if np.issubdtype(dtype, np.integer) else np.finfo(dtype)
+        low, high = (np.clip(b, info.min, info.max) for b in (space.low, space.high))
+        low, high = (
+            np.where(np.isinf(space.low), space.low, low),
+            np.where(np.isinf(space.high), space.high, high),
+        )
+        return spaces.Box(low.astype(dtype), high.astype(dtype), space.shape, dtype)
+    return space
+
+
+def supported_action(space: gymnasium.Space, name: str) -> gymnasium.Space:
+    """The space itself.
+
+    Raises:
+        UserError: If pools cannot take such actions.
+    """
+    if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete):
+        return space
+    raise UserError(
+        f"{name}: action space {space} is not supported; there may be Box, Discrete or "
+        "MultiDiscrete: wrap the environment"
+    )
+
+
+def outside(array: np.ndarray, space: gymnasium.Space) -> np.ndarray:
+    """Where integers are not among those of their space: bool, of the array's shape."""
+    if isinstance(space, spaces.Box):
+        return (array < space.low) | (array > space.high)
+    if isinstance(space, spaces.MultiBinary):
+        return (array < 0) | (array > 1)
+    assert isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
+    count = space.n if isinstance(space, spaces.Discrete) else space.nvec
+    return (array < space.start) | (array >= space.start + count)
+
+
+# ---- observations into rows ----
+
+
+class Misfit(Exception):
+    """An environment gave something that its specs do not say; the text begins with `gave`."""
+
+
+Writer = Callable[[Any, Tree, int], None]
+"""Copies a value into one row of a tree of arrays; raises `Misfit` where it does not fit."""
+
+
+def observation_writer(space: gymnasium.Space, path: str = "observation") -> Writer:
+    """Makes the function that writes observations of a space.
+
+    Args:
+        space: A supported one, as in `Specs.observation`.
+        path: What messages call the value.
+
+    Raises:
+        UserError: If the space is not supported.
+    """
+    if isinstance(space, spaces.Dict):
+        return _dict_writer(space, path)
+    if isinstance(space, spaces.Tuple):
+        return _tuple_writer(space, path)
+    empty_observation(space, (0,))  # refuses what is no array
+    return _array_writer(space, path)
+
+
+def _misfit(path: str, given: object, expected: object) -> Misfit:
+    return Misfit(
+        f"gave {path} of {given}, but its observation space says {expected}; mend the environment "
+        "or its observation_space"
+    )
+
+
+def _dict_writer(space: spaces.Dict, path: str) -> Writer:
+    parts = [(name, observation_writer(s, f"{path}[{name!r}]")) for name, s in space.items()]
+    names = {name for name, _ in parts}
+
+    def write(value: Any, memory: Tree, row: int) -> None:
+        if not isinstance(value, dict) or value.keys() != names:
+            given = sorted(value) if isinstance(value, dict) else type(value).__name__
+            raise _misfit(path, given, f"a dict of {sorted(names)}")
+        for name, write_part in parts:
+            write_part(value[name], memory[name], row)
+
+    return write
+
+
+def _tuple_writer(space: spaces.Tuple, path: str) -> Writer:
+    parts = [observation_writer(part, f"{path}[{k}]") for k, part in enumerate(space)]
+
+    def write(value: Any, memory: Tree, row: int) -> None:
+        if not isinstance(value, tuple | list) or len(value) != len(parts):
+            raise _misfit(path, type(value).__name__, f"{len(parts)} parts")
+        for write_part, part, part_memory in zip(parts, value, memory, strict=True):
+            write_part(part, part_memory, row)
+
+    return write
+
+
+def _array_writer(space: gymnasium.Space, path: str) -> Writer:
+    shape, dtype = space.shape, narrow_dtype(space.dtype)
+    floats = dtype.kind == "f"
+    copied = _copied(space, dtype)
+
+    def fitted(value: Any) -> np.ndarray:
+        try:
+            array = np.asarray(value)
+        except ValueError:  # its parts are of unequal lengths
+            array = np.asarray(None)
+        if array.shape != shape:
+            raise _misfit(path, f"shape {array.shape}", f"shape {shape}")
+        if array.dtype.kind not in ("iubf" if floats else "iub"):
+            raise _misfit(path, f"dtype {array.dtype}", f"dtype {dtype}")
+        if not floats and (wrong := outside(array, space)).any():
+            raise _misfit(path, f"value {array[wrong][0]}", space)
+        return array
+
+    def write(value: Any, memory: np.ndarray, row: int) -> None:
+        # The quick way is for what needs no more than a copy; the rest is looked at closely.
+        if value.__class__ is not np.ndarray or value.shape != shape or value.dtype not in copied:
+            value = fitted(value)
+        memory[row] = value
+
+    if not isinstance(space, spaces.Discrete):
+        return write
+    first, end = int(space.start), int(space.start + space.n)
+
+    def write_number(value: Any, memory: np.ndarray, row: int) -> None:
+        if value.__class__ not in _INTEGERS or not first <= value < end:
+            value = fitted(value)
+        memory[row] = value
+
+    return write_number
+
+
+_INTEGERS = (int, np.int64, np.int32)
+
+
+def _copied(space: gymnasium.Space, dtype: np.dtype) -> tuple[np.dtype, ...]:
+    """The dtypes of arrays that fit a space if their shapes do."""
+    if dtype.kind == "f":
+        return np.dtype(np.float32), np.dtype(np.float64)
+    if isinstance(space, spaces.Box) and dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        if (space.low <= info.min).all() and (space.high >= info.max).all():
+            return (dtype,)
+    return ()

@@ -1,0 +1,733 @@
+"""Pools of Python environments in worker processes."""
+
+import gc
+import logging
+import os
+import re
+import select
+import subprocess
+import sys
+import textwrap
+import threading
+from functools import partial
+
+import gymnasium
+import numpy as np
+import peculiar_envs as peculiar
+import pytest
+from gymnasium import spaces
+from peculiar_envs import END, EXIT, FINE, HANG, KILL, NAN, RAISE, SEGFAULT, STOP, Peculiar
+
+from srl import RunError, UserError, make_pool
+
+SPACES = {
+    "box": spaces.Box(-1, 1, (3,), np.float32),
+    "box of doubles": spaces.Box(-1, 1, (2, 2), np.float64),
+    "image": spaces.Box(0, 255, (5, 5, 3), np.uint8),
+    "discrete": spaces.Discrete(5, start=2),
+    "multi-discrete": spaces.MultiDiscrete([3, 4]),
+    "multi-binary": spaces.MultiBinary(4),
+    "nested": spaces.Dict(
+        {
+            "one": spaces.Tuple((spaces.Discrete(3), spaces.Box(0, 9, (2,), np.int64))),
+            "two": spaces.Dict({"inner": spaces.MultiBinary(2)}),
+        }
+    ),
+}
+ACTIONS = [
+    spaces.Discrete(3, start=1),
+    spaces.MultiDiscrete([2, 3]),
+    spaces.Box(-1, 1, (2,), np.float32),
+]
+
+
+def flat(timestep):
+    """All arrays of a timestep, copied."""
+    found = []
+
+    def walk(tree):
+        if isinstance(tree, dict):
+            for part in tree.values():
+                walk(part)
+        elif isinstance(tree, tuple):
+            for part in tree:
+                walk(part)
+        else:
+            found.append(tree.copy())
+
+    walk(tuple(timestep))
+    return found
+
+
+def trajectory(pool, steps=12):
+    """Timesteps from a reset on, with actions that are drawn anew each step."""
+    pool.specs.action.seed(0)
+    seen = [flat(pool.reset(seed=5))]
+    for _ in range(steps):
+        actions = np.stack([pool.specs.action.sample() for _ in range(pool.num_envs)])
+        seen.append(flat(pool.step(actions)))
+    return seen
+
+
+def assert_same(some, others):
+    for a, b in zip(some, others, strict=True):
+        for x, y in zip(a, b, strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+def act(pool, **special):
+    """A step of FINE actions, but for those given as e0=ACTION."""
+    actions = np.full(pool.num_envs, FINE)
+    for name, action in special.items():
+        actions[int(name[1:])] = action
+    return pool.step(actions)
+
+
+def processes(timestep):
+    return timestep.observation[:, 2].astype(int)
+
+
+def has_ended(pid, seconds=20):
+    """Waits for the end of a process that is not our child."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    ended = bool(select.select([fd], [], [], seconds)[0])
+    os.close(fd)
+    return ended
+
+
+@pytest.fixture
+def pools():
+    """Makes pools of Peculiar environments, and closes them."""
+    made = []
+
+    def make(num_envs=4, env=Peculiar, **options):
+        made.append(make_pool(env, num_envs, **{"workers": 2, **options}))
+        return made[-1]
+
+    yield make
+    for pool in made:
+        pool.close()
+
+
+# ---- the same as in this process ----
+
+
+@pytest.mark.parametrize("kind", SPACES)
+def test_every_space_gives_the_same_trajectories_as_in_this_process(pools, kind):
+    number = list(SPACES).index(kind)
+    env = partial(peculiar.Chancy, SPACES[kind], ACTIONS[number % len(ACTIONS)])
+    here = trajectory(pools(5, env, workers=0))
+    assert any(x.any() for x in here[-1])
+    assert_same(here, trajectory(pools(5, env, workers=2)))
+
+
+def test_the_number_of_workers_changes_nothing(pools):
+    assert_same(
+        trajectory(pools(3, "CartPole-v1", workers=1), 60),
+        trajectory(pools(3, "CartPole-v1", workers=9), 60),
+    )
+
+
+def test_two_runs_with_a_seed_are_the_same(pools):
+    pool = pools(3, "CartPole-v1")
+    assert_same(trajectory(pool), trajectory(pool))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_asynchronous_batches_hold_each_environments_own_trajectory(pools, workers):
+    env = partial(peculiar.Chancy, SPACES["nested"], spaces.Discrete(2))
+    together = pools(5, env, workers=0)
+    expected = {i: [] for i in range(5)}
+    for timestep in [together.reset(seed=3)] + [together.step(np.ones(5, int)) for _ in range(9)]:
+        for i in range(5):
+            expected[i].append(timestep.observation["one"][1][i].tolist())
+    pool = pools(5, env, batch_size=2, workers=workers)
+    pool.async_reset(seed=3)
+    seen = {i: [] for i in range(5)}
+    while min(len(rows) for rows in seen.values()) < 8:
+        timestep = pool.recv()
+        for row, i in enumerate(timestep.env_id.tolist()):
+            seen[i].append(timestep.observation["one"][1][row].tolist())
+        # Those that are behind go on; the others may pause.
+        wanted = [i for i in timestep.env_id if len(seen[i]) < 10]
+        pool.send(np.ones(len(wanted), int), np.array(wanted, int))
+    for i, rows in seen.items():
+        assert rows == expected[i][: len(rows)]
+
+
+def test_a_masked_reset_starts_only_what_it_names(pools):
+    pool = pools()
+    row = pool.rows(1)[0]
+    pool.reset(seed=0, into=row)
+    pool.step(np.full(4, FINE), into=row)
+    pool.reset(seed=7, into=row, mask=np.array([False, True, True, False]))
+    assert row.timestep.observation[:, 0].tolist() == [1, 0, 0, 1]
+    assert row.timestep.episode_length.tolist() == [1, 0, 0, 1]
+
+
+def test_rows_are_written_in_place_and_aligned(pools):
+    pool = pools()
+    rows = pool.rows(3)
+    pool.reset(seed=0, into=rows[0])
+    for t in (1, 2):
+        assert pool.step(np.full(4, FINE), into=rows[t]) is rows[t].timestep
+    assert rows.timesteps.observation[:, :, 0].tolist() == [[0] * 4, [1] * 4, [2] * 4]
+    assert all(leaf.ctypes.data % 64 == 0 for leaf in rows.timesteps)
+    with pytest.raises(UserError, match="row of another pool"):
+        pool.step(np.full(4, FINE), into=pools(4, workers=0).rows(1)[0])
+
+
+def test_what_a_call_returned_stays_as_it_is(pools):
+    pool = pools()
+    first = pool.reset(seed=0)
+    part = pool.step(np.full(4, FINE)).observation[1:2]
+    for _ in range(3):
+        pool.step(np.full(4, FINE))
+    assert first.observation[:, 0].tolist() == [0] * 4
+    assert part[0, 0] == 1
+
+
+# ---- asynchronous use ----
+
+
+def opened(folder, count):
+    """Pipes by which Gated environments are let go on."""
+    gates = []
+    for i in range(count):
+        os.mkfifo(folder / str(i))
+        gates.append(os.open(folder / str(i), os.O_RDWR))
+    return gates
+
+
+def test_a_slow_environment_does_not_hold_back_the_rest(pools, tmp_path):
+    gates = opened(tmp_path, 4)
+    for gate in gates[1:]:
+        os.write(gate, b"." * 50)
+    pool = pools(4, env=partial(peculiar.Gated, str(tmp_path)), batch_size=1, workers=4)
+    pool.async_reset(seed=0)
+    for _ in range(4):
+        pool.send(np.array([FINE]), pool.recv().env_id)
+    seen = []
+    for _ in range(30):
+        seen += (ids := pool.recv().env_id.copy()).tolist()
+        pool.send(np.array([FINE]), ids)
+    assert set(seen) == {1, 2, 3}
+    os.write(gates[0], b".")
+    while 0 not in seen:
+        timestep = pool.recv()
+        seen += timestep.env_id.tolist()
+    assert timestep.observation[0, 0] == 1
+    for gate in gates:
+        os.write(gate, b"." * 50)
+        os.close(gate)
+
+
+def test_a_batch_holds_those_that_were_ready_first(pools, tmp_path):
+    gates = opened(tmp_path, 3)
+    pool = pools(3, env=partial(peculiar.Gated, str(tmp_path)), batch_size=1, workers=3)
+    pool.async_reset(seed=0)
+    pool.send(np.full(3, FINE), np.concatenate([pool.recv().env_id for _ in range(3)]))
+    for i in (1, 2, 0):
+        os.write(gates[i], b".")
+        assert pool.recv().env_id.tolist() == [i]
+    for gate in gates:
+        os.close(gate)
+
+
+# ---- what the workers make ----
+
+
+def test_workers_load_neither_jax_nor_flax_and_take_one_thread_each(pools):
+    timestep = pools(2, peculiar.Surroundings).reset(seed=0)
+    assert timestep.observation[:, :2].tolist() == [[0, 1], [0, 1]]
+    assert len({os.getpid(), *processes(timestep)}) == 3
+
+
+@pytest.mark.parametrize(
+    "env", ["peculiar_envs:Peculiar-v0", "peculiar_envs.Peculiar", Peculiar, lambda: Peculiar()]
+)
+def test_ids_paths_classes_and_lambdas_are_made_in_the_workers(pools, env):
+    timestep = pools(2, env).reset(seed=0)
+    assert os.getpid() not in processes(timestep)
+
+
+def test_a_closure_with_a_wrapper_is_made_in_the_workers(pools):
+    limit = 2
+
+    def make():
+        return gymnasium.wrappers.TimeLimit(Peculiar(), limit)
+
+    pool = pools(2, make)
+    pool.reset(seed=0)
+    act(pool)
+    assert act(pool).truncated.all()
+
+
+def test_an_id_that_only_this_process_registered_is_known_to_the_workers(pools):
+    class Local(Peculiar):
+        pass
+
+    gymnasium.register("LocalToTheTest-v0", Local)
+    try:
+        assert pools(2, "LocalToTheTest-v0").reset(seed=0).observation[0, 0] == 0
+    finally:
+        del gymnasium.registry["LocalToTheTest-v0"]
+
+
+def test_a_script_needs_no_guard_and_its_own_class_and_folder_are_found(tmp_path):
+    (tmp_path / "beside.py").write_text("NUMBER = 7\n")
+    (tmp_path / "script.py").write_text(
+        textwrap.dedent(
+            """
+            import os
+            import gymnasium
+            import numpy as np
+            from gymnasium import spaces
+            from srl import make_pool
+
+            class Mine(gymnasium.Env):
+                observation_space, action_space = spaces.Discrete(10), spaces.Discrete(2)
+
+                def reset(self, *, seed=None, options=None):
+                    from beside import NUMBER
+                    assert os.path.exists("script.py")
+                    return NUMBER, {}
+
+            pool = make_pool(Mine, 2, workers=2)
+            print(pool.reset(seed=0).observation.tolist())
+            """
+        )
+    )
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[7, 7]\n", "")
+
+
+def test_a_function_of_an_experiment_file_is_made_in_the_workers(pools, tmp_path):
+    from srl.experiment import load_experiment
+
+    (tmp_path / "file.py").write_text(
+        "from srl import Experiment\n"
+        "from peculiar_envs import Peculiar\n"
+        "class Mine(Peculiar):\n    pass\n"
+        "def make():\n    return Mine()\n"
+        "experiment = Experiment(name='mine', env=make)\n"
+    )
+    env = load_experiment(str(tmp_path / "file.py")).experiment.env
+    assert pools(2, env).reset(seed=0).observation[0, 0] == 0
+
+
+def test_what_cannot_be_pickled_is_told_with_what_to_do():
+    lock = threading.Lock()
+
+    def make():
+        return Peculiar() if lock else None
+
+    with pytest.raises(UserError, match=r"cannot be sent to a worker process.*workers=0"):
+        make_pool(make, 2, workers=1)
+
+
+def test_unknown_ids_are_the_users_mistake():
+    with pytest.raises(UserError, match="NoSuchEnv"):
+        make_pool("NoSuchEnv-v0", workers=1)
+    with pytest.raises(UserError, match="no_such_module"):
+        make_pool("no_such_module.Env", workers=1)
+    with pytest.raises(UserError, match=r"expected a gymnasium\.Env"):
+        make_pool(dict, workers=1)
+    with pytest.raises(
+        UserError, match=r"workers=2 is for environments written in Python.*threads"
+    ):
+        make_pool("native:CartPole-v1", workers=2)
+
+
+def test_an_environment_that_cannot_be_made_comes_with_its_whole_traceback():
+    with pytest.raises(RunError, match="making environment 0 raised ValueError") as told:
+        make_pool(peculiar.Unmade, 2, workers=1)
+    assert "self.find_licence()" in str(told.value)
+    assert "ValueError: no licence" in str(told.value)
+
+
+def test_environments_whose_spaces_differ_are_named(tmp_path):
+    path = str(tmp_path / "first")
+
+    def make():
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+            size = 2
+        except FileExistsError:
+            size = 3
+        return peculiar.Chancy(spaces.Discrete(size), spaces.Discrete(2))
+
+    with pytest.raises(UserError, match=r"environment 1 has observation space Discrete\(3\)"):
+        make_pool(make, 2, workers=1)
+    os.remove(path)
+    with pytest.raises(UserError, match="environment 1 has observation space Discrete"):
+        make_pool(make, 2, workers=2)
+
+
+# ---- faults ----
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_environment_that_raises_is_named_and_the_others_go_on(pools, workers):
+    pool = pools(workers=workers)
+    row = pool.rows(1)[0]
+    pool.reset(seed=0)
+    with pytest.raises(
+        RunError, match="environment 3 raised KeyError in step: 'no such joint'"
+    ) as e:
+        pool.step(np.array([FINE, FINE, FINE, RAISE]), into=row)
+    if workers:
+        assert "self.misbehave()" in str(e.value)
+    assert row.timestep.observation[:3, 0].tolist() == [1, 1, 1]
+    assert act(pool).observation[:, 0].tolist() == [2, 2, 2, 0]
+    assert act(pool).observation[:, 0].tolist() == [3, 3, 3, 1]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_in_an_asynchronous_pool_too_only_what_raised_is_out_of_flight(pools, workers):
+    pool = pools(4, batch_size=2, workers=workers)
+    pool.async_reset(seed=0)
+    pool.send(np.array([FINE, FINE]), pool.recv().env_id)
+    ids = pool.recv().env_id
+    pool.send(np.array([FINE, RAISE]), ids)
+    seen = []
+
+    def receive_all():
+        while True:
+            seen.extend(pool.recv().env_id.tolist())
+
+    with pytest.raises(RunError, match=f"environment {ids[1]} raised KeyError"):
+        receive_all()
+    pool.send(np.array([FINE]), ids[1:])
+    while len(seen) < 4:
+        timestep = pool.recv()
+        seen += timestep.env_id.tolist()
+    assert sorted(seen) == [0, 1, 2, 3]
+    assert timestep.observation[timestep.env_id == ids[1], 0] == 0
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_observation_that_is_not_finite_is_told(pools, workers):
+    pool = pools(workers=workers)
+    pool.reset(seed=0)
+    with pytest.raises(
+        RunError, match="environment 2 gave observation that is not finite, at step 1 of"
+    ):
+        act(pool, e2=NAN)
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (EXIT, "exited with code 3"),
+        (SEGFAULT, r"was killed by SIGSEGV(.|\n)*Segmentation fault(.|\n)*string_at"),
+        (KILL, "was killed by SIGKILL"),
+    ],
+)
+def test_a_worker_that_dies_is_started_again_and_its_episodes_are_marked_lost(
+    pools, caplog, fault, told
+):
+    pool = pools()
+    pool.reset(seed=0)
+    before = act(pool)
+    with caplog.at_level(logging.WARNING, logger="srl"):
+        lost = act(pool, e1=fault)
+    assert re.search(told, caplog.text)
+    assert "environments 0 to 1" in caplog.text
+    assert lost.lost.tolist() == [True, True, False, False]
+    assert lost.truncated.tolist() == [True, True, False, False]
+    assert lost.reward.tolist() == [0, 0, 1, 1]
+    np.testing.assert_array_equal(lost.observation[:2], before.observation[:2])
+    after = act(pool)
+    assert not after.lost.any()
+    assert after.observation[:, 0].tolist() == [0, 0, 3, 3]
+    assert not set(processes(after)[:2]) & set(processes(before))
+    assert act(pool).observation[:, 0].tolist() == [1, 1, 4, 4]
+
+
+def test_environments_made_anew_are_seeded_alike_in_every_run(pools):
+    numbers = []
+    for _ in range(2):
+        pool = pools()
+        first = pool.reset(seed=0).observation[:, 1].copy()
+        act(pool, e0=KILL)
+        numbers.append(act(pool).observation[:, 1].copy())
+    np.testing.assert_array_equal(*numbers)
+    assert (numbers[0][:2] != first[:2]).all()
+
+
+def test_an_asynchronous_pool_gives_lost_rows_too(pools):
+    pool = pools(4, batch_size=2)
+    pool.async_reset(seed=0)
+    pool.send(np.array([KILL, FINE]), pool.recv().env_id)
+    lost, began = [], set()
+    while len(lost) < 2:
+        timestep = pool.recv()
+        lost += timestep.env_id[timestep.lost].tolist()
+        began |= set(timestep.env_id[~timestep.lost].tolist())
+        pool.send(np.full(2, FINE), timestep.env_id)
+    assert sorted(lost) in ([0, 1], [2, 3])
+    assert began >= {0, 1, 2, 3} - set(lost)
+    seen = set()
+    while not seen >= {0, 1, 2, 3}:
+        timestep = pool.recv()
+        seen |= set(timestep.env_id.tolist())
+        pool.send(np.full(2, FINE), timestep.env_id)
+        assert not timestep.lost.any()
+
+
+def test_a_worker_that_dies_between_steps_loses_its_episodes_at_the_next(pools):
+    pool = pools()
+    pids = processes(pool.reset(seed=0))
+    os.kill(pids[3], 9)
+    assert has_ended(pids[3])
+    assert act(pool).lost.tolist() == [False, False, True, True]
+    assert act(pool).observation[:, 0].tolist() == [2, 2, 0, 0]
+
+
+def test_a_reset_after_a_death_loses_nothing(pools):
+    pool = pools()
+    pids = processes(pool.reset(seed=0))
+    os.kill(pids[0], 9)
+    assert has_ended(pids[0])
+    timestep = pool.reset(seed=1)
+    assert not timestep.lost.any()
+    assert not timestep.truncated.any()
+    assert timestep.observation[:, 0].tolist() == [0] * 4
+
+
+def test_a_worker_that_dies_too_often_ends_the_pool_with_its_last_words(pools):
+    pool = pools(restarts=1)
+    pool.reset(seed=0)
+    act(pool, e0=EXIT)
+    act(pool)
+    for _ in range(2):
+        with pytest.raises(RunError, match=r"exited with code 3, 2 times in a row\n") as told:
+            act(pool, e0=EXIT)
+        assert "licence server is gone" in str(told.value)
+
+
+def test_steps_in_between_give_a_worker_its_restarts_back(pools):
+    pool = pools(1, restarts=1, workers=1)
+    pool.reset(seed=0)
+    for _ in range(3):
+        assert act(pool, e0=KILL).lost.all()
+        for _ in range(101):
+            act(pool)
+
+
+def test_an_environment_that_hangs_is_named_with_its_stack(pools):
+    pool = pools(step_timeout=0.5)
+    pool.reset(seed=0)
+    with pytest.raises(RunError, match=r"environment 3, in worker 1 .* has not finished") as told:
+        act(pool, e3=HANG)
+    assert "wait_for_ever" in str(told.value)
+    assert "sleeping" in str(told.value)
+
+
+def test_a_stopped_process_is_named_as_stopped(pools):
+    pool = pools(step_timeout=0.5)
+    pool.reset(seed=0)
+    with pytest.raises(RunError, match=r"environment 0, in worker 0 .*is stopped by a signal"):
+        act(pool, e0=STOP)
+
+
+def test_a_worker_that_does_not_start_in_time_is_told():
+    def make():
+        threading.Event().wait()
+
+    with pytest.raises(RunError, match=r"worker 0 .* has not made its environments within 2 s"):
+        make_pool(make, 1, workers=1, start_timeout=2)
+
+
+# ---- the end ----
+
+
+def test_closing_ends_the_processes_and_leaves_nothing_open():
+    gc.collect()
+    files = len(os.listdir("/proc/self/fd"))
+    pool = make_pool(Peculiar, 4, workers=2)
+    pids = processes(pool.reset(seed=0))
+    pool.rows(2)
+    pool.close()
+    pool.close()
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+    del pool
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == files
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_closed_pool_refuses_every_call(pools, workers):
+    pool = pools(1, workers=workers)
+    pool.reset(seed=0)
+    pool.close()
+    ids = np.zeros(1, int)
+    for name, arguments in {
+        "reset": [],
+        "step": [ids],
+        "async_reset": [],
+        "send": [ids, ids],
+        "recv": [],
+        "render": [0],
+    }.items():
+        with pytest.raises(UserError, match="is closed"):
+            getattr(pool, name)(*arguments)
+
+
+def test_a_forgotten_pool_ends_its_processes():
+    pool = make_pool(Peculiar, 2, workers=2)
+    pids = processes(pool.reset(seed=0))
+    del pool
+    gc.collect()
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+
+
+ORPHANS = """
+import sys, threading
+import numpy as np
+from peculiar_envs import Peculiar
+from srl import make_pool
+pool = make_pool(Peculiar, 2, workers=2)
+print(*pool.reset(seed=0).observation[:, 2].astype(int), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "end", ["", "import os; os.kill(os.getpid(), 9)", "pool.step(np.array([5, 5]))"]
+)
+def test_workers_end_with_the_process_that_started_them(end):
+    process = subprocess.Popen(
+        [sys.executable, "-c", ORPHANS + end],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    with process:
+        pids = [int(word) for word in process.stdout.readline().split()]
+        assert len(pids) == 2
+        if "step" in end:
+            process.kill()  # while the workers hang
+    assert all(has_ended(pid) for pid in pids)
+
+
+def test_workers_outlive_an_interrupt_of_the_terminal(pools):
+    pool = pools()
+    for pid in processes(pool.reset(seed=0)):
+        os.kill(pid, 2)
+    assert not act(pool).lost.any()
+
+
+# ---- wrong calls ----
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_wrong_calls_are_told_and_change_nothing(pools, workers):
+    pool = pools(3, batch_size=2, workers=workers)
+    with pytest.raises(UserError, match="call async_reset, send and recv"):
+        pool.reset()
+    with pytest.raises(UserError, match="never reset"):
+        pool.send(np.zeros(1, int), np.array([0]))
+    with pytest.raises(UserError, match="only 0 are"):
+        pool.recv()
+    with pytest.raises(UserError, match="seed is -1"):
+        pool.async_reset(seed=-1)
+    pool.async_reset(seed=0)
+    ids = pool.recv().env_id
+    wrong = [
+        (np.zeros(1, int), [3], "environment id 3; expected 0 to 2"),
+        (np.zeros(1, int), [-1], "environment id -1"),
+        (np.zeros(2, int), [ids[0], ids[0]], f"environment {ids[0]} is named twice"),
+        (np.zeros(2, int), ids[:1], r"actions have shape \(2,\); expected \(1,\)"),
+        (np.zeros(1), ids[:1], "actions are float64; expected int64"),
+        (np.array([0, 9]), ids, f"environment {ids[1]}: the action 9 is not in Discrete"),
+        (np.zeros(1, int), [[0]], "expected .n. ints"),
+    ]
+    for actions, env_ids, told in wrong:
+        with pytest.raises(UserError, match=told):
+            pool.send(actions, env_ids)
+    pool.send(np.zeros(1, int), ids[:1])
+    with pytest.raises(UserError, match=f"environment {ids[0]} is in flight"):
+        pool.send(np.zeros(1, int), ids[:1])
+    assert len(pool.recv().env_id) == 2
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_actions_that_are_not_finite_are_refused(pools, workers):
+    env = partial(peculiar.Chancy, SPACES["box"], ACTIONS[2])
+    pool = pools(2, env, workers=workers)
+    pool.reset(seed=0)
+    with pytest.raises(UserError, match=r"environment 1: the action .* is not finite"):
+        pool.step(np.array([[0, 0], [0, np.nan]]))
+
+
+def test_a_second_thread_is_refused(pools, tmp_path):
+    gates = opened(tmp_path, 1)
+    pool = pools(1, partial(peculiar.Gated, str(tmp_path)), render_mode="rgb_array", workers=1)
+    pool.reset(seed=0)
+    inside = threading.Event()
+    actions = np.array([FINE])
+
+    def step():
+        inside.set()
+        pool.step(actions)
+
+    thread = threading.Thread(target=step)
+    thread.start()
+    inside.wait()
+
+    def render_until_refused():
+        while True:  # until the other thread has come in
+            pool.render(0)
+
+    with pytest.raises(UserError, match="used by another thread"):
+        render_until_refused()
+    os.write(gates[0], b".")
+    thread.join()
+    os.close(gates[0])
+
+
+# ---- the rest ----
+
+
+def test_workers_render(pools):
+    pool = pools(2, render_mode="rgb_array")
+    pool.reset(seed=0)
+    act(pool)
+    np.testing.assert_array_equal(pool.render(1), np.ones((4, 6, 3), np.uint8))
+
+
+def test_the_episode_after_an_end_starts_without_an_action(pools):
+    pool = pools(2)
+    pool.reset(seed=0)
+    assert act(pool, e1=END).terminated.tolist() == [False, True]
+    assert act(pool, e1=RAISE).observation[:, 0].tolist() == [2, 0]
+
+
+def resident(pid):
+    with open(f"/proc/{pid}/status") as file:
+        return int(re.search(r"VmRSS:\s+(\d+)", file.read())[1])
+
+
+@pytest.mark.parametrize("steps", [3_000, pytest.param(300_000, marks=pytest.mark.slow)])
+def test_memory_stays_as_it_is(pools, steps):
+    pool = pools(8)
+    pids = [os.getpid(), *set(processes(pool.reset(seed=0)))]
+
+    def go(steps):
+        for k in range(steps):
+            pool.step(np.full(8, END if k % 5 == 0 else FINE))
+            if k % 10 == 0:
+                pool.step(np.full(8, FINE), into=pool.rows(3)[2])
+        gc.collect()
+        return [resident(pid) for pid in pids]
+
+    before = go(500)
+    after = go(steps)
+    # 1 kB a step would be 3 MB.
+    assert all(b - a < 1_500 for a, b in zip(before, after, strict=True)), (before, after)
