@@ -42,6 +42,8 @@ class Locomotion : public Environment {
 
   void Begin(const mjData& data);
   void Keep(const mjData& data);
+  template <typename Act>
+  void ForEachStatistic(Act&& act) const;
 
   std::unique_ptr<const Task> task_;
   std::vector<mjtNum> state_;       // mjSTATE_INTEGRATION
