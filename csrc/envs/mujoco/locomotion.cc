@@ -24,12 +24,21 @@ Locomotion::Locomotion(std::unique_ptr<const Task> task) : task_(std::move(task)
   Begin(*data);
 }
 
+// Calls `act` with each statistic's name and value; the rewards are sums over the episode.
+template <typename Act>
+void Locomotion::ForEachStatistic(Act&& act) const {
+  act("x_position", x_position_);
+  act("reward_forward", sums_.forward);
+  act("reward_ctrl", -sums_.ctrl);
+  if (task_->has_health()) act("reward_survive", sums_.survive);
+  if (task_->has_contact_forces()) act("reward_contact", -sums_.contact);
+  act("diverged", outcome_.diverged);
+}
+
 Specs Locomotion::MakeSpecs() const {
   const mjModel& model = *task_->model().get();
-  std::vector<std::string> statistics = {"x_position", "reward_forward", "reward_ctrl"};
-  if (task_->has_health()) statistics.push_back("reward_survive");
-  if (task_->has_contact_forces()) statistics.push_back("reward_contact");
-  statistics.push_back("diverged");
+  std::vector<std::string> statistics;
+  ForEachStatistic([&](const char* name, double) { statistics.push_back(name); });
   const int size = static_cast<int>(observation_.size());
   return {.agents = {"agent"},
           .observation = {{"", Space::Box(DType::kFloat32, {size}, {-INFINITY}, {INFINITY})}},
@@ -86,12 +95,7 @@ void Locomotion::Write(const Rows& rows) const {
   *rows.terminated = outcome_.terminated;
   *rows.truncated = outcome_.diverged;
   float* statistic = rows.statistics;
-  *statistic++ = static_cast<float>(x_position_);
-  *statistic++ = static_cast<float>(sums_.forward);
-  *statistic++ = static_cast<float>(-sums_.ctrl);
-  if (task_->has_health()) *statistic++ = static_cast<float>(sums_.survive);
-  if (task_->has_contact_forces()) *statistic++ = static_cast<float>(-sums_.contact);
-  *statistic++ = outcome_.diverged ? 1.0f : 0.0f;
+  ForEachStatistic([&](const char*, double value) { *statistic++ = static_cast<float>(value); });
 }
 
 void Locomotion::Serialize(Archive& archive) {

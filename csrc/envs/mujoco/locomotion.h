@@ -42,6 +42,8 @@ class Locomotion : public Environment {
 
   void Begin(const mjData& data);
   void Keep(const mjData& data);
+  template <typename Act>
+  void ForEachStatistic(Act&& act) const;
 
   std::unique_ptr<const Task> task_;
   std::vector<mjtNum> state_;       // mjSTATE_INTEGRATION
@@ -55,7 +57,8 @@ class Locomotion : public Environment {
 // Env steps per second of the physics alone, for comparison: `threads` threads (0: one for each
 // core), each with its own environments, an `mjData` for every one of them, random controls and
 // the task's own rule of when to start again, without observations and without waiting for
-// another thread. Throws std::invalid_argument for numbers that are too small.
+// another thread. A fifth of `seconds` goes by first, uncounted. Throws std::invalid_argument for
+// numbers that are too small.
 double BarePhysics(const Task& task, int num_envs, int threads, double seconds);
 
 // What to register for a task of type `T`, as MakeTask has it.
