@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium import spaces
 from jax.errors import JaxRuntimeError
 
 from srl import UserError, make_pool
@@ -24,11 +25,13 @@ def pool():
 
 
 def draw(pool, steps, seed=0):
-    """Random actions for all slots, int32 [steps, B, ...]."""
+    """Random actions for all slots, [steps, B, ...]."""
     space, slots = pool.specs.action, pool.num_envs * len(pool.specs.agents)
-    shape = (steps, slots, *space.shape)
+    shape, rng = (steps, slots, *space.shape), np.random.default_rng(seed)
+    if isinstance(space, spaces.Box):
+        return rng.uniform(space.low, space.high, shape).astype(np.float32)
     counts = space.nvec if space.shape else space.n
-    return np.random.default_rng(seed).integers(0, counts, shape).astype(np.int32)
+    return rng.integers(0, counts, shape).astype(np.int32)
 
 
 def assert_same(ours, theirs):
@@ -38,7 +41,10 @@ def assert_same(ours, theirs):
         np.testing.assert_array_equal(mine, other)
 
 
-@pytest.mark.parametrize(("env", "steps"), [(CARTPOLE, 200), (HideAndSeek(), 10)])
+@pytest.mark.parametrize(
+    ("env", "steps"),
+    [(CARTPOLE, 200), ("native:Pendulum-v1", 50), ("native:Hopper-v5", 50), (HideAndSeek(), 10)],
+)
 def test_a_scan_gives_what_steps_give(env, steps):
     with make_pool(env, num_envs=3) as pool, make_pool(env, num_envs=3) as reference:
         xla, actions = pool.xla(), draw(reference, steps)
