@@ -16,6 +16,7 @@
 
 #include "plugin/plugin.h"
 #include "pool/pool.h"
+#include "xla/pool_calls.h"
 
 namespace py = pybind11;
 
@@ -131,6 +132,11 @@ class PythonPool {
  public:
   PythonPool(const std::string& id, const PoolConfig& config, const Options& options)
       : pool(id, config, options) {}
+  ~PythonPool() {
+    if (callable_) callable_->Close();
+  }
+  PythonPool(const PythonPool&) = delete;
+  PythonPool& operator=(const PythonPool&) = delete;
 
   // `make_batch()` gives a BatchView of batch_size environments; `to_actions(array, count)` gives
   // the array as actions of `count` environments, or raises.
@@ -158,12 +164,25 @@ class PythonPool {
     return view.timestep;
   }
 
+  // What compiled programs call.
+  std::shared_ptr<CallablePool> Callable() {
+    if (!queue_.empty()) {
+      throw std::invalid_argument(
+          "an asynchronous pool is stepped by its xla() or by async_reset, send and recv, not by "
+          "both; make another pool");
+    }
+    if (!callable_) callable_ = std::make_shared<CallablePool>(&pool);
+    return callable_;
+  }
+
   void SendReset(std::optional<std::uint64_t> seed) {
+    RefuseBesidePrograms("async_reset");
     while (static_cast<int>(queue_.size()) < pool.ProvisionNeeded()) Provide();
     Work([&] { pool.SendReset(seed); });
   }
 
   void Send(const py::object& actions, const py::object& env_ids) {
+    RefuseBesidePrograms("send");
     const bool plain =
         Is(env_ids, id_type_) && py::reinterpret_borrow<py::array>(env_ids).ndim() == 1;
     const py::object held = plain ? env_ids : py::object(py::array_t<int>::ensure(env_ids));
@@ -178,6 +197,7 @@ class PythonPool {
   }
 
   py::object Receive() {
+    RefuseBesidePrograms("recv");
     const int before = pool.in_flight();
     try {
       Work([&] { pool.Receive(); });
@@ -189,6 +209,12 @@ class PythonPool {
   }
 
  private:
+  void RefuseBesidePrograms(const char* call) const {
+    if (!callable_ || pool.batch_size() == pool.num_envs()) return;
+    throw std::invalid_argument(std::string(call) +
+                                ": this asynchronous pool is stepped by its xla()");
+  }
+
   // Whether the object is a plain array of the type.
   static bool Is(const py::handle& object, const py::handle& type) {
     if (!py::isinstance<py::array>(object)) return false;
@@ -256,7 +282,8 @@ class PythonPool {
   }
 
   py::object make_batch_, to_actions_, action_type_, id_type_;
-  std::vector<py::object> own_;   // BatchViews
+  std::vector<py::object> own_;             // BatchViews
+  std::shared_ptr<CallablePool> callable_;  // outlives the pool, whose threads write into it
   std::deque<BatchView*> queue_;  // those that an asynchronous pool will fill, oldest first
 
  public:
@@ -309,6 +336,7 @@ void BindPool(py::module_& module) {
       .def_property_readonly("threads", [](const PythonPool& p) { return p.pool.threads(); })
       .def("reset", &PythonPool::Reset)
       .def("step", &PythonPool::Step)
+      .def("callable", &PythonPool::Callable)
       .def("send_reset", &PythonPool::SendReset)
       .def("send", &PythonPool::Send)
       .def("receive", &PythonPool::Receive)
@@ -318,6 +346,17 @@ void BindPool(py::module_& module) {
       .def("inject", [](PythonPool& p, int env_id, const std::string& name,
                         const std::vector<double>& values) { p.pool.Inject(env_id, name, values); })
       .def("model", [](PythonPool& p, int env_id) { return ToBytes(p.pool.Model(env_id)); });
+}
+
+void BindXla(py::module_& module) {
+  py::class_<CallablePool, std::shared_ptr<CallablePool>>(module, "CallablePool")
+      .def_property_readonly("handle", &CallablePool::handle)
+      .def("token", &CallablePool::token, py::call_guard<py::gil_scoped_release>());
+  module.def("pool_calls", [] {
+    std::map<std::string, py::capsule> calls;
+    for (const PoolCall& call : PoolCalls()) calls.emplace(call.name, py::capsule(call.handler));
+    return calls;
+  });
 }
 
 }  // namespace
@@ -335,6 +374,7 @@ PYBIND11_MODULE(_core, module) {
            py::arg("truncated"), py::arg("episode_return"), py::arg("episode_length"),
            py::arg("statistics"), py::arg("env_id"), py::arg("watched"));
   BindPool(module);
+  BindXla(module);
 }
 
 }  // namespace srl

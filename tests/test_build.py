@@ -67,3 +67,15 @@ def test_a_build_without_pybind11_says_so(tools, tmp_path):
         tmp_path, f"{tools}:{os.environ['PATH']}", "-DCMAKE_DISABLE_FIND_PACKAGE_pybind11=ON"
     )
     assert "needs the Python package pybind11 2.13 or later to build" in told
+
+
+def test_a_build_without_jaxlib_says_so(tools, tmp_path):
+    finds_all_but_jaxlib = (
+        "import importlib.util as u, sys; found = u.find_spec; "
+        "u.find_spec = lambda name, *_: None if name == 'jaxlib' else found(name)"
+    )
+    (tmp_path / "sitecustomize.py").write_text(finds_all_but_jaxlib)
+    line = f'PYTHONPATH={tmp_path} exec {sys.executable} "$@"'
+    python = script(tools / "python", line)
+    told = configure(tmp_path, f"{tools}:{os.environ['PATH']}", python=python)
+    assert "needs the Python package jaxlib 0.10 or later to build" in told

@@ -1,7 +1,10 @@
 #include "plugin/plugin_environment.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <exception>
+#include <map>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -12,6 +15,16 @@ namespace srl {
 namespace {
 
 constexpr std::size_t kMostElements = std::size_t{1} << 31;
+
+// The layouts of version 1.0, which libraries out there have: a minor version adds to the ends of
+// SrlSpecs, SrlEnvironmentType and SrlPlugin alone.
+constexpr std::size_t kSpecsBytes = 128;
+static_assert(sizeof(void*) == 8);
+static_assert(sizeof(SrlError) == 1024 && sizeof(SrlOption) == 24 && sizeof(SrlRandom) == 32);
+static_assert(sizeof(SrlSpace) == 64 && sizeof(SrlField) == 72 && sizeof(SrlRows) == 40);
+static_assert(sizeof(SrlSpecs) >= kSpecsBytes && sizeof(SrlEnvironmentType) >= 104);
+static_assert(offsetof(SrlSpecs, max_episode_steps) == 120);
+static_assert(offsetof(SrlEnvironmentType, model) == 96);
 
 // Makes an exception of a status; `error` is as the library left it.
 void Check(int status, SrlError& error) {
@@ -134,8 +147,10 @@ Space ToSpace(const SrlSpace& given, const std::string& name) {
   return space;
 }
 
-Specs ToSpecs(const SrlSpecs& given) {
-  if (given.size < sizeof(SrlSpecs)) throw std::runtime_error("its specs do not tell their size");
+Specs ToSpecs(const SrlSpecs& table) {
+  Demand(table.size >= kSpecsBytes, "specs", "do not tell their size");
+  SrlSpecs given = {};  // with zeros for what an older version of the interface lacks
+  std::memcpy(&given, &table, std::min(table.size, sizeof(given)));
   Specs specs;
   specs.agents = ToVector(given.agents, given.num_agents);
   specs.statistics = ToVector(given.statistics, given.num_statistics);

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import gymnasium
 import numpy as np
@@ -19,8 +19,11 @@ from gymnasium import spaces
 from srl.errors import RunError, UserError
 from srl.pools.mujoco import core_options
 from srl.pools.plugins import resolve_plugin
-from srl.pools.pool import Pool, Row, empty_timestep
+from srl.pools.pool import Pool, Row, empty_timestep, narrow_dtype
 from srl.types import Specs, Timestep, Tree
+
+if TYPE_CHECKING:
+    from srl.pools.xla import Xla
 
 
 def _load_core() -> Any:
@@ -47,6 +50,11 @@ def _load_core() -> Any:
 
 
 _core = _load_core()
+
+
+def pool_calls() -> dict[str, Any]:
+    """The handlers of XLA's custom calls, by name; for xla.py alone."""
+    return _core.pool_calls()
 
 
 def _space(description: dict[str, Any]) -> gymnasium.Space:
@@ -132,6 +140,16 @@ def bare_physics(
         raise RunError(f"native:{name}: {error}") from None
 
 
+def _refuse_wide(description: dict[str, Any], name: str) -> None:
+    for field, space in description["observation"]:
+        dtype = np.dtype(space["dtype"])
+        if narrow_dtype(dtype) != dtype:
+            raise UserError(
+                f"native:{name}: its observation {field!r} is {dtype}, but pools give "
+                f"{narrow_dtype(dtype)}: let the environment write that"
+            )
+
+
 T = TypeVar("T")
 _ERRORS = (ValueError, RuntimeError, AttributeError)  # of a closed pool too
 
@@ -174,9 +192,14 @@ class NativePool(Pool):
             raise UserError(f"native:{name}: {error}") from error
         except RuntimeError as error:
             raise RunError(f"native:{name}: {error}") from error
-        self.specs = _specs(self._pool.specs)
+        description = self._pool.specs
+        _refuse_wide(description, name)
+        self.specs = _specs(description)
         self.threads = self._pool.threads
-        fields = [name for name, _ in self._pool.specs["observation"]]
+        self.observation_fields = [
+            (name, space["shape"], space["dtype"]) for name, space in description["observation"]
+        ]
+        fields = [name for name, _, _ in self.observation_fields]
         self._token = object()  # marks the rows made here
         self._view = partial(_view, fields)
         # Neither function holds the pool, which would then never be freed.
@@ -215,6 +238,22 @@ class NativePool(Pool):
             return self._pool.receive()
         except _ERRORS as error:
             raise self._told(error) from None
+
+    def xla(self) -> Xla:
+        """The pool's calls for use inside `jax.jit`; see `srl.pools.xla`.
+
+        An asynchronous pool is then stepped by them alone.
+
+        Raises:
+            UserError: If the pool is closed, or asynchronous and used already.
+        """
+        from srl.pools.xla import Xla
+
+        return Xla(self, self._call(lambda: self._pool.callable()))
+
+    def xla_token(self) -> int:
+        """The number of the next call by an XLA program; for xla.py alone."""
+        return self._call(lambda: self._pool.callable().token())
 
     def save(self) -> bytes:
         """Gives the whole state, to be restored into a pool of the same kind and size."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import gymnasium
 import numpy as np
@@ -13,6 +13,9 @@ from gymnasium import spaces
 
 from srl.errors import UserError
 from srl.types import Specs, Timestep, Tree
+
+if TYPE_CHECKING:
+    from srl.pools.xla import Xla
 
 
 @dataclass(frozen=True)
@@ -192,6 +195,17 @@ class Pool(ABC):
     def _adopt(self, row: Row) -> Row:
         """Prepares a row for `into`."""
         return row
+
+    def xla(self) -> Xla:
+        """The pool's calls for use inside `jax.jit`.
+
+        Raises:
+            UserError: Of a pool that has none; native pools have them.
+        """
+        raise UserError(
+            f"{type(self).__name__} has no xla(): only pools of native environments "
+            "(native:...) can be stepped inside a compiled program"
+        )
 
     def save(self) -> bytes:
         """Gives the state of all environments; see `saves_exactly`."""

@@ -213,6 +213,8 @@ def test_specs_that_make_no_sense_are_told(libraries, specs, told):
 
 def test_what_an_environment_of_a_library_throws_is_told(libraries):
     name = f"native:{libraries}/libfaulty.so:Faulty-v0"
+    with pytest.raises(UserError, match="observation '' is float64, but pools give float32"):
+        make_pool(name, specs="double")
     with pytest.raises(UserError, match="option 'fault' is an integer, expected a text"):
         make_pool(name, fault=3)
     with pytest.raises(RunError, match="the licence has expired"):

@@ -24,6 +24,7 @@ class Faulty : public srl::Environment {
     if (specs == "unbounded") result.observation[0].space.low = {0, 0, 0};
     if (specs == "upside-down") result.observation[0].space.low = {10};
     if (specs == "wide") result.action.dtype = srl::DType::kInt64;
+    if (specs == "double") result.observation[0].space.dtype = srl::DType::kFloat64;
     if (specs == "typeless") result.action.dtype = static_cast<srl::DType>(77);
     return result;
   }
