@@ -252,7 +252,7 @@ def test_the_command_line_takes_a_library(walk, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(walk.parent)
     words = ["--env", "native:libwalk.so:Walk-v0", "--goal", "20", "--seconds", "0.1"]
     assert main(["bench", "pool", *words]) == 0
-    assert "goal=20" in capsys.readouterr().out
+    assert "libwalk.so:Walk-v0" in capsys.readouterr().out
     run = ["native:libwalk.so:Walk-v0", "--run-dir", str(tmp_path / "run")]
     assert main(["run", *run, "--updates", "2", "--num-envs", "4"]) == 0
     monkeypatch.chdir(tmp_path)  # the run knows where the library is
