@@ -239,7 +239,8 @@ def _raw_envpool(case: Case) -> Side:
 
 def _gymnasium(case: Case, mode: str | None = None) -> Side:
     """Gymnasium's vector environment: the environment's own where there is one, else serial."""
-    settings = {"shared_memory": True} if mode == "async" else None
+    # Not forked from this process, in which the threads of another pool may run.
+    settings = {"shared_memory": True, "context": "forkserver"} if mode == "async" else None
     try:
         env = gymnasium.make_vec(case.env, case.num_envs, mode, settings, **case.options)
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
