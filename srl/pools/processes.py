@@ -467,8 +467,9 @@ def _setup(source: SimulatorSource, options: dict[str, Any]) -> bytes:
     # An id may be known to this process alone.
     spec = gymnasium.registry.get(source) if isinstance(source, str) else None
     # Modules that no other process can import, such as an experiment file's, go along by value.
-    alien = [m for m in list(sys.modules.values()) if getattr(m, "__spec__", 0) is None]
-    by_value = [m for m in alien if m.__name__ != "__main__" and isinstance(m, type(sys))]
+    modules = {id(m): m for m in list(sys.modules.values()) if isinstance(m, type(sys))}.values()
+    alien = [m for m in modules if getattr(m, "__spec__", 0) is None]
+    by_value = [m for m in alien if m.__name__ != "__main__"]
     registered = []
     try:
         for module in by_value:

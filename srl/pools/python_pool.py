@@ -146,10 +146,6 @@ class PythonPool(Pool):
                 np.take(a, places, 0, b, mode="clip")  # other modes would write into a buffer first
         return row.timestep
 
-    @abstractmethod
-    def render(self, env_id: int) -> np.ndarray:
-        """A picture of one environment, uint8 [height, width, 3]; needs render_mode="rgb_array"."""
-
     # ---- the subclass's work ----
 
     @abstractmethod
