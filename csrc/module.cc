@@ -12,7 +12,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "plugin/plugin.h"
@@ -133,11 +132,8 @@ class PythonPool {
  public:
   PythonPool(const std::string& id, const PoolConfig& config, const Options& options)
       : pool(id, config, options) {}
-
   ~PythonPool() {
-    if (!callable_) return;
-    py::gil_scoped_release release;
-    callable_->Close();
+    if (callable_) callable_->Close();
   }
   PythonPool(const PythonPool&) = delete;
   PythonPool& operator=(const PythonPool&) = delete;
@@ -168,14 +164,25 @@ class PythonPool {
     return view.timestep;
   }
 
+  // What compiled programs call.
+  std::shared_ptr<CallablePool> Callable() {
+    if (!queue_.empty()) {
+      throw std::invalid_argument(
+          "an asynchronous pool is stepped by its xla() or by async_reset, send and recv, not by "
+          "both; make another pool");
+    }
+    if (!callable_) callable_ = std::make_shared<CallablePool>(&pool);
+    return callable_;
+  }
+
   void SendReset(std::optional<std::uint64_t> seed) {
-    RefuseBesideXla("async_reset");
+    RefuseBesidePrograms("async_reset");
     while (static_cast<int>(queue_.size()) < pool.ProvisionNeeded()) Provide();
     Work([&] { pool.SendReset(seed); });
   }
 
   void Send(const py::object& actions, const py::object& env_ids) {
-    RefuseBesideXla("send");
+    RefuseBesidePrograms("send");
     const bool plain =
         Is(env_ids, id_type_) && py::reinterpret_borrow<py::array>(env_ids).ndim() == 1;
     const py::object held = plain ? env_ids : py::object(py::array_t<int>::ensure(env_ids));
@@ -190,7 +197,7 @@ class PythonPool {
   }
 
   py::object Receive() {
-    RefuseBesideXla("recv");
+    RefuseBesidePrograms("recv");
     const int before = pool.in_flight();
     try {
       Work([&] { pool.Receive(); });
@@ -201,27 +208,11 @@ class PythonPool {
     return Next();
   }
 
-  // The handle and the next token of the pool's calls from XLA programs; see CallablePool.
-  std::pair<std::uint32_t, std::uint32_t> XlaState() {
-    if (!callable_) {
-      if (Asynchronous() && !queue_.empty()) {
-        throw std::invalid_argument(
-            "an asynchronous pool is stepped by its xla() or by async_reset, send and recv, not "
-            "by both; make another pool");
-      }
-      callable_ = std::make_unique<CallablePool>(&pool);
-    }
-    py::gil_scoped_release release;
-    return {callable_->handle(), callable_->token()};
-  }
-
  private:
-  bool Asynchronous() const { return pool.batch_size() != pool.num_envs(); }
-
-  // An asynchronous pool's batches have one owner.
-  void RefuseBesideXla(const char* call) const {
-    if (!callable_ || !Asynchronous()) return;
-    throw std::invalid_argument(std::string(call) + ": this pool is stepped by its xla()");
+  void RefuseBesidePrograms(const char* call) const {
+    if (!callable_ || pool.batch_size() == pool.num_envs()) return;
+    throw std::invalid_argument(std::string(call) +
+                                ": this asynchronous pool is stepped by its xla()");
   }
 
   // Whether the object is a plain array of the type.
@@ -291,9 +282,9 @@ class PythonPool {
   }
 
   py::object make_batch_, to_actions_, action_type_, id_type_;
-  std::vector<py::object> own_;   // BatchViews
+  std::vector<py::object> own_;             // BatchViews
+  std::shared_ptr<CallablePool> callable_;  // outlives the pool, whose threads write into it
   std::deque<BatchView*> queue_;  // those that an asynchronous pool will fill, oldest first
-  std::unique_ptr<CallablePool> callable_;
 
  public:
   Pool pool;  // the last, so that its threads end before the memory goes that they write into
@@ -345,10 +336,10 @@ void BindPool(py::module_& module) {
       .def_property_readonly("threads", [](const PythonPool& p) { return p.pool.threads(); })
       .def("reset", &PythonPool::Reset)
       .def("step", &PythonPool::Step)
+      .def("callable", &PythonPool::Callable)
       .def("send_reset", &PythonPool::SendReset)
       .def("send", &PythonPool::Send)
       .def("receive", &PythonPool::Receive)
-      .def("xla_state", &PythonPool::XlaState)
       .def("save", [](PythonPool& p) { return ToBytes(p.pool.Save()); })
       .def("restore", [](PythonPool& p, const py::bytes& state) { p.pool.Restore(ToSpan(state)); })
       .def("inspect", [](PythonPool& p, int env_id) { return p.pool.Inspect(env_id); })
@@ -357,10 +348,15 @@ void BindPool(py::module_& module) {
       .def("model", [](PythonPool& p, int env_id) { return ToBytes(p.pool.Model(env_id)); });
 }
 
-std::map<std::string, py::capsule> Calls() {
-  std::map<std::string, py::capsule> calls;
-  for (const PoolCall& call : PoolCalls()) calls.emplace(call.name, py::capsule(call.handler));
-  return calls;
+void BindXla(py::module_& module) {
+  py::class_<CallablePool, std::shared_ptr<CallablePool>>(module, "CallablePool")
+      .def_property_readonly("handle", &CallablePool::handle)
+      .def("token", &CallablePool::token, py::call_guard<py::gil_scoped_release>());
+  module.def("pool_calls", [] {
+    std::map<std::string, py::capsule> calls;
+    for (const PoolCall& call : PoolCalls()) calls.emplace(call.name, py::capsule(call.handler));
+    return calls;
+  });
 }
 
 }  // namespace
@@ -370,7 +366,6 @@ PYBIND11_MODULE(_core, module) {
   module.def("environment_ids", &EnvironmentIds);
   module.def("bare_physics", &BarePhysics, py::arg("id"), py::arg("options"), py::arg("num_envs"),
              py::arg("threads"), py::arg("seconds"));
-  module.def("pool_calls", &Calls);
   module.def("load_plugin", &LoadPlugin, py::arg("path"));
   py::class_<BatchView>(module, "Batch")
       .def(py::init<py::object, const py::list&, py::array, py::array, py::array, py::array,
@@ -379,6 +374,7 @@ PYBIND11_MODULE(_core, module) {
            py::arg("truncated"), py::arg("episode_return"), py::arg("episode_length"),
            py::arg("statistics"), py::arg("env_id"), py::arg("watched"));
   BindPool(module);
+  BindXla(module);
 }
 
 }  // namespace srl

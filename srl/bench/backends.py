@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import os
 import time
@@ -171,12 +170,7 @@ def _processes(case: Case) -> Side:
 
 
 def _python_pool(case: Case, workers: int) -> Pool:
-    settings: dict[str, Any] = {"workers": workers}
-    if "workers" not in inspect.signature(make_pool).parameters:
-        if workers:
-            raise UserError("there are no worker processes yet; --vs serial is there")
-        settings = {}
-    return make_pool(case.env, case.num_envs, case.batch_size, **settings, **case.options)
+    return make_pool(case.env, case.num_envs, case.batch_size, workers=workers, **case.options)
 
 
 def _sizes(case: Case) -> dict[str, int]:
@@ -239,7 +233,8 @@ def _raw_envpool(case: Case) -> Side:
 
 def _gymnasium(case: Case, mode: str | None = None) -> Side:
     """Gymnasium's vector environment: the environment's own where there is one, else serial."""
-    settings = {"shared_memory": True} if mode == "async" else None
+    # Not forked from this process, in which the threads of another pool may run.
+    settings = {"shared_memory": True, "context": "forkserver"} if mode == "async" else None
     try:
         env = gymnasium.make_vec(case.env, case.num_envs, mode, settings, **case.options)
     except (gymnasium.error.Error, ModuleNotFoundError) as error:

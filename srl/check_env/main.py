@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import inspect
 import json
 import sys
 import warnings
@@ -108,10 +107,9 @@ def _in_pools(source: Any, path: str, options: dict[str, Any], seed: int) -> Ite
     """Whether srl's pools take it, in this process and in one of its own."""
     _play_in_pool(source, options, seed)
     yield Finding("pool", "ok", "steps in a pool of 2")
-    if "workers" in inspect.signature(make_pool).parameters:
-        _play_in_pool(path, {**options, "workers": 1}, seed)
-        text = "steps in a worker process, where it is made anew: nothing need be pickled"
-        yield Finding("pool", "ok", text)
+    _play_in_pool(path, {**options, "workers": 1}, seed)
+    text = "steps in a worker process, where it is made anew: nothing need be pickled"
+    yield Finding("pool", "ok", text)
 
 
 def _play_in_pool(source: Any, options: dict[str, Any], seed: int) -> None:

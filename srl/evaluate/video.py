@@ -17,7 +17,6 @@ from srl.evaluate.players import config_class
 from srl.experiment import Experiment
 from srl.pools import Pool, make_pool
 from srl.pools.pool import Painter
-from srl.pools.python_pool import PythonPool
 from srl.types import Specs, Timestep
 from srl.workers.evaluator import Evaluator, Player, kinds_of
 from srl.workers.trainer import environment_seed
@@ -111,7 +110,6 @@ class _OwnPictures:
 
     def paint(self, pool: Any, env_id: int, timestep: Timestep) -> np.ndarray:
         """The environment's own picture."""
-        assert isinstance(pool, PythonPool)
         try:
             return pool.render(env_id)
         except gymnasium.error.DependencyNotInstalled as error:

@@ -84,16 +84,6 @@ def _specs(description: dict[str, Any]) -> Specs:
     )
 
 
-def _refuse_wide(description: dict[str, Any], name: str) -> None:
-    for field, space in description["observation"]:
-        dtype = np.dtype(space["dtype"])
-        if narrow_dtype(dtype) != dtype:
-            raise UserError(
-                f"native:{name}: its observation {field!r} is {dtype}, but pools give "
-                f"{narrow_dtype(dtype)}: let the environment write that"
-            )
-
-
 def _view(fields: list[str], step: Timestep) -> Any:
     """The C++ side's view of the arrays of a timestep."""
     # By name: Gymnasium's Dict space sorts its names, the C++ side has an order of its own.
@@ -148,6 +138,16 @@ def bare_physics(
         raise UserError(f"native:{name}: {error}") from None
     except RuntimeError as error:
         raise RunError(f"native:{name}: {error}") from None
+
+
+def _refuse_wide(description: dict[str, Any], name: str) -> None:
+    for field, space in description["observation"]:
+        dtype = np.dtype(space["dtype"])
+        if narrow_dtype(dtype) != dtype:
+            raise UserError(
+                f"native:{name}: its observation {field!r} is {dtype}, but pools give "
+                f"{narrow_dtype(dtype)}: let the environment write that"
+            )
 
 
 T = TypeVar("T")
@@ -249,12 +249,11 @@ class NativePool(Pool):
         """
         from srl.pools.xla import Xla
 
-        self.xla_state()
-        return Xla(self)
+        return Xla(self, self._call(lambda: self._pool.callable()))
 
-    def xla_state(self) -> tuple[int, int]:
-        """What an XLA program knows the pool by, and the number of its next call; for xla.py."""
-        return self._call(lambda: self._pool.xla_state())
+    def xla_token(self) -> int:
+        """The number of the next call by an XLA program; for xla.py alone."""
+        return self._call(lambda: self._pool.callable().token())
 
     def save(self) -> bytes:
         """Gives the whole state, to be restored into a pool of the same kind and size."""

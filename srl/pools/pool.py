@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 
 from srl.errors import UserError
 from srl.types import Specs, Timestep, Tree
@@ -127,6 +128,8 @@ class Pool(ABC):
     specs: Specs
     num_envs: int
     batch_size: int
+    autoreset_mode: ClassVar = AutoresetMode.NEXT_STEP
+    """Of every pool; `srl.make_vec` gives the other two."""
     saves_exactly: bool = False
     """Whether `save` and `restore` keep everything."""
 
@@ -177,6 +180,14 @@ class Pool(ABC):
         timesteps = empty_timestep(self.specs, self.num_envs, (length,))
         parts = [timestep_at(timesteps, t) for t in range(length)]
         return Rows(timesteps, [self._adopt(Row(part)) for part in parts])
+
+    def render(self, env_id: int) -> np.ndarray:
+        """A picture of one environment, uint8 [height, width, 3].
+
+        Raises:
+            UserError: If the environment has none; most need the option render_mode="rgb_array".
+        """
+        raise UserError(f"{type(self).__name__} has no pictures")
 
     def _masked(self, mask: np.ndarray | None, into: Row | None) -> np.ndarray:
         """The environments that `mask` names, all without one: int32 [n]."""

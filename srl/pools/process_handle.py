@@ -145,7 +145,8 @@ class ProcessHandle:
         with suppress(BlockingIOError):
             while data := os.read(self.stderr, 1 << 16):
                 self._stderr = (self._stderr + data)[-_STDERR_BYTES:]
-                sys.stderr.write(data.decode(errors="replace"))
+                if sys.stderr is not None:
+                    sys.stderr.write(data.decode(errors="replace"))
 
     @property
     def last_words(self) -> str:

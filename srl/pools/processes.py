@@ -280,7 +280,12 @@ class ProcessPool(PythonPool):
     def _poll(self) -> None:
         """Waits for something from the workers and takes it in."""
         interval = min(self._limits[1], self._limits[2]) / 4
+        before = time.monotonic()
         events = self._epoll.poll(interval)
+        now = time.monotonic()
+        if now - before > 2 * interval:  # this process was stopped, and maybe the workers too
+            for handle in self._handles:
+                handle.heard = now
         self._read_completions()  # first: what a worker has done counts, though it died since
         for fd, _ in events:
             what, handle = self._watched.get(fd, ("", None))
@@ -292,7 +297,6 @@ class ProcessPool(PythonPool):
                 handle.forward_stderr()
             else:
                 self._died(handle)
-        now = time.monotonic()
         if not events or now > self._next_look:
             self._next_look = now + interval
             self._look_for_hangs(now)
@@ -463,8 +467,9 @@ def _setup(source: SimulatorSource, options: dict[str, Any]) -> bytes:
     # An id may be known to this process alone.
     spec = gymnasium.registry.get(source) if isinstance(source, str) else None
     # Modules that no other process can import, such as an experiment file's, go along by value.
-    alien = [m for m in list(sys.modules.values()) if getattr(m, "__spec__", 0) is None]
-    by_value = [m for m in alien if m.__name__ != "__main__" and isinstance(m, type(sys))]
+    modules = {id(m): m for m in list(sys.modules.values()) if isinstance(m, type(sys))}.values()
+    alien = [m for m in modules if getattr(m, "__spec__", 0) is None]
+    by_value = [m for m in alien if m.__name__ != "__main__"]
     registered = []
     try:
         for module in by_value:

@@ -8,7 +8,7 @@ import threading
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from gymnasium import spaces
@@ -63,6 +63,11 @@ class PythonPool(Pool):
 
     def _begin(self, specs: Specs, control: Control) -> None:
         self.specs, self._control = specs, control
+        space = specs.action
+        self._action_shape = (len(specs.agents), *(space.shape or ()))
+        self._action_limits: tuple[int, int] | None = None  # of a single choice, for a quick check
+        if isinstance(space, spaces.Discrete):
+            self._action_limits = int(space.start), int(space.start + space.n - 1)
         self._slots: Row | None = None
 
     # ---- calls ----
@@ -140,10 +145,6 @@ class PythonPool(Pool):
             for a, b in zip(leaves(source), leaves(target), strict=True):
                 np.take(a, places, 0, b, mode="clip")  # other modes would write into a buffer first
         return row.timestep
-
-    @abstractmethod
-    def render(self, env_id: int) -> np.ndarray:
-        """A picture of one environment, uint8 [height, width, 3]; needs render_mode="rgb_array"."""
 
     # ---- the subclass's work ----
 
@@ -224,22 +225,30 @@ class PythonPool(Pool):
 
     def _checked(self, actions: Tree, ids: np.ndarray | None) -> np.ndarray:
         """The actions of the environments as the control holds them: [n, A, ...]."""
-        array, space, agents = np.asarray(actions), self.specs.action, self.specs.agents
+        array, shape = np.asarray(actions), self._action_shape
         count = self.num_envs if ids is None else len(ids)
-        shape = (count * len(agents), *(space.shape or ()))
-        if array.shape != shape:
-            raise UserError(f"actions have shape {array.shape}; expected {shape}")
-        integers = not (isinstance(space, spaces.Box) and space.dtype.kind == "f")
-        if array.dtype.kind not in ("iu" if integers else "iuf"):
-            raise UserError(f"actions are {array.dtype}; expected {space.dtype}")
-        wrong = outside(array, space) if integers else ~np.isfinite(array)
+        expected = (count * shape[0], *shape[1:])
+        if array.shape != expected:
+            raise UserError(f"actions have shape {array.shape}; expected {expected}")
+        space, dtype = self.specs.action, self._control.action.dtype
+        if array.dtype.kind not in ("iuf" if dtype.kind == "f" else "iu"):
+            raise UserError(f"actions are {array.dtype}; expected {dtype}")
+        if dtype.kind == "f":
+            wrong = ~np.isfinite(array)
+        elif self._action_limits is not None:
+            wrong = (array < self._action_limits[0]) | (array > self._action_limits[1])
+        else:
+            wrong = outside(array, space)
         if np.count_nonzero(wrong):
-            slot = int(np.argwhere(wrong)[0][0])
-            env = slot // len(agents) if ids is None else ids[slot // len(agents)]
-            whose = f" of {agents[slot % len(agents)]}" if len(agents) > 1 else ""
-            told = f"not in {space}" if integers else "not finite"
-            raise UserError(f"environment {env}: the action{whose} {array[slot]} is {told}")
-        return array.reshape(count, len(agents), *shape[1:])
+            self._tell_wrong_action(array, int(np.argwhere(wrong)[0][0]), ids)
+        return array.reshape(count, *shape)
+
+    def _tell_wrong_action(self, array: np.ndarray, slot: int, ids: np.ndarray | None) -> NoReturn:
+        space, agents = self.specs.action, self.specs.agents
+        env = slot // len(agents) if ids is None else ids[slot // len(agents)]
+        whose = f" of {agents[slot % len(agents)]}" if len(agents) > 1 else ""
+        told = "not finite" if array.dtype.kind == "f" else f"not in {space}"
+        raise UserError(f"environment {env}: the action{whose} {array[slot]} is {told}")
 
     # ---- rows ----
 

@@ -60,14 +60,25 @@ def shared_arrays(build: Callable[[Allocate], T], fd: int | None = None) -> Shar
 
 
 def _reserve(size: int) -> int:
+    """A descriptor of so many bytes, all there: to lack them when written would be a bus error."""
+    cure = "take fewer environments or shorter unrolls"
+    available = _available()
+    if size > available:  # the kernel would rather end some process than refuse
+        raise RunError(
+            f"cannot reserve {size:,} bytes of shared memory, as {available:,} are free; {cure}"
+        )
     fd = os.memfd_create("srl", os.MFD_CLOEXEC)
     try:
-        # Taken now: to run out of memory later, when it is written, would be a bus error.
         os.posix_fallocate(fd, 0, size)
     except OSError as error:
         os.close(fd)
         raise RunError(
-            f"cannot reserve {size:,} bytes of shared memory: {error.strerror}; take fewer "
-            "environments or shorter unrolls"
+            f"cannot reserve {size:,} bytes of shared memory: {error.strerror}; {cure}"
         ) from error
     return fd
+
+
+def _available() -> int:
+    with open("/proc/meminfo") as file:
+        lines = dict(line.split(":", 1) for line in file)
+    return 1024 * int(lines["MemAvailable"].split()[0])

@@ -175,13 +175,12 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         Raises:
             UserError: If there are none.
         """
-        picture = getattr(self.pool, "render", None)
-        if picture is None or self.render_mode is None:
+        if self.render_mode is None:
             raise UserError(
                 "there are no pictures; make the environments with render_mode='rgb_array' "
                 "(native ones have none)"
             )
-        return tuple(picture(i) for i in range(self.num_envs))
+        return tuple(self.pool.render(i) for i in range(self.num_envs))
 
     def close_extras(self, **kwargs: Any) -> None:
         """Closes the pool."""

@@ -53,9 +53,10 @@ class Xla:
     `init` gives the state to go on with.
     """
 
-    def __init__(self, pool: NativePool) -> None:
-        """Wraps `pool`."""
+    def __init__(self, pool: NativePool, callable_pool: Any) -> None:
+        """Wraps `pool`, which the C++ side knows as `callable_pool`."""
         self._pool = pool
+        self._callable = callable_pool
         specs = pool.specs
         self._num_agents = len(specs.agents)
         slots, envs = (pool.batch_size * self._num_agents,), (pool.batch_size,)
@@ -71,7 +72,8 @@ class Xla:
         Raises:
             UserError: If the pool is closed.
         """
-        numbers = PoolState(*map(np.uint32, self._pool.xla_state()))
+        token = self._pool.xla_token()
+        numbers = PoolState(np.uint32(self._callable.handle), np.uint32(token))
         return jax.device_put(numbers, jax.local_devices(backend="cpu")[0])
 
     def reset(

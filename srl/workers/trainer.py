@@ -160,16 +160,18 @@ class Trainer:
         assert self._pool is not None
         rows, actions, log_probs = self._blocks[0]
         steps = rows.timesteps
+        truncated = steps.truncated
         if steps.lost.any():
-            # What led to a lost row did not happen: the episode ends with the row before.
-            agents = len(self._pool.specs.agents)
-            steps.truncated[:-1] |= np.repeat(steps.lost[1:], agents, axis=1)
+            # What led to a lost row did not happen: the episode ends with the row before. In a
+            # copy, as to the statistics that episode has no end.
+            truncated = truncated.copy()
+            truncated[:-1] |= np.repeat(steps.lost[1:], len(self._pool.specs.agents), axis=1)
         version = np.tile(np.array([self._epoch, self.updates], np.int32), (self._length, 1))
         unroll = Unroll(
             steps.observation,
             steps.reward,
             steps.terminated,
-            steps.truncated,
+            truncated,
             actions,
             log_probs,
             memory,

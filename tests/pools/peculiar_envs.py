@@ -18,10 +18,10 @@ class Peculiar(gymnasium.Env):
     """Observes [steps of the episode, a number drawn at reset, the process]; rewards are 1."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float64)
-    action_space = spaces.Discrete(9)
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
 
-    def __init__(self, crash_every=0, render_mode=None):
+    def __init__(self, crash_every=0, actions=9, render_mode=None):
+        self.action_space = spaces.Discrete(actions)
         self.render_mode, self.crash_every, self.total = render_mode, crash_every, 0
 
     def observe(self):

@@ -180,6 +180,15 @@ def test_rows_are_written_in_place_and_aligned(pools):
         pool.step(np.full(4, FINE), into=pools(4, workers=0).rows(1)[0])
 
 
+def test_memory_that_is_not_there_is_refused_before_it_is_used(pools):
+    pool = pools(2)
+    with pytest.raises(
+        RunError, match=r"cannot reserve .* bytes of shared memory.*shorter unrolls"
+    ):
+        pool.rows(10**11)
+    assert pool.reset(seed=0).observation[0, 0] == 0
+
+
 def test_what_a_call_returned_stays_as_it_is(pools):
     pool = pools()
     first = pool.reset(seed=0)
