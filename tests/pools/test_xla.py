@@ -308,7 +308,7 @@ def test_an_asynchronous_pool_is_stepped_in_one_way():
         with pytest.raises(UserError, match="call async_reset, send and recv"):
             xla.step(xla.init(), np.zeros(4, np.int32))
         for call in (pool.async_reset, pool.recv, lambda: pool.send([0], np.array([0]))):
-            with pytest.raises(UserError, match="this pool is stepped by its xla"):
+            with pytest.raises(UserError, match="is stepped by its xla"):
                 call()
         with pytest.raises(WHILE_RUNNING, match="recv needs 2 environments in flight"):
             jax.block_until_ready(xla.recv(xla.init()))
