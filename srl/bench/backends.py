@@ -139,7 +139,8 @@ def open_backend(backend: str, case: Case) -> Side:
 def split_env(env: str) -> tuple[str, str]:
     """The backend that an environment's id names, and the id without it."""
     prefix, colon, rest = env.partition(":")
-    return (prefix, rest) if colon and prefix in ("native", "envpool") else ("serial", env)
+    backends = {"native": "native", "envpool": "srl-envpool"}
+    return (backends[prefix], rest) if colon and prefix in backends else ("serial", env)
 
 
 def _cores() -> int:
@@ -154,7 +155,7 @@ def _native(case: Case) -> Side:
     return _pool(pool)
 
 
-def _envpool(case: Case) -> Side:
+def _srl_envpool(case: Case) -> Side:
     return _pool(make_pool(f"envpool:{case.env}", **_sizes(case), **_pinned(case)))
 
 
@@ -205,7 +206,7 @@ def _pinned(case: Case) -> dict[str, Any]:
     return case.options
 
 
-def _raw_envpool(case: Case) -> Side:
+def _envpool(case: Case) -> Side:
     """EnvPool as its own documentation uses it, without srl's face."""
     from srl.pools.envpool_specs import import_envpool, make_spec
 
@@ -246,10 +247,10 @@ def _gymnasium(case: Case, mode: str | None = None) -> Side:
 
 BACKENDS: dict[str, Callable[[Case], Side]] = {
     "native": _native,
-    "envpool": _envpool,
+    "srl-envpool": _srl_envpool,
     "serial": _serial,
     "processes": _processes,
-    "raw-envpool": _raw_envpool,
+    "envpool": _envpool,
     "gymnasium": _gymnasium,
     "gymnasium-sync": lambda case: _gymnasium(case, "sync"),
     "gymnasium-async": lambda case: _gymnasium(case, "async"),

@@ -18,10 +18,10 @@ Lists are separated by commas; each combination is a row. What is not listed abo
 environment: --scenario full. Backends, for --backend and --vs:
 
   native           srl's C++ pool of srl's C++ environments
-  envpool          srl's pool over EnvPool
+  srl-envpool      srl's pool over EnvPool: what envpool:Pong-v5 means
   serial           srl's pool of Gymnasium environments in one process
   processes        the same in worker processes
-  raw-envpool      EnvPool's own Python interface
+  envpool          EnvPool by its own Python interface
   gymnasium        Gymnasium's own vector environment of that id, else its SyncVectorEnv
   gymnasium-sync   Gymnasium's SyncVectorEnv
   gymnasium-async  Gymnasium's AsyncVectorEnv, over shared memory
