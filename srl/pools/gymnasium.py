@@ -40,12 +40,14 @@ class GymnasiumSimulator(Simulator):
     def step(self, actions: np.ndarray, rows: Timestep, env: int) -> None:
         """Acts; see the base class."""
         given = self._step(actions[0])
-        if len(given) != 5:
+        try:
+            observation, reward, terminated, truncated, _ = given
+        except ValueError:
             raise Misfit(
                 f"gave {len(given)} values at step; expected (observation, reward, terminated, "
                 "truncated, info)"
-            )
-        observation, rows.reward[env], rows.terminated[env], rows.truncated[env], _ = given
+            ) from None
+        rows.reward[env], rows.terminated[env], rows.truncated[env] = reward, terminated, truncated
         self._write(observation, rows.observation, env)
 
     def render(self) -> np.ndarray:

@@ -123,8 +123,7 @@ class _Worker:
 
     def _do(self, command: Command) -> None:
         if command.kind == Kind.ADVANCE:
-            end = self._first + len(self._simulators)
-            envs = command.envs if command.payload else range(self._first, end)
+            envs = command.envs if command.payload else None
             target = self._memory[command.memory][command.place]
             self._report([-1], self._stepper.advance(envs, target))
         elif command.kind == Kind.START:
@@ -155,9 +154,10 @@ class _Worker:
             lambda a: empty_timestep(self._specs, num_envs, length, a), command.fd
         )
         os.close(shared.fd)
-        agents = len(self._specs.agents)
+        agents, end = len(self._specs.agents), self._first + len(self._simulators)
         self._memory[command.memory] = [
-            Target(timestep_at(shared.arrays, t), agents) for t in range(command.place)
+            Target(timestep_at(shared.arrays, t), agents, slice(self._first, end))
+            for t in range(command.place)
         ]
 
     def _render(self, env: int) -> None:

@@ -33,8 +33,7 @@ class SerialPool(PythonPool):
         self._queue: deque[int] = deque()
 
     def _advance(self, ids: np.ndarray | None, row: Row) -> None:
-        envs = range(self.num_envs) if ids is None else ids.tolist()
-        self._failures = self._stepper.advance(envs, row.core)
+        self._failures = self._stepper.advance(None if ids is None else ids.tolist(), row.core)
 
     def _start(self, ids: np.ndarray) -> None:
         self._queue.extend(ids.tolist())

@@ -39,19 +39,27 @@ def empty_control(
 
 
 class Target:
-    """A pool's timestep to write into, seen by slot and by environment."""
+    """A pool's timestep to write into, and one stepper's part of it by environment."""
 
-    def __init__(self, rows: Timestep, agents: int) -> None:
-        """Takes memory of N environments with `agents` slots each."""
+    def __init__(self, rows: Timestep, agents: int, part: slice = slice(None)) -> None:
+        """Takes memory of N environments with `agents` slots each.
+
+        Args:
+            rows: The memory.
+            agents: How many.
+            part: The stepper's environments.
+        """
 
         def by_env(array: np.ndarray) -> np.ndarray:
-            return array.reshape(-1, agents, *array.shape[1:])
+            return array.reshape(-1, agents, *array.shape[1:])[part]
 
         self.rows = rows
         self.place: Any = None  # where a process pool has it
-        self.floats = [by_env(x) for x in leaves(rows.observation) if x.dtype.kind == "f"]
-        self.reward, self.episode_return = by_env(rows.reward), by_env(rows.episode_return)
-        self.terminated, self.truncated = by_env(rows.terminated), by_env(rows.truncated)
+        self.episode_return = by_env(rows.episode_return)
+        self.episode_length, self.lost = rows.episode_length[part], rows.lost[part]
+        floats = [by_env(x) for x in leaves(rows.observation) if x.dtype.kind == "f"]
+        flags = by_env(rows.terminated), by_env(rows.truncated)
+        self.results = [by_env(rows.reward), *flags, *floats]
 
 
 class Failure(NamedTuple):
@@ -77,35 +85,47 @@ class Stepper:
             number: Of this stepper among the pool's.
         """
         self._simulators = simulators
+        self._steps = [simulator.step for simulator in simulators]
+        self._resets = [simulator.reset for simulator in simulators]
         self._control = control
         self._first = first
-        self._all = slice(first, first + len(simulators))
+        self._part = part = slice(first, first + len(simulators))
+        self._episodes = [
+            control.episode_return[part],
+            control.episode_length[part],
+            control.reset_next[part],
+        ]
         self._stepping = control.stepping[number : number + 1]
 
-    def advance(self, envs: Iterable[int], target: Target) -> list[Failure]:
-        """Steps, or resets, each of the environments and writes its row.
+    def advance(self, envs: Iterable[int] | None, target: Target) -> list[Failure]:
+        """Steps, or resets, each of the environments, all by default, and writes its row.
 
         One that fails does not hold up the others.
         """
-        simulators, first, rows = self._simulators, self._first, target.rows
-        reset_next, stepping = self._control.reset_next, self._stepping
+        first, rows, stepping = self._first, target.rows, self._stepping
         # Copied, as an environment may keep its action while the next is written.
-        actions = self._control.action[self._all].copy()
+        actions: Any = self._control.action[self._part].copy()
+        reset_next: Any = self._episodes[2]
+        if envs is None:  # lists are quicker to look into
+            envs = range(first, first + len(self._simulators))
+            actions, reset_next = list(actions), reset_next.tolist()
+        resets, steps = self._resets, self._steps
         stepped: list[int] = []
         failures: list[Failure] = []
         any_fresh = False
         for env in envs:
             stepping[0] = env
-            fresh = reset_next[env]
+            k = env - first
+            fresh = reset_next[k]
             try:
                 if fresh:
                     any_fresh = True
-                    simulators[env - first].reset(self._take_seed(env), rows, env)
+                    resets[k](self._take_seed(env), rows, env)
                 else:
-                    simulators[env - first].step(actions[env - first], rows, env)
+                    steps[k](actions[k], rows, env)
             except (Exception, SystemExit) as error:
                 failures.append(_failure(env, "reset" if fresh else "step", error))
-                reset_next[env] = True
+                self._control.reset_next[env] = True
             else:
                 stepped.append(env)
         if stepped:
@@ -119,35 +139,43 @@ class Stepper:
 
     def _finish(self, envs: list[int], any_fresh: bool, target: Target) -> list[Failure]:
         """Counts what was stepped into the episodes, for all at once."""
-        control = self._control
-        where = self._all if len(envs) == len(self._simulators) else np.array(envs)
-        returns = control.episode_return[where] + target.reward[where]
-        length = control.episode_length[where] + 1
+        episodes, results, where = self._episodes, target.results, None
+        if len(envs) < len(self._simulators):
+            where = np.array(envs) - self._first
+            episodes, results = [x[where] for x in episodes], [x[where] for x in results]
+        returns, length, reset_next = episodes
+        reward, terminated, truncated, *floats = results
+        returns += reward
+        length += 1
         if any_fresh:
-            fresh = control.reset_next[where]
-            returns[fresh], length[fresh] = 0, 0
-        good = _all_finite(returns) and all(_all_finite(x[where]) for x in target.floats)
+            going = ~reset_next
+            returns *= going[:, None]
+            length *= going
+        good = _all_finite(returns) and all(_all_finite(x) for x in floats)
         failures = [] if good else self._not_finite(envs, target)
-        control.episode_return[where] = target.episode_return[where] = returns
-        control.episode_length[where] = target.rows.episode_length[where] = length
-        ended = target.terminated[where] | target.truncated[where]
-        control.reset_next[where] = ended.all(1) if ended.shape[1] > 1 else ended[:, 0]
-        target.rows.lost[where] = False
+        (terminated | truncated).all(1, out=reset_next)
+        if where is None:
+            where = ...
+        else:
+            for mine, part in zip(self._episodes, episodes, strict=True):
+                mine[where] = part
+        target.episode_return[where] = returns
+        target.episode_length[where] = length
+        target.lost[where] = False
         for failure in failures:
-            control.reset_next[failure.env] = True
+            self._control.reset_next[failure.env] = True
         return failures
 
     def _not_finite(self, envs: list[int], target: Target) -> list[Failure]:
+        reward, _, _, *floats = target.results
         failures: list[Failure] = []
         for env in envs:
-            reward = np.isfinite(target.reward[env]).all()
-            if reward and all(np.isfinite(x[env]).all() for x in target.floats):
-                continue
-            fresh = self._control.reset_next[env]
-            step = 0 if fresh else self._control.episode_length[env] + 1
-            name = "observation" if reward else "reward"
-            error = Misfit(f"gave {name} that is not finite, at step {step} of its episode")
-            failures.append(_failure(env, "step", error))
+            k = env - self._first
+            name = "observation" if np.isfinite(reward[k]).all() else "reward"
+            if name == "reward" or not all(np.isfinite(x[k]).all() for x in floats):
+                step = self._episodes[1][k]
+                error = Misfit(f"gave {name} that is not finite, at step {step} of its episode")
+                failures.append(_failure(env, "step", error))
         return failures
 
 

@@ -125,3 +125,15 @@ class Gated(Peculiar):
 
 
 gymnasium.register("Peculiar-v0", Peculiar)
+
+
+def act(pool, **special):
+    """A step of FINE actions, but for those given as e0=ACTION."""
+    actions = np.full(pool.num_envs, FINE)
+    for name, action in special.items():
+        actions[int(name[1:])] = action
+    return pool.step(actions)
+
+
+def processes(timestep):
+    return timestep.observation[:, 2].astype(int)
