@@ -140,5 +140,5 @@ def test_sides_whose_actions_differ_are_not_compared(capsys, monkeypatch):
     monkeypatch.setitem(gymnasium.registry, "Catch-v0", gymnasium.spec("CartPole-v1"))
     words = ["pool", "--env", "envpool:Catch-v0", "--vs", "serial", "--num-envs", "1"]
     assert main(["bench", *words]) == 2
-    told = "actions are Discrete(3, dtype=int32) with envpool, Discrete(2) with serial"
+    told = "actions are Discrete(3, dtype=int32) with srl-envpool, Discrete(2) with serial"
     assert told in capsys.readouterr().err
