@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import pickle
 import signal
@@ -78,6 +79,7 @@ def _serve(number: int, pool: socket.socket, completions: int) -> None:
         send_message(pool, FAILED, (by_user, summary, text[-_TEXT:]))
         return
     try:
+        gc.freeze()  # what is there by now stays: not to be looked at in each collection
         send_message(pool, READY, simulators[0].specs)
         worker = _Worker(number, pool, completions, simulators, setup.memory)
         worker.run(reader, rest)

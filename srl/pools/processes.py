@@ -137,7 +137,8 @@ class ProcessPool(PythonPool):
         try:
             handle.start(self._completed, self._lifeline)
         except OSError as error:
-            raise RunError(f"{self.name}: cannot start a worker process: {error}") from error
+            self._broken = f"{self.name}: cannot start a worker process: {error}"
+            raise RunError(self._broken) from error
         for fd, what in (
             (handle.connection.fileno(), "message"),
             (handle.pidfd, "death"),
@@ -230,9 +231,8 @@ class ProcessPool(PythonPool):
         if self._dropped:
             self._forget_dropped()
         self._target = row
-        lost = np.flatnonzero(self._lost).astype(np.int32) if self._lost.any() else None
-        if lost is not None and ids is None:
-            ids = np.flatnonzero(~self._lost).astype(np.int32)
+        if ids is None and np.count_nonzero(self._lost):
+            lost, ids = (np.flatnonzero(x).astype(np.int32) for x in (self._lost, ~self._lost))
             self._write_lost(lost, row)
         for handle in self._handles:
             own = None
@@ -317,11 +317,9 @@ class ProcessPool(PythonPool):
                 handle.stepped += 1
                 if not failed:
                     self._ready.append(env)
-            if failed and (env < 0 or not self._told(handle, env)):
+            # One message describes all failures that are reported together.
+            if failed and not any(failure.env == env for failure in self._failures):
                 self._take_failures(handle)
-
-    def _told(self, handle: ProcessHandle, env: int) -> bool:
-        return any(failure.env == env for failure in self._failures)
 
     def _take_failures(self, handle: ProcessHandle) -> None:
         try:
