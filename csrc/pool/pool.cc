@@ -294,6 +294,11 @@ bool Pool::WorkOnce(int at_most) {
   const auto size = static_cast<std::size_t>(std::clamp(task, 1, kMaxTask));
   const std::size_t count = queue_.Pop(std::span(ids).first(size));
   if (count == 0) return false;
+  // Neighbours may have come apart while several threads handed them out; they step together here,
+  // are given out together, and mostly come back in order.
+  if (!std::is_sorted(ids.begin(), ids.begin() + count)) {
+    std::sort(ids.begin(), ids.begin() + count);
+  }
   ForEachRun(std::span(ids).first(count),
              [this](std::size_t, int first, int run) { RunTimed(first, run, nullptr); });
   return true;
