@@ -7,9 +7,11 @@ pass only between a process and the workers it started itself.
 
 from __future__ import annotations
 
+import os
 import pickle
 import socket
 import struct
+import time
 from collections import deque
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -79,6 +81,11 @@ def send_command(
         connection.sendall(data)
 
 
+SPIN_SECONDS = 3e-4
+"""How long a worker looks for its next command before it sleeps: it wakes with cold caches, and on a
+virtual machine late."""
+
+
 class CommandReader:
     """A worker's end: splits what arrives into commands."""
 
@@ -98,14 +105,19 @@ class CommandReader:
             EOFError: When the other end is closed.
         """
         commands = self._split()
+        patience = time.perf_counter() + SPIN_SECONDS
         while not commands:
+            spinning = wait and time.perf_counter() < patience
             try:
                 # Not socket.recv_fds, which leaves out the flags.
                 data, ancillary, *_ = self._connection.recvmsg(
-                    1 << 16, _FDS_SPACE, 0 if wait else socket.MSG_DONTWAIT
+                    1 << 16, _FDS_SPACE, socket.MSG_DONTWAIT if spinning or not wait else 0
                 )
             except BlockingIOError:
-                return []
+                if not spinning:
+                    return []
+                os.sched_yield()
+                continue
             if not data:
                 raise EOFError
             self._data += data
