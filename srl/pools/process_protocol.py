@@ -82,8 +82,8 @@ def send_command(
 
 
 SPIN_SECONDS = 3e-4
-"""How long a worker looks for its next command before it sleeps: it wakes with cold caches, and on a
-virtual machine late."""
+"""How long a worker looks for its next command before it sleeps, as it wakes with cold caches and, on
+a virtual machine, late."""
 
 
 class CommandReader:
