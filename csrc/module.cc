@@ -150,6 +150,7 @@ class PythonPool {
 
   py::object Reset(std::optional<std::uint64_t> seed, const py::array_t<int>& env_ids,
                    BatchView* into) {
+    const Use use(&used_);
     BatchView& view = into ? *into : Idle();
     const std::span<const int> ids(env_ids.data(), static_cast<std::size_t>(env_ids.size()));
     Work([&] { pool.Reset(seed, ids, &view.batch); });
@@ -157,6 +158,7 @@ class PythonPool {
   }
 
   py::object Step(const py::object& actions, BatchView* into) {
+    const Use use(&used_);
     BatchView& view = into ? *into : Idle();
     const py::object array = Actions(actions, pool.num_envs());
     const auto bytes = BytesOf(array);
@@ -176,12 +178,14 @@ class PythonPool {
   }
 
   void SendReset(std::optional<std::uint64_t> seed) {
+    const Use use(&used_);
     RefuseBesidePrograms("async_reset");
     while (static_cast<int>(queue_.size()) < pool.ProvisionNeeded()) Provide();
     Work([&] { pool.SendReset(seed); });
   }
 
   void Send(const py::object& actions, const py::object& env_ids) {
+    const Use use(&used_);
     RefuseBesidePrograms("send");
     const bool plain =
         Is(env_ids, id_type_) && py::reinterpret_borrow<py::array>(env_ids).ndim() == 1;
@@ -197,6 +201,7 @@ class PythonPool {
   }
 
   py::object Receive() {
+    const Use use(&used_);
     RefuseBesidePrograms("recv");
     const int before = pool.in_flight();
     try {
@@ -209,6 +214,24 @@ class PythonPool {
   }
 
  private:
+  // Marks the pool as used. Other threads may run Python while a step takes its time; they must not
+  // choose memory, or take a batch, meanwhile.
+  class Use {
+   public:
+    explicit Use(bool* used) : used_(used) {
+      if (*used_) {
+        throw std::invalid_argument("the pool is being used by another thread; one at a time may");
+      }
+      *used_ = true;
+    }
+    ~Use() { *used_ = false; }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+   private:
+    bool* used_;
+  };
+
   void RefuseBesidePrograms(const char* call) const {
     if (!callable_ || pool.batch_size() == pool.num_envs()) return;
     throw std::invalid_argument(std::string(call) +
@@ -281,6 +304,7 @@ class PythonPool {
     return timestep;
   }
 
+  bool used_ = false;  // under Python's lock
   py::object make_batch_, to_actions_, action_type_, id_type_;
   std::vector<py::object> own_;             // BatchViews
   std::shared_ptr<CallablePool> callable_;  // outlives the pool, whose threads write into it

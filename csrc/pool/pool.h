@@ -187,7 +187,7 @@ class Pool {
   std::atomic<int> parked_ = 0;
   std::atomic<bool> stop_ = false;
   std::atomic<float> step_nanoseconds_ = 1000;  // running mean over environments
-  std::atomic_flag in_use_ = ATOMIC_FLAG_INIT;
+  mutable std::atomic_flag in_use_ = ATOMIC_FLAG_INIT;
 
   std::mutex error_mutex_;
   std::string error_;

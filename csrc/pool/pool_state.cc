@@ -71,18 +71,21 @@ void Pool::Restore(std::span<const std::byte> state) {
 }
 
 std::map<std::string, std::vector<double>> Pool::Inspect(int env_id) const {
+  const Turn turn(&in_use_);
   RefuseUnknown(env_id);
   RefuseInFlight("inspect");
   return environments_->Inspect(env_id);
 }
 
 void Pool::Inject(int env_id, const std::string& name, const std::vector<double>& values) {
+  const Turn turn(&in_use_);
   RefuseUnknown(env_id);
   RefuseInFlight("inject");
   environments_->Inject(env_id, name, values);
 }
 
 std::vector<std::byte> Pool::Model(int env_id) const {
+  const Turn turn(&in_use_);
   RefuseUnknown(env_id);
   RefuseInFlight("model");
   return environments_->Model(env_id);

@@ -82,8 +82,8 @@ def send_command(
 
 
 SPIN_SECONDS = 3e-4
-"""How long a worker looks for its next command before it sleeps, as it wakes with cold caches and, on
-a virtual machine, late."""
+"""How long a worker with a core of its own looks for the next command before it sleeps: it wakes
+with cold caches and, on a virtual machine, late."""
 
 
 class CommandReader:
@@ -91,6 +91,7 @@ class CommandReader:
 
     def __init__(self, connection: socket.socket) -> None:
         """Reads from the socket from now on."""
+        self.spin_seconds = 0.0
         self._connection = connection
         self._data = b""
         self._fds: deque[int] = deque()
@@ -105,7 +106,7 @@ class CommandReader:
             EOFError: When the other end is closed.
         """
         commands = self._split()
-        patience = time.perf_counter() + SPIN_SECONDS
+        patience = time.perf_counter() + self.spin_seconds
         while not commands:
             spinning = wait and time.perf_counter() < patience
             try:

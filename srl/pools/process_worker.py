@@ -24,6 +24,7 @@ from srl.pools.process_protocol import (
     PICTURE,
     READY,
     RECORD,
+    SPIN_SECONDS,
     Command,
     CommandReader,
     Kind,
@@ -118,6 +119,8 @@ class _Worker:
             for command in commands:
                 if command.kind == Kind.CLOSE:
                     return
+                if command.kind == Kind.CONTROL and command.place <= len(os.sched_getaffinity(0)):
+                    reader.spin_seconds = SPIN_SECONDS
                 self._do(command)
             if self._queue:
                 self._advance_queue()
