@@ -182,7 +182,7 @@ def test_a_slow_environment_does_not_hold_back_the_rest(pools, tmp_path):
     for _ in range(30):
         seen += (ids := pool.recv().env_id.copy()).tolist()
         pool.send(np.array([FINE]), ids)
-    assert set(seen) == {1, 2, 3}
+    assert 0 not in seen  # which of the others come, and how often, is up to the machine
     os.write(gates[0], b".")
     while 0 not in seen:
         timestep = pool.recv()
