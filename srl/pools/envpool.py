@@ -23,7 +23,7 @@ from srl.pools.envpool_specs import (
     space_of,
     space_tree,
 )
-from srl.pools.pool import Pool, Row, empty_observation, leaves
+from srl.pools.pool import Pool, Row, checked_seed, empty_observation, leaves
 from srl.types import Specs, Timestep, Tree
 
 _ENDED_BY_THE_LIMIT_ALONE = ("envpool.classic_control", "envpool.box2d", "envpool.mujoco.gym")
@@ -125,6 +125,7 @@ class EnvpoolPool(Pool):
     def async_reset(self, seed: int | None = None) -> None:
         """Asks for new episodes everywhere; what is in flight is dropped."""
         self._refuse_closed()
+        seed = checked_seed(seed)
         if seed is not None or self._pool is None:
             self._pool = self._made(seed)
         else:
@@ -238,7 +239,7 @@ class EnvpoolPool(Pool):
         """Makes the environments, and ends those there were."""
         self._pool = None
         self._forget()
-        first = int(np.random.default_rng().integers(2**31)) if seed is None else int(seed)
+        first = int(np.random.default_rng().integers(2**31)) if seed is None else seed
         seeds = [(first + i) % 2**31 for i in range(self.num_envs)]
         try:
             return self._envpool.make_gymnasium(self.name, env_seed=seeds, **self._options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import gymnasium
@@ -12,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from srl.errors import UserError
+from srl.errors import UserError, expect
 from srl.types import Specs, Timestep, Tree
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class Pool(ABC):
         """Starts new episodes; environment i is seeded with `seed + i`, modulo 2**64.
 
         Args:
-            seed: By default each environment's chance goes on as it stands.
+            seed: From 0 to 2**64 - 1; by default each environment's chance goes on as it stands.
             into: Where to write; by default memory of the pool's own that nobody holds.
             mask: bool [N], where to start a new episode; by default everywhere. Of `into`, which
                 must be given then, only the rows of these environments are written.
@@ -235,6 +236,19 @@ class Pool(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def checked_seed(seed: object) -> int | None:
+    """The seed of a reset, as an int.
+
+    Raises:
+        UserError: If it is neither None nor an integer from 0 to 2**64 - 1.
+    """
+    if seed is None:
+        return None
+    whole = isinstance(seed, Integral) and not isinstance(seed, bool)
+    expect(whole and 0 <= seed < 2**64, "seed", seed, "an integer from 0 to 2**64 - 1, or None")
+    return int(seed)  # type: ignore[call-overload]
 
 
 def timestep_at(timesteps: Timestep, t: int) -> Timestep:

@@ -389,9 +389,9 @@ class ProcessPool(PythonPool):
         running = ~control.reset_next[ids]
         control.reset_next[ids] = True
         for i in ids:
-            if self._seed is not None and control.seed[i] < 0:
+            if self._seed is not None and not control.seeded[i]:
                 fresh = np.random.SeedSequence([self._seed, int(i), self._deaths])
-                control.seed[i] = fresh.generate_state(1)[0]
+                control.seed[i], control.seeded[i] = fresh.generate_state(1)[0], True
         self._lost[ids[running]] = True
         if not owed or row is None:
             return

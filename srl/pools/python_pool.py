@@ -13,8 +13,8 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 from gymnasium import spaces
 
-from srl.errors import RunError, UserError, expect
-from srl.pools.pool import Pool, Row, empty_timestep, leaves
+from srl.errors import RunError, UserError
+from srl.pools.pool import Pool, Row, checked_seed, empty_timestep, leaves
 from srl.pools.simulator import outside
 from srl.pools.stepper import Control, Failure, Target
 from srl.types import Specs, Timestep, Tree
@@ -194,20 +194,16 @@ class PythonPool(Pool):
             raise UserError("the environments were never reset; call reset first")
 
     def _prepare_reset(self, seed: int | None, ids: np.ndarray) -> None:
-        seeds = np.zeros(0, np.uint64)
-        if seed is not None:
-            good = isinstance(seed, int | np.integer) and 0 <= seed < 2**64
-            expect(good, "seed", seed, "a whole number from 0 up, or None")
-            seeds = ids.astype(np.uint64) + np.uint64(seed)  # modulo 2**64, as in every pool
-            expect((seeds < 2**63).all(), "seed", seed, "a whole number below 2**63, or None")
+        seed = checked_seed(seed)
         self._finish_started()
         self._ready.clear()
         self._failures.clear()
         self._fresh = self._flying[:] = False
         self._control.reset_next[ids] = True
         if seed is not None:
-            self._seed = int(seed)
-            self._control.seed[ids] = seeds.astype(np.int64)
+            self._seed = seed
+            self._control.seed[ids] = ids.astype(np.uint64) + np.uint64(seed)  # modulo 2**64
+            self._control.seeded[ids] = True
 
     def _checked_ids(self, env_ids: Any) -> np.ndarray:
         ids = np.asarray(env_ids)

@@ -17,7 +17,8 @@ class Control(NamedTuple):
 
     action: Array  # [N, A, ...], what to do next
     reset_next: Array  # bool [N], where the next step starts an episode instead
-    seed: Array  # int64 [N], for that reset; below 0 for none
+    seed: Array  # uint64 [N], for that reset
+    seeded: Array  # bool [N], whether there is one; else chance goes on
     episode_return: Array  # float32 [N, A], so far
     episode_length: Array  # int32 [N], so far
     stepping: Array  # int32 [W], the environment that each stepper is in
@@ -31,7 +32,8 @@ def empty_control(
     return Control(
         action=allocate((num_envs, agents, *(space.shape or ())), space.dtype),
         reset_next=allocate((num_envs,), np.bool_),
-        seed=allocate((num_envs,), np.int64),
+        seed=allocate((num_envs,), np.uint64),
+        seeded=allocate((num_envs,), np.bool_),
         episode_return=allocate((num_envs, agents), np.float32),
         episode_length=allocate((num_envs,), np.int32),
         stepping=allocate((steppers,), np.int32),
@@ -133,9 +135,10 @@ class Stepper:
         return failures
 
     def _take_seed(self, env: int) -> int | None:
-        seed = int(self._control.seed[env])
-        self._control.seed[env] = -1
-        return None if seed < 0 else seed
+        if not self._control.seeded[env]:
+            return None
+        self._control.seeded[env] = False
+        return int(self._control.seed[env])
 
     def _finish(self, envs: list[int], any_fresh: bool, target: Target) -> list[Failure]:
         """Counts what was stepped into the episodes, for all at once."""

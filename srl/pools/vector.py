@@ -13,7 +13,7 @@ from gymnasium.vector.utils import batch_space
 
 from srl.errors import UserError
 from srl.pools.make import EnvSource, make_pool
-from srl.pools.pool import Pool
+from srl.pools.pool import Pool, checked_seed
 from srl.types import Timestep, Tree
 
 
@@ -125,11 +125,13 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             info.
         """
         mask = self._reset_mask(options)
-        if isinstance(seed, int | np.integer):
-            super().reset(seed=int(seed))
-        elif seed is None and self._fresh:
-            seed = int(self.np_random.integers(2**31))
-        self._restart(mask, self._seeds(seed))
+        seeds = self._seeds(seed)
+        if seeds is None:
+            drawn = int(self.np_random.integers(2**31)) if self._fresh else None
+            seeds = [None if drawn is None else drawn + i for i in range(self.num_envs)]
+        elif not isinstance(seed, Sequence | np.ndarray):
+            super().reset(seed=seeds[0])
+        self._restart(mask, seeds)
         self._fresh = False
         return _map(np.copy, self._row.timestep.observation), {}
 
@@ -199,14 +201,13 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             raise UserError("the first reset must be of all environments; leave reset_mask out")
         return mask
 
-    def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
-        if seed is None:
-            return [None] * self.num_envs
-        if isinstance(seed, int | np.integer):
-            return [int(seed) + i for i in range(self.num_envs)]
-        if len(seed) != self.num_envs:
-            raise UserError(f"there are {len(seed)} seeds; expected {self.num_envs}")
-        return [None if one is None else int(one) for one in seed]
+    def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None] | None:
+        if isinstance(seed, Sequence | np.ndarray):
+            if len(seed) != self.num_envs:
+                raise UserError(f"there are {len(seed)} seeds; expected {self.num_envs}")
+            return [checked_seed(one) for one in seed]
+        first = checked_seed(seed)
+        return None if first is None else [first + i for i in range(self.num_envs)]
 
     def _restart(self, mask: np.ndarray, seeds: list[int | None]) -> None:
         """Starts episodes where the mask is set, environment i with seeds[i]."""
