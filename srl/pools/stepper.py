@@ -148,14 +148,12 @@ class Stepper:
             episodes, results = [x[where] for x in episodes], [x[where] for x in results]
         returns, length, reset_next = episodes
         reward, terminated, truncated, *floats = results
-        returns += reward
+        with np.errstate(over="ignore"):  # told of as not finite
+            returns += reward
         length += 1
         if any_fresh:
-            going = ~reset_next
-            returns *= going[:, None]
-            length *= going
-        good = _all_finite(returns) and all(_all_finite(x) for x in floats)
-        failures = [] if good else self._not_finite(envs, target)
+            returns[reset_next] = 0  # which may be NaN
+            length[reset_next] = 0
         (terminated | truncated).all(1, out=reset_next)
         if where is None:
             where = ...
@@ -165,18 +163,24 @@ class Stepper:
         target.episode_return[where] = returns
         target.episode_length[where] = length
         target.lost[where] = False
+        if _all_finite(returns) and all(_all_finite(x) for x in floats):
+            return []
+        failures = self._not_finite(envs, target)
         for failure in failures:
             self._control.reset_next[failure.env] = True
         return failures
 
     def _not_finite(self, envs: list[int], target: Target) -> list[Failure]:
         reward, _, _, *floats = target.results
+        returns, length, _ = self._episodes
+        causes = [("reward", reward), *(("observation", x) for x in floats)]
+        causes.append(("an episode return", returns))
         failures: list[Failure] = []
         for env in envs:
             k = env - self._first
-            name = "observation" if np.isfinite(reward[k]).all() else "reward"
-            if name == "reward" or not all(np.isfinite(x[k]).all() for x in floats):
-                step = self._episodes[1][k]
+            name = next((name for name, x in causes if not np.isfinite(x[k]).all()), None)
+            if name is not None:
+                step = length[k]
                 error = Misfit(f"gave {name} that is not finite, at step {step} of its episode")
                 failures.append(_failure(env, "step", error))
         return failures

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-FINE, RAISE, EXIT, SEGFAULT, KILL, HANG, STOP, NAN, END = range(9)
+FINE, RAISE, EXIT, SEGFAULT, KILL, HANG, STOP, NAN, END, NAN_REWARD, HUGE_REWARD = range(11)
 
 
 class Peculiar(gymnasium.Env):
@@ -20,7 +20,7 @@ class Peculiar(gymnasium.Env):
     observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float64)
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
 
-    def __init__(self, crash_every=0, actions=9, render_mode=None):
+    def __init__(self, crash_every=0, actions=11, render_mode=None):
         self.action_space = spaces.Discrete(actions)
         self.render_mode, self.crash_every, self.total = render_mode, crash_every, 0
 
@@ -55,7 +55,8 @@ class Peculiar(gymnasium.Env):
         observation = self.observe()
         if action == NAN:
             observation[1] = np.nan
-        return observation, 1.0, bool(action == END), False, {}
+        reward = {NAN_REWARD: np.nan, HUGE_REWARD: 3e38}.get(int(action), 1.0)
+        return observation, reward, bool(action == END), False, {}
 
     def misbehave(self):
         raise KeyError("no such joint")

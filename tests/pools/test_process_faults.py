@@ -16,8 +16,10 @@ from peculiar_envs import (
     EXIT,
     FINE,
     HANG,
+    HUGE_REWARD,
     KILL,
     NAN,
+    NAN_REWARD,
     RAISE,
     SEGFAULT,
     STOP,
@@ -90,6 +92,25 @@ def test_an_observation_that_is_not_finite_is_told(pools, workers):
         RunError, match="environment 2 gave observation that is not finite, at step 1 of"
     ):
         act(pool, e2=NAN)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_reward_that_is_not_finite_is_told_and_spoils_no_later_episode(pools, workers):
+    pool = pools(workers=workers)
+    pool.reset(seed=0)
+    with pytest.raises(RunError, match="environment 2 gave reward that is not finite, at step 1"):
+        act(pool, e2=NAN_REWARD)
+    assert act(pool).episode_return.tolist() == [2, 2, 0, 2]
+    assert act(pool).episode_return.tolist() == [3, 3, 1, 3]
+
+
+def test_rewards_whose_sum_overflows_are_told(pools):
+    pool = pools(workers=0)
+    pool.reset(seed=0)
+    act(pool, e1=HUGE_REWARD)
+    with pytest.raises(RunError, match="environment 1 gave an episode return that is not finite"):
+        act(pool, e1=HUGE_REWARD)
+    assert act(pool).episode_return.tolist() == [3, 0, 3, 3]
 
 
 @pytest.mark.parametrize(
