@@ -139,10 +139,11 @@ class PythonPool {
   PythonPool& operator=(const PythonPool&) = delete;
 
   // `make_batch()` gives a BatchView of batch_size environments; `to_actions(array, count)` gives
-  // the array as actions of `count` environments, or raises.
-  void Bind(py::function make_batch, py::function to_actions) {
+  // the array as actions of `count` environments, or raises; `to_ids(array)` gives it as int32 [n].
+  void Bind(py::function make_batch, py::function to_actions, py::function to_ids) {
     make_batch_ = std::move(make_batch);
     to_actions_ = std::move(to_actions);
+    to_ids_ = std::move(to_ids);
     const py::object scalar = py::module_::import("numpy").attr("dtype");
     action_type_ = scalar(Name(pool.specs().action.dtype));
     id_type_ = scalar("int32");
@@ -168,7 +169,7 @@ class PythonPool {
 
   // What compiled programs call.
   std::shared_ptr<CallablePool> Callable() {
-    if (!queue_.empty()) {
+    if (!callable_ && !queue_.empty() && pool.batch_size() < pool.num_envs()) {
       throw std::invalid_argument(
           "an asynchronous pool is stepped by its xla() or by async_reset, send and recv, not by "
           "both; make another pool");
@@ -189,11 +190,7 @@ class PythonPool {
     RefuseBesidePrograms("send");
     const bool plain =
         Is(env_ids, id_type_) && py::reinterpret_borrow<py::array>(env_ids).ndim() == 1;
-    const py::object held = plain ? env_ids : py::object(py::array_t<int>::ensure(env_ids));
-    if (!held || py::reinterpret_borrow<py::array>(held).ndim() != 1) {
-      PyErr_Clear();
-      throw std::invalid_argument("env_ids must be integers of shape [n]");
-    }
+    const py::object held = plain ? env_ids : to_ids_(env_ids);
     const auto ids_array = py::reinterpret_borrow<py::array_t<int>>(held);
     const std::span<const int> ids(ids_array.data(), static_cast<std::size_t>(ids_array.size()));
     const py::object array = Actions(actions, static_cast<int>(ids.size()));
@@ -203,13 +200,7 @@ class PythonPool {
   py::object Receive() {
     const Use use(&used_);
     RefuseBesidePrograms("recv");
-    const int before = pool.in_flight();
-    try {
-      Work([&] { pool.Receive(); });
-    } catch (...) {
-      if (pool.in_flight() < before) Next();  // a batch came, though with an error
-      throw;
-    }
+    Work([&] { pool.Receive(); });
     return Next();
   }
 
@@ -305,7 +296,7 @@ class PythonPool {
   }
 
   bool used_ = false;  // under Python's lock
-  py::object make_batch_, to_actions_, action_type_, id_type_;
+  py::object make_batch_, to_actions_, to_ids_, action_type_, id_type_;
   std::vector<py::object> own_;             // BatchViews
   std::shared_ptr<CallablePool> callable_;  // outlives the pool, whose threads write into it
   std::deque<BatchView*> queue_;  // those that an asynchronous pool will fill, oldest first
@@ -355,7 +346,8 @@ void BindPool(py::module_& module) {
            }),
            py::arg("id"), py::arg("num_envs"), py::arg("batch_size"), py::arg("threads"),
            py::arg("cores"), py::arg("options"))
-      .def("bind", &PythonPool::Bind, py::arg("make_batch"), py::arg("to_actions"))
+      .def("bind", &PythonPool::Bind, py::arg("make_batch"), py::arg("to_actions"),
+           py::arg("to_ids"))
       .def_property_readonly("specs", [](const PythonPool& p) { return Describe(p.pool.specs()); })
       .def_property_readonly("threads", [](const PythonPool& p) { return p.pool.threads(); })
       .def("reset", &PythonPool::Reset)

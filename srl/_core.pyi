@@ -38,7 +38,10 @@ class Pool:
         options: dict[str, Any],
     ) -> None: ...
     def bind(
-        self, make_batch: Callable[[], Batch], to_actions: Callable[[Any, int], np.ndarray]
+        self,
+        make_batch: Callable[[], Batch],
+        to_actions: Callable[[Any, int], np.ndarray],
+        to_ids: Callable[[Any], np.ndarray],
     ) -> None: ...
     @property
     def specs(self) -> dict[str, Any]: ...

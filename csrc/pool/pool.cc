@@ -8,6 +8,7 @@
 #include <cstring>
 #include <numeric>
 #include <stdexcept>
+#include <system_error>
 
 namespace srl {
 namespace {
@@ -25,6 +26,18 @@ EnvironmentType FindType(const std::string& id) {
   std::string known;
   for (const auto& [name, type] : Registry()) known += (known.empty() ? "" : ", ") + name;
   throw std::invalid_argument("no native environment '" + id + "'; there are: " + known);
+}
+
+// What a saved state must have in common with the pool that takes it. Not the path of a library,
+// which may lie elsewhere on another machine.
+std::string Identity(const std::string& id, const Specs& specs) {
+  std::string text = id.substr(id.rfind(':') + 1) + " (" + std::to_string(specs.agents.size()) +
+                     " agents, bytes of action " + std::to_string(specs.action.Bytes());
+  for (const Field& field : specs.observation) {
+    text += ", of observation" + (field.name.empty() ? "" : " " + field.name) + " " +
+            std::to_string(field.space.Bytes());
+  }
+  return text + ")";
 }
 
 void Relax() { __builtin_ia32_pause(); }
@@ -68,6 +81,7 @@ Pool::Pool(const std::string& id, const PoolConfig& config, const Options& all_o
   if (specs_.action.kind == Space::Kind::kBox && specs_.action.dtype != DType::kFloat32) {
     throw std::invalid_argument("a native environment's Box actions must be float32");
   }
+  identity_ = Identity(id, specs_);
   environments_ = MakeEnvironments(type, options, num_envs_);
 
   const auto count = static_cast<std::size_t>(num_envs_);
@@ -76,6 +90,7 @@ Pool::Pool(const std::string& id, const PoolConfig& config, const Options& all_o
   reset_next_ = std::make_unique<bool[]>(count);
   std::fill_n(reset_next_.get(), count, true);
   length_.resize(count);
+  faulty_.resize(count);
   returns_.resize(count * specs_.agents.size());
   action_bytes_ = specs_.action.Bytes() * specs_.agents.size();
   actions_.resize(action_bytes_ * count);
@@ -98,7 +113,13 @@ void Pool::StartWorkers(const std::vector<int>& cores) {
   }
   // In a synchronous pool the calling thread is one of the team.
   for (int i = synchronous() ? 1 : 0; i < threads_; ++i) {
-    workers_.emplace_back([this] { WorkerLoop(); });
+    try {
+      workers_.emplace_back([this] { WorkerLoop(); });
+    } catch (const std::system_error& error) {
+      EndWorkers();
+      throw std::runtime_error("cannot start " + std::to_string(threads_) +
+                               " threads: " + error.what() + "; give threads=N");
+    }
     if (cores.empty()) continue;
     cpu_set_t set;
     CPU_ZERO(&set);
@@ -108,7 +129,9 @@ void Pool::StartWorkers(const std::vector<int>& cores) {
   }
 }
 
-Pool::~Pool() {
+Pool::~Pool() { EndWorkers(); }
+
+void Pool::EndWorkers() {
   stop_.store(true);
   signal_.fetch_add(1);
   signal_.notify_all();
@@ -145,7 +168,7 @@ void Pool::RunAll(std::span<const std::byte> actions, Batch* batch) {
   action_base_ = actions.data();
   if (!workers_.empty() && BatchNanoseconds() > kWorthWaking) return RunQueued(all_ids_, batch);
   RunTimed(0, num_envs_, batch);
-  ThrowStoredError();
+  ThrowFault(all_ids_);
 }
 
 // Steps some environments together with the team and waits for the last row.
@@ -160,7 +183,7 @@ void Pool::RunQueued(std::span<const int> env_ids, Batch* batch) {
   sync_ = false;
   for (int id : env_ids) phase_[static_cast<std::size_t>(id)] = Phase::kReceived;
   in_flight_ = 0;
-  ThrowStoredError();
+  ThrowFault(env_ids);
 }
 
 // ---- asynchronous use ----
@@ -177,10 +200,7 @@ void Pool::SendReset(std::optional<std::uint64_t> seed) {
     TrayOf(i).missing.store(batch_size_, std::memory_order_relaxed);
   }
   next_row_.store(received_ * static_cast<std::uint64_t>(batch_size_), std::memory_order_relaxed);
-  {
-    std::lock_guard lock(error_mutex_);
-    error_.clear();
-  }
+  TakeFault(all_ids_);
   PrepareReset(seed, all_ids_);
   action_base_ = actions_.data();
   Start(all_ids_, BatchNanoseconds() > kWorthWaking);
@@ -228,11 +248,19 @@ Batch* Pool::Receive() {
   }
   if (tray.missing.load(std::memory_order_acquire) > 0) Announce();
   AwaitFull(tray);
+  const std::span<const int> ids(tray.batch->env_id, static_cast<std::size_t>(batch_size_));
+  const std::string fault = TakeFault(ids);
+  if (!fault.empty()) {
+    // The batch stays to be received, with the first rows of new episodes where there were faults.
+    for (int row = 0; row < batch_size_; ++row) {
+      const int id = ids[static_cast<std::size_t>(row)];
+      if (faulty_[static_cast<std::size_t>(id)]) Restart(id, tray.batch, row);
+    }
+    throw std::runtime_error(fault);
+  }
   ++received_;
   in_flight_ -= batch_size_;
-  const std::span<const int> ids(tray.batch->env_id, static_cast<std::size_t>(batch_size_));
   for (int id : ids) phase_[static_cast<std::size_t>(id)] = Phase::kReceived;
-  ThrowStoredError();
   return tray.batch;
 }
 
@@ -325,7 +353,7 @@ void Pool::Run(int first, int count, Batch* batch) {
   const auto i = static_cast<std::size_t>(first);
   const Lanes lanes{first, count, &reset_next_[i], action_base_ + i * action_bytes_, &random_[i]};
   environments_->Step(lanes, faults);
-  for (const Fault& fault : faults) StoreFault(first + fault.lane, fault.message);
+  StoreFaults(first, faults, 0);
   if (batch) return Write(first, count, batch, first, faults);
   if (synchronous()) {
     Tray& tray = sync_ ? sync_tray_ : TrayOf(received_);
@@ -365,9 +393,7 @@ void Pool::Write(int first, int count, Batch* batch, int row, Faults& faults) {
   std::iota(batch->env_id + row, batch->env_id + row + count, first);
   Account(first, count, rows, batch, row);
   CheckFinite(first, count, rows, faults);
-  for (std::size_t i = before; i < faults.size(); ++i) {
-    StoreFault(first + faults[i].lane, faults[i].message);
-  }
+  StoreFaults(first, faults, before);
   for (const Fault& fault : faults) {
     if (fault.lane >= 0 && fault.lane < count) {
       reset_next_[static_cast<std::size_t>(first + fault.lane)] = true;
@@ -423,19 +449,50 @@ void Pool::AwaitFull(Tray& tray) {
   }
 }
 
-void Pool::StoreFault(int env_id, const std::string& message) {
-  std::lock_guard lock(error_mutex_);
-  if (error_.empty()) error_ = "environment " + std::to_string(env_id) + ": " + message;
+// Keeps the faults from number `begin` on, for the call that gives out their rows.
+void Pool::StoreFaults(int first, const Faults& faults, std::size_t begin) {
+  if (begin == faults.size()) return;
+  std::lock_guard lock(fault_mutex_);
+  for (std::size_t i = begin; i < faults.size(); ++i) {
+    const int id = first + faults[i].lane;
+    faults_.emplace(id, "environment " + std::to_string(id) + ": " + faults[i].message);
+  }
+  any_fault_.store(true, std::memory_order_release);
 }
 
-void Pool::ThrowStoredError() {
+// The first fault among these environments, by index; none is kept. Marks them in `faulty_`.
+std::string Pool::TakeFault(std::span<const int> env_ids) {
+  if (!any_fault_.load(std::memory_order_acquire)) return "";
+  std::lock_guard lock(fault_mutex_);
   std::string message;
-  {
-    std::lock_guard lock(error_mutex_);
-    if (error_.empty()) return;
-    message.swap(error_);
+  int least = num_envs_;
+  for (int id : env_ids) {
+    const auto found = faults_.find(id);
+    faulty_[static_cast<std::size_t>(id)] = found != faults_.end();
+    if (found == faults_.end()) continue;
+    if (id < least) {
+      message = found->second;
+      least = id;
+    }
+    faults_.erase(found);
   }
-  throw std::runtime_error(message);
+  any_fault_.store(!faults_.empty(), std::memory_order_release);
+  return message;
+}
+
+void Pool::ThrowFault(std::span<const int> env_ids) {
+  const std::string message = TakeFault(env_ids);
+  if (!message.empty()) throw std::runtime_error(message);
+}
+
+// Starts an episode of an environment that is at rest, into a row that is given out already.
+void Pool::Restart(int env_id, Batch* batch, int row) {
+  const auto i = static_cast<std::size_t>(env_id);
+  reset_next_[i] = true;
+  Faults faults;
+  environments_->Step({env_id, 1, &reset_next_[i], actions_.data(), &random_[i]}, faults);
+  StoreFaults(env_id, faults, 0);
+  Write(env_id, 1, batch, row, faults);
 }
 
 }  // namespace srl

@@ -50,7 +50,9 @@ struct PoolConfig {
 // the step after an episode's end ignores the action and gives the new episode's first row.
 //
 // One thread at a time may call; errors are std::invalid_argument for a wrong call, which changes
-// nothing, and std::runtime_error for an environment that threw.
+// nothing, and std::runtime_error for an environment that threw, or gave what is not finite. It
+// starts a new episode then: at the next Step, or in the batch that the next Receive gives, which
+// loses none of the other environments' rows.
 class Pool {
  public:
   // The option max_episode_steps is the pool's own: it takes the place of the environment's.
@@ -137,6 +139,7 @@ class Pool {
   void RunAll(std::span<const std::byte> actions, Batch* batch);
   void RunQueued(std::span<const int> env_ids, Batch* batch);
   void StartWorkers(const std::vector<int>& cores);
+  void EndWorkers();
   void WorkerLoop();
   bool WorkOnce(int at_most);
   void RunTimed(int first, int count, Batch* batch);
@@ -151,8 +154,10 @@ class Pool {
   Tray& TrayOf(std::uint64_t number) const {
     return trays_[number % static_cast<std::uint64_t>(num_trays_)];
   }
-  void ThrowStoredError();
-  void StoreFault(int env_id, const std::string& message);
+  void StoreFaults(int first, const Faults& faults, std::size_t begin);
+  std::string TakeFault(std::span<const int> env_ids);
+  void ThrowFault(std::span<const int> env_ids);
+  void Restart(int env_id, Batch* batch, int row);
 
   Specs specs_;
   const int num_envs_;
@@ -161,6 +166,7 @@ class Pool {
   std::size_t action_bytes_ = 0;  // of all agents of one environment
   bool synchronous() const { return batch_size_ == num_envs_; }
 
+  std::string identity_;  // which a saved state must have in common
   std::unique_ptr<VectorEnvironment> environments_;
   // Of each environment.
   std::vector<Random> random_;
@@ -189,8 +195,10 @@ class Pool {
   std::atomic<float> step_nanoseconds_ = 1000;  // running mean over environments
   mutable std::atomic_flag in_use_ = ATOMIC_FLAG_INIT;
 
-  std::mutex error_mutex_;
-  std::string error_;
+  std::mutex fault_mutex_;
+  std::map<int, std::string> faults_;  // of environments whose rows were not given out yet
+  std::atomic<bool> any_fault_ = false;
+  std::vector<char> faulty_;  // of those asked about last
 
   std::vector<std::thread> workers_;
 };

@@ -7,7 +7,7 @@
 namespace srl {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x31306c6f6f506c73;  // "slPool01"
+constexpr std::uint64_t kMagic = 0x32306c6f6f506c73;  // "slPool02"
 
 }  // namespace
 
@@ -29,7 +29,9 @@ std::vector<std::byte> Pool::Save() {
   Archive archive(&state);
   std::uint64_t magic = kMagic;
   int num_envs = num_envs_;
+  std::vector<char> identity(identity_.begin(), identity_.end());
   archive.Value(magic);
+  archive.Vector(identity);
   archive.Value(num_envs);
   for (int id : all_ids_) {
     // Each environment's bytes go with their length, so that a restore can check before it acts.
@@ -47,11 +49,16 @@ void Pool::Restore(std::span<const std::byte> state) {
   Archive archive(state);
   std::uint64_t magic = 0;
   int num_envs = 0;
+  std::vector<char> identity;
   std::vector<std::vector<std::byte>> parts(all_ids_.size());
   try {
     archive.Value(magic);
-    archive.Value(num_envs);
     if (magic != kMagic) throw std::invalid_argument("these bytes are no saved pool");
+    archive.Vector(identity);
+    if (const std::string other(identity.begin(), identity.end()); other != identity_) {
+      throw std::invalid_argument("the saved pool is of " + other + ", this one of " + identity_);
+    }
+    archive.Value(num_envs);
     if (num_envs != num_envs_) {
       throw std::invalid_argument("the saved pool has " + std::to_string(num_envs) +
                                   " environments, this one " + std::to_string(num_envs_));

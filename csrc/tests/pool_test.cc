@@ -297,17 +297,32 @@ TEST(AFaultyEnvironmentIsNamedAndThePoolGoesOn) {
     pool.Step(Constant(3, 0), &out.batch);  // resets
     CHECK(out.length[0] == 0);
   }
-  AsynchronousPool use("Faulty-v0", 2, 1, 1, Options({{"throws", std::int64_t{1}}}));
+}
+
+TEST(AFaultIsToldWithItsOwnBatchWhichLosesNoOtherRow) {
+  AsynchronousPool use("Faulty-v0", 4, 2, 1, Options({{"throws", std::int64_t{2}}}));
   use.pool.SendReset(0);
-  Batch* batch = use.pool.Receive();
-  const int id = batch->env_id[0];
-  use.pool.Provide(batch);
-  use.pool.Provide(use.pool.Receive());
-  use.pool.Send(Constant(1, 0), std::vector<int>{id});
-  CHECK(!ErrorOf([&] { use.pool.Receive(); }).empty());
-  use.pool.Provide(batch);  // batches take turns, so it was the first one's again
-  use.pool.SendReset(0);
-  use.pool.Receive();
+  std::vector<int> ids[2];
+  for (auto& batch_ids : ids) {
+    Batch* batch = use.pool.Receive();
+    batch_ids.assign(batch->env_id, batch->env_id + 2);
+    use.pool.Provide(batch);
+  }
+  const auto exchange = [&](const std::vector<int>& sent) {
+    use.pool.Send(Constant(2, 0), sent);
+    return use.pool.Receive();
+  };
+  use.pool.Provide(exchange(ids[0]));  // their first step; the second fails
+  use.pool.Send(Constant(2, 0), ids[1]);
+  use.pool.Send(Constant(2, 0), ids[0]);
+  Batch* good = use.pool.Receive();  // of those whose first step it is, whatever the others do
+  CHECK(good->episode_length[0] == 1 && good->episode_length[1] == 1);
+  use.pool.Provide(good);
+  const std::string error = ErrorOf([&] { use.pool.Receive(); });
+  CHECK(error.find("coffee") != std::string::npos);
+  Batch* fresh = use.pool.Receive();
+  CHECK(std::is_permutation(fresh->env_id, fresh->env_id + 2, ids[0].begin()));
+  CHECK(fresh->episode_length[0] == 0 && fresh->episode_length[1] == 0);
 }
 
 template <typename Call>

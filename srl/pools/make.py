@@ -10,6 +10,7 @@ import gymnasium
 
 from srl.errors import UserError, expect_number
 from srl.pools.pool import EnvConfig, Pool
+from srl.pools.simulator import source_name
 
 EnvSource = str | EnvConfig | Callable[[], gymnasium.Env]
 
@@ -22,9 +23,9 @@ def make_pool(
     cores: Sequence[int] = (),
     workers: int | None = None,
     *,
-    restarts: int = 3,
-    step_timeout: float = 60.0,
-    start_timeout: float = 300.0,
+    restarts: int | None = None,
+    step_timeout: float | None = None,
+    start_timeout: float | None = None,
     **options: Any,
 ) -> Pool:
     """Makes a pool of `num_envs` environments.
@@ -46,11 +47,13 @@ def make_pool(
             first thread is the caller's, which stays free.
         workers: Processes that step environments written in Python; 0 steps them in this process,
             one after the other. By default 0 if `recv` gives all at a time, else one for each core.
-        restarts: How many times in a row a worker process may die; it is started again, and a
-            hundred steps of its environments end the row. The episodes that it had begun are
-            marked in `Timestep.lost`.
-        step_timeout: Seconds that a step or reset of one environment may take in a worker process.
-        start_timeout: Seconds that a worker process may take to make its environments.
+        restarts: How many times in a row a worker process may die, 3 by default; it is started
+            again, and a hundred steps of its environments end the row. The episodes that it had
+            begun are marked in `Timestep.lost`.
+        step_timeout: Seconds that a step or reset of one environment may take in a worker process,
+            60 by default.
+        start_timeout: Seconds that a worker process may take to make its environments, 300 by
+            default.
         options: Passed on to the environment.
 
     Raises:
@@ -59,37 +62,54 @@ def make_pool(
     """
     expect_number("num_envs", num_envs, 1)
     batch_size = num_envs if batch_size is None else batch_size
-    if not 1 <= batch_size <= num_envs:
-        raise UserError(f"batch_size={batch_size}; expected 1 to num_envs={num_envs}")
+    expect_number("batch_size", batch_size, 1, num_envs)
+    expect_number("threads", threads, 0, 2**31 - 1)
     if isinstance(env, EnvConfig):
         env, options = env.pool_id, {**env.options(), **options}
+    limits = {"restarts": restarts, "step_timeout": step_timeout, "start_timeout": start_timeout}
+    limits = {name: limit for name, limit in limits.items() if limit is not None}
     kind, _, name = env.partition(":") if isinstance(env, str) else ("", "", "")
-    if kind in ("native", "envpool") and workers is not None:
-        raise UserError(
-            f"workers={workers} is for environments written in Python; {env} steps on threads: "
-            "give threads=N"
-        )
-    if kind != "native" and len(cores):
-        raise UserError(f"cores={list(cores)} is for native environments; {env} is none")
+    if kind not in ("native", "envpool"):
+        given = {"threads": threads} if threads else {}
+        _refuse(env, given | ({"cores": cores} if len(cores) else {}), "steps no threads")
+        return _python_pool(env, num_envs, batch_size, workers, limits, options)
+    given = {} if workers is None else {"workers": workers}
+    _refuse(env, given | limits, "steps on threads: give threads=N")
     if kind == "native":
         from srl.pools.native import NativePool
 
         return NativePool(name, num_envs, batch_size, threads, options, cores)
-    if kind == "envpool":
-        from srl.pools.envpool import EnvpoolPool
+    from srl.pools.envpool import EnvpoolPool
 
-        return EnvpoolPool(name, num_envs, batch_size, threads, options)
+    _refuse(env, {"cores": cores} if len(cores) else {}, "pins by thread_affinity_offset=N")
+    return EnvpoolPool(name, num_envs, batch_size, threads, options)
 
+
+def _python_pool(
+    env: EnvSource,
+    num_envs: int,
+    batch_size: int,
+    workers: int | None,
+    limits: dict[str, Any],
+    options: dict[str, Any],
+) -> Pool:
     if workers is None:
         workers = 0 if batch_size == num_envs else len(os.sched_getaffinity(0))
-    limits = {"restarts": restarts, "step_timeout": step_timeout, "start_timeout": start_timeout}
-    for limit, least in (("restarts", 0), ("step_timeout", 1e-3), ("start_timeout", 1e-3)):
-        expect_number(limit, limits[limit], least)
     expect_number("workers", workers, 0)
+    for limit, least in (("restarts", 0), ("step_timeout", 1e-3), ("start_timeout", 1e-3)):
+        if limit in limits:
+            expect_number(limit, limits[limit], least)
     if workers == 0:
         from srl.pools.serial import SerialPool
 
+        _refuse(env, limits, "steps in this process: give workers=N")
         return SerialPool(env, num_envs, batch_size, options)
     from srl.pools.processes import ProcessPool
 
     return ProcessPool(env, num_envs, batch_size, workers, options, **limits)
+
+
+def _refuse(env: EnvSource, given: dict[str, Any], reason: str) -> None:
+    """Refuses settings that would have no effect."""
+    for name, value in given.items():
+        raise UserError(f"{name}={value} does nothing for {source_name(env)}, which {reason}")

@@ -19,7 +19,8 @@ from gymnasium import spaces
 from srl.errors import RunError, UserError
 from srl.pools.mujoco import core_options
 from srl.pools.plugins import resolve_plugin
-from srl.pools.pool import Pool, Row, empty_timestep, narrow_dtype
+from srl.pools.pool import Pool, Row, checked_seed, empty_timestep, narrow_dtype
+from srl.pools.simulator import outside
 from srl.types import Specs, Timestep, Tree
 
 if TYPE_CHECKING:
@@ -107,7 +108,24 @@ def _actions(specs: Specs, actions: Tree, num_envs: int) -> np.ndarray:
         raise UserError(f"actions have shape {array.shape}; expected {shape}")
     if array.dtype.kind not in ("iu" if dtype.kind == "i" else "iuf"):
         raise UserError(f"actions are {array.dtype}; expected {dtype}")
+    if dtype.kind == "i" and (wrong := outside(array, specs.action)).any():  # before they wrap
+        place = tuple(np.argwhere(wrong)[0])
+        env, agent = divmod(int(place[0]), len(specs.agents))
+        raise UserError(
+            f"environment {env} of those named, agent {specs.agents[agent]}: action "
+            f"{array[place]} is not in {specs.action}"
+        )
     return np.require(array.astype(dtype, copy=False), requirements=["C", "A"])
+
+
+def _ids(num_envs: int, env_ids: Any) -> np.ndarray:
+    """Ids as the C++ side takes them, int32 [n]."""
+    ids = np.asarray(env_ids)
+    if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+        raise UserError(f"env_ids have shape {ids.shape}, dtype {ids.dtype}; expected [n] ints")
+    if len(wrong := ids[(ids < 0) | (ids >= num_envs)]):  # before they wrap
+        raise UserError(f"environment id {wrong[0]}, expected 0 to {num_envs - 1}")
+    return np.require(ids.astype(np.int32), requirements=["C", "A"])
 
 
 def bare_physics(
@@ -204,14 +222,16 @@ class NativePool(Pool):
         self._view = partial(_view, fields)
         # Neither function holds the pool, which would then never be freed.
         self._pool.bind(
-            partial(_own_view, self._view, self.specs, batch_size), partial(_actions, self.specs)
+            partial(_own_view, self._view, self.specs, batch_size),
+            partial(_actions, self.specs),
+            partial(_ids, num_envs),
         )
 
     def reset(
         self, seed: int | None = None, into: Row | None = None, mask: np.ndarray | None = None
     ) -> Timestep:
         """Starts new episodes; see the base class."""
-        ids = self._masked(mask, into)
+        ids, seed = self._masked(mask, into), checked_seed(seed)
         return self._call(lambda: self._pool.reset(seed, ids, self._core_of(into)))
 
     def step(self, actions: Tree, into: Row | None = None) -> Timestep:
@@ -223,6 +243,7 @@ class NativePool(Pool):
 
     def async_reset(self, seed: int | None = None) -> None:
         """Asks for new episodes everywhere; see the base class."""
+        seed = checked_seed(seed)
         self._call(lambda: self._pool.send_reset(seed))
 
     def send(self, actions: Tree, env_ids: np.ndarray) -> None:

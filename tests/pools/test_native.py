@@ -286,3 +286,35 @@ def test_a_masked_reset_restarts_the_named_environments_alone():
             pool.reset(mask=np.zeros(3, bool))
         with pytest.raises(UserError, match=r"expected bool \(3,\)"):
             pool.reset(into=row, mask=np.zeros(2, bool))
+
+
+def test_a_state_of_another_environment_is_refused():
+    with make_pool("native:CartPole-v1", 2) as pool, make_pool("native:Acrobot-v1", 2) as other:
+        pool.reset(seed=0)
+        with pytest.raises(UserError, match="the saved pool is of CartPole-v1"):
+            other.restore(pool.save())
+
+
+def test_actions_and_ids_are_looked_at_before_they_become_32_bits_wide():
+    with make_pool("native:CartPole-v1", 4, 2) as pool:
+        pool.async_reset(seed=0)
+        ids = pool.recv().env_id
+        with pytest.raises(UserError, match="4294967296 is not in Discrete"):
+            pool.send(np.array([2**32, 1]), ids)
+        with pytest.raises(UserError, match="environment id 4294967298, expected 0 to 3"):
+            pool.send(np.zeros(2, np.int32), np.array([2**32 + 2, 3]))
+        with pytest.raises(UserError, match=r"expected \[n\] ints"):
+            pool.send(np.zeros(2, np.int32), np.array([0.7, 1.2]))
+        pool.send(np.zeros(2, np.int64), ids.tolist())
+
+
+def test_settings_without_effect_are_refused():
+    for env, settings in (
+        ("native:CartPole-v1", {"workers": 2}),
+        ("native:CartPole-v1", {"restarts": 1}),
+        ("CartPole-v1", {"threads": 2}),
+        ("CartPole-v1", {"cores": [0]}),
+        ("CartPole-v1", {"step_timeout": 3.0}),
+    ):
+        with pytest.raises(UserError, match="does nothing for"):
+            make_pool(env, 2, **settings)
