@@ -105,7 +105,7 @@ class EnvpoolPool(ExclusivePool):
         ids = self._masked(mask, into)
         self._refuse_foreign(into)
         if mask is None:
-            self._start(seed)
+            self._ask_resets(seed)
             self._flying[:] = False
             return _copied(self._timestep(self._receive()), into)
         if seed is not None or not self._ordered:
@@ -131,9 +131,9 @@ class EnvpoolPool(ExclusivePool):
     @exclusive
     def async_reset(self, seed: int | None = None) -> None:
         """Asks for new episodes everywhere; what is in flight is dropped."""
-        self._start(seed)
+        self._ask_resets(seed)
 
-    def _start(self, seed: int | None) -> None:
+    def _ask_resets(self, seed: int | None) -> None:
         seed = checked_seed(seed)
         if seed is not None or self._pool is None:
             self._pool = self._made(seed)

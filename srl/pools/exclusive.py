@@ -1,4 +1,4 @@
-"""Pools that refuse a second thread, a closed pool's calls, and rows of other pools by themselves."""
+"""Pools that refuse by themselves: a second thread, a closed pool's calls, foreign rows."""
 
 from __future__ import annotations
 

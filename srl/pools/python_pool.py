@@ -7,11 +7,13 @@ from abc import abstractmethod
 from collections import deque
 from typing import Any, NoReturn
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 
 from srl.errors import RunError, UserError
 from srl.pools.exclusive import ExclusivePool, exclusive
+from srl.pools.padding import corner
 from srl.pools.pool import Row, checked_seed, empty_timestep, leaves
 from srl.pools.simulator import outside
 from srl.pools.stepper import Control, Failure, Target
@@ -43,6 +45,11 @@ class PythonPool(ExclusivePool):
         self._action_limits: tuple[int, int] | None = None  # of a single choice, for a quick check
         if isinstance(space, spaces.Discrete):
             self._action_limits = int(space.start), int(space.start + space.n - 1)
+        self._narrower = [  # agents some of whose actions in `space` are not their own
+            (agent, own)
+            for agent, (_, own) in enumerate(specs.agent_spaces)
+            if own != space and own.dtype.kind in "iu"
+        ]
         self._slots: Row | None = None
 
     # ---- calls ----
@@ -230,11 +237,27 @@ class PythonPool(ExclusivePool):
         else:
             wrong = outside(array, space)
         if np.count_nonzero(wrong):
-            self._tell_wrong_action(array, int(np.argwhere(wrong)[0][0]), ids)
+            self._tell_wrong_action(array, int(np.argwhere(wrong)[0][0]), ids, space)
+        for agent, own in self._narrower:
+            self._refuse_others(array, agent, own, ids)
         return array.reshape(count, *shape)
 
-    def _tell_wrong_action(self, array: np.ndarray, slot: int, ids: np.ndarray | None) -> NoReturn:
-        space, agents = self.specs.action, self.specs.agents
+    def _refuse_others(
+        self, array: np.ndarray, agent: int, own: gymnasium.Space, ids: np.ndarray | None
+    ) -> None:
+        """Refuses actions that other agents have, unless they are ignored."""
+        agents, control = len(self.specs.agents), self._control
+        envs = slice(None) if ids is None else ids
+        wrong = outside(array[agent::agents][(slice(None), *corner(own))], own)
+        wrong = wrong.reshape(len(wrong), -1).any(1)
+        wrong &= ~(control.reset_next[envs] | control.absent[envs, agent])
+        if wrong.any():
+            self._tell_wrong_action(array, int(np.argmax(wrong)) * agents + agent, ids, own)
+
+    def _tell_wrong_action(
+        self, array: np.ndarray, slot: int, ids: np.ndarray | None, space: gymnasium.Space
+    ) -> NoReturn:
+        agents = self.specs.agents
         env = slot // len(agents) if ids is None else ids[slot // len(agents)]
         whose = f" of {agents[slot % len(agents)]}" if len(agents) > 1 else ""
         told = "not finite" if array.dtype.kind == "f" else f"not in {space}"
