@@ -23,7 +23,8 @@ from srl.pools.envpool_specs import (
     space_of,
     space_tree,
 )
-from srl.pools.pool import Pool, Row, checked_seed, empty_observation, leaves
+from srl.pools.exclusive import ExclusivePool, exclusive
+from srl.pools.pool import Row, checked_seed, empty_observation, leaves
 from srl.types import Specs, Timestep, Tree
 
 _ENDED_BY_THE_LIMIT_ALONE = ("envpool.classic_control", "envpool.box2d", "envpool.mujoco.gym")
@@ -37,7 +38,7 @@ _State = dict[str, np.ndarray]
 """What EnvPool gives for a batch, by its own names."""
 
 
-class EnvpoolPool(Pool):
+class EnvpoolPool(ExclusivePool):
     """A pool of one of EnvPool's environments, such as envpool:Pong-v5.
 
     EnvPool seeds environments only when it makes them: the first reset makes them, and a later
@@ -46,6 +47,8 @@ class EnvpoolPool(Pool):
     Results without `into` are EnvPool's own arrays, but that numbers of 64 bits become 32 as in
     every pool. An exception within an environment ends the process, as always with EnvPool.
     """
+
+    family = "envpool:"
 
     def __init__(
         self, name: str, num_envs: int, batch_size: int, threads: int, options: dict[str, Any]
@@ -56,7 +59,7 @@ class EnvpoolPool(Pool):
             UserError: Without EnvPool, for an unknown name or option, or for an environment that
                 has no place in a pool.
         """
-        self.name, self.num_envs, self.batch_size = name, num_envs, batch_size
+        super().__init__(name, num_envs, batch_size)
         self.threads = threads or min(batch_size, os.cpu_count() or 1)
         self._envpool = import_envpool()
         sizes = {"num_envs": num_envs, "batch_size": batch_size, "num_threads": threads}
@@ -87,9 +90,9 @@ class EnvpoolPool(Pool):
         self._ordered = batch_size == num_envs and agents == 1  # EnvPool's synchronous mode
         self._all = np.arange(num_envs, dtype=np.int32)
         self._pool: Any = None  # until the first reset
-        self._closed = False
         self._forget()
 
+    @exclusive
     def reset(
         self, seed: int | None = None, into: Row | None = None, mask: np.ndarray | None = None
     ) -> Timestep:
@@ -100,8 +103,9 @@ class EnvpoolPool(Pool):
         """
         self._refuse_asynchronous("reset")
         ids = self._masked(mask, into)
+        self._refuse_foreign(into)
         if mask is None:
-            self.async_reset(seed)
+            self._ask_resets(seed)
             self._flying[:] = False
             return _copied(self._timestep(self._receive()), into)
         if seed is not None or not self._ordered:
@@ -115,16 +119,21 @@ class EnvpoolPool(Pool):
             _copied(self._timestep(self._recv()), into, ids)
         return into.timestep
 
+    @exclusive
     def step(self, actions: Tree, into: Row | None = None) -> Timestep:
         """Steps all environments; see the base class."""
         self._refuse_asynchronous("step")
+        self._refuse_foreign(into)
         self._refuse_unready()
         self._launch(self._all, self._actions(actions, self._all))
         return _copied(self._timestep(self._receive()), into)
 
+    @exclusive
     def async_reset(self, seed: int | None = None) -> None:
         """Asks for new episodes everywhere; what is in flight is dropped."""
-        self._refuse_closed()
+        self._ask_resets(seed)
+
+    def _ask_resets(self, seed: int | None) -> None:
         seed = checked_seed(seed)
         if seed is not None or self._pool is None:
             self._pool = self._made(seed)
@@ -134,6 +143,7 @@ class EnvpoolPool(Pool):
         self._flying[:] = True
         self._pool._reset(self._all)
 
+    @exclusive
     def send(self, actions: Tree, env_ids: np.ndarray) -> None:
         """Asks for a step of the given environments; see the base class."""
         self._refuse_unready()
@@ -152,9 +162,9 @@ class EnvpoolPool(Pool):
             array, self._waiting = self._waiting, None
             self._launch(self._all, array)
 
+    @exclusive
     def recv(self) -> Timestep:
         """Waits for the first environments that are ready; see the base class."""
-        self._refuse_closed()
         flying = np.count_nonzero(self._flying)
         if flying < self.batch_size:
             raise UserError(
@@ -165,6 +175,7 @@ class EnvpoolPool(Pool):
         self._flying[state["info:env_id"]] = False
         return self._timestep(state)
 
+    @exclusive
     def render(self, env_id: int) -> np.ndarray:
         """A picture of one environment, uint8 [height, width, 3]; needs render_mode="rgb_array"."""
         self._refuse_unready()
@@ -174,21 +185,14 @@ class EnvpoolPool(Pool):
         except RuntimeError as error:
             raise UserError(f"envpool:{self.name} cannot be rendered: {error}") from None
 
-    def close(self) -> None:
-        """Ends the threads and frees the environments, which EnvPool's own `close` does not."""
-        self._pool = None
-        self._closed = True
+    def _end(self) -> None:
+        self._pool = None  # ends the threads and frees all, which EnvPool's own `close` does not
 
     # ---- refusals ----
 
-    def _refuse_closed(self) -> None:
-        if self._closed:
-            raise UserError(f"the pool of envpool:{self.name} is closed")
-
     def _refuse_unready(self) -> None:
-        self._refuse_closed()
         if self._pool is None:
-            raise UserError("the environments were never reset; call reset first")
+            raise UserError("environment 0 was never reset; call reset first")
 
     def _refuse_asynchronous(self, call: str) -> None:
         if self.batch_size != self.num_envs:

@@ -131,6 +131,7 @@ class Pool(ABC):
     batch_size: int
     autoreset_mode: ClassVar = AutoresetMode.NEXT_STEP
     """Of every pool; `srl.make_vec` gives the other two."""
+    _token: object
     saves_exactly: bool = False
     """Whether `save` and `restore` keep everything."""
 
@@ -208,6 +209,10 @@ class Pool(ABC):
         """Prepares a row for `into`."""
         return row
 
+    def _refuse_foreign(self, into: Row | None) -> None:
+        if into is not None and (not isinstance(into, Row) or into.owner is not self._token):
+            raise UserError("`into` is a row of another pool; take it from this pool's rows()")
+
     def xla(self) -> Xla:
         """The pool's calls for use inside `jax.jit`.
 
@@ -229,7 +234,11 @@ class Pool(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Ends the environments; any later call is refused."""
+        """Ends the environments; any later call is refused, but a second close does nothing.
+
+        Raises:
+            UserError: While another thread is in a call.
+        """
 
     def __enter__(self) -> Pool:
         return self

@@ -62,6 +62,8 @@ class ProcessHandle:
         self.seen = -1
         """The environment that it was last seen in."""
         self.hung = False
+        self.held: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        """Commands for when it is ready."""
         self.pid = 0
         self._step_timeout = step_timeout
         self._process: subprocess.Popen[bytes] | None = None
@@ -78,7 +80,7 @@ class ProcessHandle:
         self.release()
         self.ready = self.hung = False
         self.outstanding = self.stepped = 0
-        self.known, self.seen = set(), -1
+        self.known, self.seen, self.held = set(), -1, []
         self.connection, theirs = socket.socketpair()
         self.connection.settimeout(self._step_timeout)
         self._dump = os.memfd_create("srl-dump", os.MFD_CLOEXEC)
@@ -140,13 +142,19 @@ class ProcessHandle:
 
     # ---- what has become of it ----
 
-    def forward_stderr(self) -> None:
-        """Passes on what the worker has written to its standard error, and keeps the last of it."""
+    def forward_stderr(self) -> bool:
+        """Passes on what the worker has written to its standard error, and keeps the last of it.
+
+        Returns:
+            Whether more may come.
+        """
         with suppress(BlockingIOError):
             while data := os.read(self.stderr, 1 << 16):
                 self._stderr = (self._stderr + data)[-_STDERR_BYTES:]
                 if sys.stderr is not None:
                     sys.stderr.write(data.decode(errors="replace"))
+            return False
+        return True
 
     @property
     def last_words(self) -> str:

@@ -31,7 +31,7 @@ from srl.pools.process_protocol import (
     send_message,
 )
 from srl.pools.shared_memory import shared_arrays
-from srl.pools.simulator import Misfit, Simulator, make_simulators
+from srl.pools.simulator import Misfit, Simulator, make_simulators, rendered
 from srl.pools.stepper import Control, Failure, Stepper, Target, empty_control
 
 PROMPT_SECONDS = 200e-6
@@ -166,12 +166,8 @@ class _Worker:
         ]
 
     def _render(self, env: int) -> None:
-        picture, text = None, ""
-        try:
-            picture = self._simulators[env - self._first].render()
-        except (Exception, SystemExit) as error:
-            text = "".join(traceback.format_exception(error))[-_TEXT:]
-        send_message(self._pool, PICTURE, (picture, text))
+        picture, text = rendered(self._simulators[env - self._first])
+        send_message(self._pool, PICTURE, (picture, text[-_TEXT:]))
 
     # ---- asynchronous use ----
 

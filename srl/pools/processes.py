@@ -20,9 +20,9 @@ from srl.errors import RunError, UserError
 from srl.pools.pool import Row, Rows, empty_timestep, leaves, timestep_at
 from srl.pools.process_handle import ProcessHandle, end_all
 from srl.pools.process_protocol import FAILED, FAILURES, PICTURE, READY, RECORD, Kind
-from srl.pools.python_pool import PythonPool, exclusive
+from srl.pools.python_pool import PythonPool
 from srl.pools.shared_memory import shared_arrays
-from srl.pools.simulator import SimulatorSource, refuse_unlike, source_name
+from srl.pools.simulator import SimulatorSource, difference, refuse_unlike, source_name
 from srl.pools.stepper import Failure, empty_control
 
 logger = logging.getLogger(__name__)
@@ -122,16 +122,13 @@ class ProcessPool(PythonPool):
         assert specs is not None
         self.specs = specs
         for handle in self._handles[1:]:
-            self._refuse_unlike(handle)
+            assert handle.specs is not None
+            refuse_unlike(specs, 0, handle.specs, handle.envs.start, self.name)
         shared = shared_arrays(lambda a: empty_control(specs, self.num_envs, workers, a))
         self._control_fd = shared.fd
         self._begin(specs, shared.arrays)
         for handle in self._handles:
             self._send(handle, Kind.CONTROL, self.num_envs, workers, fd=shared.fd)
-
-    def _refuse_unlike(self, handle: ProcessHandle) -> None:
-        assert handle.specs is not None
-        refuse_unlike(self.specs, 0, handle.specs, handle.envs.start, self.name)
 
     def _start_worker(self, handle: ProcessHandle) -> None:
         try:
@@ -170,8 +167,18 @@ class ProcessPool(PythonPool):
         assert kind == READY
         handle.ready, handle.specs = True, content
         handle.heard = time.monotonic()
-        if self._control_fd >= 0:
-            self._refuse_unlike(handle)
+        if self._control_fd < 0:
+            return
+        if found := difference(self.specs, content):
+            kind, had, has = found
+            self._broken = (
+                f"{self.name}: environment {handle.envs.start} made anew has {kind} {has} where "
+                f"it had {had}; all copies must be alike"
+            )
+            raise RunError(self._broken)
+        for command, more in handle.held:
+            self._send(handle, *command, **more)
+        handle.held.clear()
 
     def _unwatch(self, handle: ProcessHandle, *kinds: str) -> None:
         for fd in [fd for fd, (k, h) in self._watched.items() if h is handle and k in kinds]:
@@ -180,7 +187,7 @@ class ProcessPool(PythonPool):
 
     # ---- memory ----
 
-    def rows(self, length: int) -> Rows:
+    def _make_rows(self, length: int) -> Rows:
         """Gives shared memory for `length` timesteps; see the base class."""
         self._forget_dropped()
         specs, num_envs = self.specs, self.num_envs
@@ -219,6 +226,10 @@ class ProcessPool(PythonPool):
         self._send(handle, kind, number, t, b"" if ids is None else ids.tobytes())
 
     def _send(self, handle: ProcessHandle, *command: Any, **more: Any) -> None:
+        # What would share memory waits until new environments are known to be as the old ones.
+        if self._control_fd >= 0 and not handle.ready and command[0] != Kind.SETUP:
+            handle.held.append((command, more))
+            return
         try:
             handle.send(*command, **more)
         except TimeoutError:
@@ -294,7 +305,8 @@ class ProcessPool(PythonPool):
             if what == "message":
                 self._greeted(handle)
             elif what == "stderr":
-                handle.forward_stderr()
+                if not handle.forward_stderr():
+                    self._unwatch(handle, "stderr")
             else:
                 self._died(handle)
         if not events or now > self._next_look:
@@ -429,35 +441,28 @@ class ProcessPool(PythonPool):
 
     # ---- other calls ----
 
-    @exclusive
-    def render(self, env_id: int) -> np.ndarray:
-        """A picture of one environment; see the base class."""
-        self._refuse_unknown(np.asarray([env_id]))
+    def _picture(self, env: int) -> tuple[np.ndarray | None, str]:
         self._refuse_broken()
-        handle = self._handles[self._worker_of[env_id]]
-        handle.send(Kind.RENDER, place=env_id)
+        handle = self._handles[self._worker_of[env]]
+        while not handle.ready:
+            self._poll()
+        handle.send(Kind.RENDER, place=env)
         try:
-            picture, text = handle.receive(PICTURE)
+            return handle.receive(PICTURE)
         except TimeoutError:
             self._tell_hang(handle)
         except EOFError:
             raise RunError(f"{self.name}: {self._described(handle)} died while rendering") from None
-        if text:
-            raise RunError(f"{self.name}: environment {env_id} could not be rendered:\n{text}")
-        return picture
 
-    def close(self) -> None:
-        """Ends the processes and frees the memory."""
-        if not self._closed:
-            self._closed = True
-            for fd in (*self._memory.values(), self._control_fd):
-                if fd >= 0:
-                    os.close(fd)
-            self._memory.clear()
-            self._own.clear()
-            self._slots = self._target = self._last = None
-            self._epoll.close()
-            self._finalizer()
+    def _end(self) -> None:
+        for fd in (*self._memory.values(), self._control_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._memory.clear()
+        self._own.clear()
+        self._slots = self._target = self._last = None
+        self._epoll.close()
+        self._finalizer()
 
 
 def _setup(source: SimulatorSource, options: dict[str, Any]) -> bytes:

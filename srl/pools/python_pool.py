@@ -2,44 +2,25 @@
 
 from __future__ import annotations
 
-import functools
 import sys
-import threading
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 
 from srl.errors import RunError, UserError
-from srl.pools.pool import Pool, Row, checked_seed, empty_timestep, leaves
+from srl.pools.exclusive import ExclusivePool, exclusive
+from srl.pools.padding import corner
+from srl.pools.pool import Row, checked_seed, empty_timestep, leaves
 from srl.pools.simulator import outside
 from srl.pools.stepper import Control, Failure, Target
 from srl.types import Specs, Timestep, Tree
 
-Call = TypeVar("Call", bound=Callable[..., Any])
 
-
-def exclusive(call: Call) -> Call:
-    """Refuses a pool's call while another thread is in one, or once the pool is closed."""
-
-    @functools.wraps(call)
-    def guarded(self: PythonPool, *args: Any, **kwargs: Any) -> Any:
-        if not self._turn.acquire(blocking=False):
-            raise UserError("the pool is being used by another thread; one at a time may")
-        try:
-            if self._closed:
-                raise UserError(f"the pool of {self.name} is closed")
-            return call(self, *args, **kwargs)
-        finally:
-            self._turn.release()
-
-    return guarded  # type: ignore[return-value]
-
-
-class PythonPool(Pool):
+class PythonPool(ExclusivePool):
     """A pool whose environments are stepped by Python, here or in other processes.
 
     Environment i is row i of all that is written: of the timesteps of `reset` and `step`, and of
@@ -48,17 +29,13 @@ class PythonPool(Pool):
 
     def __init__(self, name: str, num_envs: int, batch_size: int) -> None:
         """Takes the sizes; the environments are the subclass's."""
-        self.name = name
-        self.num_envs, self.batch_size = num_envs, batch_size
-        self._turn = threading.Lock()
-        self._closed = False
-        self._fresh = True
+        super().__init__(name, num_envs, batch_size)
+        self._fresh = np.ones(num_envs, bool)  # never reset
         self._flying = np.zeros(num_envs, bool)
         self._ready: deque[int] = deque()  # of those in flight, in the order they became so
         self._failures: list[Failure] = []  # not told yet
         self._seed: int | None = None
         self._last: Row | None = None  # not to be written over yet
-        self._token = object()  # marks the rows made here
         self._own: list[_OwnRow] = []
 
     def _begin(self, specs: Specs, control: Control) -> None:
@@ -68,6 +45,11 @@ class PythonPool(Pool):
         self._action_limits: tuple[int, int] | None = None  # of a single choice, for a quick check
         if isinstance(space, spaces.Discrete):
             self._action_limits = int(space.start), int(space.start + space.n - 1)
+        self._narrower = [  # agents some of whose actions in `space` are not their own
+            (agent, own)
+            for agent, (_, own) in enumerate(specs.agent_spaces)
+            if own != space and own.dtype.kind in "iu"
+        ]
         self._slots: Row | None = None
 
     # ---- calls ----
@@ -89,7 +71,7 @@ class PythonPool(Pool):
     def step(self, actions: Tree, into: Row | None = None) -> Timestep:
         """Steps all environments; see the base class."""
         self._refuse_asynchronous("step")
-        self._refuse_fresh()
+        self._refuse_fresh(slice(None))
         checked = self._checked(actions, None)
         row = self._row(into)
         self._finish_started()
@@ -105,14 +87,14 @@ class PythonPool(Pool):
         self._prepare_reset(seed, ids)
         self._flying[:] = True
         if self._slots is None:
-            self._slots = self.rows(1)[0]
+            self._slots = self._make_rows(1)[0]
         self._start(ids)
 
     @exclusive
     def send(self, actions: Tree, env_ids: np.ndarray) -> None:
         """Asks for a step of the given environments; see the base class."""
-        self._refuse_fresh()
         ids = self._checked_ids(env_ids)
+        self._refuse_fresh(ids)
         self._control.action[ids] = self._checked(actions, ids)
         self._flying[ids] = True
         self._start(ids)
@@ -146,7 +128,25 @@ class PythonPool(Pool):
                 np.take(a, places, 0, b, mode="clip")  # other modes would write into a buffer first
         return row.timestep
 
+    @exclusive
+    def render(self, env_id: int) -> np.ndarray:
+        """A picture of one environment; see the base class."""
+        self._refuse_unknown(np.asarray([env_id]))
+        picture, trouble = self._picture(env_id)
+        if trouble:
+            raise RunError(f"{self.name}: environment {env_id} could not be rendered:\n{trouble}")
+        if picture is None or picture.dtype != np.uint8 or picture.shape[2:] != (3,):
+            raise UserError(
+                f"{self.name}: environment {env_id} gave no picture, uint8 [height, width, 3]; "
+                'pass render_mode="rgb_array"'
+            )
+        return picture
+
     # ---- the subclass's work ----
+
+    @abstractmethod
+    def _picture(self, env: int) -> tuple[np.ndarray | None, str]:
+        """What an environment renders, and the traceback where it raised."""
 
     @abstractmethod
     def _advance(self, ids: np.ndarray | None, row: Row) -> None:
@@ -185,20 +185,23 @@ class PythonPool(Pool):
             raise UserError(f"environments are in flight; receive them before {call}")
 
     def _refuse_unknown(self, ids: np.ndarray) -> None:
+        if ids.ndim != 1 or ids.dtype.kind not in "iu":
+            raise UserError(f"env_ids have shape {ids.shape}, dtype {ids.dtype}; expected [n] ints")
         wrong = (ids < 0) | (ids >= self.num_envs)
         if wrong.any():
             raise UserError(f"environment id {ids[wrong][0]}; expected 0 to {self.num_envs - 1}")
 
-    def _refuse_fresh(self) -> None:
-        if self._fresh:
-            raise UserError("the environments were never reset; call reset first")
+    def _refuse_fresh(self, ids: Any) -> None:
+        if np.count_nonzero(self._fresh) and (fresh := self._fresh[ids]).any():
+            env = np.arange(self.num_envs)[ids][fresh][0]
+            raise UserError(f"environment {env} was never reset; call reset first")
 
     def _prepare_reset(self, seed: int | None, ids: np.ndarray) -> None:
         seed = checked_seed(seed)
         self._finish_started()
         self._ready.clear()
         self._failures.clear()
-        self._fresh = self._flying[:] = False
+        self._fresh[ids] = self._flying[:] = False
         self._control.reset_next[ids] = True
         if seed is not None:
             self._seed = seed
@@ -207,8 +210,6 @@ class PythonPool(Pool):
 
     def _checked_ids(self, env_ids: Any) -> np.ndarray:
         ids = np.asarray(env_ids)
-        if ids.ndim != 1 or ids.dtype.kind not in "iu":
-            raise UserError(f"env_ids have shape {ids.shape}, dtype {ids.dtype}; expected [n] ints")
         self._refuse_unknown(ids)
         if self._flying[ids].any():
             raise UserError(
@@ -236,11 +237,27 @@ class PythonPool(Pool):
         else:
             wrong = outside(array, space)
         if np.count_nonzero(wrong):
-            self._tell_wrong_action(array, int(np.argwhere(wrong)[0][0]), ids)
+            self._tell_wrong_action(array, int(np.argwhere(wrong)[0][0]), ids, space)
+        for agent, own in self._narrower:
+            self._refuse_others(array, agent, own, ids)
         return array.reshape(count, *shape)
 
-    def _tell_wrong_action(self, array: np.ndarray, slot: int, ids: np.ndarray | None) -> NoReturn:
-        space, agents = self.specs.action, self.specs.agents
+    def _refuse_others(
+        self, array: np.ndarray, agent: int, own: gymnasium.Space, ids: np.ndarray | None
+    ) -> None:
+        """Refuses actions that other agents have, unless they are ignored."""
+        agents, control = len(self.specs.agents), self._control
+        envs = slice(None) if ids is None else ids
+        wrong = outside(array[agent::agents][(slice(None), *corner(own))], own)
+        wrong = wrong.reshape(len(wrong), -1).any(1)
+        wrong &= ~(control.reset_next[envs] | control.absent[envs, agent])
+        if wrong.any():
+            self._tell_wrong_action(array, int(np.argmax(wrong)) * agents + agent, ids, own)
+
+    def _tell_wrong_action(
+        self, array: np.ndarray, slot: int, ids: np.ndarray | None, space: gymnasium.Space
+    ) -> NoReturn:
+        agents = self.specs.agents
         env = slot // len(agents) if ids is None else ids[slot // len(agents)]
         whose = f" of {agents[slot % len(agents)]}" if len(agents) > 1 else ""
         told = "not finite" if array.dtype.kind == "f" else f"not in {space}"
@@ -249,7 +266,7 @@ class PythonPool(Pool):
     # ---- rows ----
 
     def _adopt(self, row: Row) -> Row:
-        row.owner = self._token
+        super()._adopt(row)
         row.core = Target(row.timestep, len(self.specs.agents))
         if len(row.timestep.env_id) == self.num_envs:
             row.timestep.env_id[:] = np.arange(self.num_envs)
@@ -257,15 +274,14 @@ class PythonPool(Pool):
 
     def _row(self, into: Row | None) -> Row:
         """The row to write into: one that this pool made, or one of its own that nobody holds."""
+        self._refuse_foreign(into)
         if into is not None:
-            if into.owner is not self._token:
-                raise UserError("`into` is a row of another pool; take it from this pool's rows()")
             return into
         for own in self._own:
             if own.row is not self._last and own.is_idle():
                 return own.row
         if self.batch_size == self.num_envs:
-            own = _OwnRow(self.rows(1)[0])
+            own = _OwnRow(self._make_rows(1)[0])
         else:  # for batches that are gathered here
             own = _OwnRow(self._adopt(Row(empty_timestep(self.specs, self.batch_size))))
         self._own.append(own)

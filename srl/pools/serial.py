@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from srl.pools.pool import Row
-from srl.pools.python_pool import PythonPool, exclusive
-from srl.pools.simulator import SimulatorSource, make_simulators, source_name
+from srl.pools.python_pool import PythonPool
+from srl.pools.simulator import SimulatorSource, make_simulators, rendered, source_name
 from srl.pools.stepper import Stepper, empty_control
 
 
@@ -48,15 +48,9 @@ class SerialPool(PythonPool):
     def _finish_started(self) -> None:
         self._queue.clear()
 
-    @exclusive
-    def render(self, env_id: int) -> np.ndarray:
-        """A picture of one environment; see the base class."""
-        self._refuse_unknown(np.asarray([env_id]))
-        return self._simulators[env_id].render()
+    def _picture(self, env: int) -> tuple[np.ndarray | None, str]:
+        return rendered(self._simulators[env])
 
-    def close(self) -> None:
-        """Closes the environments."""
-        if not self._closed:
-            self._closed = True
-            for simulator in self._simulators:
-                simulator.close()
+    def _end(self) -> None:
+        for simulator in self._simulators:
+            simulator.close()

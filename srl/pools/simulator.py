@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -127,14 +128,29 @@ def make_simulators(
 
 def refuse_unlike(first: Specs, first_index: int, other: Specs, index: int, name: str) -> None:
     """Raises UserError where two environments of a pool differ in what they give and take."""
+    if found := difference(first, other):
+        kind, mine, others = found
+        raise UserError(
+            f"{name}: environment {index} has {kind} {others}, but environment {first_index} "
+            f"has {mine}; all copies must be alike"
+        )
+
+
+def difference(first: Specs, other: Specs) -> tuple[str, Any, Any] | None:
+    """The first thing in which environments differ, by name, and what either has; None if alike."""
     for field in ("observation", "action", "agents", "agent_spaces", "statistics"):
         mine, others = getattr(first, field), getattr(other, field)
         if mine != others:
-            kind = f"{field} space" if field in ("observation", "action") else field
-            raise UserError(
-                f"{name}: environment {index} has {kind} {others}, but environment {first_index} "
-                f"has {mine}; all copies must be alike"
-            )
+            return f"{field} space" if field in ("observation", "action") else field, mine, others
+    return None
+
+
+def rendered(simulator: Simulator) -> tuple[np.ndarray | None, str]:
+    """An environment's picture, and the traceback where rendering raised."""
+    try:
+        return np.asarray(simulator.render()), ""
+    except (Exception, SystemExit) as error:
+        return None, "".join(traceback.format_exception(error))
 
 
 def _make(source: SimulatorSource, options: dict[str, Any]) -> Any:

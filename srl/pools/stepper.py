@@ -21,6 +21,7 @@ class Control(NamedTuple):
     seeded: Array  # bool [N], whether there is one; else chance goes on
     episode_return: Array  # float32 [N, A], so far
     episode_length: Array  # int32 [N], so far
+    absent: Array  # bool [N, A], agents that do not act next
     stepping: Array  # int32 [W], the environment that each stepper is in
 
 
@@ -36,6 +37,7 @@ def empty_control(
         seeded=allocate((num_envs,), np.bool_),
         episode_return=allocate((num_envs, agents), np.float32),
         episode_length=allocate((num_envs,), np.int32),
+        absent=allocate((num_envs, agents), np.bool_),
         stepping=allocate((steppers,), np.int32),
     )
 
@@ -96,6 +98,7 @@ class Stepper:
             control.episode_return[part],
             control.episode_length[part],
             control.reset_next[part],
+            control.absent[part],
         ]
         self._stepping = control.stepping[number : number + 1]
 
@@ -146,7 +149,7 @@ class Stepper:
         if len(envs) < len(self._simulators):
             where = np.array(envs) - self._first
             episodes, results = [x[where] for x in episodes], [x[where] for x in results]
-        returns, length, reset_next = episodes
+        returns, length, reset_next, absent = episodes
         reward, terminated, truncated, *floats = results
         with np.errstate(over="ignore"):  # told of as not finite
             returns += reward
@@ -154,7 +157,8 @@ class Stepper:
         if any_fresh:
             returns[reset_next] = 0  # which may be NaN
             length[reset_next] = 0
-        (terminated | truncated).all(1, out=reset_next)
+        np.logical_or(terminated, truncated, out=absent)
+        absent.all(1, out=reset_next)
         if where is None:
             where = ...
         else:
@@ -172,7 +176,7 @@ class Stepper:
 
     def _not_finite(self, envs: list[int], target: Target) -> list[Failure]:
         reward, _, _, *floats = target.results
-        returns, length, _ = self._episodes
+        returns, length, *_ = self._episodes
         causes = [("reward", reward), *(("observation", x) for x in floats)]
         causes.append(("an episode return", returns))
         failures: list[Failure] = []

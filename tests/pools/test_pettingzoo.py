@@ -120,11 +120,27 @@ def test_the_parallel_face_gives_and_takes_each_agents_own():
             relays.step({"steady": np.array([3, 3])})
 
 
-def test_an_action_that_only_others_have_is_told():
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_action_that_only_others_have_is_refused_and_changes_nothing(workers):
+    with make_pool(Relay, workers=workers) as pool:
+        pool.reset(seed=0)
+        pool.step(np.array([1, 0, 0]))
+        told = r"environment 0: the action of early 3 is not in Discrete\(2\)"
+        with pytest.raises(UserError, match=told):
+            pool.step(np.array([3, 0, 0]))
+        assert pool.step(np.array([1, 0, 0])).episode_length == 2
+
+
+def test_actions_that_are_ignored_may_be_anything_that_some_agent_has():
     with make_pool(Relay) as pool:
         pool.reset(seed=0)
-        with pytest.raises(RunError, match=r"action 3 of early is not in Discrete\(2\)"):
-            pool.step(np.array([3, 0, 0]))
+        pool.step(np.array([1, 3, 3]))  # late is not there yet
+        pool.step(np.array([1, 3, 3]))
+        pool.step(np.array([1, 2, 3]))
+        for _ in range(3):
+            ended = pool.step(np.array([3, 2, 3])).truncated  # early has left
+        assert ended[2]
+        assert pool.step(np.array([3, 3, 3])).episode_length == 0
 
 
 @pytest.mark.parametrize(

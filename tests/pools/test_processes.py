@@ -359,7 +359,7 @@ def test_wrong_calls_are_told_and_change_nothing(pools, workers):
         (np.zeros(2, int), [ids[0], ids[0]], f"environment {ids[0]} is named twice"),
         (np.zeros(2, int), ids[:1], r"actions have shape \(2,\); expected \(1,\)"),
         (np.zeros(1), ids[:1], "actions are float64; expected int64"),
-        (np.array([0, 9]), ids, f"environment {ids[1]}: the action 9 is not in Discrete"),
+        (np.array([0, 11]), ids, f"environment {ids[1]}: the action 11 is not in Discrete"),
         (np.zeros(1, int), [[0]], "expected .n. ints"),
     ]
     for actions, env_ids, told in wrong:
