@@ -179,7 +179,7 @@ def test_a_saved_pool_goes_on_bit_by_bit(name):
 def test_a_state_of_another_model_is_refused():
     with make_pool("native:Hopper-v5") as hopper, make_pool("native:Ant-v5") as ant:
         hopper.reset(seed=0)
-        with pytest.raises(RunError, match="from another model"):
+        with pytest.raises(UserError, match="the saved pool is of Hopper-v5"):
             ant.restore(hopper.save())
 
 

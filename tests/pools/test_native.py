@@ -176,7 +176,7 @@ def test_wrong_calls_are_told(cartpole):
         make_pool("native:CartPole-v1", gravity=1)
     with pytest.raises(UserError, match="num_envs is 0"):
         make_pool("native:CartPole-v1", num_envs=0)
-    with pytest.raises(UserError, match="batch_size=5"):
+    with pytest.raises(UserError, match="batch_size is 5"):
         make_pool("native:CartPole-v1", num_envs=4, batch_size=5)
     with pytest.raises(UserError, match="expected 'quadrant' or 'full'"):
         make_pool("native:HideAndSeek-v1", scenario="maze")
