@@ -247,7 +247,7 @@ class Pool(ABC):
         self.close()
 
 
-def checked_seed(seed: object) -> int | None:
+def checked_seed(seed: Any) -> int | None:
     """The seed of a reset, as an int.
 
     Raises:
@@ -257,7 +257,7 @@ def checked_seed(seed: object) -> int | None:
         return None
     whole = isinstance(seed, Integral) and not isinstance(seed, bool)
     expect(whole and 0 <= seed < 2**64, "seed", seed, "an integer from 0 to 2**64 - 1, or None")
-    return int(seed)  # type: ignore[call-overload]
+    return int(seed)
 
 
 def as_array(name: str, given: Any) -> np.ndarray:
