@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import gymnasium
@@ -255,7 +254,7 @@ def checked_seed(seed: Any) -> int | None:
     """
     if seed is None:
         return None
-    whole = isinstance(seed, Integral) and not isinstance(seed, bool)
+    whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
     expect(whole and 0 <= seed < 2**64, "seed", seed, "an integer from 0 to 2**64 - 1, or None")
     return int(seed)
 
