@@ -24,7 +24,7 @@ from srl.pools.envpool_specs import (
     space_tree,
 )
 from srl.pools.exclusive import ExclusivePool, exclusive
-from srl.pools.pool import Row, checked_seed, empty_observation, leaves
+from srl.pools.pool import Row, as_array, checked_seed, empty_observation, leaves
 from srl.types import Specs, Timestep, Tree
 
 _ENDED_BY_THE_LIMIT_ALONE = ("envpool.classic_control", "envpool.box2d", "envpool.mujoco.gym")
@@ -207,7 +207,7 @@ class EnvpoolPool(ExclusivePool):
 
     def _grounded(self, env_ids: np.ndarray) -> np.ndarray:
         """The ids as int32 [n], if these environments exist and none is in flight."""
-        ids = np.asarray(env_ids)
+        ids = as_array("env_ids", env_ids)
         if ids.ndim != 1 or ids.dtype.kind not in "iu":
             raise UserError(f"env_ids have shape {ids.shape}, dtype {ids.dtype}; expected [n] ints")
         if _any(outside := _beyond(ids, self.num_envs)):
@@ -220,7 +220,8 @@ class EnvpoolPool(ExclusivePool):
 
     def _actions(self, actions: Tree, ids: np.ndarray) -> np.ndarray:
         """A copy of the actions as EnvPool takes them, which looks only at the first it is sent."""
-        array, space, agents = np.asarray(actions), self.specs.action, len(self.specs.agents)
+        array, space = as_array("actions", actions), self.specs.action
+        agents = len(self.specs.agents)
         shape = (len(ids) * agents, *(space.shape or ()))
         if array.shape != shape:
             raise UserError(f"actions have shape {array.shape}; expected {shape}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import gymnasium
@@ -195,7 +194,7 @@ class Pool(ABC):
         """The environments that `mask` names, all without one: int32 [n]."""
         if mask is None:
             return np.arange(self.num_envs, dtype=np.int32)
-        mask = np.asarray(mask)
+        mask = as_array("the mask", mask)
         if mask.shape != (self.num_envs,) or mask.dtype != np.bool_:
             raise UserError(
                 f"the mask has shape {mask.shape}, dtype {mask.dtype}; expected bool "
@@ -247,7 +246,7 @@ class Pool(ABC):
         self.close()
 
 
-def checked_seed(seed: object) -> int | None:
+def checked_seed(seed: Any) -> int | None:
     """The seed of a reset, as an int.
 
     Raises:
@@ -255,9 +254,21 @@ def checked_seed(seed: object) -> int | None:
     """
     if seed is None:
         return None
-    whole = isinstance(seed, Integral) and not isinstance(seed, bool)
+    whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
     expect(whole and 0 <= seed < 2**64, "seed", seed, "an integer from 0 to 2**64 - 1, or None")
-    return int(seed)  # type: ignore[call-overload]
+    return int(seed)
+
+
+def as_array(name: str, given: Any) -> np.ndarray:
+    """An argument as an array.
+
+    Raises:
+        UserError: If it is ragged.
+    """
+    try:
+        return np.asarray(given)
+    except ValueError as error:
+        raise UserError(f"{name} cannot be made an array: {error}") from None
 
 
 def timestep_at(timesteps: Timestep, t: int) -> Timestep:

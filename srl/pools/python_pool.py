@@ -14,7 +14,7 @@ from gymnasium import spaces
 from srl.errors import RunError, UserError
 from srl.pools.exclusive import ExclusivePool, exclusive
 from srl.pools.padding import corner
-from srl.pools.pool import Row, checked_seed, empty_timestep, leaves
+from srl.pools.pool import Row, as_array, checked_seed, empty_timestep, leaves
 from srl.pools.simulator import outside
 from srl.pools.stepper import Control, Failure, Target
 from srl.types import Specs, Timestep, Tree
@@ -48,7 +48,7 @@ class PythonPool(ExclusivePool):
         self._narrower = [  # agents some of whose actions in `space` are not their own
             (agent, own)
             for agent, (_, own) in enumerate(specs.agent_spaces)
-            if own != space and own.dtype.kind in "iu"
+            if own != space and np.dtype(own.dtype).kind in "iu"
         ]
         self._slots: Row | None = None
 
@@ -131,7 +131,7 @@ class PythonPool(ExclusivePool):
     @exclusive
     def render(self, env_id: int) -> np.ndarray:
         """A picture of one environment; see the base class."""
-        self._refuse_unknown(np.asarray([env_id]))
+        self._refuse_unknown(as_array("env_id", [env_id]))
         picture, trouble = self._picture(env_id)
         if trouble:
             raise RunError(f"{self.name}: environment {env_id} could not be rendered:\n{trouble}")
@@ -209,7 +209,7 @@ class PythonPool(ExclusivePool):
             self._control.seeded[ids] = True
 
     def _checked_ids(self, env_ids: Any) -> np.ndarray:
-        ids = np.asarray(env_ids)
+        ids = as_array("env_ids", env_ids)
         self._refuse_unknown(ids)
         if self._flying[ids].any():
             raise UserError(
@@ -222,7 +222,7 @@ class PythonPool(ExclusivePool):
 
     def _checked(self, actions: Tree, ids: np.ndarray | None) -> np.ndarray:
         """The actions of the environments as the control holds them: [n, A, ...]."""
-        array, shape = np.asarray(actions), self._action_shape
+        array, shape = as_array("actions", actions), self._action_shape
         count = self.num_envs if ids is None else len(ids)
         expected = (count * shape[0], *shape[1:])
         if array.shape != expected:

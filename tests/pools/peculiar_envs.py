@@ -78,6 +78,22 @@ class Unmade(Peculiar):
         raise ValueError("no licence")
 
 
+class Mute(Peculiar):
+    """Closes its process's standard error."""
+
+    def reset(self, **arguments):
+        os.close(2)
+        return super().reset(**arguments)
+
+
+class Unseen(Peculiar):
+    """Has no picture at first, and cannot make one after a step."""
+
+    def render(self):
+        if self.steps:
+            raise OSError("no display")
+
+
 class Surroundings(Peculiar):
     """Observes its process: whether JAX or Flax are there, OMP's threads, ours."""
 

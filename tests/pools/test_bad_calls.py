@@ -43,3 +43,175 @@ def test_a_seed_is_none_or_an_integer_of_64_bits(pool, seed):
 def test_any_integer_of_64_bits_is_a_seed(pool, seed):
     first = np.copy(pool.reset(seed).observation)
     np.testing.assert_array_equal(pool.reset(int(seed)).observation, first)
+
+
+# ---- actions and rows ----
+
+RIGHT = np.array([0, 1, 0, 1])
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        RIGHT[:3],
+        RIGHT[:, None],
+        np.int64(0),
+        None,
+        [[0], [1, 0], [0], [1]],
+        RIGHT.astype(float),
+        RIGHT.astype(bool),
+        RIGHT.astype(str),
+        [0, 1, 0, 2],
+        [0, 1, 0, -1],
+        [0, 1, 0, 2**32],
+        [0, 1, 0, 1 - 2**32],
+        np.array([0, 1, 0, 2**63], np.uint64),
+    ],
+    ids=str,
+)
+def test_actions_that_do_not_fit_are_refused_before_anything_steps(pool, actions):
+    pool.reset(0)
+    with pytest.raises(UserError, match="action"):
+        pool.step(actions)
+    assert pool.step(RIGHT).episode_length.tolist() == [1] * 4
+
+
+@pytest.mark.parametrize("foreign", ["another pool's", "no row"])
+def test_only_a_row_of_the_pool_itself_is_written(kind, pool, foreign):
+    pool.reset(0)
+    with closing(made(kind)) as other:
+        into = other.rows(1)[0] if foreign == "another pool's" else np.zeros(4)
+        for call in (lambda: pool.reset(0, into), lambda: pool.step(RIGHT, into)):
+            with pytest.raises(UserError, match=r"row of another pool; take it .* rows\(\)"):
+                call()
+    assert pool.step(RIGHT).episode_length.tolist() == [1] * 4
+
+
+@pytest.mark.parametrize(
+    "mask", [[True], np.ones(4), [True, False, True, 2], [[True]] * 4, [[True], []]], ids=str
+)
+def test_a_mask_that_does_not_fit_is_refused(pool, mask):
+    row = pool.rows(1)[0]
+    pool.reset(0, row)
+    with pytest.raises(UserError, match="mask"):
+        pool.reset(None, row, mask)
+
+
+# ---- the order of calls ----
+
+
+def test_nothing_steps_before_the_first_reset(kind):
+    with closing(made(kind)) as pool:
+        for call in (lambda: pool.step(RIGHT), lambda: pool.send(RIGHT, np.arange(4))):
+            with pytest.raises(UserError, match="environment 0 was never reset; call reset first"):
+                call()
+        assert pool.reset(0).episode_length.tolist() == [0] * 4
+
+
+def test_a_first_reset_of_some_environments_leaves_the_others_to_be_reset(kind):
+    if kind == "envpool":
+        pytest.skip("its first reset makes the environments, so that it has no mask")
+    with closing(made(kind)) as pool:
+        row = pool.rows(1)[0]
+        pool.reset(0, row, np.array([True, True, True, False]))
+        with pytest.raises(UserError, match="environment 3 was never reset; call reset first"):
+            pool.step(RIGHT)
+        pool.reset(0, row, np.array([False, False, False, True]))
+        assert pool.step(RIGHT).episode_length.tolist() == [1] * 4
+
+
+def test_recv_waits_for_nothing_that_was_not_sent(kind):
+    with closing(made(kind, 4, 2)) as pool:
+        with pytest.raises(UserError, match="recv needs 2 environments in flight"):
+            pool.recv()
+        pool.async_reset(0)
+        pool.recv()
+        ids = np.copy(pool.recv().env_id)
+        pool.send(RIGHT[:1], ids[:1])
+        with pytest.raises(UserError, match="recv needs 2 environments in flight"):
+            pool.recv()
+        with pytest.raises(UserError, match=f"environment {ids[0]} is in flight"):
+            pool.send(RIGHT[:1], ids[:1])
+        pool.send(RIGHT[:1], ids[1:])
+        assert sorted(pool.recv().env_id) == sorted(ids)
+
+
+def test_a_closed_pool_refuses_all_but_a_second_close(kind):
+    pool = made(kind)
+    row = pool.rows(1)[0]
+    pool.reset(0)
+    pool.close()
+    pool.close()
+    calls = [
+        lambda: pool.reset(0),
+        lambda: pool.reset(0, row),
+        lambda: pool.step(RIGHT),
+        lambda: pool.async_reset(0),
+        lambda: pool.send(RIGHT, np.arange(4)),
+        lambda: pool.recv(),
+        lambda: pool.save(),
+        lambda: pool.restore(b""),
+    ]
+    for call in calls:
+        with pytest.raises(UserError, match=r"the pool of .*CartPole-v1 is closed"):
+            call()
+
+
+# ---- ids ----
+
+
+@pytest.fixture(scope="module")
+def batches(kind):
+    """An asynchronous pool with no environment in flight."""
+    with closing(made(kind, 4, 2)) as pool:
+        pool.async_reset(0)
+        pool.recv()
+        pool.recv()
+        yield pool
+
+
+@pytest.mark.parametrize(
+    "env_ids",
+    [
+        [0, 4],
+        [0, -1],
+        [0, 2**32],
+        np.array([0, 2**63], np.uint64),
+        [1, 1],
+        [0.0, 1.0],
+        [True, False],
+        ["0", "1"],
+        [[0, 1]],
+        [[0], [1, 2]],
+        0,
+        None,
+    ],
+    ids=str,
+)
+def test_ids_that_name_no_environments_are_refused(batches, env_ids):
+    with pytest.raises(UserError, match=r"env_ids|environment"):
+        batches.send(RIGHT[:2], env_ids)
+    batches.send(RIGHT[:2], np.array([0, 1]))
+    assert sorted(batches.recv().env_id) == [0, 1]
+
+
+def test_there_is_an_action_for_each_environment_that_is_named(batches):
+    with pytest.raises(UserError, match="actions have shape"):
+        batches.send(RIGHT, np.array([0, 1]))
+    batches.send(RIGHT[:2], np.array([0, 1]))
+    assert sorted(batches.recv().env_id) == [0, 1]
+
+
+# ---- making ----
+
+
+@pytest.mark.parametrize("num_envs", [0, -1, 1.5, "4", True, None])
+def test_a_pool_has_a_whole_number_of_environments(kind, num_envs):
+    with pytest.raises(UserError, match="num_envs"):
+        made(kind, num_envs)
+
+
+@pytest.mark.parametrize("batch_size", [0, -1, 5, 1.5, "4", True])
+def test_a_batch_is_no_larger_than_the_pool(kind, batch_size):
+    with pytest.raises(UserError, match="batch_size"):
+        made(kind, 4, batch_size)

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -286,6 +287,31 @@ class TestWithEnvpool:
             with pytest.raises(UserError, match="call async_reset, send and recv"):
                 pool.step(np.zeros(ENVS, np.int32))
             assert set(pool.recv().env_id) == set(flying)
+
+    def test_a_second_thread_is_refused(self):
+        with make_pool("envpool:CartPole-v1", ENVS) as pool:
+            pool.reset(0)
+            refused = threading.Event()
+            told = []
+
+            def step_until_refused():
+                for _ in range(100_000):
+                    if refused.is_set():
+                        return
+                    try:
+                        pool.step(np.zeros(ENVS, int))
+                    except UserError as error:
+                        told.append(str(error))
+                        refused.set()
+
+            threads = [threading.Thread(target=step_until_refused) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert told
+            assert all("used by another thread" in text for text in told)
+            assert pool.reset(0).episode_length.tolist() == [0] * ENVS
 
     def test_pictures_are_of_the_environment_that_is_asked_for(self):
         with make_pool("envpool:CartPole-v1", 2, render_mode="rgb_array") as pool:

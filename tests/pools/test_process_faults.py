@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 
+import gymnasium
 import numpy as np
 import pytest
 from peculiar_envs import (
@@ -23,7 +24,9 @@ from peculiar_envs import (
     RAISE,
     SEGFAULT,
     STOP,
+    Mute,
     Peculiar,
+    Unseen,
     act,
     processes,
 )
@@ -237,6 +240,51 @@ def test_a_worker_that_does_not_start_in_time_is_told():
         make_pool(make, 1, workers=1, start_timeout=2)
 
 
+def test_environments_made_anew_with_other_spaces_are_refused_for_good(pools, tmp_path):
+    path = str(tmp_path / "first")
+
+    def make():
+        env = Peculiar()
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            env.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (4096,))
+        return env
+
+    pool = pools(1, make, workers=1)
+    pool.reset(seed=0)
+    assert act(pool, e0=KILL).lost[0]
+    for _ in range(2):
+        with pytest.raises(RunError, match="environment 0 made anew has observation space Box"):
+            act(pool)
+    with pytest.raises(RunError, match="made anew"):
+        pool.reset(seed=0)
+
+
+def test_a_standard_error_that_was_closed_is_no_longer_watched(pools):
+    pool = pools(1, Mute, workers=1)
+    stderr = pool._handles[0].stderr
+    pool.reset(seed=0)
+    act(pool)
+    assert stderr not in pool._watched
+    with pytest.raises(RunError, match="no such joint"):
+        act(pool, e0=RAISE)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_is_no_picture_is_told(pools, workers):
+    pool = pools(1, Unseen, workers=workers)
+    pool.reset(seed=0)
+    with pytest.raises(UserError, match=r'environment 0 gave no picture.*render_mode="rgb_array"'):
+        pool.render(0)
+    act(pool)
+    with pytest.raises(RunError, match=r"environment 0 could not be rendered:(.|\n)*no display"):
+        pool.render(0)
+    with pytest.raises(UserError, match="environment id 1; expected 0 to 0"):
+        pool.render(1)
+    assert act(pool).episode_length == 2
+
+
 # ---- the end ----
 
 
@@ -267,6 +315,9 @@ def test_a_closed_pool_refuses_every_call(pools, workers):
         "send": [ids, ids],
         "recv": [],
         "render": [0],
+        "rows": [1],
+        "save": [],
+        "restore": [b""],
     }.items():
         with pytest.raises(UserError, match="is closed"):
             getattr(pool, name)(*arguments)

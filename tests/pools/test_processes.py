@@ -394,11 +394,14 @@ def test_a_second_thread_is_refused(pools, tmp_path):
     inside.wait()
 
     def render_until_refused():
-        while True:  # until the other thread has come in
+        while thread.is_alive():  # until it has come in
             pool.render(0)
 
     with pytest.raises(UserError, match="used by another thread"):
         render_until_refused()
+    with pytest.raises(UserError, match="used by another thread"):
+        pool.close()
     os.write(gates[0], b".")
     thread.join()
     os.close(gates[0])
+    assert pool.render(0)[0, 0, 0] == 1  # still open

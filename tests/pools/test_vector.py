@@ -45,6 +45,19 @@ def test_where_the_same_step_resets_these_are_in_the_final_info():
         np.testing.assert_array_equal(info["final_info"]["episode_length"], number * done)
 
 
+@pytest.mark.parametrize("seed", [-1, 1.5, "7", [0, -1], [0, 2**64], [0.5, 1]])
+def test_seeds_are_integers_of_64_bits(seed):
+    with closing(make_vec("CartPole-v1", 2)) as envs, pytest.raises(UserError, match="seed"):
+        envs.reset(seed=seed)
+
+
+def test_each_environment_may_have_a_small_seed_of_its_own():
+    with closing(make_vec("CartPole-v1", 2)) as envs:
+        first, _ = envs.reset(seed=[1, 0])
+        second, _ = envs.reset(seed=0)
+    np.testing.assert_array_equal(first, second[::-1])
+
+
 def test_the_statistics_of_an_environment_come_with_the_end_of_its_episode():
     with closing(make_vec("native:Hopper-v5", 2)) as envs:
         envs.reset(seed=0)
