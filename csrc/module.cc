@@ -194,6 +194,7 @@ class PythonPool {
     const auto ids_array = py::reinterpret_borrow<py::array_t<int>>(held);
     const std::span<const int> ids(ids_array.data(), static_cast<std::size_t>(ids_array.size()));
     const py::object array = Actions(actions, static_cast<int>(ids.size()));
+    while (static_cast<int>(queue_.size()) < pool.ProvisionNeeded()) Provide();
     pool.Send(BytesOf(array), ids);
   }
 

@@ -16,6 +16,10 @@ class RunError(SrlError):
     """A failure while running, such as a simulator that raised or a full disk; exit code 1."""
 
 
+class WorkerLost(RunError):
+    """A worker process that died too often, or hangs."""
+
+
 def expect(good: object, name: str, given: object, expected: str) -> None:
     """Raises UserError for the value of `name` unless it is good."""
     if not good:

@@ -55,6 +55,8 @@ class Experiment:
     workers: int | None = None
     """Processes that step environments written in Python; by default they are stepped in the
     trainer's own, one after the other."""
+    step_timeout: float | None = None
+    """Seconds that a step or reset may take in one of these processes; 60 by default."""
     report_every: int = 0
     """Updates between two report lines; 0 chooses about 50 lines a run, at most 100 updates."""
     checkpoint_minutes: float = 5.0
@@ -72,7 +74,7 @@ class Experiment:
         expect(re.fullmatch(r"\w[\w.-]*", name), "name", name, "letters, digits, '-', '_', '.'")
         for field_name, limits in _LIMITS.items():
             value = getattr(self, field_name)
-            if field_name not in ("updates", "workers") or value is not None:
+            if field_name not in ("updates", "workers", "step_timeout") or value is not None:
                 expect_number(field_name, value, *limits)
         self._validate_parts()
 
@@ -99,6 +101,7 @@ _LIMITS: dict[str, tuple[float, ...]] = {
     "seed": (0, 2**32 - 1),  # JAX's random keys would take higher ones for lower ones
     "threads": (0,),
     "workers": (0,),
+    "step_timeout": (1e-3,),
     "report_every": (0,),
     "checkpoint_minutes": (0.0,),
     "keep_checkpoints": (1,),

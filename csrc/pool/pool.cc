@@ -411,6 +411,9 @@ void Pool::Account(int first, int count, const Rows& rows, Batch* batch, int row
   float* returns = &returns_[i * agents];
   float* out = batch->episode_return + static_cast<std::size_t>(row) * agents;
   for (std::size_t lane = 0; lane < static_cast<std::size_t>(count); ++lane) {
+    if (reset_next[lane]) {  // an episode starts, whatever the environment says of rewards
+      std::fill_n(rows.reward + lane * agents, agents, 0.0f);
+    }
     length[lane] = reset_next[lane] ? 0 : length[lane] + 1;
     const bool over = length[lane] >= limit;
     bool done = true;
@@ -447,42 +450,6 @@ void Pool::AwaitFull(Tray& tray) {
     tray.missing.wait(missing, std::memory_order_acquire);
     missing = tray.missing.load(std::memory_order_acquire);
   }
-}
-
-// Keeps the faults from number `begin` on, for the call that gives out their rows.
-void Pool::StoreFaults(int first, const Faults& faults, std::size_t begin) {
-  if (begin == faults.size()) return;
-  std::lock_guard lock(fault_mutex_);
-  for (std::size_t i = begin; i < faults.size(); ++i) {
-    const int id = first + faults[i].lane;
-    faults_.emplace(id, "environment " + std::to_string(id) + ": " + faults[i].message);
-  }
-  any_fault_.store(true, std::memory_order_release);
-}
-
-// The first fault among these environments, by index; none is kept. Marks them in `faulty_`.
-std::string Pool::TakeFault(std::span<const int> env_ids) {
-  if (!any_fault_.load(std::memory_order_acquire)) return "";
-  std::lock_guard lock(fault_mutex_);
-  std::string message;
-  int least = num_envs_;
-  for (int id : env_ids) {
-    const auto found = faults_.find(id);
-    faulty_[static_cast<std::size_t>(id)] = found != faults_.end();
-    if (found == faults_.end()) continue;
-    if (id < least) {
-      message = found->second;
-      least = id;
-    }
-    faults_.erase(found);
-  }
-  any_fault_.store(!faults_.empty(), std::memory_order_release);
-  return message;
-}
-
-void Pool::ThrowFault(std::span<const int> env_ids) {
-  const std::string message = TakeFault(env_ids);
-  if (!message.empty()) throw std::runtime_error(message);
 }
 
 // Starts an episode of an environment that is at rest, into a row that is given out already.

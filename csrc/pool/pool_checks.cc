@@ -1,4 +1,4 @@
-// What a pool refuses: wrong calls, and numbers that are not finite.
+// What a pool refuses: wrong calls, and numbers that are not finite; and the faults it tells of.
 
 #include <algorithm>
 #include <bit>
@@ -155,6 +155,42 @@ void Pool::CheckFinite(int first, int count, const Rows& rows, Faults& faults) c
       check(rows.Observation<double>(i), field.space.Elements(), &field);
     }
   }
+}
+
+// Keeps the faults from number `begin` on, for the call that gives out their rows.
+void Pool::StoreFaults(int first, const Faults& faults, std::size_t begin) {
+  if (begin == faults.size()) return;
+  std::lock_guard lock(fault_mutex_);
+  for (std::size_t i = begin; i < faults.size(); ++i) {
+    const int id = first + faults[i].lane;
+    faults_.emplace(id, "environment " + std::to_string(id) + ": " + faults[i].message);
+  }
+  any_fault_.store(true, std::memory_order_release);
+}
+
+// The first fault among these environments, by index; none is kept. Marks them in `faulty_`.
+std::string Pool::TakeFault(std::span<const int> env_ids) {
+  if (!any_fault_.load(std::memory_order_acquire)) return "";
+  std::lock_guard lock(fault_mutex_);
+  std::string message;
+  int least = num_envs_;
+  for (int id : env_ids) {
+    const auto found = faults_.find(id);
+    faulty_[static_cast<std::size_t>(id)] = found != faults_.end();
+    if (found == faults_.end()) continue;
+    if (id < least) {
+      message = found->second;
+      least = id;
+    }
+    faults_.erase(found);
+  }
+  any_fault_.store(!faults_.empty(), std::memory_order_release);
+  return message;
+}
+
+void Pool::ThrowFault(std::span<const int> env_ids) {
+  const std::string message = TakeFault(env_ids);
+  if (!message.empty()) throw std::runtime_error(message);
 }
 
 }  // namespace srl

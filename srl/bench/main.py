@@ -62,7 +62,9 @@ def _pool(words: list[str]) -> int:
     options, rest = parser.parse_known_args(words)
     if options.seconds <= 0:
         raise UserError(f"--seconds {options.seconds}; expected more than 0")
-    expect_number("--rounds", options.rounds, 5)
+    expect_number("--rounds", options.rounds, 1)
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # modules of the working directory, as `srl run` finds them
     from srl.bench.pool import bench_pool
 
     rows = list(_rows(options, environment_options(rest)))
@@ -88,7 +90,7 @@ def _rows(options: Any, env_options: dict[str, Any]) -> Any:
         peers,
     ):
         prefix, bare = split_env(env)
-        backend = options.backend or prefix
+        backend = options.backend or ("processes" if options.workers else prefix)
         if prefix not in ("serial", backend):
             raise UserError(f"--backend {backend} and --env {env} name two backends; leave out one")
         num_envs, batch_size = size

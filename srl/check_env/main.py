@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import json
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -18,9 +18,12 @@ from srl.arguments import Arguments, environment_options
 from srl.check_env.gymnasium_checks import GymnasiumChecks
 from srl.check_env.pool_checks import PoolChecks
 from srl.check_env.report import Fault, Finding, draw_action, run_checks
-from srl.errors import SrlError, UserError, expect_number
+from srl.errors import SrlError, UserError, WorkerLost, expect_number
 from srl.pools import make_pool
+from srl.pools.simulator import named_maker
 
+STEP_SECONDS = 10.0
+"""A step or reset that takes longer counts as a hang."""
 _POOLS = ("native:", "envpool:", "pettingzoo:")
 """Prefixes of what is checked through a pool's face."""
 
@@ -76,26 +79,25 @@ def findings(
     settings = {} if callable(source) else {"disable_env_checker": True}
     make = source if callable(source) else functools.partial(gymnasium.make, source)
     single = GymnasiumChecks(lambda: make(**settings, **options), steps, seconds, seed)
-    checks = single.checks() | {"pool": lambda: _in_pools(source, path, options, seed)}
+    checks = {"survival": lambda: _survives(path, options, seed), **single.checks()}
+    checks["pool"] = lambda: _in_pools(source, path, options, seed)
     with warnings.catch_warnings():  # Gymnasium's own checks say the same in other words
         warnings.simplefilter("ignore")
-        yield from run_checks(checks, single.needed)
+        yield from run_checks(checks, ("survival", *single.needed))
 
 
 def _source(env: str) -> tuple[Any, str]:
     """What makes one environment, and by what name another process finds it."""
     if "" not in sys.path:
         sys.path.insert(0, "")  # as `python -m srl` has it: modules of the working directory
-    module, colon, name = env.partition(":")
-    if colon:
-        try:
-            found = getattr(importlib.import_module(module), name, None)
-        except ModuleNotFoundError as error:
-            raise UserError(f"{env}: {error}; run from the folder that holds it") from None
-        if callable(found):
-            return found, f"{module}.{name}"
     try:
-        gymnasium.spec(env)
+        found = named_maker(env)
+    except ModuleNotFoundError as error:
+        raise UserError(f"{env}: {error}; run from the folder that holds it") from None
+    if callable(found):
+        return found, env
+    try:
+        gymnasium.spec(env.rpartition(":")[2])  # its module has been imported
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         raise UserError(
             f"{env!r} is neither an environment id nor module:factory: {error}"
@@ -112,12 +114,25 @@ def _in_pools(source: Any, path: str, options: dict[str, Any], seed: int) -> Ite
     yield Finding("pool", "ok", text)
 
 
-def _play_in_pool(source: Any, options: dict[str, Any], seed: int) -> None:
+def _survives(path: str, options: dict[str, Any], seed: int) -> list[Finding]:
+    """Whether its process lives on: found out in another, before anything is checked here."""
+    limits = {"workers": 1, "restarts": 0, "step_timeout": STEP_SECONDS}
+    try:
+        _play_in_pool(path, {**options, **limits}, seed, steps=50)
+    except Fault as fault:
+        if isinstance(fault.__cause__, WorkerLost):
+            raise
+    return []  # what else there is to mend, the other checks tell
+
+
+def _play_in_pool(source: Any, options: dict[str, Any], seed: int, steps: int = 3) -> None:
     try:
         with make_pool(source, 2, **options) as pool:
             timestep = pool.reset(seed)
             rng = np.random.default_rng(seed)
-            for _ in range(3):
+            start = time.monotonic()
+            while steps > 0 and time.monotonic() - start < 2:
+                steps -= 1
                 seen = timestep.observation
                 masks = seen.get("action_mask") if isinstance(seen, dict) else None
                 rows = (None, None) if masks is None else masks

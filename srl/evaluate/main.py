@@ -71,6 +71,7 @@ def evaluate(
         min(num_envs, episodes),
         threads=experiment.threads,
         workers=experiment.workers,
+        step_timeout=experiment.step_timeout,
     ) as pool:
         ours = trained(experiment, folder, pool.specs, version)
         other = opponent(against, experiment, pool.specs, seed) if against else None

@@ -19,7 +19,7 @@ from gymnasium import spaces
 from srl.errors import RunError, UserError
 from srl.pools.mujoco import core_options
 from srl.pools.plugins import resolve_plugin
-from srl.pools.pool import Pool, Row, checked_seed, empty_timestep, narrow_dtype
+from srl.pools.pool import Pool, Row, as_array, checked_seed, empty_timestep, narrow_dtype
 from srl.pools.simulator import outside
 from srl.types import Specs, Timestep, Tree
 
@@ -102,7 +102,7 @@ def _own_view(view: Callable[[Timestep], Any], specs: Specs, batch_size: int) ->
 
 def _actions(specs: Specs, actions: Tree, num_envs: int) -> np.ndarray:
     """Actions of `num_envs` environments as the C++ side takes them."""
-    array, dtype = np.asarray(actions), np.dtype(specs.action.dtype)
+    array, dtype = as_array("actions", actions), np.dtype(specs.action.dtype)
     shape = (num_envs * len(specs.agents), *(specs.action.shape or ()))
     if array.shape != shape:
         raise UserError(f"actions have shape {array.shape}; expected {shape}")
@@ -120,7 +120,7 @@ def _actions(specs: Specs, actions: Tree, num_envs: int) -> np.ndarray:
 
 def _ids(num_envs: int, env_ids: Any) -> np.ndarray:
     """Ids as the C++ side takes them, int32 [n]."""
-    ids = np.asarray(env_ids)
+    ids = as_array("env_ids", env_ids)
     if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
         raise UserError(f"env_ids have shape {ids.shape}, dtype {ids.dtype}; expected [n] ints")
     if len(wrong := ids[(ids < 0) | (ids >= num_envs)]):  # before they wrap
@@ -237,7 +237,7 @@ class NativePool(Pool):
     def step(self, actions: Tree, into: Row | None = None) -> Timestep:
         """Steps all environments; see the base class."""
         try:
-            return self._pool.step(actions, into and self._core_of(into))
+            return self._pool.step(actions, None if into is None else self._core_of(into))
         except _ERRORS as error:
             raise self._told(error) from None
 
@@ -310,8 +310,7 @@ class NativePool(Pool):
     def _core_of(self, into: Row | None) -> Any:
         if into is None:
             return None
-        if into.owner is not self._token:
-            raise UserError("`into` is a row of another pool; take it from this pool's rows()")
+        self._refuse_foreign(into)
         return into.core
 
     def _call(self, call: Callable[[], T]) -> T:

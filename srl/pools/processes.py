@@ -16,7 +16,7 @@ import cloudpickle
 import gymnasium
 import numpy as np
 
-from srl.errors import RunError, UserError
+from srl.errors import RunError, UserError, WorkerLost
 from srl.pools.pool import Row, Rows, empty_timestep, leaves, timestep_at
 from srl.pools.process_handle import ProcessHandle, end_all
 from srl.pools.process_protocol import FAILED, FAILURES, PICTURE, READY, RECORD, Kind
@@ -361,7 +361,7 @@ class ProcessPool(PythonPool):
             where = f"environment {env}, in {self._described(handle)}, has not finished its step"
         state = handle.state()
         stack = "" if "stopped" in state else handle.stack()
-        raise RunError(
+        raise WorkerLost(
             f"{self.name}: {where} within {limit:g} s; the process is {state}"
             + (f"; its stack:\n{stack}" if stack else "")
         )
@@ -386,7 +386,7 @@ class ProcessPool(PythonPool):
         if handle.deaths > restarts:
             many = f", {handle.deaths} times in a row" if restarts else ""
             self._broken = f"{self.name}: {described} {ending}{many}{details}"
-            raise RunError(self._broken)
+            raise WorkerLost(self._broken)
         dump = dump and f"\n{dump}"
         logger.warning("%s: %s %s; it is started again%s", self.name, described, ending, dump)
         owed, in_row = handle.outstanding, self._target

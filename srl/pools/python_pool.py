@@ -86,9 +86,7 @@ class PythonPool(ExclusivePool):
         ids = np.arange(self.num_envs, dtype=np.int32)
         self._prepare_reset(seed, ids)
         self._flying[:] = True
-        if self._slots is None:
-            self._slots = self._make_rows(1)[0]
-        self._start(ids)
+        self._begin_exchange(ids)
 
     @exclusive
     def send(self, actions: Tree, env_ids: np.ndarray) -> None:
@@ -97,6 +95,11 @@ class PythonPool(ExclusivePool):
         self._refuse_fresh(ids)
         self._control.action[ids] = self._checked(actions, ids)
         self._flying[ids] = True
+        self._begin_exchange(ids)
+
+    def _begin_exchange(self, ids: np.ndarray) -> None:
+        if self._slots is None:
+            self._slots = self._make_rows(1)[0]
         self._start(ids)
 
     @exclusive

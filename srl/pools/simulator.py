@@ -155,20 +155,36 @@ def rendered(simulator: Simulator) -> tuple[np.ndarray | None, str]:
 
 def _make(source: SimulatorSource, options: dict[str, Any]) -> Any:
     if not isinstance(source, str):
+        if not callable(source):
+            raise UserError(f"{source!r} is no environment; expected an id or a callable")
         return source(**options)
     if source.startswith(_PETTINGZOO):
         from srl.pools.pettingzoo import make_parallel_env
 
         return make_parallel_env(source.removeprefix(_PETTINGZOO), options)
-    if re.fullmatch(r"\w+(\.\w+)+", source) and source not in gymnasium.registry:
-        module, _, attribute = source.rpartition(".")
-        try:
-            maker = getattr(importlib.import_module(module), attribute)
-        except AttributeError as error:
-            raise ModuleNotFoundError(f"{module} has no {attribute}") from error
+    if maker := named_maker(source):
         return maker(**options)
     # Pools check every observation and action themselves.
     return gymnasium.make(source, **{"disable_env_checker": True, **options})
+
+
+def named_maker(source: str) -> Callable[..., Any] | None:
+    """What "module:factory" or "module.factory" names; None for an id of Gymnasium's.
+
+    Raises:
+        ModuleNotFoundError: If there is no such module, or no such name in it.
+    """
+    if source in gymnasium.registry or not (
+        parts := re.fullmatch(r"(\w+(?:\.\w+)*)([.:])(\w[\w-]*)", source)
+    ):
+        return None
+    module, colon, name = parts[1], parts[2] == ":", parts[3]
+    maker = getattr(importlib.import_module(module), name, None)
+    if maker is None and colon:  # "module:Name-v0": importing the module registers the id
+        return None
+    if maker is None:
+        raise ModuleNotFoundError(f"{module} has no {name}")
+    return maker
 
 
 # ---- what may be observed and done ----

@@ -56,6 +56,7 @@ class Trainer:
             experiment.num_envs,
             threads=experiment.threads,
             workers=experiment.workers,
+            step_timeout=experiment.step_timeout,
         )
         self.resumes_exactly = pool.saves_exactly
         self._length = experiment.algorithm.unroll_length

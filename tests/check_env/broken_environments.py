@@ -1,5 +1,8 @@
 """A good environment, and others that break one promise each."""
 
+import ctypes
+import threading
+
 import gymnasium
 import numpy as np
 from gymnasium import spaces
@@ -219,3 +222,18 @@ class MaskTooLong(Masked):
 class SlowToClose(Good):
     def close(self):
         raise RuntimeError("the simulator has gone")
+
+
+class Crashes(Good):
+    def step(self, action):
+        ctypes.string_at(0)
+        return super().step(action)
+
+
+class Hangs(Good):
+    def step(self, action):
+        threading.Event().wait()
+        return super().step(action)
+
+
+gymnasium.register("Registered-v0", Good)

@@ -126,3 +126,17 @@ def test_a_wrong_call_is_told_in_a_line(capsys, words, told):
     text = capsys.readouterr().err
     assert told in text
     assert len(text.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(("name", "told"), [("Crashes", "SIGSEGV"), ("Hangs", "has not finished")])
+def test_what_would_end_the_check_is_found_in_another_process(capsys, monkeypatch, name, told):
+    monkeypatch.setattr("srl.check_env.main.STEP_SECONDS", 1.0)
+    code, found = checked(capsys, f"{MODULE}:{name}")
+    assert code == 1
+    assert found[0][:2] == ("survival", "mend")
+    assert told in found[0][2]
+
+
+def test_an_id_that_its_module_registers_is_found(capsys):
+    code, _ = checked(capsys, f"{MODULE}:Registered-v0")
+    assert code == 0
