@@ -111,7 +111,7 @@ def test_any_environment_of_gymnasium_that_renders_is_filmed(tmp_path):
 
 
 def test_an_environment_without_pictures_leaves_no_file(tmp_path):
-    with pytest.raises(UserError, match="expected a picture"):
+    with pytest.raises(UserError, match="gave no picture"):
         recorded(NoPicture, tmp_path / "picture.mp4")
     assert not list(tmp_path.iterdir())
 

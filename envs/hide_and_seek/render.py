@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import logging
 import os
@@ -126,7 +127,10 @@ class Renderer(Painter):
     def __init__(self) -> None:
         """Opens nothing yet; MUJOCO_GL must be set."""
         import mujoco
+        from mujoco.rendering.classic import gl_context
 
+        # It chooses when it is first imported, which may have been before MUJOCO_GL was set.
+        importlib.reload(gl_context)
         self._mujoco: Any = mujoco
         self._renderer: Any = None
         self._camera = mujoco.MjvCamera()

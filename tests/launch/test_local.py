@@ -211,9 +211,14 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run_with_a_message(tmp_pat
     folder = tmp_path / "run"
 
     def spoil(trainer):
-        if trainer.updates == 5:
-            (folder / "checkpoints").rename(folder / "moved")
-            (folder / "checkpoints").write_text("")
+        if trainer.updates != 5:
+            return
+        (folder / "file").write_text("")
+        for attempt in range(100):  # a save at work may make the folder anew in between
+            (folder / "checkpoints").rename(folder / f"moved {attempt}")
+            with contextlib.suppress(FileExistsError):
+                os.link(folder / "file", folder / "checkpoints")
+                return
 
     words = ("--updates", "9", "--checkpoint-minutes", "0")
     assert run(folder, *words, trainer=TinyTrainer(on_update=spoil)) == 1
