@@ -163,20 +163,26 @@ void Pool::Step(std::span<const std::byte> actions, Batch* batch) {
   RunAll(actions, batch);
 }
 
+// Whether stepping so many environments takes longer than waking the team for it.
+bool Pool::WorthWaking(int num_envs) const {
+  const float each = step_nanoseconds_.load(std::memory_order_relaxed);
+  return each * static_cast<float>(num_envs) > kWorthWaking;
+}
+
 // Steps everything, alone where waking others would cost more than the work.
 void Pool::RunAll(std::span<const std::byte> actions, Batch* batch) {
   action_base_ = actions.data();
-  if (!workers_.empty() && BatchNanoseconds() > kWorthWaking) return RunQueued(all_ids_, batch);
+  if (!workers_.empty() && WorthWaking(num_envs_)) return RunQueued(all_ids_, batch);
   RunTimed(0, num_envs_, batch);
   ThrowFault(all_ids_);
 }
 
-// Steps some environments together with the team and waits for the last row.
+// Steps some environments, together with the team where that pays, and waits for the last row.
 void Pool::RunQueued(std::span<const int> env_ids, Batch* batch) {
   sync_tray_.batch = batch;
   sync_tray_.missing.store(static_cast<int>(env_ids.size()), std::memory_order_relaxed);
   sync_ = true;  // the queue makes this visible to the team
-  Start(env_ids, /*wake=*/true);
+  Start(env_ids, WorthWaking(static_cast<int>(env_ids.size())));
   while (WorkOnce(kMaxTask)) {
   }
   AwaitFull(sync_tray_);
@@ -203,7 +209,7 @@ void Pool::SendReset(std::optional<std::uint64_t> seed) {
   TakeFault(all_ids_);
   PrepareReset(seed, all_ids_);
   action_base_ = actions_.data();
-  Start(all_ids_, BatchNanoseconds() > kWorthWaking);
+  Start(all_ids_, WorthWaking(batch_size_));
 }
 
 void Pool::Send(std::span<const std::byte> actions, std::span<const int> env_ids) {
@@ -217,7 +223,7 @@ void Pool::Send(std::span<const std::byte> actions, std::span<const int> env_ids
                 actions.data() + place * action_bytes_,
                 static_cast<std::size_t>(count) * action_bytes_);
   });
-  Start(env_ids, BatchNanoseconds() > kWorthWaking);
+  Start(env_ids, WorthWaking(batch_size_));
 }
 
 void Pool::Provide(Batch* batch) {
@@ -243,7 +249,7 @@ Batch* Pool::Receive() {
   // no other thread. Whoever is behind helps: with few environments in flight it is the caller.
   while (true) {
     const int missing = tray.missing.load(std::memory_order_acquire);
-    const bool help = workers_.empty() || BatchNanoseconds() <= kWorthWaking;
+    const bool help = workers_.empty() || !WorthWaking(batch_size_);
     if (missing == 0 || !help || !WorkOnce(missing)) break;
   }
   if (tray.missing.load(std::memory_order_acquire) > 0) Announce();
@@ -315,7 +321,7 @@ void Pool::WorkerLoop() {
 bool Pool::WorkOnce(int at_most) {
   const float each = std::max(1.0f, step_nanoseconds_.load(std::memory_order_relaxed));
   int task = std::min(at_most, static_cast<int>(kTaskNanoseconds / each));
-  if (each * static_cast<float>(num_envs_) > kWorthWaking) {
+  if (WorthWaking(num_envs_)) {
     task = std::min(task, num_envs_ / (2 * threads_));  // leave some to the others
   }
   std::array<int, kMaxTask> ids;

@@ -136,6 +136,7 @@ class Pool {
   void Start(std::span<const int> env_ids, bool wake);
   void Announce();
   void PrepareReset(std::optional<std::uint64_t> seed, std::span<const int> env_ids);
+  bool WorthWaking(int num_envs) const;
   void RunAll(std::span<const std::byte> actions, Batch* batch);
   void RunQueued(std::span<const int> env_ids, Batch* batch);
   void StartWorkers(const std::vector<int>& cores);

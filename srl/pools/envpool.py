@@ -24,7 +24,7 @@ from srl.pools.envpool_specs import (
     space_tree,
 )
 from srl.pools.exclusive import ExclusivePool, exclusive
-from srl.pools.pool import Row, as_array, checked_seed, empty_observation, leaves
+from srl.pools.pool import Row, as_actions, as_array, checked_seed, empty_observation, leaves
 from srl.types import Specs, Timestep, Tree
 
 _ENDED_BY_THE_LIMIT_ALONE = ("envpool.classic_control", "envpool.box2d", "envpool.mujoco.gym")
@@ -165,12 +165,7 @@ class EnvpoolPool(ExclusivePool):
     @exclusive
     def recv(self) -> Timestep:
         """Waits for the first environments that are ready; see the base class."""
-        flying = np.count_nonzero(self._flying)
-        if flying < self.batch_size:
-            raise UserError(
-                f"recv needs {self.batch_size} environments in flight, but only {flying} are; "
-                "send actions first"
-            )
+        self._refuse_scarce()
         state = self._receive()
         self._flying[state["info:env_id"]] = False
         return self._timestep(state)
@@ -195,11 +190,7 @@ class EnvpoolPool(ExclusivePool):
             raise UserError("environment 0 was never reset; call reset first")
 
     def _refuse_asynchronous(self, call: str) -> None:
-        if self.batch_size != self.num_envs:
-            raise UserError(
-                f"{call} gives all environments, but batch_size is {self.batch_size} of "
-                f"{self.num_envs}; call async_reset, send and recv"
-            )
+        super()._refuse_asynchronous(call)
         if call == "step" and _any(self._flying):
             raise UserError(
                 f"step: {self._flying.sum()} environments are in flight; receive them first"
@@ -208,10 +199,7 @@ class EnvpoolPool(ExclusivePool):
     def _grounded(self, env_ids: np.ndarray) -> np.ndarray:
         """The ids as int32 [n], if these environments exist and none is in flight."""
         ids = as_array("env_ids", env_ids)
-        if ids.ndim != 1 or ids.dtype.kind not in "iu":
-            raise UserError(f"env_ids have shape {ids.shape}, dtype {ids.dtype}; expected [n] ints")
-        if _any(outside := _beyond(ids, self.num_envs)):
-            raise UserError(f"environment id {ids[outside][0]}; expected 0 to {self.num_envs - 1}")
+        self._refuse_unknown(ids)
         if _any(flying := self._flying[ids]):
             raise UserError(f"environment {ids[flying][0]} is in flight; receive it first")
         if len(ids) != len(set(ids.tolist())):
@@ -220,13 +208,9 @@ class EnvpoolPool(ExclusivePool):
 
     def _actions(self, actions: Tree, ids: np.ndarray) -> np.ndarray:
         """A copy of the actions as EnvPool takes them, which looks only at the first it is sent."""
-        array, space = as_array("actions", actions), self.specs.action
-        agents = len(self.specs.agents)
+        space, agents = self.specs.action, len(self.specs.agents)
         shape = (len(ids) * agents, *(space.shape or ()))
-        if array.shape != shape:
-            raise UserError(f"actions have shape {array.shape}; expected {shape}")
-        if array.dtype.kind not in ("iuf" if self._choices is None else "iu"):
-            raise UserError(f"actions are {array.dtype}; expected {space.dtype}")
+        array = as_actions(actions, shape, space.dtype, integers=self._choices is not None)
         if self._choices is None:
             wrong = ~np.isfinite(array)
         else:

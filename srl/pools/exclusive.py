@@ -8,6 +8,8 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
+
 from srl.errors import UserError
 from srl.pools.pool import Pool, Row, Rows
 
@@ -44,6 +46,35 @@ class ExclusivePool(Pool):
         self._turn = threading.Lock()
         self._closed = False
         self._token = object()  # marks the rows made here; the pool itself would never be freed
+
+    # ---- refusals ----
+
+    _flying: np.ndarray
+    """bool [N], the environments in flight; the subclass's."""
+
+    def _refuse_asynchronous(self, call: str) -> None:
+        if self.batch_size != self.num_envs:
+            raise UserError(
+                f"{call} gives all environments, but batch_size is {self.batch_size} of "
+                f"{self.num_envs}; call async_reset, send and recv"
+            )
+
+    def _refuse_unknown(self, ids: np.ndarray) -> None:
+        if ids.ndim != 1 or ids.dtype.kind not in "iu":
+            raise UserError(f"env_ids have shape {ids.shape}, dtype {ids.dtype}; expected [n] ints")
+        wrong = (ids < 0) | (ids >= self.num_envs)
+        if np.count_nonzero(wrong):
+            raise UserError(f"environment id {ids[wrong][0]}; expected 0 to {self.num_envs - 1}")
+
+    def _refuse_scarce(self) -> None:
+        flying = int(np.count_nonzero(self._flying))
+        if flying < self.batch_size:
+            raise UserError(
+                f"recv needs {self.batch_size} environments in flight, but only {flying} are; "
+                "send actions first"
+            )
+
+    # ---- calls ----
 
     @exclusive
     def rows(self, length: int) -> Rows:

@@ -19,7 +19,15 @@ from gymnasium import spaces
 from srl.errors import RunError, UserError
 from srl.pools.mujoco import core_options
 from srl.pools.plugins import resolve_plugin
-from srl.pools.pool import Pool, Row, as_array, checked_seed, empty_timestep, narrow_dtype
+from srl.pools.pool import (
+    Pool,
+    Row,
+    as_actions,
+    as_array,
+    checked_seed,
+    empty_timestep,
+    narrow_dtype,
+)
 from srl.pools.simulator import outside
 from srl.types import Specs, Timestep, Tree
 
@@ -102,12 +110,9 @@ def _own_view(view: Callable[[Timestep], Any], specs: Specs, batch_size: int) ->
 
 def _actions(specs: Specs, actions: Tree, num_envs: int) -> np.ndarray:
     """Actions of `num_envs` environments as the C++ side takes them."""
-    array, dtype = as_array("actions", actions), np.dtype(specs.action.dtype)
+    dtype = np.dtype(specs.action.dtype)
     shape = (num_envs * len(specs.agents), *(specs.action.shape or ()))
-    if array.shape != shape:
-        raise UserError(f"actions have shape {array.shape}; expected {shape}")
-    if array.dtype.kind not in ("iu" if dtype.kind == "i" else "iuf"):
-        raise UserError(f"actions are {array.dtype}; expected {dtype}")
+    array = as_actions(actions, shape, dtype, integers=dtype.kind == "i")
     if dtype.kind == "i" and (wrong := outside(array, specs.action)).any():  # before they wrap
         place = tuple(np.argwhere(wrong)[0])
         env, agent = divmod(int(place[0]), len(specs.agents))

@@ -271,6 +271,20 @@ def as_array(name: str, given: Any) -> np.ndarray:
         raise UserError(f"{name} cannot be made an array: {error}") from None
 
 
+def as_actions(actions: Tree, shape: tuple[int, ...], dtype: Any, integers: bool) -> np.ndarray:
+    """Actions as an array of this shape, of integers or of any numbers.
+
+    Raises:
+        UserError: If they are of another shape or kind; `dtype` is what was expected.
+    """
+    array = as_array("actions", actions)
+    if array.shape != shape:
+        raise UserError(f"actions have shape {array.shape}; expected {shape}")
+    if array.dtype.kind not in ("iu" if integers else "iuf"):
+        raise UserError(f"actions are {array.dtype}; expected {dtype}")
+    return array
+
+
 def timestep_at(timesteps: Timestep, t: int) -> Timestep:
     """Timestep `t` of several, whose arrays are parts of theirs."""
 

@@ -109,17 +109,13 @@ class ProcessHandle:
         os.close(stderr)
         self.heard = time.monotonic()
 
-    def send(
-        self,
-        kind: Kind,
-        memory: int = 0,
-        place: int = 0,
-        payload: bytes = b"",
-        fd: int | None = None,
-    ) -> None:
-        """Sends a command; to a dead process it is lost, and its death is noticed elsewhere."""
+    def send(self, *command: Any, **more: Any) -> None:
+        """Sends a command, given as `send_command` takes it.
+
+        To a dead process it is lost, and its death is noticed elsewhere.
+        """
         with suppress(ConnectionError):
-            send_command(self.connection, kind, memory, place, payload, fd)
+            send_command(self.connection, *command, **more)
 
     def receive(self, kind: str) -> Any:
         """Waits for a message of a kind, and keeps others.

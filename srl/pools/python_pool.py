@@ -14,7 +14,7 @@ from gymnasium import spaces
 from srl.errors import RunError, UserError
 from srl.pools.exclusive import ExclusivePool, exclusive
 from srl.pools.padding import corner
-from srl.pools.pool import Row, as_array, checked_seed, empty_timestep, leaves
+from srl.pools.pool import Row, as_actions, as_array, checked_seed, empty_timestep, leaves
 from srl.pools.simulator import outside
 from srl.pools.stepper import Control, Failure, Target
 from srl.types import Specs, Timestep, Tree
@@ -105,12 +105,7 @@ class PythonPool(ExclusivePool):
     @exclusive
     def recv(self) -> Timestep:
         """Waits for the first environments that are ready; see the base class."""
-        flying = int(np.count_nonzero(self._flying))
-        if flying < self.batch_size:
-            raise UserError(
-                f"recv needs {self.batch_size} environments in flight, but only {flying} are; "
-                "send actions first"
-            )
+        self._refuse_scarce()
         while len(self._ready) < self.batch_size and not self._failures:
             self._work()
         self._tell_failures()
@@ -179,20 +174,9 @@ class PythonPool(ExclusivePool):
     # ---- checks ----
 
     def _refuse_asynchronous(self, call: str) -> None:
-        if self.batch_size != self.num_envs:
-            raise UserError(
-                f"{call} gives all environments, but batch_size is {self.batch_size} of "
-                f"{self.num_envs}; call async_reset, send and recv"
-            )
+        super()._refuse_asynchronous(call)
         if np.count_nonzero(self._flying):
             raise UserError(f"environments are in flight; receive them before {call}")
-
-    def _refuse_unknown(self, ids: np.ndarray) -> None:
-        if ids.ndim != 1 or ids.dtype.kind not in "iu":
-            raise UserError(f"env_ids have shape {ids.shape}, dtype {ids.dtype}; expected [n] ints")
-        wrong = (ids < 0) | (ids >= self.num_envs)
-        if wrong.any():
-            raise UserError(f"environment id {ids[wrong][0]}; expected 0 to {self.num_envs - 1}")
 
     def _refuse_fresh(self, ids: Any) -> None:
         if np.count_nonzero(self._fresh) and (fresh := self._fresh[ids]).any():
@@ -225,14 +209,10 @@ class PythonPool(ExclusivePool):
 
     def _checked(self, actions: Tree, ids: np.ndarray | None) -> np.ndarray:
         """The actions of the environments as the control holds them: [n, A, ...]."""
-        array, shape = as_array("actions", actions), self._action_shape
+        shape, space, dtype = self._action_shape, self.specs.action, self._control.action.dtype
         count = self.num_envs if ids is None else len(ids)
-        expected = (count * shape[0], *shape[1:])
-        if array.shape != expected:
-            raise UserError(f"actions have shape {array.shape}; expected {expected}")
-        space, dtype = self.specs.action, self._control.action.dtype
-        if array.dtype.kind not in ("iuf" if dtype.kind == "f" else "iu"):
-            raise UserError(f"actions are {array.dtype}; expected {dtype}")
+        flat = (count * shape[0], *shape[1:])
+        array = as_actions(actions, flat, dtype, integers=dtype.kind != "f")
         if dtype.kind == "f":
             wrong = ~np.isfinite(array)
         elif self._action_limits is not None:
