@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+from srl.dataflow.loop import Loop
 from srl.errors import expect_number
-from srl.types import Array, Decision, Metrics, Policy, Specs, Tree, Unroll
+from srl.types import Array, Decision, Metrics, Policy, Specs, Timestep, Tree, Unroll
 
 
 class State(NamedTuple):
@@ -38,6 +39,21 @@ class Algorithm:
         "discount": (0.0, 1.0),
     }
     """The least and, where there is one, the largest value of settings."""
+
+    def loop(self, run: Loop) -> None:
+        """One update: unroll the newest policy, then learn from what it did.
+
+        This is the whole training loop of an on-policy algorithm. Its graph is traced from here.
+        """
+        policy = run.latest()
+
+        def interact(timestep: Timestep, memory: Tree) -> tuple[Timestep, Tree, Any]:
+            decision = run.act(policy, timestep, memory)
+            following = run.step(decision.action)
+            return following, decision.memory, run.collect(timestep, decision)
+
+        unroll = run.unroll(interact, self.unroll_length)
+        run.learn(run.gather(unroll))
 
     def validate(self) -> None:
         """Raises UserError where a setting is out of its limits."""

@@ -1,0 +1,62 @@
+"""The words that a training loop is written in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from srl.types import Decision, Policy, Timestep, Tree, Unroll
+
+Interact = Callable[[Timestep, Tree], tuple[Timestep, Tree, Any]]
+"""One step of an unroll: (timestep, memory) to (the next timestep, the next memory, what `collect`
+gave)."""
+
+
+class Loop(ABC):
+    """What an algorithm's `loop` calls; whoever runs it decides what a call does.
+
+    Each method is a node of the graph, or a way for values to cross from one to another. Where the
+    caller and the node share a fragment a call is a function call. Where they do not, it is one end
+    of a stream: `act` sends a request and waits for its reply, `gather` hands an unroll over or
+    waits for a batch of them, `latest` fetches the newest parameters.
+
+    The same `loop` is traced (`dataflow.trace`), which gives the graph; compiled into one program,
+    which is the plan `fused`; and run by workers, each of which does its own fragment's nodes.
+    """
+
+    @abstractmethod
+    def latest(self) -> Policy:
+        """The newest policy that there is here, at most `max_staleness` versions old."""
+
+    @abstractmethod
+    def act(self, policy: Policy, timestep: Timestep, memory: Tree) -> Decision:
+        """The node `act`: decides for every slot of a timestep."""
+
+    @abstractmethod
+    def step(self, action: Any) -> Timestep:
+        """The node `step`: steps the environments."""
+
+    @abstractmethod
+    def collect(self, timestep: Timestep, decision: Decision) -> Any:
+        """The node `collect`: writes a step into the unroll."""
+
+    @abstractmethod
+    def unroll(self, interact: Interact, length: int) -> Unroll:
+        """Repeats `interact`, from where the last unroll ended."""
+
+    @abstractmethod
+    def gather(self, unroll: Unroll) -> Unroll:
+        """The batch that the unrolls of all environments make."""
+
+    @abstractmethod
+    def gradient(self, batch: Unroll) -> Any:
+        """The node `gradient`: gives sums over the batch's slots."""
+
+    @abstractmethod
+    def update(self, sums: Any) -> None:
+        """The node `update`: changes the parameters."""
+
+    def learn(self, batch: Unroll) -> None:
+        """The nodes `gradient` and `update`, round by round; one compiled call where they can."""
+        self.update(self.gradient(batch))

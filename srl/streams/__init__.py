@@ -1,0 +1,1 @@
+"""Streams: what an edge between two fragments becomes."""
