@@ -24,7 +24,10 @@ import gymnasium
 import numpy as np
 
 from srl.algorithms import PPO, Algorithm
-from srl.errors import UserError, expect, expect_number
+from srl.dataflow.plan import Plan
+from srl.dataflow.plan import groups as divide
+from srl.dataflow.plans import named
+from srl.errors import PlanError, UserError, expect, expect_number
 from srl.overrides import override
 from srl.pools import EnvConfig
 
@@ -44,6 +47,15 @@ class Experiment:
     """How policies learn."""
     policies: Mapping[str, str] = field(default_factory=lambda: {"*": "policy"})
     """Patterns of agent names, and the policy that the agents matching each follow."""
+    plan: Plan | str | None = None
+    """Which nodes of the training loop run together: a plan, the name of one that ships, or auto,
+    which measures a few. By default the usual one for the kind of environment."""
+    max_staleness: int | None = 0
+    """Updates by which the parameters that act may be older than those that learn from it. 0 is
+    synchronous and reproducible; None sets no bound."""
+    groups: int = 0
+    """Parts that the environments are divided into, each stepped and acted for together; 0 leaves
+    it to the plan."""
     env_steps: int = 1_000_000
     """Trains until so many environment steps are done."""
     updates: int | None = None
@@ -74,7 +86,7 @@ class Experiment:
         expect(re.fullmatch(r"\w[\w.-]*", name), "name", name, "letters, digits, '-', '_', '.'")
         for field_name, limits in _LIMITS.items():
             value = getattr(self, field_name)
-            if field_name not in ("updates", "workers", "step_timeout") or value is not None:
+            if field_name not in _MAY_BE_NONE or value is not None:
                 expect_number(field_name, value, *limits)
         self._validate_parts()
 
@@ -92,10 +104,31 @@ class Experiment:
         for pattern, policy in self.policies.items():
             good = isinstance(policy, str) and re.fullmatch(r"\w[\w-]*", policy)
             expect(good, f"policies[{pattern!r}]", policy, "letters, digits, '-', '_'")
+        self._validate_plan()
+
+    def _validate_plan(self) -> None:
+        plan = named(self.plan) if isinstance(self.plan, str) and self.plan != "auto" else self.plan
+        if plan is None or plan == "auto":
+            return
+        good = isinstance(plan, Plan)
+        expect(good, "plan", plan, "a plan such as plans.inline(), the name of one, or auto")
+        plan.validate()
+        divide(plan, self)
+        if plan.fragment("step").compiled:
+            name = self.env if isinstance(self.env, str) else getattr(self.env, "pool_id", "")
+            if not name.startswith("native:"):
+                raise PlanError(
+                    f"the plan {plan.name!r} is compiled, and only native environments can be "
+                    f"stepped from inside a program; {name or self.env!r} is not native: take "
+                    "another plan, such as threads"
+                )
 
 
+_MAY_BE_NONE = ("max_staleness", "updates", "workers", "step_timeout")
 _LIMITS: dict[str, tuple[float, ...]] = {
     "num_envs": (1,),
+    "max_staleness": (0,),
+    "groups": (0,),
     "env_steps": (1,),
     "updates": (1,),
     "seed": (0, 2**32 - 1),  # JAX's random keys would take higher ones for lower ones
