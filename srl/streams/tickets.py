@@ -86,9 +86,13 @@ class TicketOffice:
             return ticket
         return None
 
+    def holds(self, group: int, ticket: Ticket) -> bool:
+        """Whether the ticket is the group's."""
+        return self._holders.get(group) == ticket
+
     def deliver(self, group: int, ticket: Ticket) -> bool:
         """Takes a finished unroll in; False where its ticket is no longer the group's."""
-        if self._holders.get(group) != ticket:
+        if not self.holds(group, ticket):
             return False
         del self._holders[group]
         self._missing[ticket.update] -= 1
@@ -105,7 +109,11 @@ class TicketOffice:
     @property
     def complete(self) -> bool:
         """Whether every unroll of the next update is there."""
-        return self._missing.get(self.version) == 0
+        return self.completes(self.version)
+
+    def completes(self, update: int) -> bool:
+        """Whether every unroll of an update is there."""
+        return self._missing.get(update) == 0
 
     def learned(self) -> None:
         """The next update is done, and its version is there to act with."""

@@ -13,15 +13,12 @@ from srl.dataflow.loop import Interact, Loop
 from srl.pools import Pool, Rows
 from srl.pools.pool import empty_timestep
 from srl.streams.batch import Batch
+from srl.streams.sample import Stopped
 from srl.tree import copy_tree, map_tree
 from srl.types import Decision, Timestep, Tree
 
 ACTIVITIES = ("step", "act", "inference wait", "send wait")
 """What an actor's time goes to."""
-
-
-class Stopped(Exception):
-    """The run ends: no further unroll is wanted."""
 
 
 class Acting(Protocol):
@@ -30,7 +27,7 @@ class Acting(Protocol):
     activity: str
     """What the time in `decide` is counted as."""
 
-    def begin(self, oldest_version: int) -> None:
+    def begin(self, oldest_version: tuple[int, int]) -> None:
         """Begins an unroll, in which no older version may act."""
 
     def decide(self, timestep: Timestep, memory: Tree, clock: int) -> tuple[Decision, np.ndarray]:
@@ -55,10 +52,10 @@ class Place(NamedTuple):
     """Where the group's next unroll goes."""
 
     rows: Rows
-    """For its timesteps; row t stands at t modulo their number."""
+    """For its timesteps; row t is rows[t % len(rows)]."""
     columns: Batch | None
     """Its part of a batch; None where the other end of the inference stream collects."""
-    oldest_version: int
+    oldest_version: tuple[int, int]
 
 
 class Unrolls(Protocol):

@@ -1,0 +1,164 @@
+"""The learner's half of the training loop: every policy's parameters, and how a batch changes them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from srl.algorithms.algorithm import State
+from srl.experiment import Experiment
+from srl.lazy import jax, jnp
+from srl.streams.batch import Batch, batch_form
+from srl.tree import map_tree
+from srl.types import Decision, Policy, Specs, Tree, Unroll
+from srl.workers.progress import Progress
+from srl.workers.teams import Teams
+
+_ACT, _INIT = 1, 0  # purposes that the run's random key is folded with
+
+
+def run_key(experiment: Experiment) -> Any:
+    """The random key that a run's sampling folds all others from."""
+    return jax.random.fold_in(jax.random.key(experiment.seed), _ACT)
+
+
+def bind_teams(experiment: Experiment, specs: Specs) -> Teams:
+    """The experiment's policies, for environments of these specs."""
+    steps = experiment.algorithm.unroll_length * experiment.num_envs
+    updates = experiment.updates or math.ceil(experiment.env_steps / steps)
+    return Teams.of(experiment.algorithm, experiment.policies, specs, updates)
+
+
+def form_of(experiment: Experiment, teams: Teams, num_envs: int) -> Batch:
+    """What the unroll of one group of `num_envs` environments is made of."""
+    length = experiment.algorithm.unroll_length
+    decision = decision_form(teams, num_envs)
+    return batch_form(teams.specs, num_envs, decision, length, teams.chunk)
+
+
+def decision_form(teams: Teams, num_envs: int) -> Decision:
+    """Shapes and dtypes of a group's decision."""
+    from srl.pools.pool import empty_timestep
+
+    slots = num_envs * len(teams.specs.agents)
+    timestep = empty_timestep(teams.specs, num_envs)
+    return jax.eval_shape(
+        lambda key: teams.act(
+            teams.policies(teams.init(key)),
+            timestep.observation,
+            jnp.zeros(slots, bool),
+            teams.initial_memory(num_envs),
+            key,
+            jnp.uint32(0),
+            jnp.arange(slots),
+        ),
+        jax.random.key(0),
+    )
+
+
+class Learner:
+    """The nodes `gradient` and `update`, compiled to one call, and what is counted as they run."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        specs: Specs,
+        worker: str = "trainer",
+        slots: range | None = None,
+    ) -> None:
+        """Draws parameters.
+
+        Args:
+            experiment: What is trained.
+            specs: Of its environments.
+            worker: The kind of worker that this is in.
+            slots: Those of this learner's batches, by their numbers in the run; all by default.
+        """
+        self.experiment, self.worker = experiment, worker
+        self.teams = teams = bind_teams(experiment, specs)
+        self.progress = Progress(specs, teams.members)
+        self.parameters: dict[str, int] = {}
+        """Numbers in each policy's networks."""
+        root = jax.random.key(experiment.seed)
+        self._states = teams.init(jax.random.fold_in(root, _INIT))
+        self.policies: Mapping[str, Policy] = teams.policies(self._states)
+        """What acts; of version `progress.version`."""
+        for name, state in self._states.items():
+            self.parameters[name] = sum(x.size for x in jax.tree.leaves(state.params))
+        self._slots = np.asarray(
+            slots or range(experiment.num_envs * len(specs.agents)), dtype=np.int32
+        )
+        self._learn: Callable[..., Any] = jax.jit(self._learn_and_count)
+
+    def compile(self, batch: Batch) -> None:
+        """Runs `learn` once on empty memory, so that no update waits for a compiler."""
+        unroll = self.prepared(batch)
+        *_, losses = jax.eval_shape(self.teams.learn, self._states, unroll)
+        self.progress.losses = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), losses)
+        jax.block_until_ready(self._learn(self._states, unroll, self.progress.losses))
+
+    def _learn_and_count(self, states: Any, unroll: Unroll, losses: Any) -> Any:
+        """Learns, and adds the metrics to their sums since the last report."""
+        states, policies, metrics = self.teams.learn(states, unroll)
+        return states, policies, jax.tree.map(jnp.add, losses, metrics)
+
+    def prepared(self, batch: Batch) -> Unroll:
+        """The batch on the learner's device; on a CPU the arrays are the batch's own memory."""
+        steps = batch.timesteps
+        truncated = steps.truncated
+        if steps.lost.any():
+            # What led to a lost row did not happen: the episode ends with the row before. In a
+            # copy, as to the statistics that episode has no end.
+            truncated = truncated.copy()
+            agents = len(self.teams.specs.agents)
+            truncated[:-1] |= np.repeat(steps.lost[1:], agents, axis=1)
+        unroll = Unroll(
+            observation=steps.observation,
+            reward=steps.reward,
+            terminated=steps.terminated,
+            truncated=truncated,
+            action=batch.action,
+            log_prob=batch.log_prob,
+            memory=batch.memory,
+            version=batch.version,
+            slot=self._slots,
+        )
+        return jax.device_put(unroll)
+
+    def learn(self, batch: Batch, unroll: Unroll | None = None) -> None:
+        """Improves every policy with one batch; returns when its memory may be written again.
+
+        Args:
+            batch: Of the next update.
+            unroll: The same on the learner's device, if it is there already.
+        """
+        before = time.perf_counter()
+        called = self._learn(self._states, unroll or self.prepared(batch), self.progress.losses)
+        self._states, self.policies, losses = called
+        # While the device computes:
+        self.progress.count_batch(batch)
+        jax.block_until_ready(self.policies)
+        self.progress.count_update(losses)
+        self.progress.spend(self.worker, "learn", time.perf_counter() - before)
+
+    def state(self) -> dict[str, Tree]:
+        """Gives what `restore` needs."""
+        learners = {name: state._asdict() for name, state in self._states.items()}
+        return {"learners": learners, **self.progress.state()}
+
+    def restore(self, tree: Mapping[str, Tree]) -> None:
+        """Goes on from a saved state, in the next epoch."""
+        self._states = {
+            name: State(**jax.device_put(state)) for name, state in tree["learners"].items()
+        }
+        self.policies = self.teams.policies(self._states)
+        self.progress.restore(tree)
+
+
+def host_copy(policies: Mapping[str, Policy]) -> Tree:
+    """The policies as dicts and tuples of NumPy arrays."""
+    return map_tree(np.asarray, jax.device_get(dict(policies)))

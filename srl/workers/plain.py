@@ -1,0 +1,1 @@
+"""The plain loop: one thread steps, acts, collects and learns, a function call for every edge."""
