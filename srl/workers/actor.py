@@ -16,6 +16,7 @@ from srl.streams.batch import Batch
 from srl.streams.sample import Stopped
 from srl.tree import copy_tree, map_tree
 from srl.types import Decision, Timestep, Tree
+from srl.workers.teams import Teams
 
 ACTIVITIES = ("step", "act", "inference wait", "send wait")
 """What an actor's time goes to."""
@@ -61,16 +62,12 @@ class Place(NamedTuple):
 class Unrolls(Protocol):
     """What becomes of unrolls: the edge from `collect` to `learn`."""
 
-    def next(self, pool: Pool) -> Place:
+    def next(self, actor: Actor) -> Place:
         """Waits until an unroll may begin; raises Stopped where none may any more."""
         ...
 
-    def deliver(self, seconds: dict[str, float]) -> Batch | None:
-        """Hands the unroll over; gives a batch where `learn` is in the same fragment.
-
-        Args:
-            seconds: What was spent on each activity since the last delivery.
-        """
+    def deliver(self, actor: Actor) -> Batch | None:
+        """Hands the unroll over; gives a batch where `learn` is in the same fragment."""
         ...
 
 
@@ -87,16 +84,14 @@ class Actor(Loop):
         pool: Pool,
         acting: Acting,
         unrolls: Unrolls,
-        env_action: Callable[[np.ndarray], np.ndarray],
+        teams: Teams,
         learn: Callable[[Batch], None] = lambda batch: None,
-        chunk: int = 1,
     ) -> None:
         """Takes a pool of the group's environments, which `reset` or `restore` begins."""
         self.algorithm, self.pool = algorithm, pool
-        self.seconds = dict.fromkeys(ACTIVITIES, 0.0)
-        """Spent on each activity since the last delivery."""
+        self._seconds = dict.fromkeys(ACTIVITIES, 0.0)
         self._acting, self._unrolls, self._learn = acting, unrolls, learn
-        self._env_action, self._chunk = env_action, chunk
+        self._env_action, self._chunk = teams.env_action, teams.chunk
         self._clock = 0
         self._last = empty_timestep(pool.specs, pool.num_envs)
         self._memory = acting.initial_memory()
@@ -109,6 +104,16 @@ class Actor(Loop):
         self.pool.reset(seed, rows[0])
         copy_tree(rows[0].timestep, self._last)
         self._memory = self._acting.initial_memory()
+
+    def rehearse(self) -> None:
+        """Acts once for nothing, so that no step waits for a compiler."""
+        self._acting.begin((0, 0))
+        self._acting.decide(self._last, self._memory, 0)
+
+    def spent(self) -> dict[str, float]:
+        """Seconds spent on each activity since this was last asked."""
+        seconds, self._seconds = self._seconds, dict.fromkeys(ACTIVITIES, 0.0)
+        return seconds
 
     def state(self) -> dict[str, Tree]:
         """Gives everything that the group's future depends on, between two unrolls."""
@@ -135,9 +140,9 @@ class Actor(Loop):
     def latest(self) -> Any:
         """Waits until an unroll may begin; the policy that will act is known where it acts."""
         before = time.perf_counter()
-        self._place = self._unrolls.next(self.pool)
+        self._place = self._unrolls.next(self)
         self._acting.begin(self._place.oldest_version)
-        self.seconds["send wait"] += time.perf_counter() - before
+        self._seconds["send wait"] += time.perf_counter() - before
 
     def act(self, policy: Any, timestep: Timestep, memory: Tree) -> Decision:
         """Decides, here or through the inference stream."""
@@ -147,7 +152,7 @@ class Actor(Loop):
             chunk = self._t // self._chunk
             copy_tree(memory, map_tree(lambda x: x[chunk], columns.memory))
         decision, self._version = self._acting.decide(timestep, memory, self._clock)
-        self.seconds[self._acting.activity] += time.perf_counter() - before
+        self._seconds[self._acting.activity] += time.perf_counter() - before
         return decision
 
     def step(self, action: Tree) -> Timestep:
@@ -156,7 +161,7 @@ class Actor(Loop):
         rows = self._place.rows
         row = rows[(self._t + 1) % len(rows)]
         self.pool.step(self._env_action(action), row)
-        self.seconds["step"] += time.perf_counter() - before
+        self._seconds["step"] += time.perf_counter() - before
         return row.timestep
 
     def collect(self, timestep: Timestep, decision: Decision) -> None:
@@ -181,9 +186,7 @@ class Actor(Loop):
 
     def gather(self, unroll: Any) -> Any:
         """Hands the unroll over."""
-        batch = self._unrolls.deliver(dict(self.seconds))
-        self.seconds = dict.fromkeys(self.seconds, 0.0)
-        return batch
+        return self._unrolls.deliver(self)
 
     def learn(self, batch: Batch | None) -> None:
         """Learns where that is done in this fragment too."""

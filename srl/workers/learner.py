@@ -83,12 +83,15 @@ class Learner:
         self.progress = Progress(specs, teams.members)
         self.parameters: dict[str, int] = {}
         """Numbers in each policy's networks."""
+        self.agents: dict[str, tuple[str, ...]] = {}
+        """Who follows each policy."""
         root = jax.random.key(experiment.seed)
         self._states = teams.init(jax.random.fold_in(root, _INIT))
         self.policies: Mapping[str, Policy] = teams.policies(self._states)
         """What acts; of version `progress.version`."""
         for name, state in self._states.items():
             self.parameters[name] = sum(x.size for x in jax.tree.leaves(state.params))
+            self.agents[name] = tuple(specs.agents[i] for i in teams.members[name])
         self._slots = np.asarray(
             slots or range(experiment.num_envs * len(specs.agents)), dtype=np.int32
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -16,13 +15,8 @@ from srl.lazy import jax, jnp
 from srl.pools import Pool, make_pool
 from srl.types import Policy, Timestep, Tree
 from srl.workers.progress import Progress
+from srl.workers.seeds import environment_seed
 from srl.workers.teams import Teams
-
-
-def environment_seed(seed: int, purpose: str) -> int:
-    """Gives the first environment's seed; neighbouring run seeds share no environment."""
-    digest = hashlib.sha256(f"{purpose} {seed}".encode()).digest()
-    return int.from_bytes(digest[:4], "little") >> 1
 
 
 class Training(ABC):
