@@ -117,7 +117,7 @@ class Link:
             return self.read(buffer)
         if not size:
             raise EOFError
-        fds = _passed(ancillary) if ancillary else ()
+        fds = _passed(ancillary)
         try:
             if flags & _CUT:
                 raise Refused(f"a packet of more than {len(buffer):,} bytes or {MOST_FDS} files")
