@@ -9,12 +9,13 @@ apply the same overrides, so nothing is pickled; importing one loads neither jax
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from pathlib import Path
 from types import ModuleType
@@ -26,7 +27,7 @@ import numpy as np
 from srl.algorithms import PPO, Algorithm
 from srl.dataflow.plan import Plan
 from srl.dataflow.plan import groups as divide
-from srl.dataflow.plans import named
+from srl.dataflow.plans import named, usual
 from srl.errors import PlanError, UserError, expect, expect_number
 from srl.overrides import override
 from srl.pools import EnvConfig
@@ -185,9 +186,21 @@ def load_experiment(
         source = (source or path).resolve()
         directory = (directory or source.parent).resolve()
         experiment = _named(_import(source, directory), name, path)
-    experiment = override(experiment, overrides)
+    experiment = override(_with_plan(experiment, overrides), overrides)
     experiment.validate()
     return Resolved(experiment, target, tuple(overrides), source, directory)
+
+
+def _with_plan(experiment: Experiment, overrides: Sequence[str]) -> Experiment:
+    """The experiment with its plan as a value, so that `overrides` may set the plan's options."""
+    plan = experiment.plan
+    if plan is None:
+        words = [part for word in overrides for part in word.split("=", 1)]
+        given = [value for word, value in itertools.pairwise(words) if word == "--env"]
+        plan = usual(given[-1] if given else experiment.env)
+    elif isinstance(plan, str) and plan != "auto":
+        plan = named(plan)
+    return replace(experiment, plan=plan)
 
 
 def _file_of(target: str) -> tuple[Path | None, str]:
