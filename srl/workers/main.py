@@ -1,21 +1,23 @@
-"""A worker process: `python -m srl.workers.main ORDERS`, started by the controller."""
+"""A worker process, from its start to its end; the controller starts it."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from srl.child_process import die_with, dump_stacks_into
 from srl.errors import UserError
-from srl.workers.orders import Kind, Orders
+from srl.workers.orders import Orders
 
 if TYPE_CHECKING:
     from srl.experiment import Experiment
-    from srl.workers.worker import Control
+    from srl.workers.control import Control
 
 _SUMMARY, _TEXT = 1_000, 100_000  # characters of an exception, and of its traceback
 
@@ -29,16 +31,15 @@ def main() -> int:
     orders = Orders.from_json(sys.argv[1])
     die_with(orders.parent)
     dump_stacks_into(orders.dump)
-    sys.path[:] = orders.path
-    from srl.workers.worker import Control, Drained
+    if orders.cores:  # before anything is loaded that counts them
+        os.sched_setaffinity(0, orders.cores)
+    from srl.workers.control import Control, Drained, Kind
 
     control = Control(orders)
     _log_to(control, orders.name)
     try:
-        _work(orders, control)
-        control.send(Kind.STOPPED, {})
-        return 0
-    except Drained:
+        with suppress(Drained):
+            _work(orders, control)
         control.send(Kind.STOPPED, {})
         return 0
     except (Exception, SystemExit) as error:
@@ -74,6 +75,8 @@ def _experiment(folder: Path) -> Experiment:
 
 
 def _tell(error: BaseException, control: Control) -> None:
+    from srl.workers.control import Kind
+
     trace = "".join(traceback.format_exception(error))
     sys.stderr.write(trace)
     by_user = isinstance(error, UserError)
@@ -90,6 +93,8 @@ class _Terminal(logging.Handler):
         self._control, self._name = control, name
 
     def emit(self, record: logging.LogRecord) -> None:
+        from srl.workers.control import Kind
+
         self._control.send(Kind.SAY, {"text": f"{self._name}: {record.getMessage()}"})
 
 
@@ -100,6 +105,3 @@ def _log_to(control: Control, name: str) -> None:
     logging.getLogger("srl").setLevel(logging.INFO)
     logging.getLogger().addHandler(_Terminal(control, name))
 
-
-if __name__ == "__main__":
-    sys.exit(main())
