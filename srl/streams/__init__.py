@@ -1,1 +1,24 @@
-"""Streams: what an edge between two fragments becomes."""
+"""Streams: what an edge between two fragments becomes.
+
+Connections carry messages over one of three transports (`listen`, `connect`); a Layout says what
+lies where in their bodies; ParameterWriter and ParameterReader hold the newest parameters.
+"""
+
+from srl.streams.channel import Connection, Disconnected, Listener, Peer, connect, listen
+from srl.streams.layout import Layout
+from srl.streams.message import JOINED, LEFT, Identity, Message, Refused
+
+__all__ = [
+    "JOINED",
+    "LEFT",
+    "Connection",
+    "Disconnected",
+    "Identity",
+    "Layout",
+    "Listener",
+    "Message",
+    "Peer",
+    "Refused",
+    "connect",
+    "listen",
+]
