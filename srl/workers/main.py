@@ -104,4 +104,3 @@ def _log_to(control: Control, name: str) -> None:
     logging.basicConfig(format=form)
     logging.getLogger("srl").setLevel(logging.INFO)
     logging.getLogger().addHandler(_Terminal(control, name))
-

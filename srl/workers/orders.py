@@ -6,6 +6,7 @@ import dataclasses
 import json
 from dataclasses import dataclass
 
+
 @dataclass(frozen=True)
 class Orders:
     """What a worker process is told on its command line, as JSON."""
