@@ -21,7 +21,7 @@ import numpy as np
 from srl.errors import RunError
 from srl.streams.channel import Connection, Disconnected, Listener, Peer
 from srl.streams.layout import Layout
-from srl.streams.memory import SharedMemory
+from srl.shared_memory import SharedMemory
 from srl.streams.message import Message, Refused
 from srl.streams.parcel import pack, unpack
 from srl.streams.sample import STATE_BYTES, Stopped

@@ -19,7 +19,7 @@ from srl.errors import RunError
 from srl.streams.batch import Batch, widened
 from srl.streams.channel import Connection, Listener, Peer
 from srl.streams.layout import Layout
-from srl.streams.memory import SharedMemory
+from srl.shared_memory import SharedMemory
 from srl.streams.message import JOINED, LEFT, Message
 from srl.streams.parcel import pack, unpack
 from srl.streams.tickets import Ticket, TicketOffice

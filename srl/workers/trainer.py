@@ -19,7 +19,7 @@ from srl.workers.acting import LocalActing
 from srl.workers.actor import Actor, Place
 from srl.workers.learner import Learner, form_of
 from srl.workers.seeds import environment_seed
-from srl.workers.planned import plan_of
+from srl.dataflow.plans import resolve
 
 
 class OwnUnrolls:
@@ -52,7 +52,7 @@ class Trainer:
     def start(self) -> None:
         """Makes the environments and the policies, compiles, and resets."""
         experiment = self.experiment
-        count = groups(plan_of(experiment), experiment)
+        count = groups(resolve(experiment.plan, experiment.env), experiment)
         each = experiment.num_envs // count
         self._pools = [make_group(experiment, each) for _ in range(count)]
         self._learner = learner = Learner(experiment, self._pools[0].specs)
