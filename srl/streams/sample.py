@@ -39,13 +39,14 @@ class Kind(IntEnum):
     """Body: a saved state to go on from."""
     TAKE = 13
     TICKET = 14
-    """Counts: update, position, whether STATE is wanted first. Version: the oldest to act."""
+    """Counts: update, position. Version: the oldest to act."""
     DELIVER = 15
     """Counts: update, position, microseconds of each activity. Body: the unroll, between hosts."""
-    STATE = 16
+    WANT_STATE = 16
+    STATE = 17
     """Body: the group's state between two unrolls."""
-    STOP = 17
-    """No unroll is wanted any more. Counts: whether STATE is wanted first."""
+    STOP = 18
+    """No unroll is wanted any more."""
 
 
 STATE_BYTES = UNROLL_BYTES = 1 << 30
@@ -90,6 +91,8 @@ class SampleSource:
         else:
             assert len(form.fds) == batches
             self._memory = [SharedMemory.attach(fd, wide.size) for fd in form.fds]
+        self.batches = len(self._memory)
+        """How many batches there are; update n uses n modulo this."""
         self._batches = [_batch(wide.views(memory.array)) for memory in self._memory]
         self.saved: Tree = None
         """The state that this group is to go on from, if any."""
@@ -102,7 +105,8 @@ class SampleSource:
 
         Args:
             state: Gives the group's state, which may be asked for.
-            timeout: Seconds, after which the result is None and the ticket still asked for.
+            timeout: Seconds, after which, or earlier, the result may be None; the ticket is still
+                asked for then.
 
         Raises:
             Stopped: If no unroll is wanted any more.
@@ -114,10 +118,10 @@ class SampleSource:
         message = self._connection.receive(timeout)
         if message is None:
             return None
-        self._asked = False
-        wants_state = message.counts[-1]
-        if wants_state:
+        if message.kind == Kind.WANT_STATE:
             self._connection.send(Message(Kind.STATE, body=pack(state())))
+            return None
+        self._asked = False
         if message.kind == Kind.STOP:
             raise Stopped
         _demand(message, Kind.TICKET)
@@ -379,19 +383,21 @@ class SampleSink:
     def _grant(self) -> None:
         """Gives tickets to those that wait, as far as there are any."""
         for group in list(self._asking):
-            wants_state = group in self._want_state
+            peer = self._peers[group]
+            if group in self._want_state:
+                self._want_state.discard(group)
+                self.listener.send(peer, Message(Kind.WANT_STATE))
             if self._draining:
-                message = Message(Kind.STOP, counts=(wants_state,))
+                message = Message(Kind.STOP)
             else:
                 ticket = self.office.take(group)
                 if ticket is None:
                     continue
                 version = (self.epoch, self.office.oldest_version(ticket))
-                message = Message(Kind.TICKET, version=version, counts=(*ticket, wants_state))
+                message = Message(Kind.TICKET, version=version, counts=ticket)
                 self._on_counts(self.office)
             del self._asking[group]
-            self._want_state.discard(group)
-            self.listener.send(self._peers[group], message)
+            self.listener.send(peer, message)
 
 
 def _batch(tree: Tree) -> Batch:

@@ -16,28 +16,11 @@ from srl.streams.sample import STATE_BYTES
 from srl.tree import map_tree
 from srl.types import Tree
 from srl.workers.acting import LocalActing
-from srl.workers.actor import Actor, Place
+from srl.workers.actor import Actor
 from srl.workers.learner import Learner, form_of
 from srl.workers.seeds import environment_seed
+from srl.workers.unrolls import OwnUnrolls
 from srl.dataflow.plans import resolve
-
-
-class OwnUnrolls:
-    """Unrolls that are learned from where they are made."""
-
-    def __init__(self, pool: Pool, batch: Batch, position: int, positions: int) -> None:
-        """Takes the memory of all groups' batch, and which part of it is this group's."""
-        columns = batch.columns(position, positions)
-        self._place = Place(pool.rows_over(columns.timesteps), columns, (0, 0))
-        self._batch = batch if position == positions - 1 else None
-
-    def next(self, actor: Actor) -> Place:
-        """The same memory each time: nobody reads it any more."""
-        return self._place
-
-    def deliver(self, actor: Actor) -> Batch | None:
-        """Gives the batch once every group has written its part."""
-        return self._batch
 
 
 class Trainer:
