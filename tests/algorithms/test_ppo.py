@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from dataclasses import replace
+from functools import partial
 
 import gymnasium
 import jax
@@ -16,6 +18,7 @@ from srl.networks import MLP
 from srl.types import Specs, Unroll
 
 CONFIG = PPO(network=MLP(width=8), unroll_length=8, minibatches=4, epochs=2)
+OFF_POLICY = {"advantages": "vtrace", "objective": "decoupled"}
 VECTOR = spaces.Box(-np.inf, np.inf, (3,), np.float32)
 MASKED = spaces.Dict(x=VECTOR, action_mask=spaces.MultiBinary(4))
 METRICS = {
@@ -46,18 +49,22 @@ def draw_unroll(instance, slots=6, seed=0, end=0.15):
     observation = draw_observation(random, instance.specs.observation, (steps + 1, slots))
     keys = jax.random.split(jax.random.key(seed), (steps, slots))
     policy, act = instance.policy(state), jax.jit(instance.act)
-    decisions = [
-        act(policy, jax.tree.map(lambda x, t=t: x[t], observation), (), key)
-        for t, key in enumerate(keys)
-    ]
+    ends = random.random((2, steps + 1, slots)) < end
+    memory, memories, decisions = instance.initial_memory(slots), [], []
+    for t, key in enumerate(keys):
+        memories.append(memory)
+        decision = act(policy, jax.tree.map(lambda x, t=t: x[t], observation), memory, key)
+        decisions.append(decision)
+        ended = ends[:, t].any(0)[:, None]
+        memory = jax.tree.map(lambda x, e=ended: np.where(e, 0, x), decision.memory)
     return Unroll(
         observation=observation,
         reward=random.normal(size=(steps + 1, slots)).astype(np.float32),
-        terminated=random.random((steps + 1, slots)) < end,
-        truncated=random.random((steps + 1, slots)) < end,
+        terminated=ends[0],
+        truncated=ends[1],
         action=np.stack([d.action for d in decisions]),
         log_prob=np.stack([d.log_prob for d in decisions]),
-        memory=(),
+        memory=jax.tree.map(lambda *x: np.stack(x), *memories[:: instance.chunk]),
         version=np.zeros((steps, 1, 2), np.int32),
         slot=np.arange(slots, dtype=np.int32),
     )
@@ -121,6 +128,44 @@ def test_every_kind_of_action_is_learned_from(observation, action):
 def test_the_same_batch_gives_bitwise_the_same_state(instance, learn, unroll):
     one, other = (learn(instance.init(jax.random.key(1)), unroll) for _ in range(2))
     assert_same(one, other)
+
+
+def split(unroll, *columns):
+    """The columns of an unroll, as another worker might have them."""
+    parts = unroll._replace(memory=(), version=(), slot=())
+    take = jax.tree.map(lambda x: x[:, list(columns)], parts)
+    memory = jax.tree.map(lambda x: x[:, list(columns)], unroll.memory)
+    return take._replace(memory=memory, version=unroll.version, slot=unroll.slot[list(columns)])
+
+
+def learn_in_parts(instance, state, parts):
+    """The rounds of `learn` where each part is looked at by itself and sums are added."""
+
+    def total(sums):
+        return jax.tree.map(lambda *x: sum(x), *sums)
+
+    batches, sums = zip(*(jax.jit(instance.measure)(state, part) for part in parts), strict=True)
+    state, gradient = instance.adapt(state, total(sums)), jax.jit(instance.gradient)
+    update = jax.jit(instance.update)
+    for round in range(instance.rounds):
+        state, _ = update(state, total([gradient(state, b, jnp.int32(round)) for b in batches]))
+    return instance.finish(state, total(sums))
+
+
+@pytest.mark.parametrize("memory", [0, 6])
+@pytest.mark.parametrize("cut", [1, 3])
+def test_a_batch_is_learned_from_as_its_parts_with_their_sums_added(memory, cut):
+    config = replace(CONFIG, network=MLP(width=8, memory=memory), chunk=2, **OFF_POLICY)
+    instance = config.bind(specs())
+    unroll = shuffled = draw_unroll(instance)
+    shuffled = split(unroll, *[4, 1, 5, 0, 3, 2])
+    state = instance.init(jax.random.key(3))
+    expected, metrics = jax.jit(instance.learn)(state, unroll)
+    parts = [split(shuffled, *range(cut)), split(shuffled, *range(cut, 6))]
+    actual, finished = learn_in_parts(instance, state, parts)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5), actual, expected)
+    for name, value in finished.items():
+        np.testing.assert_allclose(value, metrics[name], rtol=1e-4)
 
 
 def test_what_a_reset_row_holds_changes_nothing(instance, learn):
