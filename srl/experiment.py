@@ -27,7 +27,7 @@ import numpy as np
 from srl.algorithms import PPO, Algorithm
 from srl.dataflow.plan import Plan
 from srl.dataflow.plan import groups as divide
-from srl.dataflow.plans import named, usual
+from srl.dataflow.plans import resolve
 from srl.errors import PlanError, UserError, expect, expect_number
 from srl.overrides import override
 from srl.pools import EnvConfig
@@ -108,8 +108,8 @@ class Experiment:
         self._validate_plan()
 
     def _validate_plan(self) -> None:
-        plan = named(self.plan) if isinstance(self.plan, str) and self.plan != "auto" else self.plan
-        if plan is None or plan == "auto":
+        plan = resolve(self.plan, self.env)
+        if plan == "auto":
             return
         good = isinstance(plan, Plan)
         expect(good, "plan", plan, "a plan such as plans.inline(), the name of one, or auto")
@@ -193,14 +193,10 @@ def load_experiment(
 
 def _with_plan(experiment: Experiment, overrides: Sequence[str]) -> Experiment:
     """The experiment with its plan as a value, so that `overrides` may set the plan's options."""
-    plan = experiment.plan
-    if plan is None:
-        words = [part for word in overrides for part in word.split("=", 1)]
-        given = [value for word, value in itertools.pairwise(words) if word == "--env"]
-        plan = usual(given[-1] if given else experiment.env)
-    elif isinstance(plan, str) and plan != "auto":
-        plan = named(plan)
-    return replace(experiment, plan=plan)
+    words = [part for word in overrides for part in word.split("=", 1)]
+    given = [value for word, value in itertools.pairwise(words) if word == "--env"]
+    env = given[-1] if given else experiment.env
+    return replace(experiment, plan=resolve(experiment.plan, env))
 
 
 def _file_of(target: str) -> tuple[Path | None, str]:
