@@ -134,12 +134,12 @@ class Controller:
             if not self.begun:  # there is nothing to finish
                 self._ending = 0.0
         self._drain()
-        self._start_ready()
         if self._peers_changed:
             self._peers_changed = False
             for member in self._members:
                 if member.started is not None:
                     self._send(member, Kind.PEERS, self._start_values())
+        self._start_ready()
 
     def _listen(self, timeout: float) -> None:
         """Takes all messages there are; waits for the first."""

@@ -5,21 +5,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import os
-import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Iterator
 from typing import Any, Protocol
 
 from srl.checkpoint import Checkpoints
+from srl.dataflow.plan import Plan
 from srl.errors import RunError, UserError
-from srl.experiment import Experiment
+from srl.experiment import Experiment, plan_of
 from srl.launch.compilation import keep_compiled_programs
 from srl.launch.display import Display
 from srl.launch.folder import RunFolder
+from srl.launch.terminal import Stop, logging_to, shown
 from srl.metrics import MetricsWriter
 from srl.types import Tree
 
@@ -77,10 +76,15 @@ def train(
     Raises:
         UserError: When the experiment cannot run as it is; a new run then leaves no folder.
     """
+    plan = plan_of(experiment)
+    if trainer is None and in_processes(plan):
+        from srl.launch.processes import train_in_processes
+
+        return train_in_processes(experiment, plan, folder, resume=resume)
     checkpoints = Checkpoints(folder.checkpoints, experiment.keep_checkpoints)
     display = Display(experiment)
-    with folder.locked(), _logging_to(folder), _Stop() as stop:
-        if resume and (done := _finished(experiment, checkpoints)):
+    with folder.locked(), logging_to(folder, WORKER), Stop() as stop:
+        if resume and (done := finished(experiment, checkpoints)):
             display.say(f"{folder.path} is finished: {done}; extend it with --env-steps N")
             return DONE
         display.header(folder)
@@ -99,10 +103,15 @@ def train(
             _tell_failure(error, folder, checkpoints)
             return FAILED
         if not run.finished:
-            display.say(f"interrupted; `srl resume {_shown(folder)}` goes on")
+            display.say(f"interrupted; `srl resume {shown(folder)}` goes on")
             return INTERRUPTED
-        display.say(f"done; the run is in {_shown(folder)}")
+        display.say(f"done; the run is in {shown(folder)}")
         return DONE
+
+
+def in_processes(plan: Plan) -> bool:
+    """Whether a plan's workers are processes of their own."""
+    return not plan.one_process
 
 
 class _Run:
@@ -114,7 +123,7 @@ class _Run:
         folder: RunFolder,
         checkpoints: Checkpoints,
         display: Display,
-        stop: _Stop,
+        stop: Stop,
     ) -> None:
         self.experiment, self.folder, self.checkpoints = experiment, folder, checkpoints
         self.display, self.stop = display, stop
@@ -216,7 +225,7 @@ def budget_used(experiment: Experiment, env_steps: int, updates: int) -> bool:
     return env_steps >= experiment.env_steps
 
 
-def _finished(experiment: Experiment, checkpoints: Checkpoints) -> str:
+def finished(experiment: Experiment, checkpoints: Checkpoints) -> str:
     """What a finished run has done; nothing if it is not finished."""
     if checkpoints.latest() is None:
         return ""
@@ -224,34 +233,6 @@ def _finished(experiment: Experiment, checkpoints: Checkpoints) -> str:
     if not budget_used(experiment, counts["env_steps"], counts["updates"]):
         return ""
     return f"{counts['env_steps']:,} env steps, {counts['updates']:,} updates"
-
-
-class _Stop:
-    """Turns the first SIGINT or SIGTERM into a request; a second Ctrl-C ends the process at once.
-
-    That loses nothing: checkpoints become visible whole, and so do lines of metrics.
-    """
-
-    def __init__(self) -> None:
-        self.requested = False
-
-    def __enter__(self) -> _Stop:
-        self._before: dict[int, Any] = {}
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._request)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _request(self, *_: object) -> None:
-        self.requested = True
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
-        text = "stopping after this update and a checkpoint; Ctrl-C again quits at once"
-        os.write(2, f"{show_cursor}\n{text}\n".encode())
 
 
 @contextlib.contextmanager
@@ -268,29 +249,6 @@ def _closing(part: Any) -> Iterator[None]:
     part.close()
 
 
-@contextlib.contextmanager
-def _logging_to(folder: RunFolder) -> Iterator[None]:
-    """Logs of this process go to the worker's file, warnings to the terminal too."""
-    file = logging.FileHandler(folder.log(WORKER), delay=True)
-    file.handleError = lambda record: None  # a full disk is told once, by what needs it
-    form = f"%(asctime)s %(levelname)s {WORKER} %(name)s: %(message)s"
-    file.setFormatter(logging.Formatter(form))
-    handlers = [file, *filter(None, [logging.lastResort])]
-    root, ours = logging.getLogger(), logging.getLogger("srl")
-    level = ours.level
-    ours.setLevel(logging.INFO)
-    for handler in handlers:
-        root.addHandler(handler)
-    try:
-        yield
-    finally:
-        ours.setLevel(level)
-        for handler in handlers:
-            root.removeHandler(handler)
-        with contextlib.suppress(OSError):
-            file.close()
-
-
 def _tell_failure(error: Exception, folder: RunFolder, checkpoints: Checkpoints) -> None:
     """Names the worker and its log; an error that was not foreseen comes with its traceback."""
     trace = "".join(traceback.format_exception(error))
@@ -299,12 +257,5 @@ def _tell_failure(error: Exception, folder: RunFolder, checkpoints: Checkpoints)
     foreseen = isinstance(error, RunError) and error.__cause__ is None
     text = f"{error}\n" if foreseen else trace
     version = checkpoints.latest()
-    cure = f"; `srl resume {_shown(folder)}` goes on after update {version}" if version else ""
-    sys.stderr.write(f"{text}{WORKER} failed; its log is {_shown(folder, WORKER)}{cure}\n")
-
-
-def _shown(folder: RunFolder, worker: str | None = None) -> str:
-    """A path as short as it can be written from here."""
-    path = str(folder.log(worker) if worker else folder.path)
-    relative = os.path.relpath(path)
-    return path if relative.startswith("..") else relative
+    cure = f"; `srl resume {shown(folder)}` goes on after update {version}" if version else ""
+    sys.stderr.write(f"{text}{WORKER} failed; its log is {shown(folder, WORKER)}{cure}\n")

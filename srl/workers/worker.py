@@ -6,10 +6,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from srl.dataflow import plans
 from srl.dataflow.plan import Plan
 from srl.errors import RunError
-from srl.experiment import Experiment
+from srl.experiment import Experiment, plan_of
 from srl.pools.specs_json import specs_to_json
 from srl.types import Specs
 from srl.workers.control import Control, Kind, Start
@@ -81,10 +80,3 @@ class Context:
     def report(self, metrics: dict[str, Any]) -> None:
         """Gives metrics to the display: plain numbers and strings."""
         self._control.send(Kind.REPORT, metrics)
-
-
-def plan_of(experiment: Experiment) -> Plan:
-    """The plan that an experiment runs by: its own, the named one, or the usual one."""
-    if isinstance(experiment.plan, Plan):
-        return experiment.plan
-    return plans.named(experiment.plan) if experiment.plan else plans.usual(experiment.env)
