@@ -24,6 +24,7 @@ class Trainer(Training):
     activities = ("step", "act", "learn")
 
     def _prepare(self) -> None:
+        self._policies = self._teams.policies(self._states)
         self._act = jax.jit(self._teams.act)
         self._learn = jax.jit(self._learn_and_count)
         # Two blocks in turn: one is written while `learn` may still read the other.
@@ -133,6 +134,11 @@ class Trainer(Training):
         _copy(rows[self._length].timestep, self._current[0].timestep)
 
     # ---- between two updates ----
+
+    def restore(self, tree: Tree) -> None:
+        """Goes on from a saved state; see the base class."""
+        super().restore(tree)
+        self._policies = self._teams.policies(self._states)
 
     def _reset(self, seed: int) -> None:
         self._pool.reset(seed, self._current[0])

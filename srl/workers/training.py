@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from srl.algorithms.algorithm import State
 from srl.experiment import Experiment
 from srl.lazy import jax
 from srl.pools import Pool, make_pool
-from srl.types import Policy, Timestep, Tree
+from srl.types import Timestep, Tree
 from srl.workers.progress import Progress
 from srl.workers.teams import Teams
 
@@ -62,7 +61,6 @@ class Training(ABC):
         root = jax.random.key(experiment.seed)
         self._act_key = jax.random.fold_in(root, 1)
         self._states = teams.init(jax.random.fold_in(root, 0))
-        self._policies: Mapping[str, Policy] = teams.policies(self._states)
         self._memory: Tree = teams.initial_memory(experiment.num_envs)
         self._clock = np.uint32(0)
         for name, state in self._states.items():
@@ -146,7 +144,6 @@ class Training(ABC):
         self._states = {
             name: State(**jax.device_put(state)) for name, state in tree["learners"].items()
         }
-        self._policies = self._teams.policies(self._states)
         self._memory = jax.device_put(tree["memory"])
         self._clock = np.uint32(tree["clock"])
         self._progress.restore(tree)
