@@ -11,7 +11,7 @@ from srl.dataflow.loop import Interact, Loop
 from srl.errors import UserError
 from srl.lazy import jax, jnp
 from srl.pools.xla import PoolState, Xla
-from srl.types import Array, Decision, Metrics, Policy, Timestep, Tree, Unroll
+from srl.types import Array, Decision, Metrics, Timestep, Tree, Unroll
 from srl.workers.teams import Teams
 from srl.workers.training import Training
 
@@ -37,7 +37,9 @@ class Fused(Training):
         try:
             self._xla = self._pool.xla()
         except UserError as error:
-            raise UserError(f"the plan fused: {error}; choose another, such as --plan inline")
+            raise UserError(
+                f"the plan fused: {error}; choose another, such as --plan inline"
+            ) from None
         self._reset(seed=0)  # for the shapes
         run = jax.jit(self._run)  # so that it is traced once
         *_, metrics = jax.eval_shape(run, *self._operands()[:-1])

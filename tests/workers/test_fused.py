@@ -127,5 +127,5 @@ def test_episodes_are_counted_whole(start):
 
 
 def test_an_environment_that_no_program_can_step_is_refused(start):
-    with pytest.raises(UserError, match="the plan fused: .*native.*choose another"):
+    with pytest.raises(UserError, match=r"the plan fused: .*native.*choose another"):
         start(Fused, replace(CARTPOLE, env="CartPole-v1"))
