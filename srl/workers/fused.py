@@ -105,11 +105,11 @@ class _TracedLoop(Loop):
         return self._teams.policies(self.states)
 
     def act(self, policy: Any, timestep: Timestep, memory: Tree) -> Decision:
-        decision, clock = self._teams.act(
-            policy, timestep.observation, memory, self._key, self.acting.clock
-        )
-        self.acting = self.acting._replace(clock=clock)
-        return decision
+        ended = timestep.terminated | timestep.truncated
+        slots = jnp.arange(len(ended), dtype=jnp.int32)
+        clock = self.acting.clock
+        self.acting = self.acting._replace(clock=clock + jnp.uint32(1))
+        return self._teams.act(policy, timestep.observation, ended, memory, self._key, clock, slots)
 
     def step(self, action: Array) -> Timestep:
         pool, timestep = self._xla.step(self.acting.pool, self._teams.env_action(action))
@@ -125,8 +125,13 @@ class _TracedLoop(Loop):
             timestep, memory, row = interact(acting.timestep, acting.memory)
             return self.acting._replace(timestep=timestep, memory=memory), row
 
-        memory = self.acting.memory
-        self.acting, (rows, action, log_prob) = jax.lax.scan(step, self.acting, None, length)
+        def chunk(acting: Acting, _: None) -> tuple[Acting, Any]:
+            following, rows = jax.lax.scan(step, acting, None, self._teams.chunk)
+            return following, (acting.memory, rows)
+
+        chunks = length // self._teams.chunk
+        self.acting, (memory, rows) = jax.lax.scan(chunk, self.acting, None, chunks)
+        rows, action, log_prob = jax.tree.map(lambda x: x.reshape(length, *x.shape[2:]), rows)
         rows = jax.tree.map(
             lambda x, last: jnp.concatenate([x, last[None]]), rows, self.acting.timestep
         )
@@ -139,7 +144,8 @@ class _TracedLoop(Loop):
             action=action,
             log_prob=log_prob,
             memory=memory,
-            version=jnp.tile(self._version, (length, 1)),
+            version=jnp.tile(self._version, (length, 1, 1)),
+            slot=jnp.arange(action.shape[1], dtype=jnp.int32),
         )
 
     def gather(self, unroll: Unroll) -> Unroll:

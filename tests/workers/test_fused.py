@@ -29,7 +29,13 @@ GAME = Experiment(
     env_steps=10_000,
 )
 TEAMS = {"hider*": "hiders", "seeker*": "seekers"}
-EXPERIMENTS = {"cartpole": CARTPOLE, "game": GAME, "teams": replace(GAME, policies=TEAMS)}
+RECURRENT = replace(CARTPOLE.algorithm, network=MLP(width=16, memory=8), chunk=4)
+EXPERIMENTS = {
+    "cartpole": CARTPOLE,
+    "recurrent": replace(CARTPOLE, algorithm=RECURRENT),
+    "game": GAME,
+    "teams": replace(GAME, policies=TEAMS),
+}
 
 
 @pytest.fixture
