@@ -129,10 +129,15 @@ class Experiment:
 
 
 def plan_of(experiment: Experiment) -> Plan:
-    """The plan that an experiment runs by: its own, the named one, or the usual one."""
-    if isinstance(experiment.plan, Plan):
-        return experiment.plan
-    return named(experiment.plan) if experiment.plan else usual(experiment.env)
+    """The plan that an experiment runs by: its own, the named one, or the usual one.
+
+    Raises:
+        PlanError: If it is still to be chosen by measuring.
+    """
+    plan = resolve(experiment.plan, experiment.env)
+    if plan == "auto":
+        raise PlanError("the plan auto has to be measured first; name one")
+    return plan
 
 
 _MAY_BE_NONE = ("max_staleness", "updates", "workers", "step_timeout")

@@ -120,15 +120,3 @@ def usual(env: Any) -> Plan:
     """
     name = env if isinstance(env, str) else getattr(env, "pool_id", "")
     return fused() if name.startswith("native:") else replicated(learners=1)
-
-
-def resolve(plan: Plan | str | None, env: Any) -> Plan:
-    """The plan as a value: the one given, the one of this name, or the usual one.
-
-    Args:
-        plan: Of an experiment; `auto` must have been decided.
-        env: What it trains on.
-    """
-    if isinstance(plan, Plan):
-        return plan
-    return named(plan) if plan else usual(env)

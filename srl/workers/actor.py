@@ -117,12 +117,7 @@ class Actor(Loop):
 
     def state(self) -> dict[str, Tree]:
         """Gives everything that the group's future depends on, between two unrolls."""
-        return {
-            "pool": np.frombuffer(self.pool.save(), np.uint8),
-            "timestep": map_tree(np.array, self._last._asdict()),
-            "memory": map_tree(np.array, self._memory),
-            "clock": np.asarray(self._clock),
-        }
+        return group_state(self.pool, self._last, self._memory, self._clock)
 
     def restore(self, state: dict[str, Tree]) -> None:
         """Goes on from a saved state; the pool must be one that saves exactly."""
@@ -192,3 +187,13 @@ class Actor(Loop):
         """Learns where that is done in this fragment too."""
         if batch is not None:
             self._learn(batch)
+
+
+def group_state(pool: Pool, timestep: Timestep, memory: Tree, clock: Any) -> dict[str, Tree]:
+    """A copy of all that a group's future depends on, whatever runs its loop."""
+    return {
+        "pool": np.frombuffer(pool.save(), np.uint8),
+        "timestep": map_tree(np.array, timestep._asdict()),
+        "memory": map_tree(np.array, memory),
+        "clock": np.array(clock, np.int64),
+    }

@@ -86,10 +86,11 @@ class Learner:
         self.agents: dict[str, tuple[str, ...]] = {}
         """Who follows each policy."""
         root = jax.random.key(experiment.seed)
-        self._states = teams.init(jax.random.fold_in(root, _INIT))
-        self.policies: Mapping[str, Policy] = teams.policies(self._states)
+        self.states = teams.init(jax.random.fold_in(root, _INIT))
+        """Of each policy: all that learning changes."""
+        self.policies: Mapping[str, Policy] = teams.policies(self.states)
         """What acts; of version `progress.version`."""
-        for name, state in self._states.items():
+        for name, state in self.states.items():
             self.parameters[name] = sum(x.size for x in jax.tree.leaves(state.params))
             self.agents[name] = tuple(specs.agents[i] for i in teams.members[name])
         self._slots = np.asarray(
@@ -100,9 +101,9 @@ class Learner:
     def compile(self, batch: Batch) -> None:
         """Runs `learn` once on empty memory, so that no update waits for a compiler."""
         unroll = self.prepared(batch)
-        *_, losses = jax.eval_shape(self.teams.learn, self._states, unroll)
+        *_, losses = jax.eval_shape(self.teams.learn, self.states, unroll)
         self.progress.losses = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), losses)
-        jax.block_until_ready(self._learn(self._states, unroll, self.progress.losses))
+        jax.block_until_ready(self._learn(self.states, unroll, self.progress.losses))
 
     def _learn_and_count(self, states: Any, unroll: Unroll, losses: Any) -> Any:
         """Learns, and adds the metrics to their sums since the last report."""
@@ -140,8 +141,8 @@ class Learner:
             unroll: The same on the learner's device, if it is there already.
         """
         before = time.perf_counter()
-        called = self._learn(self._states, unroll or self.prepared(batch), self.progress.losses)
-        self._states, self.policies, losses = called
+        called = self._learn(self.states, unroll or self.prepared(batch), self.progress.losses)
+        self.states, self.policies, losses = called
         # While the device computes:
         self.progress.count_batch(batch)
         jax.block_until_ready(self.policies)
@@ -150,15 +151,15 @@ class Learner:
 
     def state(self) -> dict[str, Tree]:
         """Gives what `restore` needs."""
-        learners = {name: state._asdict() for name, state in self._states.items()}
+        learners = {name: state._asdict() for name, state in self.states.items()}
         return {"learners": learners, **self.progress.state()}
 
     def restore(self, tree: Mapping[str, Tree]) -> None:
         """Goes on from a saved state, in the next epoch."""
-        self._states = {
+        self.states = {
             name: State(**jax.device_put(state)) for name, state in tree["learners"].items()
         }
-        self.policies = self.teams.policies(self._states)
+        self.policies = self.teams.policies(self.states)
         self.progress.restore(tree)
 
 

@@ -14,7 +14,7 @@ from srl.errors import RunError
 from srl.lazy import jax, jnp
 from srl.streams.batch import Batch
 from srl.tree import map_tree
-from srl.types import Metrics, Specs, Tree
+from srl.types import Metrics, Specs, Timestep, Tree
 from srl.workers.episodes import EpisodeWindow
 
 
@@ -54,12 +54,16 @@ class Progress:
         """Adds to the time that workers of a kind have spent since the last report."""
         self._seconds[worker, activity] += seconds
 
+    def count_steps(self, timesteps: Timestep) -> None:
+        """Counts steps by the timesteps they led to, [T, ...], and the episodes that ended."""
+        steps = timesteps.episode_length.size
+        self.env_steps += steps
+        self.agent_steps += steps * self._agents
+        self.episodes.add(timesteps)
+
     def count_batch(self, batch: Batch) -> None:
-        """Counts the steps of the next update, and the episodes that end in them."""
-        steps, envs = batch.timesteps.episode_length.shape
-        self.env_steps += (steps - 1) * envs
-        self.agent_steps += (steps - 1) * envs * self._agents
-        self.episodes.add(map_tree(lambda x: x[1:], batch.timesteps))
+        """Counts the steps of the next update, and how old the policies were that acted."""
+        self.count_steps(map_tree(lambda x: x[1:], batch.timesteps))
         self._staleness.add(self.updates - int(batch.version[..., 1].min()))
 
     def count_update(self, losses: Metrics) -> None:
