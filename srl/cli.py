@@ -14,6 +14,7 @@ from srl.errors import RunError, UserError
 
 COMMANDS = {
     "run": ("srl.cli:run", "train an experiment"),
+    "plan": ("srl.draw.main:plan", "show what would run where, and what would cross between"),
     "resume": ("srl.cli:resume", "go on with a run"),
     "bench": ("srl.bench.main:bench", "measure how fast a part runs"),
     "check-env": ("srl.check_env.main:check_env", "check that an environment keeps its promises"),

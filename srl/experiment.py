@@ -9,12 +9,13 @@ apply the same overrides, so nothing is pickled; importing one loads neither jax
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from pathlib import Path
 from types import ModuleType
@@ -26,7 +27,7 @@ import numpy as np
 from srl.algorithms import PPO, Algorithm
 from srl.dataflow.plan import Plan
 from srl.dataflow.plan import groups as divide
-from srl.dataflow.plans import named, usual
+from srl.dataflow.plans import resolve
 from srl.errors import PlanError, UserError, expect, expect_number
 from srl.overrides import override
 from srl.pools import EnvConfig
@@ -110,8 +111,46 @@ class Experiment:
         self._validate_plan()
 
     def _validate_plan(self) -> None:
-        plan = named(self.plan) if isinstance(self.plan, str) and self.plan != "auto" else self.plan
-        if plan is None or plan == "auto":
+        plan = resolve(self.plan, self.env)
+        if plan == "auto":
+            return
+        good = isinstance(plan, Plan)
+        expect(good, "plan", plan, "a plan such as plans.inline(), the name of one, or auto")
+        plan.validate()
+        divide(plan, self)
+        if plan.fragment("step").compiled:
+            name = self.env if isinstance(self.env, str) else getattr(self.env, "pool_id", "")
+            if not name.startswith("native:"):
+                raise PlanError(
+                    f"the plan {plan.name!r} is compiled, and only native environments can be "
+                    f"stepped from inside a program; {name or self.env!r} is not native: take "
+                    "another plan, such as threads"
+                )
+
+
+_MAY_BE_NONE or value is not None:
+                expect_number(field_name, value, *limits)
+        self._validate_parts()
+
+    def _validate_parts(self) -> None:
+        if isinstance(self.env, type) and issubclass(self.env, EnvConfig):
+            raise UserError(f"env is the class {self.env.__name__}; call it: {self.env.__name__}()")
+        good = bool(self.env) if isinstance(self.env, str) else callable(self.env)
+        good = good or isinstance(self.env, EnvConfig)
+        expect(good, "env", self.env, "an id, a callable that makes an environment, or its config")
+        good = isinstance(self.algorithm, Algorithm)
+        expect(good, "algorithm", self.algorithm, "an algorithm such as PPO()")
+        self.algorithm.validate()
+        good = isinstance(self.policies, Mapping) and bool(self.policies)
+        expect(good, "policies", self.policies, 'names by pattern, such as {"*": "policy"}')
+        for pattern, policy in self.policies.items():
+            good = isinstance(policy, str) and re.fullmatch(r"\w[\w-]*", policy)
+            expect(good, f"policies[{pattern!r}]", policy, "letters, digits, '-', '_'")
+        self._validate_plan()
+
+    def _validate_plan(self) -> None:
+        plan = resolve(self.plan, self.env)
+        if plan == "auto":
             return
         good = isinstance(plan, Plan)
         expect(good, "plan", plan, "a plan such as plans.inline(), the name of one, or auto")
@@ -196,9 +235,17 @@ def load_experiment(
         source = (source or path).resolve()
         directory = (directory or source.parent).resolve()
         experiment = _named(_import(source, directory), name, path)
-    experiment = override(experiment, overrides)
+    experiment = override(_with_plan(experiment, overrides), overrides)
     experiment.validate()
     return Resolved(experiment, target, tuple(overrides), source, directory)
+
+
+def _with_plan(experiment: Experiment, overrides: Sequence[str]) -> Experiment:
+    """The experiment with its plan as a value, so that `overrides` may set the plan's options."""
+    words = [part for word in overrides for part in word.split("=", 1)]
+    given = [value for word, value in itertools.pairwise(words) if word == "--env"]
+    env = given[-1] if given else experiment.env
+    return replace(experiment, plan=resolve(experiment.plan, env))
 
 
 def _file_of(target: str) -> tuple[Path | None, str]:

@@ -133,6 +133,16 @@ def groups(plan: Plan, experiment: Divided) -> int:
     return count
 
 
+def blocks(max_staleness: int | None) -> int:
+    """The number of batches that memory is held for: one is learned from while others fill.
+
+    Args:
+        max_staleness: Updates that acting may lag behind. Where it has no bound, memory still has:
+            actors wait for a free block.
+    """
+    return 4 if max_staleness is None else max_staleness + 2
+
+
 def _next_multiple(number: int, factor: int) -> int:
     return -(-number // factor) * factor
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from srl.dataflow.plan import Fragment, Plan
 from srl.errors import PlanError
@@ -94,6 +94,19 @@ def named(name: str) -> Plan:
         cure = f"did you mean {near[0]}?" if near else f"there are {', '.join(PLANS)} and auto"
         raise PlanError(f"there is no plan {name!r}; {cure}")
     return PLANS[name]()
+
+
+def resolve(plan: Plan | str | None, env: Any) -> Plan | Literal["auto"]:
+    """The plan that an experiment means by its fields `plan` and `env`; auto is left as it is.
+
+    Raises:
+        PlanError: If there is no plan of this name.
+    """
+    if plan == "auto":
+        return "auto"
+    if isinstance(plan, str):
+        return named(plan)
+    return usual(env) if plan is None else plan
 
 
 def usual(env: Any) -> Plan:

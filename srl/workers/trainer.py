@@ -73,7 +73,7 @@ class Trainer:
         self._states = teams.init(jax.random.fold_in(root, 0))
         self._policies: Mapping[str, Policy] = teams.policies(self._states)
         self._memory = teams.initial_memory(experiment.num_envs)
-        self._clock = jnp.zeros((), jnp.uint32)
+        self._clock = np.uint32(0)
         for name, state in self._states.items():
             self.parameters[name] = sum(x.size for x in jax.tree.leaves(state.params))
             self.agents[name] = tuple(pool.specs.agents[i] for i in teams.members[name])
@@ -86,14 +86,7 @@ class Trainer:
 
     def _block(self, pool: Pool) -> tuple[Rows, np.ndarray, np.ndarray]:
         """Memory for an unroll: timesteps [T + 1], actions and their log-probabilities [T]."""
-        decision, _ = jax.eval_shape(
-            self._teams.act,
-            self._policies,
-            pool.rows(1)[0].timestep.observation,
-            self._memory,
-            self._act_key,
-            self._clock,
-        )
+        decision = jax.eval_shape(self._teams.act, *self._to_act(pool.rows(1)[0].timestep))
         rows = pool.rows(self._length + 1)
         action, log_prob = (
             aligned_zeros((self._length, *x.shape), x.dtype)
@@ -104,7 +97,7 @@ class Trainer:
     def _compile(self) -> None:
         """Runs both calls once on empty memory, so that no training step waits for a compiler."""
         jax.block_until_ready(self._decide(self._current[0].timestep))
-        unroll = self._unroll(self._memory)
+        unroll = self._unroll([self._memory] * (self._length // self._teams.chunk))
         *_, losses = jax.eval_shape(self._teams.learn, self._states, unroll)
         self._losses = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), losses)
         jax.block_until_ready(self._learn(self._states, unroll, self._losses))
@@ -125,10 +118,12 @@ class Trainer:
         assert self._pool is not None
         rows, actions, log_probs = self._blocks[0]
         spent, now = self._time, time.perf_counter
-        memory, before = self._memory, now()
+        memories, before = [], now()
         for t in range(self._length):
-            decision, self._clock = self._decide(rows[t].timestep)
-            self._memory = decision.memory
+            if t % self._teams.chunk == 0:
+                memories.append(self._memory)
+            decision = self._decide(rows[t].timestep)
+            self._memory, self._clock = decision.memory, self._clock + np.uint32(1)
             actions[t] = decision.action
             log_probs[t] = decision.log_prob
             acted = now()
@@ -138,7 +133,7 @@ class Trainer:
             spent["step"] += stepped - acted
             before = stepped
         self._states, self._policies, self._losses = self._learn(
-            self._states, self._unroll(memory), self._losses
+            self._states, self._unroll(memories), self._losses
         )
         self._carry()
         jax.block_until_ready(self._policies)
@@ -148,15 +143,21 @@ class Trainer:
         self.agent_steps += self._steps_per_update * len(self._pool.specs.agents)
 
     def _decide(self, timestep: Timestep) -> Any:
-        return self._act(
-            self._policies, timestep.observation, self._memory, self._act_key, self._clock
+        return self._act(*self._to_act(timestep))
+
+    def _to_act(self, timestep: Timestep) -> tuple[Any, ...]:
+        ended = np.logical_or(timestep.terminated, timestep.truncated)
+        slots = np.arange(len(ended), dtype=np.int32)
+        return (
+            *(self._policies, timestep.observation, ended, self._memory),
+            *(self._act_key, self._clock, slots),
         )
 
-    def _unroll(self, memory: Tree) -> Unroll:
+    def _unroll(self, memories: list[Tree]) -> Unroll:
         """The present block as `learn` takes it; the arrays are the block's own memory.
 
         Args:
-            memory: The policies', at the first row.
+            memories: The policies', before the first row of each chunk.
         """
         assert self._pool is not None
         rows, actions, log_probs = self._blocks[0]
@@ -167,7 +168,7 @@ class Trainer:
             # copy, as to the statistics that episode has no end.
             truncated = truncated.copy()
             truncated[:-1] |= np.repeat(steps.lost[1:], len(self._pool.specs.agents), axis=1)
-        version = np.tile(np.array([self._epoch, self.updates], np.int32), (self._length, 1))
+        version = np.tile(np.array([self._epoch, self.updates], np.int32), (self._length, 1, 1))
         unroll = Unroll(
             steps.observation,
             steps.reward,
@@ -175,8 +176,9 @@ class Trainer:
             truncated,
             actions,
             log_probs,
-            memory,
+            jax.tree.map(lambda *x: np.stack(x), *memories),
             version,
+            np.arange(truncated.shape[1], dtype=np.int32),
         )
         return jax.device_put(unroll)
 
@@ -257,7 +259,7 @@ class Trainer:
         }
         self._policies = self._teams.policies(self._states)
         self._memory = jax.device_put(tree["memory"])
-        self._clock = jnp.asarray(tree["clock"])
+        self._clock = np.uint32(tree["clock"])
         self._episodes.restore(tree["episodes"])
         for name, count in zip(_COUNTS, tree["counts"], strict=True):
             setattr(self, name, int(count))

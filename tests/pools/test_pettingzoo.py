@@ -241,8 +241,8 @@ def test_what_a_dead_agents_rows_hold_changes_no_gradient():
             pool.step(np.asarray(decisions[-1].action), rows[t + 1])
     steps = rows.timesteps
     action, log_prob = (np.stack([d[i] for d in decisions]) for i in range(2))
-    version = np.zeros((8, 2), np.int32)
-    unroll = Unroll(*steps[:4], action, log_prob, (), version)
+    version, slot = np.zeros((8, 1, 2), np.int32), np.arange(6, dtype=np.int32)
+    unroll = Unroll(*steps[:4], action, log_prob, (), version, slot)
 
     absent = ~steps.observation["action_mask"].any(-1)
     assert absent.sum() == 2 * (3 + 4)  # early in rows 4 to 6, late in 0, 1, 7 and 8
