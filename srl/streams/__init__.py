@@ -7,6 +7,7 @@ lies where in their bodies; ParameterWriter and ParameterReader hold the newest 
 from srl.streams.channel import Connection, Disconnected, Listener, Peer, connect, listen
 from srl.streams.layout import Layout
 from srl.streams.message import JOINED, LEFT, Identity, Message, Refused
+from srl.streams.parameters import ParameterReader, ParameterWriter
 
 __all__ = [
     "JOINED",
@@ -17,6 +18,8 @@ __all__ = [
     "Layout",
     "Listener",
     "Message",
+    "ParameterReader",
+    "ParameterWriter",
     "Peer",
     "Refused",
     "connect",

@@ -225,16 +225,19 @@ def farewell(message: Message) -> str:
     return bytes(view[:500]).decode("utf-8", "replace") if view else "it has closed"
 
 
-def listen(transport: Transport, identity: Identity, *, limit_bytes: int) -> Listener:
+def listen(
+    transport: Transport, identity: Identity, *, limit_bytes: int, interface: str = "127.0.0.1"
+) -> Listener:
     """Waits for peers in this process, on this host, or over the network.
 
     Args:
         transport: "thread", "host" or "network".
         identity: Of this end.
-        limit_bytes: Of one body; also a bound for the memory that a peer can take.
+        limit_bytes: Of one body.
+        interface: The address to take peers from, for "network".
 
     Raises:
-        UserError: If there is no such transport.
+        UserError: If there is no such transport, or other machines could connect.
     """
     if transport == "thread":
         from srl.streams.thread import ThreadListener
@@ -247,13 +250,13 @@ def listen(transport: Transport, identity: Identity, *, limit_bytes: int) -> Lis
     expect(transport == "network", "the transport", transport, "thread, host or network")
     from srl.streams.network import NetworkListener
 
-    return NetworkListener(identity, limit_bytes)
+    return NetworkListener(identity, limit_bytes, interface)
 
 
 def connect(
     address: str, identity: Identity, *, limit_bytes: int, timeout: float = 30.0
 ) -> Connection:
-    """Connects to a listener's address; whether it refuses shows at the next send or receive.
+    """Connects to a listener's address; if it refuses, the next `receive` tells.
 
     Args:
         address: Begins with `thread:`, `unix:` or `tcp://`.

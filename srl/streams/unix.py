@@ -117,7 +117,7 @@ class Link:
             return self.read(buffer)
         if not size:
             raise EOFError
-        fds = _passed(ancillary) if ancillary else ()
+        fds = _passed(ancillary)
         try:
             if flags & _CUT:
                 raise Refused(f"a packet of more than {len(buffer):,} bytes or {MOST_FDS} files")
@@ -261,6 +261,7 @@ class UnixListener(Listener):
             packet = packet._replace(fds=tuple(map(os.dup, packet.fds)))
         link.backlog.append(packet)
         if len(link.backlog) > _BACKLOG_MESSAGES:
+            self.dropped += len(link.backlog)
             self.cut_off(peer, "it does not read what it is sent")
         return None
 
