@@ -128,51 +128,6 @@ class Experiment:
                 )
 
 
-_MAY_BE_NONE or value is not None:
-                expect_number(field_name, value, *limits)
-        self._validate_parts()
-
-    def _validate_parts(self) -> None:
-        if isinstance(self.env, type) and issubclass(self.env, EnvConfig):
-            raise UserError(f"env is the class {self.env.__name__}; call it: {self.env.__name__}()")
-        good = bool(self.env) if isinstance(self.env, str) else callable(self.env)
-        good = good or isinstance(self.env, EnvConfig)
-        expect(good, "env", self.env, "an id, a callable that makes an environment, or its config")
-        good = isinstance(self.algorithm, Algorithm)
-        expect(good, "algorithm", self.algorithm, "an algorithm such as PPO()")
-        self.algorithm.validate()
-        good = isinstance(self.policies, Mapping) and bool(self.policies)
-        expect(good, "policies", self.policies, 'names by pattern, such as {"*": "policy"}')
-        for pattern, policy in self.policies.items():
-            good = isinstance(policy, str) and re.fullmatch(r"\w[\w-]*", policy)
-            expect(good, f"policies[{pattern!r}]", policy, "letters, digits, '-', '_'")
-        self._validate_plan()
-
-    def _validate_plan(self) -> None:
-        plan = resolve(self.plan, self.env)
-        if plan == "auto":
-            return
-        good = isinstance(plan, Plan)
-        expect(good, "plan", plan, "a plan such as plans.inline(), the name of one, or auto")
-        plan.validate()
-        divide(plan, self)
-        if plan.fragment("step").compiled:
-            name = self.env if isinstance(self.env, str) else getattr(self.env, "pool_id", "")
-            if not name.startswith("native:"):
-                raise PlanError(
-                    f"the plan {plan.name!r} is compiled, and only native environments can be "
-                    f"stepped from inside a program; {name or self.env!r} is not native: take "
-                    "another plan, such as threads"
-                )
-
-
-def plan_of(experiment: Experiment) -> Plan:
-    """The plan that an experiment runs by: its own, the named one, or the usual one."""
-    if isinstance(experiment.plan, Plan):
-        return experiment.plan
-    return named(experiment.plan) if experiment.plan else usual(experiment.env)
-
-
 _MAY_BE_NONE = ("max_staleness", "updates", "workers", "step_timeout")
 _LIMITS: dict[str, tuple[float, ...]] = {
     "num_envs": (1,),

@@ -22,6 +22,7 @@ def test_workers_register_begin_and_end_in_good_order(tmp_path):
     starts = [play.notes(name)[0] for name in ("actors-0", "actors-1", "learner-0")]
     assert {"actors": 2, "learner": 1} == {k: len(v) for k, v in starts[0]["start"].items()}
     assert starts[0]["start"] == starts[1]["start"] == starts[2]["start"]
+    assert [start["agents"] for start in starts] == [["agent"]] * 3
     assert play.notes("learner-0")[-1]["stopped"] == 20
     assert all("stopped" in play.notes(name)[-1] for name in ("actors-0", "actors-1"))
     assert play.told == ""
@@ -115,7 +116,7 @@ def test_the_same_exception_three_times_ends_the_run(tmp_path, when):
 def test_a_mistake_of_the_users_ends_the_run_with_its_sentence(tmp_path):
     play = Play(tmp_path)
     play.fault("misuse-actors-0-early")
-    with pytest.raises(UserError, match="^there is no such environment; take another$"):
+    with pytest.raises(UserError, match=r"^there is no such environment; take another$"):
         play.run()
 
 
@@ -158,7 +159,7 @@ def test_faults_of_all_kinds_at_once_leave_nothing_behind(tmp_path):
         sockets = {line.split()[-1] for line in open("/proc/net/unix") if " @" in line}
         return set(os.listdir("/proc/self/fd")), set(os.listdir("/dev/shm")), sockets
 
-    descriptors, shared, sockets = things()
+    before = things()
     play = Play(tmp_path, updates=10**6)
     pids = []
     note = lambda p: pids.extend(m.process.pid for m in p.controller._members)  # noqa: E731
@@ -168,7 +169,7 @@ def test_faults_of_all_kinds_at_once_leave_nothing_behind(tmp_path):
     play.when(after(30), note).when(after(30), Play.stop).run()
     assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
     now = things()
-    assert now[0] == descriptors
-    assert now[1] <= shared
+    assert now[0] == before[0]
+    assert now[1] <= before[1]
     mine = {m.addresses["here"] for m in play.controller._members if m.addresses}
     assert not {f"@{address.removeprefix('unix:')}" for address in mine} & now[2]
