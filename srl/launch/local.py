@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 from srl.checkpoint import Checkpoints
 from srl.dataflow.plan import Plan
+from srl.dataflow.plans import resolve
 from srl.errors import RunError, UserError
-from srl.experiment import Experiment, plan_of
+from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
 from srl.launch.display import Display
 from srl.launch.folder import RunFolder
@@ -76,8 +77,8 @@ def train(
     Raises:
         UserError: When the experiment cannot run as it is; a new run then leaves no folder.
     """
-    plan = plan_of(experiment)
-    if trainer is None and in_processes(plan):
+    plan = resolve(experiment.plan, experiment.env)
+    if trainer is None and isinstance(plan, Plan) and in_processes(plan):
         from srl.launch.processes import train_in_processes
 
         return train_in_processes(experiment, plan, folder, resume=resume)

@@ -12,7 +12,7 @@ import os
 import select
 import time
 from collections import deque
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
@@ -37,6 +37,7 @@ _QUEUED_BYTES = 1 << 26  # of large messages on each side of a connection, befor
 _MOST_UNREAD = 1024
 _AT_ONCE = 16  # messages read before peers that left are told of
 _LINGER_MS = 2000
+_RETRY_MS = 50
 
 
 def _socket(kind: int, limit_bytes: int) -> zmq.Socket:
@@ -129,6 +130,7 @@ class NetworkListener(Listener):
         self._connected: set[int] = set()  # the TCP sockets, and below who speaks over them
         self._speakers: dict[int, Peer] = {}
         self._leaving: list[Peer] = []
+        self._farewells: list[list[Any]] = []  # to peers that have no room for them yet
         self._socket.bind(f"tcp://{interface}:*")
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
@@ -153,7 +155,10 @@ class NetworkListener(Listener):
         os.close(self._wakeup)
 
     def _collect(self, timeout: float | None) -> bool:
-        ready = dict(self._poller.poll(0 if self._leaving else _milliseconds(timeout)))
+        wait = _milliseconds(0 if self._leaving else timeout)
+        self._farewells = [frames for frames in self._farewells if not self._sent(frames)]
+        shorter = bool(self._farewells) and (wait is None or wait > _RETRY_MS)
+        ready = dict(self._poller.poll(_RETRY_MS if shorter else wait))
         if self._monitor in ready:
             self._watch()
         if self._wakeup in ready:
@@ -167,7 +172,7 @@ class NetworkListener(Listener):
                 self._forget(peer)
             self._leaving = []
             return True
-        return bool(ready)
+        return bool(ready) or shorter
 
     def _watch(self) -> None:
         """Reads which TCP connections have begun and ended."""
@@ -217,22 +222,26 @@ class NetworkListener(Listener):
 
     def _transmit(self, peer: Peer, message: Message) -> None:
         frames = [peer.route, *_frames(self.identity, message, self.limit_bytes)]
+        if not self._sent(frames):
+            self.dropped += 1
+            self.cut_off(peer, "it does not read what it is sent")
+
+    def _hang_up(self, route: bytes, reason: str) -> None:
+        body = reason.encode()
+        frames = [route, encode(self.identity, Message(LEFT), len(body)), body]
+        if not self._sent(frames):
+            self._farewells.append(frames)
+        self._routes.pop(route, None)
+
+    def _sent(self, frames: list[Any]) -> bool:
+        """Sends unless there is no room; what is for a peer that has gone is dropped."""
         try:
             self._socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
         except zmq.Again:
-            self.cut_off(peer, "it does not read what it is sent")
+            return False
         except zmq.ZMQError:  # unreachable: its LEFT comes when all that it said was read
             self.dropped += 1
-
-    def _hang_up(self, route: bytes, reason: str) -> None:
-        farewell = Message(LEFT, body=reason.encode())
-        try:
-            self._socket.send_multipart(
-                [route, *_frames(self.identity, farewell, len(farewell.body or b""))], zmq.NOBLOCK
-            )
-        except zmq.ZMQError:
-            pass  # it has gone already, or is the one that does not read
-        self._routes.pop(route, None)
+        return True
 
     def _forget(self, peer: Peer) -> None:
         if self._routes.get(peer.route) is peer:
@@ -260,17 +269,16 @@ class NetworkConnection(Connection):
         self._epoll = _epoll((self._socket, self._monitor))
         self._trackers: deque[zmq.MessageTracker] = deque()
         self._gone = False
+        self._reason = "this end has closed"
         self._socket.connect(address)
-        if not self._monitor.poll(int(1000 * timeout)) or not self._alive():
-            self._gone = True
-            self.close()
-            raise Disconnected(f"nobody answers at {address} within {timeout:g} s")
+        if not self._monitor.poll(_milliseconds(timeout)) or not self._alive():
+            self._end(f"nobody answers within {timeout:g} s")
         self.send(Message(JOINED))
 
     def send(self, message: Message) -> None:
         """Sends; waits while the other end is too busy to take it."""
         frames = _frames(self.identity, message, self.limit_bytes)
-        while self._alive():
+        while not self._socket.closed and self._alive():
             try:
                 tracker = self._socket.send_multipart(
                     frames, zmq.NOBLOCK, copy=False, track=len(frames[-1]) >= COPIED_BYTES
@@ -289,6 +297,8 @@ class NetworkConnection(Connection):
     def receive(self, timeout: float | None) -> Message | None:
         """The next message; None after `timeout` seconds without one (None: waits for ever)."""
         deadline = None if timeout is None else time.monotonic() + timeout
+        if self._socket.closed:
+            raise Disconnected(f"{self.address}: {self._reason}")
         while True:
             alive = self._alive()  # before the last look, or what came between would be lost
             try:
@@ -296,13 +306,13 @@ class NetworkConnection(Connection):
                 break
             except zmq.Again:
                 if not alive:
-                    raise Disconnected(f"{self.address}: it has closed") from None
+                    self._end("it has closed")
             left = None if deadline is None else deadline - time.monotonic()
             if not self._poller.poll(_milliseconds(left)):
                 return None
         identity, message = _read_message(self._socket, header, self.limit_bytes)
         if message.kind == LEFT:
-            raise Disconnected(f"{self.address}: {farewell(message)}")
+            self._end(farewell(message))
         if identity.run != self.identity.run:
             raise Refused(f"{self.address} answers for run {identity.run:016x}")
         return message
@@ -331,6 +341,13 @@ class NetworkConnection(Connection):
         self._socket.disable_monitor()
         self._monitor.close(0)
         self._socket.close()
+
+    def _end(self, reason: str) -> NoReturn:
+        """Closes, as the other end has; tells why now and at each later call."""
+        self._gone = True
+        self._reason = reason
+        self.close()
+        raise Disconnected(f"{self.address}: {reason}")
 
     def _alive(self) -> bool:
         """Whether the TCP connection still stands."""

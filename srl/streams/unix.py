@@ -261,6 +261,7 @@ class UnixListener(Listener):
             packet = packet._replace(fds=tuple(map(os.dup, packet.fds)))
         link.backlog.append(packet)
         if len(link.backlog) > _BACKLOG_MESSAGES:
+            self.dropped += len(link.backlog)
             self.cut_off(peer, "it does not read what it is sent")
         return None
 

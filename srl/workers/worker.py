@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from srl.dataflow.plan import Plan
+from srl.dataflow.plans import resolve
 from srl.errors import RunError
-from srl.experiment import Experiment, plan_of
+from srl.experiment import Experiment
 from srl.pools.specs_json import specs_to_json
 from srl.types import Specs
 from srl.workers.control import Control, Kind, Start
@@ -24,8 +25,9 @@ class Context:
     """
 
     def __init__(self, orders: Orders, control: Control, experiment: Experiment) -> None:
-        self.experiment = experiment
-        self.plan: Plan = plan_of(experiment)
+        plan = resolve(experiment.plan, experiment.env)
+        assert isinstance(plan, Plan), "the run's folder holds what auto has chosen"
+        self.experiment, self.plan = experiment, plan
         self.folder = Path(orders.folder)
         self.fragment, self.replica = orders.fragment, orders.replica
         self.number, self.incarnation = orders.number, orders.incarnation

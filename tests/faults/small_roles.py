@@ -42,8 +42,8 @@ def work(context, specs, last):
     fail(context.folder, f"{name}-early")
     with listen("host", context.identity, limit_bytes=1000) as listener:
         start = context.register({"here": listener.address}, specs)
-        assert start.specs is not None
-        note(context, {"start": start.peers, "pid": os.getpid(), "modules": heavy_modules()})
+        specs = start.specs and start.specs.agents
+        note(context, {"start": start.peers, "agents": specs, "modules": heavy_modules()})
         done = int(checkpoint.read_text()) if last and context.resume and checkpoint.exists() else 0
         while not context.stopping.is_set() and done != last:
             fail(context.folder, name)
