@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from srl.streams.layout import Layout
 from srl.shared_memory import SharedMemory
 from srl.streams.message import Message, Refused
 from srl.streams.parcel import pack, unpack
-from srl.streams.sample import STATE_BYTES, Stopped
+from srl.streams.sample import STATE_BYTES, Start, Stopped
 from srl.tree import copy_tree, map_tree
 from srl.types import Decision, Timestep, Tree
 
@@ -86,8 +86,6 @@ class RemoteActing:
         self._connect, self._state = connect, state
         self._oldest = (0, 0)
         self._sequence = 0
-        self.saved: Tree = None
-        """The state that this group is to go on from, if any."""
         self._open()
         self._initial = map_tree(np.array, self._area.reply.get("memory", ()))
 
@@ -95,11 +93,11 @@ class RemoteActing:
         self._connection = self._connect()
         self._connection.send(Message(Kind.OPEN))
         form = self._expect(Kind.FORM)
-        self.epoch, self.lives, restored = form.counts[:3]
+        epoch, lives, restored = form.counts[:3]
         self._remote = not form.fds
         self._area = Area.map(Layout.from_json(bytes(form.body), STATE_BYTES), form.fds)
-        if restored:
-            self.saved = unpack(self._expect(Kind.RESTORE).body, STATE_BYTES)
+        saved = unpack(self._expect(Kind.RESTORE).body, STATE_BYTES) if restored else None
+        self.start = Start(epoch, lives, saved)
 
     def begin(self, oldest_version: tuple[int, int]) -> None:
         """Begins an unroll, in which no older version may act."""
@@ -178,9 +176,10 @@ class Desk:
         self._sequence = 0
         self._request = Layout.of(self.area.request)
 
-    def open(self, epoch: int, lives: int, saved: Any) -> None:
-        """Tells the group what its area is, and what to go on from."""
+    def open(self, start: Start) -> None:
+        """Tells the group what its area is, and how to begin."""
         fds = tuple(memory.fd for memory in self.area.memory) if self._shared else ()
+        epoch, lives, saved = start
         counts = (epoch, lives, saved is not None)
         self.send(Message(Kind.FORM, counts=counts, body=self._layout.to_json(), fds=fds))
         if saved is not None:

@@ -57,6 +57,22 @@ class Stopped(Exception):
     """The run ends: no further unroll is wanted."""
 
 
+class Start(NamedTuple):
+    """How a group begins."""
+
+    epoch: int
+    lives: int
+    """Times that it has begun before."""
+    saved: Tree
+    """The state to go on from, if there is one."""
+
+    @property
+    def purpose(self) -> str:
+        """What its environments' seed is for, if they begin anew."""
+        again = f".{self.lives}" if self.lives else ""
+        return f"environments {self.epoch}{again}" if self.epoch or again else "environments"
+
+
 class Grant(NamedTuple):
     """A ticket, and what its holder may do."""
 
@@ -80,7 +96,7 @@ class SampleSource:
         """Unrolls delivered."""
         connection.send(Message(Kind.OPEN, counts=(group,)))
         form = self._expect(Kind.FORM)
-        batches, self._positions, self.epoch, self.lives, restored = form.counts[:5]
+        batches, self._positions, epoch, lives, restored = form.counts[:5]
         layout = Layout.from_json(bytes(form.body), UNROLL_BYTES)
         self.remote = not form.fds
         """Whether unrolls cross as messages."""
@@ -94,10 +110,8 @@ class SampleSource:
         self.batches = len(self._memory)
         """How many batches there are; update n uses n modulo this."""
         self._batches = [_batch(wide.views(memory.array)) for memory in self._memory]
-        self.saved: Tree = None
-        """The state that this group is to go on from, if any."""
-        if restored:
-            self.saved = unpack(self._expect(Kind.RESTORE).body, STATE_BYTES)
+        saved = unpack(self._expect(Kind.RESTORE).body, STATE_BYTES) if restored else None
+        self.start = Start(epoch, lives, saved)
         self._asked = False
 
     def take(self, state: Callable[[], Tree], timeout: float | None = None) -> Grant | None:
@@ -227,26 +241,32 @@ class SampleSink:
         with self._changed:
             self.office.learned()
             self._on_counts(self.office)
-        self.listener.wake()
-        self.on_room()
+        self._look()
 
-    def states(self, timeout: float, *, final: bool = False) -> dict[int, Tree]:
+    def states(self, timeout: float) -> dict[int, Tree]:
         """Asks every group for its state, as it is before its next unroll.
 
         Args:
             timeout: Seconds to wait for them; a group that is dead or slower is left out.
-            final: Whether no further unroll is wanted.
         """
         with self._changed:
             groups = range(self._first, self._first + self.office.positions)
             self._states.clear()
             self._want_state = set(groups)
-            self._draining = self._draining or final
-        self.listener.wake()
-        self.on_room()
+        self._look()
         with self._changed:
             self._changed.wait_for(lambda: len(self._states) == len(groups), timeout)
             return dict(sorted(self._states.items()))
+
+    def drain(self) -> None:
+        """From now on nobody gets a ticket."""
+        with self._changed:
+            self._draining = True
+        self._look()
+
+    def _look(self) -> None:
+        self.listener.wake()
+        self.on_room()
 
     def close(self) -> None:
         """Stops answering; groups see the stream end."""
@@ -258,12 +278,12 @@ class SampleSink:
 
     # ---- for groups whose unrolls are written in this process ----
 
-    def join(self, group: int) -> tuple[int, int, Tree]:
-        """Begins with a group: gives the epoch, its lives so far, and what it is to go on from."""
+    def join(self, group: int) -> Start:
+        """Begins with a group."""
         with self._changed:
             self._leave(group)
             lives = self._lives[group] = self._lives.get(group, -1) + 1
-            return self.epoch, lives, self.saved.pop(group, None)
+            return Start(self.epoch, lives, self.saved.pop(group, None))
 
     def leave(self, group: int) -> None:
         """The group has gone; a ticket that it holds is lost."""
@@ -352,15 +372,15 @@ class SampleSink:
         if not self._first <= group < self._first + self.office.positions:
             self.listener.cut_off(peer, f"group {group} does not belong to this learner")
             return
+        start = self.join(group)
         self._peers[group] = peer
-        lives = self._lives[group] = self._lives.get(group, -1) + 1
-        saved = self.saved.pop(group, None)
-        counts = (len(self.batches), self.office.positions, self.epoch, lives, saved is not None)
+        restored = start.saved is not None
+        counts = (len(self.batches), self.office.positions, start.epoch, start.lives, restored)
         fds = tuple(memory.fd for memory in self._memory) if self._shared else ()
         body = self._layout.to_json()
         self.listener.send(peer, Message(Kind.FORM, counts=counts, body=body, fds=fds))
-        if saved is not None:
-            self.listener.send(peer, Message(Kind.RESTORE, body=pack(saved)))
+        if restored:
+            self.listener.send(peer, Message(Kind.RESTORE, body=pack(start.saved)))
 
     def _take_in(self, peer: Peer, group: int, message: Message) -> None:
         if len(message.counts) < 2:

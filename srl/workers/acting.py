@@ -17,19 +17,43 @@ Newest = Callable[[tuple[int, int]], tuple[np.ndarray, Mapping[str, Policy]]]
 """Gives the newest version, int32 [2], and its policies, waiting for the version given or later."""
 
 
+def compiled_act(teams: Teams) -> Callable[..., tuple[Decision, Any]]:
+    """The function that `LocalActing` calls; all of a process may share it."""
+
+    def act(
+        policies: Any, observation: Tree, ends: Any, memory: Tree, *keys: Any
+    ) -> tuple[Decision, Any]:
+        key, clock, slots = keys
+        terminated, truncated = ends
+        decision = teams.act(
+            policies, observation, terminated | truncated, memory, key, clock, slots
+        )
+        return decision, clock + 1
+
+    return jax.jit(act)
+
+
 class LocalActing:
     """Acts with the newest policies that there are."""
 
     activity = "act"
 
     def __init__(
-        self, experiment: Experiment, teams: Teams, newest: Newest, envs: range, *, swaps: bool
+        self,
+        experiment: Experiment,
+        teams: Teams,
+        act: Callable[..., tuple[Decision, Any]],
+        newest: Newest,
+        envs: range,
+        *,
+        swaps: bool,
     ) -> None:
         """Takes the policies' source.
 
         Args:
             experiment: What is trained.
             teams: Its policies.
+            act: Their `compiled_act`.
             newest: Where parameters come from.
             envs: The environments that are acted for, by their numbers in the run.
             swaps: Whether newer parameters are taken in the middle of an unroll, too.
@@ -41,17 +65,7 @@ class LocalActing:
         self._key = run_key(experiment)
         self._clock: Any = jnp.zeros((), jnp.uint32)
         self._clock_is = 0
-        self._act = jax.jit(self._act_and_count)
-
-    def _act_and_count(
-        self, policies: Any, observation: Tree, ends: Any, memory: Tree, *keys: Any
-    ) -> tuple[Decision, Any]:
-        key, clock, slots = keys
-        terminated, truncated = ends
-        decision = self._teams.act(
-            policies, observation, terminated | truncated, memory, key, clock, slots
-        )
-        return decision, clock + 1
+        self._act = act
 
     def begin(self, oldest_version: tuple[int, int]) -> None:
         """Begins an unroll, in which no older version may act."""

@@ -44,20 +44,16 @@ def decision_form(teams: Teams, num_envs: int) -> Decision:
     """Shapes and dtypes of a group's decision."""
     from srl.pools.pool import empty_timestep
 
-    slots = num_envs * len(teams.specs.agents)
     timestep = empty_timestep(teams.specs, num_envs)
-    return jax.eval_shape(
-        lambda key: teams.act(
-            teams.policies(teams.init(key)),
-            timestep.observation,
-            jnp.zeros(slots, bool),
-            teams.initial_memory(num_envs),
-            key,
-            jnp.uint32(0),
-            jnp.arange(slots),
-        ),
-        jax.random.key(0),
-    )
+
+    def decide(key: Any, observation: Tree, ended: Any) -> Decision:
+        slots = jnp.arange(len(ended), dtype=jnp.int32)
+        memory = teams.initial_memory(num_envs)
+        policies = teams.policies(teams.init(key))
+        return teams.act(policies, observation, ended, memory, key, jnp.uint32(0), slots)
+
+    key = jax.random.key(0)
+    return jax.eval_shape(decide, key, timestep.observation, timestep.terminated)
 
 
 class Learner:
@@ -133,18 +129,24 @@ class Learner:
         )
         return jax.device_put(unroll)
 
-    def learn(self, batch: Batch, unroll: Unroll | None = None) -> None:
+    def learn(
+        self,
+        batch: Batch,
+        unroll: Unroll | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> None:
         """Improves every policy with one batch; returns when its memory may be written again.
 
         Args:
             batch: Of the next update.
             unroll: The same on the learner's device, if it is there already.
+            meanwhile: Called while the device computes.
         """
         before = time.perf_counter()
         called = self._learn(self.states, unroll or self.prepared(batch), self.progress.losses)
         self.states, self.policies, losses = called
-        # While the device computes:
         self.progress.count_batch(batch)
+        meanwhile()
         jax.block_until_ready(self.policies)
         self.progress.count_update(losses)
         self.progress.spend(self.worker, "learn", time.perf_counter() - before)

@@ -15,12 +15,13 @@ from srl.streams.inference import Desk, Kind
 from srl.streams.layout import Layout
 from srl.streams.message import JOINED, LEFT, Message, Refused
 from srl.streams.parcel import unpack
-from srl.streams.sample import STATE_BYTES, Grant, SampleSink, Stopped
+from srl.streams.sample import STATE_BYTES, Grant, SampleSink, Start, Stopped
 from srl.tree import copy_tree, map_tree
 from srl.types import Decision, Timestep, Tree
 from srl.workers.acting import Newest
 from srl.workers.learner import decision_form, run_key
 from srl.workers.teams import Teams
+from srl.workers.wiring import Site
 
 
 def inference_layout(teams: Teams, num_envs: int, request: set[str], reply: set[str]) -> Layout:
@@ -85,8 +86,8 @@ class PolicyServer:
         self._unrolls: dict[int, _Unroll] = {}
         self._slots_each = num_envs * len(teams.specs.agents)
         self._num_envs = num_envs
-        self.seconds = {"act": 0.0}
-        """Spent since they were last looked at."""
+        self.answered = 0
+        """Requests so far."""
         self._key = run_key(experiment)
         self._act = jax.jit(self._act_on)
         self._inputs = _Inputs(teams, num_envs, width)
@@ -116,9 +117,8 @@ class PolicyServer:
             self._receive(self._patience())
             due = self._due()
             if due:
-                before = time.perf_counter()
                 self._answer(due)
-                self.seconds["act"] += time.perf_counter() - before
+                self.answered += len(due)
 
     # ---- requests ----
 
@@ -169,12 +169,12 @@ class PolicyServer:
         if "memory" in desk.area.reply:
             copy_tree(map_tree(np.asarray, initial), desk.area.reply["memory"])
         if self._sink is None:
-            desk.open(0, 0, None)
+            desk.open(Start(0, 0, None))
             return
-        epoch, lives, saved = self._sink.join(group)
-        memory = initial if saved is None else saved["memory"]
+        start = self._sink.join(group)
+        memory = initial if start.saved is None else start.saved["memory"]
         self._unrolls[group] = _Unroll(map_tree(np.array, memory))
-        desk.open(epoch, lives, saved)
+        desk.open(start)
 
     def _blocked(self, group: int) -> bool:
         unroll = self._unrolls.get(group)
@@ -313,3 +313,36 @@ class _Inputs:
         self.part(self.arrays["clock"], place)[:] = clock
         slots = np.arange(group * self._slots, (group + 1) * self._slots)
         self.part(self.arrays["slots"], place)[:] = slots
+
+
+def serve_policies(
+    site: Site, teams: Teams, newest: Newest, listener: Listener, sink: SampleSink | None
+) -> PolicyServer:
+    """The server of a worker whose fragment has `act` and not `step`, compiled and not yet serving.
+
+    Args:
+        site: Of the worker.
+        teams: The run's policies.
+        newest: Where parameters come from.
+        listener: Where groups connect.
+        sink: Where unrolls go, if they are collected here.
+    """
+    if sink is None:
+        request = {"observation", "terminated", "truncated", "memory"}
+        reply = {"action", "log_prob", "memory"}
+    else:
+        request, reply = set(Timestep._fields), {"action"}
+    server = PolicyServer(
+        site.experiment,
+        teams,
+        newest,
+        listener,
+        inference_layout(teams, site.group_envs, request, reply),
+        site.group_envs,
+        width=max(1, len(site.share("act", 0)) // 2),
+        deadline=0.001,
+        sink=sink,
+        shared=site.transport != "network",
+    )
+    server.compile()
+    return server

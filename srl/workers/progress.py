@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -36,6 +37,7 @@ class Progress:
         """How many there are of each kind, whose time is reported."""
         self.episodes = EpisodeWindow(specs, members)
         self._seconds: dict[tuple[str, str], float] = defaultdict(float)
+        self._lock = threading.Lock()  # workers' streams count in threads of their own
         self._staleness = _Staleness()
         self._agents = len(specs.agents)
         self._updates_reported = 0
@@ -52,7 +54,8 @@ class Progress:
 
     def spend(self, worker: str, activity: str, seconds: float) -> None:
         """Adds to the time that workers of a kind have spent since the last report."""
-        self._seconds[worker, activity] += seconds
+        with self._lock:
+            self._seconds[worker, activity] += seconds
 
     def count_steps(self, timesteps: Timestep) -> None:
         """Counts steps by the timesteps they led to, [T, ...], and the episodes that ended."""
@@ -98,12 +101,13 @@ class Progress:
 
     def _shares(self, elapsed: float) -> dict[str, float]:
         """The share of its time that each kind of worker has spent on each activity."""
+        with self._lock:
+            seconds, self._seconds = self._seconds, defaultdict(float)
         shares = {}
         for worker, count in self.workers.items():
-            own = {a: s / (elapsed * count) for (w, a), s in self._seconds.items() if w == worker}
+            own = {a: s / (elapsed * count) for (w, a), s in seconds.items() if w == worker}
             own["idle"] = max(0.0, 1 - sum(own.values()))
             shares |= {f"time/{worker}/{name}": share for name, share in own.items()}
-        self._seconds.clear()
         return shares
 
     def check(self) -> None:

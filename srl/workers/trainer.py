@@ -12,7 +12,7 @@ from srl.pools.pool import aligned_zeros
 from srl.streams.batch import widened
 from srl.tree import map_tree
 from srl.types import Tree
-from srl.workers.acting import LocalActing
+from srl.workers.acting import LocalActing, compiled_act
 from srl.workers.actor import Actor
 from srl.workers.learner import Learner, form_of
 from srl.workers.seeds import environment_seed
@@ -39,9 +39,10 @@ class Trainer(Training):
         self._maybe_learner = learner = Learner(experiment, self._pools[0].specs)
         form = widened(form_of(experiment, learner.teams, each), count)
         batch = map_tree(lambda f: aligned_zeros(f.shape, f.dtype), form)
+        act = compiled_act(learner.teams)
         for group, pool in enumerate(self._pools):
             envs = range(group * each, (group + 1) * each)
-            acting = LocalActing(experiment, learner.teams, self._newest, envs, swaps=False)
+            acting = LocalActing(experiment, learner.teams, act, self._newest, envs, swaps=False)
             unrolls = OwnUnrolls(pool, batch, group, count)
             actor = Actor(
                 experiment.algorithm, pool, acting, unrolls, learner.teams, learner.learn

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from srl.pools import Pool, Rows
 from srl.streams.batch import Batch
 from srl.streams.channel import Connection, Disconnected
-from srl.streams.sample import SampleSource
+from srl.streams.sample import SampleSource, Start
 from srl.workers.actor import Actor, Place
 
 
@@ -48,6 +48,11 @@ class SentUnrolls:
     def _open(self) -> None:
         self._rows: dict[tuple[int, int], Rows] = {}
         self.source = SampleSource(self._connect(), self._group)
+
+    @property
+    def start(self) -> Start:
+        """How the group begins."""
+        return self.source.start
 
     def next(self, actor: Actor) -> Place:
         """Waits for a ticket."""
