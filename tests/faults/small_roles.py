@@ -57,8 +57,8 @@ def work(context, specs, last):
             else:
                 time.sleep(0.02)
                 context.report({"updates": done})
-                (context.folder / "new").write_text(str(done))
-                os.replace(context.folder / "new", checkpoint)
+                (context.folder / name).write_text(str(done))
+                os.replace(context.folder / name, checkpoint)
         note(context, {"stopped": done})
 
 
