@@ -236,15 +236,16 @@ class Controller:
         """Decides what a worker's end means."""
         assert member.process is not None
         code, how, dump = member.process.reap()
+        member.process = None
         failure, why = member.failure, member.killed or how
         leaving = self._ending is not None or (self.interrupted and member.gang.updates)
         finished = member.stopped and code == 0
         if failure:
             why = f"raised {failure['summary']}"
         if finished and (leaving or member.gang.updates):
-            member.process, member.done = None, True
+            member.done = True
         elif self._ending is not None:
-            member.process, member.done = None, True
+            member.done = True
             logger.info("%s %s at the end", member.name, why)
         else:
             if failure and not failure["by_user"]:
@@ -263,7 +264,7 @@ class Controller:
             if other.process is not None and other is not member and not other.stopped:
                 other.killed = "was killed with its gang"
                 other.process.kill()
-        member.process, member.done = None, True
+        member.done = True
 
     def _restart(self, member: Member, why: str) -> None:
         gang = member.gang

@@ -142,5 +142,5 @@ class Gang:
                 f"{member.name} died {self.deaths} times in a row without progress: it {why}; "
                 f"its log is {member.log}"
             )
-        delay = 0.1 * 2**self.deaths if self.deaths > 1 else 0.0
+        delay = 0.05 * 2**self.deaths if self.deaths > 1 else 0.0
         self.start_at = time.monotonic() + min(delay, _MOST_DELAY_SECONDS)

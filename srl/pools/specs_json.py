@@ -82,7 +82,8 @@ def _from_json(value: Any, depth: int = 0) -> Space:
         raise ValueError("spaces within spaces without end")
     kind = value["type"]
     if kind == "Dict":
-        return spaces.Dict({str(k): _from_json(part, depth + 1) for k, part in value["parts"]})
+        # Pairs keep their order; a dict's keys would be sorted.
+        return spaces.Dict([(str(k), _from_json(part, depth + 1)) for k, part in value["parts"]])
     if kind == "Tuple":
         return spaces.Tuple([_from_json(part, depth + 1) for part in value["parts"]])
     return _SIMPLE[kind](value)

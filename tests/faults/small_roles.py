@@ -42,9 +42,10 @@ def work(context, specs, last):
     fail(context.folder, f"{name}-early")
     with listen("host", context.identity, limit_bytes=1000) as listener:
         start = context.register({"here": listener.address}, specs)
-        specs = start.specs and start.specs.agents
-        note(context, {"start": start.peers, "agents": specs, "modules": heavy_modules()})
-        done = int(checkpoint.read_text()) if last and context.resume and checkpoint.exists() else 0
+        done = int(checkpoint.read_text()) if last and context.resume else 0
+        agents = start.specs and start.specs.agents
+        values = {"agents": agents, "modules": heavy_modules(), "done": done}
+        note(context, {"start": start.peers, **values})
         while not context.stopping.is_set() and done != last:
             fail(context.folder, name)
             if start := context.peers_changed():
@@ -56,7 +57,8 @@ def work(context, specs, last):
             else:
                 time.sleep(0.02)
                 context.report({"updates": done})
-                checkpoint.write_text(str(done))
+                (context.folder / name).write_text(str(done))
+                os.replace(context.folder / name, checkpoint)
         note(context, {"stopped": done})
 
 
@@ -187,11 +189,11 @@ class Play:
         return self.screen.reports[-1]["updates"] if self.screen.reports else 0
 
 
-def after(updates):
-    """The learner has done so many updates, and every worker works."""
+def working(play):
+    """Every worker's main loop has shown progress."""
+    return all(m.beat.get("state") == "running" for m in play.controller._members)
 
-    def condition(play):
-        working = all(m.beat.get("state") == "running" for m in play.controller._members)
-        return working and play.updates >= updates
 
-    return condition
+def again(name, times=1):
+    """A worker has been started again so often, and every worker works."""
+    return lambda play: play.member(name).gang.incarnation >= times and working(play)
