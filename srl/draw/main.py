@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
 from srl.arguments import Arguments
 from srl.dataflow.cut import cut
-from srl.dataflow.plan import groups
+from srl.dataflow.plan import groups, shortage
 from srl.dataflow.plans import resolve
 from srl.dataflow.trace import trace
 from srl.draw.scene import Scene
@@ -74,5 +75,6 @@ def scene_of(experiment: Experiment, fps: float = FPS) -> Scene:
     finally:
         pool.close()
     graph = trace(experiment.algorithm, shapes)
+    warning = shortage(chosen, len(os.sched_getaffinity(0)))
     staleness = experiment.max_staleness
-    return Scene(experiment.name, graph, chosen, count, staleness, fps)
+    return Scene(experiment.name, graph, chosen, count, staleness, fps, warning)

@@ -9,7 +9,7 @@ from srl.dataflow.cut import Stream
 from srl.dataflow.graph import Edge
 from srl.draw.scene import Scene, names, resources
 
-_CARD, _GAP, _MARGIN = 300, 56, 28
+_CARD, _GAP, _MARGIN = 300, 90, 28
 _TOP = 92  # of the cards, below the title
 _PILL, _PILL_WIDTH, _PILL_GAP = 28, 92, 26
 _HEAD = 62  # of a card, above its first node
@@ -57,7 +57,7 @@ def picture(scene: Scene) -> str:
     for stream in scene.streams:
         lanes.append((height, stream))
         height += _LANE + (_REPLY if stream.reply else 0)
-    height += 10 if lanes else 50
+    height += 10
     parts = [*_header(scene), *_lifelines(scene, columns, height - 46)]
     for name, x in columns.items():
         parts += _card(scene, name, x)
@@ -65,9 +65,8 @@ def picture(scene: Scene) -> str:
         parts += _frame(right, bottom)
     for y, stream in lanes:
         parts += _stream(scene, stream, columns, y)
-    if not scene.streams:
-        parts.append(_text(_MARGIN, bottom + 40, "Nothing crosses: every edge is a call.", "soft"))
     told = f"Per second at {scene.fps:,.0f} env steps/s."
+    told = told if lanes else "Nothing crosses: every edge is a function call."
     parts.append(_text(_MARGIN, height - 20, told, "soft"))
     body = "\n".join(f"  {part}" for part in parts)
     return (
@@ -114,8 +113,7 @@ def _card(scene: Scene, name: str, x: int) -> Iterator[str]:
         )
     title = f"{name} × {fragment.replicas}" if fragment.replicas > 1 else name  # noqa: RUF001
     yield _text(x + 16, _TOP + 25, title, "name")
-    told = resources(fragment) + (", one compiled program" if fragment.compiled else "")
-    yield _text(x + 16, _TOP + 43, told, "soft")
+    yield _text(x + 16, _TOP + 43, resources(fragment), "soft")
     nodes = scene.nodes(fragment)
     tops = {node: _TOP + _HEAD + i * (_PILL + _PILL_GAP) for i, node in enumerate(nodes)}
     yield from _wires(scene.inside(name), tops, x + _CARD // 2)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from srl.dataflow import NODES, Fragment, Plan, groups, plans
-from srl.dataflow.plan import blocks
+from srl.dataflow.plan import blocks, shortage
 from srl.errors import PlanError, UserError
 from srl.experiment import Experiment
 
@@ -89,6 +89,7 @@ def test_a_plan_that_places_a_node_twice_is_refused(plan, node):
         (of(a="step", b="act", c="collect", d="learn"), "collect is in 'c', apart from step"),
         (of(a="step act", b="collect learn"), "collect is in 'b', apart from step"),
         (Plan("mine", {}), "plan.fragments is {}"),
+        (Plan("", {"all": Fragment(NODES)}), "plan.name is ''"),
         (Plan("mine", {"a b": Fragment(("learn",))}), "a fragment's name is 'a b'"),
         (Plan("mine", {"memory": Fragment(("learn",))}), "a fragment's name is 'memory'"),
         (Plan("mine", {"a": ("step",)}), "plan.a is ('step',); expected a Fragment"),
@@ -181,6 +182,20 @@ def test_memory_is_held_for_the_batches_that_may_be_under_way():
     assert blocks(0) == 2
     assert blocks(3) == 5
     assert blocks(None) > 2
+
+
+def test_resources_beyond_the_machine_are_told():
+    plan = Plan(
+        "mine",
+        {
+            "a": Fragment(("step", "act", "collect"), replicas=3, cores=2),
+            "b": Fragment(("learn",), cores=1, gpus=1.5),
+        },
+    )
+    assert shortage(plan, 7, 2) == ""
+    assert shortage(plan, 7) == ""
+    assert shortage(plan, 4, 2) == "the plan 'mine' asks for 7 cores, and there are 4"
+    assert "asks for 1.5 GPUs, and there are 1" in shortage(plan, 8, 1)
 
 
 def test_a_plan_costs_an_experiment_file_nothing():

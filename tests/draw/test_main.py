@@ -46,6 +46,11 @@ def test_a_plan_that_cuts_nothing_says_so(capsys):
     assert "nothing crosses" in told
 
 
+def test_cores_that_the_machine_does_not_have_are_told(capsys):
+    assert main(["plan", ENV, "--plan", "inline", "--plan.actors.cores", "4000"]) == 0
+    assert "the plan 'inline' asks for 8000 cores" in capsys.readouterr().out
+
+
 def test_a_plan_is_told_as_json(capsys):
     words = ["--plan", "inline", "--max-staleness", "3", "--fps", "1000", "--json"]
     assert main(["plan", ENV, *words]) == 0
