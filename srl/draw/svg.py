@@ -138,9 +138,9 @@ def _wires(edges: list[Edge], tops: dict[str, int], middle: int) -> Iterator[str
             yield _tip(middle, bottom, 0, 1)
             labels.append(_text(middle + 8, (top + bottom) // 2 + 4, edge.name, "edge"))
             continue
-        # Around the right to a later node, around the left to an earlier one; the ends lie apart
-        # from each other, as several edges may meet at a node.
-        side = -1 if distance < 0 else 1
+        # Around the right to a later node, around the left to an earlier one or back to
+        # the same; the ends lie apart, as several edges may meet at a node.
+        side = 1 if distance > 0 else -1
         apart = 5 if distance > 0 else -5
         start = tops[edge.source] + _PILL // 2 + apart
         end = tops[edge.target] + _PILL // 2 - apart

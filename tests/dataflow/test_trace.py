@@ -120,9 +120,9 @@ def test_a_graph_is_a_value():
         (lambda run, t, d: t.reward == 3, "looks into `timestep.reward`"),
         (lambda run, t, d: d.value, "takes `value` of `decision`; it has action, log_prob, memory"),
         (lambda run, t, d: d.action.x, "takes `x` of `decision.action`; it has no parts"),
-        (lambda run, t, d: run.step(d), "gives `decision` to step in place of a action"),
-        (lambda run, t, d: run.step(3), "gives 3 to step in place of a action; expected what is a"),
-        (lambda run, t, d: run.act(t, t, d.memory), "gives `timestep` to act in place of a policy"),
+        (lambda run, t, d: run.step(d), "gives `decision` to step as its action"),
+        (lambda run, t, d: run.step(3), "gives 3 to step as its action; expected what is a"),
+        (lambda run, t, d: run.act(t, t, d.memory), "gives `timestep` to act as its policy"),
     ],
 )
 def test_a_loop_that_looks_into_a_value_is_stopped_with_a_sentence(look, told):

@@ -109,6 +109,11 @@ def test_the_picture_of_a_users_own_plan_is_sound(tmp_path):
     assert {text.split(":")[0] for text in told} >= {"inference", "sample", "gradients"}
 
 
+def test_the_target_comes_first(capsys):
+    assert main(["plan", "--plan", "inline", ENV]) == 2
+    assert "needs an experiment file or an environment id first" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", plans.PLANS)
 def test_the_documents_pictures_are_up_to_date_but_for_numbers(name):
     def still(svg):

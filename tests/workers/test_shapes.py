@@ -3,6 +3,8 @@ import dataclasses
 import numpy as np
 
 from srl.algorithms import PPO
+from srl.dataflow import plans
+from srl.dataflow.cut import cut
 from srl.dataflow.trace import trace
 from srl.experiment import Experiment
 from srl.networks import MLP
@@ -60,3 +62,16 @@ def test_each_policy_is_counted():
     )
     names = [field.name for field in shapes(experiment).policy]
     assert names == ["policy/chasers", "policy/runner"]
+
+
+def test_memory_is_carried_each_step_and_kept_once_a_chunk():
+    recurrent = PPO(unroll_length=8, chunk=4, minibatches=2, network=MLP(width=4, memory=3))
+    experiment = dataclasses.replace(EXPERIMENT, algorithm=recurrent)
+    found = shapes(experiment)
+    kept = [str(field) for field in found.unroll if field.name.startswith("memory")]
+    assert kept == ["memory/policy float32[2, 6, 3]"]
+    graph = trace(recurrent, found)
+    carried = next(e for e in graph.edges if (e.kind, e.name) == ("carry", "memory"))
+    assert [str(field) for field in carried.fields] == ["memory/policy float32[6, 3]"]
+    inference = next(s for s in cut(graph, plans.decoupled()) if s.kind == "inference")
+    assert inference.request[-1] == inference.reply[-1] == carried.fields[0]
