@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from srl.algorithms import PPO
 from srl.errors import UserError
@@ -18,7 +20,6 @@ from srl.networks import MLP
 from srl.types import Specs, Unroll
 
 CONFIG = PPO(network=MLP(width=8), unroll_length=8, minibatches=4, epochs=2)
-OFF_POLICY = {"advantages": "vtrace", "objective": "decoupled"}
 VECTOR = spaces.Box(-np.inf, np.inf, (3,), np.float32)
 MASKED = spaces.Dict(x=VECTOR, action_mask=spaces.MultiBinary(4))
 METRICS = {
@@ -138,34 +139,51 @@ def split(unroll, *columns):
     return take._replace(memory=memory, version=unroll.version, slot=unroll.slot[list(columns)])
 
 
-def learn_in_parts(instance, state, parts):
-    """The rounds of `learn` where each part is looked at by itself and sums are added."""
-
-    def total(sums):
-        return jax.tree.map(lambda *x: sum(x), *sums)
-
-    batches, sums = zip(*(jax.jit(instance.measure)(state, part) for part in parts), strict=True)
-    state, gradient = instance.adapt(state, total(sums)), jax.jit(instance.gradient)
-    update = jax.jit(instance.update)
-    for round in range(instance.rounds):
-        state, _ = update(state, total([gradient(state, b, jnp.int32(round)) for b in batches]))
-    return instance.finish(state, total(sums))
-
-
-@pytest.mark.parametrize("memory", [0, 6])
-@pytest.mark.parametrize("cut", [1, 3])
-def test_a_batch_is_learned_from_as_its_parts_with_their_sums_added(memory, cut):
-    config = replace(CONFIG, network=MLP(width=8, memory=memory), chunk=2, **OFF_POLICY)
+@pytest.fixture(scope="module", params=[0, 6], ids=["without memory", "with memory"])
+def off_policy(request):
+    """PPO with every correction; its functions compiled, and a batch."""
+    network = MLP(width=8, memory=request.param)
+    config = replace(CONFIG, network=network, chunk=2, advantages="vtrace", objective="decoupled")
     instance = config.bind(specs())
-    unroll = shuffled = draw_unroll(instance)
-    shuffled = split(unroll, *[4, 1, 5, 0, 3, 2])
-    state = instance.init(jax.random.key(3))
-    expected, metrics = jax.jit(instance.learn)(state, unroll)
-    parts = [split(shuffled, *range(cut)), split(shuffled, *range(cut, 6))]
-    actual, finished = learn_in_parts(instance, state, parts)
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5), actual, expected)
+    unroll, state = draw_unroll(instance), instance.init(jax.random.key(3))
+    steps = [jax.jit(getattr(instance, name)) for name in ("measure", "gradient", "update")]
+    return instance, state, unroll, jax.jit(instance.learn)(state, unroll), steps
+
+
+@settings(deadline=None, max_examples=5)
+@given(st.permutations(range(6)))
+def test_a_batch_is_learned_from_as_its_halves_with_their_sums_added(off_policy, order):
+    instance, state, unroll, (expected, metrics), (measure, gradient, update) = off_policy
+    halves = [split(unroll, *order[:3]), split(unroll, *order[3:])]
+    batches, sums = zip(*(measure(state, half) for half in halves), strict=True)
+    measured = jax.tree.map(jnp.add, *sums)
+    state = instance.adapt(state, measured)
+    for round in range(instance.rounds):
+        sums = (gradient(state, batch, jnp.int32(round)) for batch in batches)
+        state, _ = update(state, jax.tree.map(jnp.add, *sums))
+    state, finished = instance.finish(state, measured)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5), state, expected)
     for name, value in finished.items():
         np.testing.assert_allclose(value, metrics[name], rtol=1e-4)
+
+
+def test_corrections_change_nothing_where_the_present_policy_acted(learn, instance, unroll):
+    state = instance.init(jax.random.key(0))
+    config = replace(CONFIG, advantages="vtrace", objective="decoupled")
+    corrected, _ = jax.jit(config.bind(specs()).learn)(state, unroll)
+    expected, _ = learn(state, unroll)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), corrected, expected)
+
+
+def test_stale_samples_weigh_what_the_present_policy_would_have_made_of_them(off_policy):
+    instance, _, unroll, _, (measure, *_) = off_policy
+    state = instance.init(jax.random.key(0))  # the one that acted
+    stale = unroll._replace(log_prob=unroll.log_prob + np.float32(0.5))
+    batch, _ = measure(state, stale)
+    samples = batch.samples
+    valid = np.asarray(samples.valid)
+    np.testing.assert_allclose(samples.weight, np.where(valid, np.exp(-0.5), 1.0), rtol=1e-4)
+    np.testing.assert_allclose(samples.log_prob, np.where(valid, unroll.log_prob, 0), atol=1e-5)
 
 
 def test_what_a_reset_row_holds_changes_nothing(instance, learn):
@@ -270,9 +288,18 @@ def test_the_learning_rate_stays_where_the_length_of_the_run_is_not_known(learn,
     np.testing.assert_allclose(metrics["learning_rate"], CONFIG.learning_rate)
 
 
-def test_settings_that_do_not_fit_are_refused():
-    with pytest.raises(UserError, match="minibatches must divide the unroll length"):
-        PPO(unroll_length=10, minibatches=4).bind(specs())
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"unroll_length": 10}, "minibatches must divide the unroll length"),
+        ({"network": MLP(memory=8), "chunk": 16}, "minibatches \\* chunk must divide"),
+        ({"advantages": "td"}, "advantages='td': expected gae or vtrace"),
+        ({"objective": "ppo2"}, "objective='ppo2': expected ppo or decoupled"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(settings, words):
+    with pytest.raises(UserError, match=words):
+        PPO(**settings).bind(specs())
 
 
 def test_cart_pole_is_learned_quickly():
