@@ -34,6 +34,7 @@ from srl.streams.message import (
 COPIED_BYTES = 1 << 16
 """A smaller body is copied, which is faster than to share it with ZeroMQ's thread."""
 _QUEUED_BYTES = 1 << 26  # of large messages on each side of a connection, before its sender waits
+_LEAST_QUEUED = 16
 _MOST_UNREAD = 1024
 _AT_ONCE = 16  # messages read before peers that left are told of
 _LINGER_MS = 2000
@@ -47,7 +48,8 @@ def _socket(kind: int, limit_bytes: int) -> zmq.Socket:
     socket.heartbeat_ivl = 1000
     socket.heartbeat_timeout = 3000
     socket.handshake_ivl = 5000
-    socket.rcvhwm = socket.sndhwm = min(max(_QUEUED_BYTES // max(limit_bytes, 1), 4), _MOST_UNREAD)
+    queued = _QUEUED_BYTES // max(limit_bytes, 1)
+    socket.rcvhwm = socket.sndhwm = min(max(queued, _LEAST_QUEUED), _MOST_UNREAD)
     socket.copy_threshold = COPIED_BYTES
     return socket
 

@@ -73,7 +73,9 @@ def tree(data: atheris.FuzzedDataProvider, depth: int):
         return [tree(data, depth - 1) for _ in parts]
     if kind == 4:
         return data.PickValueInList([None, 3, 0.5, True, data.ConsumeUnicode(9)])
-    shape = ",".join(str(data.ConsumeIntInRange(-1, 1 << data.ConsumeIntInRange(0, 62))) for _ in parts)
+    shape = ",".join(
+        str(data.ConsumeIntInRange(-1, 1 << data.ConsumeIntInRange(0, 62))) for _ in parts
+    )
     return f"{data.PickValueInList(DTYPES)}[{shape}]"
 
 
