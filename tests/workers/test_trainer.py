@@ -12,7 +12,8 @@ from srl.algorithms import PPO
 from srl.checkpoint import Checkpoints
 from srl.envs.hide_and_seek import HideAndSeek
 from srl.networks import MLP, EntityAttention
-from srl.workers.trainer import Trainer, environment_seed
+from srl.workers.trainer import Trainer
+from srl.workers.training import environment_seed
 
 CARTPOLE = Experiment(
     name="cartpole",
