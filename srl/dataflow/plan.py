@@ -133,16 +133,6 @@ def groups(plan: Plan, experiment: Divided) -> int:
     return count
 
 
-def blocks(max_staleness: int | None) -> int:
-    """The number of batches that memory is held for: one is learned from while others fill.
-
-    Args:
-        max_staleness: Updates that acting may lag behind. Where it has no bound, memory still has:
-            actors wait for a free block.
-    """
-    return 4 if max_staleness is None else max_staleness + 2
-
-
 def shortage(plan: Plan, cores: float, gpus: float | None = None) -> str:
     """Says what a plan asks for beyond what there is; nothing where that is enough.
 

@@ -18,6 +18,7 @@ from srl.dataflow.trace import trace
 from srl.draw.scene import Scene
 from srl.errors import UserError
 from srl.experiment import Experiment, load_experiment
+from srl.launch.resources import machine_gpus
 from srl.pools import make_pool
 
 FPS = 100_000.0
@@ -81,6 +82,6 @@ def scene_of(experiment: Experiment, fps: float = FPS) -> Scene:
     finally:
         pool.close()
     graph = trace(experiment.algorithm, shapes)
-    warning = shortage(chosen, len(os.sched_getaffinity(0)))
+    warning = shortage(chosen, len(os.sched_getaffinity(0)), len(machine_gpus()))
     staleness = experiment.max_staleness
     return Scene(experiment.name, graph, chosen, count, staleness, fps, warning)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from srl.dataflow import NODES, Fragment, Plan, groups, plans
-from srl.dataflow.plan import blocks, shortage
+from srl.dataflow.plan import shortage
 from srl.errors import PlanError, UserError
 from srl.experiment import Experiment
 
@@ -176,12 +176,6 @@ def test_groups_are_equal_and_each_belongs_to_one_worker(plan, num_envs, asked):
     assert num_envs % count == 0
     assert count % plan.fragment("step").replicas == 0
     assert count % plan.fragment("gradient").replicas == 0
-
-
-def test_memory_is_held_for_the_batches_that_may_be_under_way():
-    assert blocks(0) == 2
-    assert blocks(3) == 5
-    assert blocks(None) > 2
 
 
 def test_resources_beyond_the_machine_are_told():

@@ -29,7 +29,7 @@ def test_a_plan_is_told_in_the_terminal(capsys):
     told = " ".join(capsys.readouterr().out.split())
     for part in (
         "under the plan decoupled, each replica a process",
-        "64 environments in 8 groups; 32 steps an update; max_staleness 0; 2 blocks of",
+        "64 environments in 8 groups; 32 steps an update; max_staleness 0; 1 block of",
         "actors x 4",
         "step -> collect: timestep",
         "actors -> policies",
@@ -55,7 +55,7 @@ def test_a_plan_is_told_as_json(capsys):
     words = ["--plan", "inline", "--max-staleness", "3", "--fps", "1000", "--json"]
     assert main(["plan", ENV, *words]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["plan"], told["groups"], told["max_staleness"]) == ("inline", 2, 3)
+    assert (told["plan"], told["groups"], told["blocks"]) == ("inline", 2, 4)
     assert told["fragments"]["learner"]["nodes"] == ["gradient", "update"]
     sample = next(stream for stream in told["streams"] if stream["kind"] == "sample")
     assert (sample["source"], sample["target"]) == ("actors", "learner")
