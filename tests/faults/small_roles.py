@@ -56,7 +56,7 @@ def work(context, specs, last):
                 context.stopping.wait(0.02)
             else:
                 time.sleep(0.02)
-                context.report({"updates": done})
+                context.report({"updates": done, "env_steps": 4 * done})
                 (context.folder / name).write_text(str(done))
                 os.replace(context.folder / name, checkpoint)
         note(context, {"stopped": done})
@@ -123,15 +123,20 @@ class Screen:
         self.reports.append(metrics)
 
 
+def new_run(path, updates):
+    file = path / "small.py"
+    file.write_text(EXPERIMENT)
+    resolved = load_experiment(str(file), ["--num-envs", "4"])
+    folder = create_run(resolved, path / "run")
+    (folder.path / "updates").write_text(str(updates))
+    return resolved.experiment, folder
+
+
 class Play:
     """A run of small workers; `faults` are done one after the other as their conditions hold."""
 
     def __init__(self, path, plan=None, heartbeat_seconds=30.0, updates=20, role="either"):
-        file = path / "small.py"
-        file.write_text(EXPERIMENT)
-        resolved = load_experiment(str(file), ["--num-envs", "4"])
-        self.folder = create_run(resolved, path / "run")
-        (self.folder.path / "updates").write_text(str(updates))
+        _, self.folder = new_run(path, updates)
         self.screen = Screen()
         self.controller = Controller(
             plan or plans.inline(),
