@@ -128,6 +128,18 @@ class Experiment:
                 )
 
 
+def plan_of(experiment: Experiment) -> Plan:
+    """The plan that an experiment runs by: its own, the named one, or the usual one.
+
+    Raises:
+        PlanError: If it is still to be chosen by measuring.
+    """
+    plan = resolve(experiment.plan, experiment.env)
+    if plan == "auto":
+        raise PlanError("the plan auto has to be measured first; name one")
+    return plan
+
+
 _MAY_BE_NONE = ("max_staleness", "updates", "workers", "step_timeout")
 _LIMITS: dict[str, tuple[float, ...]] = {
     "num_envs": (1,),

@@ -17,8 +17,9 @@ from srl.experiment import Experiment
 from srl.launch.controller import Controller
 from srl.launch.display import Display
 from srl.launch.folder import RunFolder
-from srl.launch.local import DONE, FAILED, INTERRUPTED, finished
+from srl.launch.local import DONE, FAILED, INTERRUPTED
 from srl.launch.terminal import Stop, logging_to, shown
+from srl.workers.run import finished
 
 logger = logging.getLogger(__name__)
 

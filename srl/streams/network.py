@@ -34,6 +34,7 @@ from srl.streams.message import (
 COPIED_BYTES = 1 << 16
 """A smaller body is copied, which is faster than to share it with ZeroMQ's thread."""
 _QUEUED_BYTES = 1 << 26  # of large messages on each side of a connection, before its sender waits
+_LEAST_QUEUED = 16
 _MOST_UNREAD = 1024
 _AT_ONCE = 16  # messages read before peers that left are told of
 _LINGER_MS = 2000
@@ -47,7 +48,8 @@ def _socket(kind: int, limit_bytes: int) -> zmq.Socket:
     socket.heartbeat_ivl = 1000
     socket.heartbeat_timeout = 3000
     socket.handshake_ivl = 5000
-    socket.rcvhwm = socket.sndhwm = min(max(_QUEUED_BYTES // max(limit_bytes, 1), 4), _MOST_UNREAD)
+    queued = _QUEUED_BYTES // max(limit_bytes, 1)
+    socket.rcvhwm = socket.sndhwm = min(max(queued, _LEAST_QUEUED), _MOST_UNREAD)
     socket.copy_threshold = COPIED_BYTES
     return socket
 
@@ -73,22 +75,29 @@ def _frames(identity: Identity, message: Message, limit_bytes: int) -> list[Any]
     return [header, body] if body else [header]
 
 
-def _read_message(socket: zmq.Socket, header: Any, limit_bytes: int) -> tuple[Identity, Message]:
-    """The message whose header frame was received; reads all its other frames.
-
-    Raises:
-        Refused: If the frames are no message.
-    """
-    frames = []
+def _read_frames(socket: zmq.Socket) -> list[memoryview]:
+    """The frames that follow the one just read; of what is too much, nothing is kept."""
+    frames: list[memoryview] = []
     while socket.rcvmore:
         frame = socket.recv(copy=False)
-        if len(frames) < 2:  # of what is too much, nothing is kept
+        if len(frames) < 3:
             frames.append(frame.buffer)
+    return frames
+
+
+def join_frames(
+    header: bytes | memoryview, bodies: list[memoryview], limit_bytes: int
+) -> tuple[Identity, Message]:
+    """The message of these frames.
+
+    Raises:
+        Refused: If they are none.
+    """
     identity, message, size = decode(header, limit_bytes)
-    lengths = [len(frame) for frame in frames]
+    lengths = [len(body) for body in bodies]
     if lengths != ([size] if size else []) or len(header) != HEADER_BYTES:
         raise Refused(f"bodies of {lengths} bytes after a header of {len(header)} for {size:,}")
-    return identity, message._replace(body=frames[0]) if size else message
+    return identity, message._replace(body=bodies[0]) if size else message
 
 
 def _has_events(monitor: zmq.Socket) -> bool:
@@ -193,11 +202,11 @@ class NetworkListener(Listener):
         except zmq.Again:
             return False
         peer = self._routes.get(route)
-        header = self._socket.recv(copy=False) if self._socket.rcvmore else None
+        # As a frame it can tell over which TCP connection it came; ROUTER itself does not.
+        header = self._socket.recv(copy=False) if self._socket.rcvmore else zmq.Frame()
+        bodies = _read_frames(self._socket)
         try:
-            if header is None:
-                raise Refused("an empty message")
-            identity, message = _read_message(self._socket, header.buffer, self.limit_bytes)
+            identity, message = join_frames(header.buffer, bodies, self.limit_bytes)
         except Refused as reason:
             self.refuse(peer or "a process that said nothing yet", reason)
             return True
@@ -310,7 +319,8 @@ class NetworkConnection(Connection):
             left = None if deadline is None else deadline - time.monotonic()
             if not self._poller.poll(_milliseconds(left)):
                 return None
-        identity, message = _read_message(self._socket, header, self.limit_bytes)
+        bodies = _read_frames(self._socket)
+        identity, message = join_frames(header, bodies, self.limit_bytes)
         if message.kind == LEFT:
             self._end(farewell(message))
         if identity.run != self.identity.run:

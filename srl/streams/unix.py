@@ -33,8 +33,9 @@ INLINE_BYTES = 1 << 17
 MOST_FDS = 16
 _SEND_BUFFER = 1 << 21
 _ANCILLARY_BYTES = socket.CMSG_SPACE((MOST_FDS + 1) * 4)
-_READ_FLAGS = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
-_CUT = socket.MSG_TRUNC | socket.MSG_CTRUNC
+# As plain numbers, whose operators are faster than those of enums.
+_READ_FLAGS = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
+_CUT = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 _AT_ONCE = 16  # packets read from one peer before another one's turn
 _BACKLOG_MESSAGES = 1024
 _PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid

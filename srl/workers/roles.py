@@ -18,7 +18,21 @@ Role = Callable[["Context"], None]
 
 def role_of(fragment: Fragment) -> Role:
     """The role of a fragment's workers; its module is imported here and not before."""
-    raise RunError(f"no worker runs the nodes {', '.join(fragment.placed)} by themselves yet")
+    steps, acts = ("step" in fragment.placed, "act" in fragment.placed)
+    gradient, update = ("gradient" in fragment.placed, "update" in fragment.placed)
+    if steps and not gradient and not update:
+        from srl.workers.actor_role import run_actor
+
+        return run_actor
+    if gradient and update and not steps:
+        from srl.workers.learner_role import run_learner
+
+        return run_learner
+    if acts and not steps:
+        from srl.workers.policy_role import run_policy
+
+        return run_policy
+    raise RunError(f"no worker runs the nodes {', '.join(fragment.placed)} together yet")
 
 
 def named_role(name: str) -> Role:

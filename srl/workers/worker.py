@@ -15,6 +15,7 @@ from srl.types import Specs
 from srl.workers.control import Control, Kind, Start
 from srl.workers.ledger import Ledger
 from srl.workers.orders import Orders
+from srl.workers.wiring import Addresses, Site
 
 
 class Context:
@@ -38,6 +39,7 @@ class Context:
         self.stopping = control.stopping
         """A `threading.Event`, set when the worker is to finish and return."""
         self._orders, self._control = orders, control
+        self._peers: Addresses = {}
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -58,7 +60,28 @@ class Context:
         """
         told = None if specs is None else specs_to_json(specs)
         self._control.send(Kind.HELLO, {"addresses": addresses, "specs": told})
-        return self._control.wait_for_start()
+        start = self._control.wait_for_start()
+        self._peers = start.peers
+        return start
+
+    def site(self) -> Site:
+        """The worker's place among the others; streams connect once it has registered."""
+        return Site(
+            self.experiment,
+            self.plan,
+            self.fragment,
+            self.replica,
+            self.identity,
+            self._newest_peers,
+            self.stopping,
+            alive=self.progress,
+        )
+
+    def _newest_peers(self) -> Addresses:
+        start = self.peers_changed()
+        if start is not None:
+            self._peers = start.peers
+        return self._peers
 
     def progress(self, **counters: float) -> None:
         """Marks the main loop as alive; cheap.
