@@ -43,6 +43,9 @@ def work(context, specs, last):
     with listen("host", context.identity, limit_bytes=1000) as listener:
         start = context.register({"here": listener.address}, specs)
         done = int(checkpoint.read_text()) if last and context.resume else 0
+        ledger = context.ledger if last and context.replica == 0 else None
+        if ledger:
+            ledger.restart(done)
         agents = start.specs and start.specs.agents
         values = {"agents": agents, "modules": heavy_modules(), "done": done}
         note(context, {"start": start.peers, **values})
@@ -55,6 +58,10 @@ def work(context, specs, last):
             if last is None:
                 context.stopping.wait(0.02)
             else:
+                if ledger:
+                    ledger.grant(2)
+                    ledger.learn()
+                    ledger.lose()
                 time.sleep(0.02)
                 context.report({"updates": done, "env_steps": 4 * done})
                 (context.folder / name).write_text(str(done))
