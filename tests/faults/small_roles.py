@@ -42,7 +42,8 @@ def work(context, specs, last):
     fail(context.folder, f"{name}-early")
     with listen("host", context.identity, limit_bytes=1000) as listener:
         start = context.register({"here": listener.address}, specs)
-        done = int(checkpoint.read_text()) if last and context.resume else 0
+        goes_on = last and context.resume and checkpoint.exists()
+        done = int(checkpoint.read_text()) if goes_on else 0
         ledger = context.ledger if last and context.replica == 0 else None
         if ledger:
             ledger.restart(done)
