@@ -19,6 +19,7 @@ from srl.errors import RunError
 from srl.shared_memory import SharedMemory
 from srl.streams import JOINED, LEFT, Identity, Message, Refused, connect, listen
 from srl.streams.message import HEADER_BYTES, encode
+from srl.streams.unix import INLINE_BYTES
 
 RUN = 77
 LIMIT = 1 << 20
@@ -126,6 +127,29 @@ def test_descriptors_pass_within_a_host(host):
         with pytest.raises(RunError, match="17 descriptors; at most 16"):
             connection.send(Message(16, fds=(memory.fd,) * 17))
     memory.close()
+
+
+def test_a_busy_peer_gets_all_descriptors_later_and_none_stays_behind(host):
+    before = os.listdir("/proc/self/fd")
+    with connect(host.address, ME, limit_bytes=LIMIT) as connection:
+        peer, _ = host.receive(SECONDS)
+        for number in range(100):
+            reading, writing = os.pipe()
+            body = bytes(INLINE_BYTES + number % 2)
+            host.send(peer, Message(16, number, body=body, fds=(writing,)))
+            os.close(reading)
+            os.close(writing)
+        for number in range(100):
+            while (message := connection.receive(0)) is None:
+                host.receive(0)
+            assert message.sequence == number
+            assert len(message.body) == INLINE_BYTES + number % 2
+            message.close_fds()
+        for _ in range(100):
+            host.send(peer, Message(16, body=bytes(INLINE_BYTES + 1), fds=(0,)))
+        del message
+    assert host.receive(SECONDS)[1].kind == LEFT
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_descriptors_do_not_pass_between_hosts(network):
