@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
 import sys
@@ -12,6 +13,13 @@ from srl.arguments import Arguments, environment_options
 from srl.errors import UserError, expect_number
 
 T = TypeVar("T")
+
+_BENCHMARKS = {
+    "pool": "environment steps of pools, alone or against a peer",
+    "act": "decisions of a policy, by the number of slots",
+    "learn": "samples that are learned from",
+    "train": "whole training under one plan or several",
+}
 
 _NOTES = """
 Lists are separated by commas; each combination is a row. What is not listed above goes to the
@@ -33,13 +41,18 @@ greatest. EnvPool's threads are bound to cores where that is faster (synchronous
 
 
 def bench(words: list[str]) -> int:
-    """`srl bench pool --env ID [--vs BACKEND] ... [--json]`."""
+    """`srl bench NAME ... [--json]`."""
     if not words or words[0] in ("-h", "--help"):
-        sys.stdout.write("usage: srl bench pool --env ID ...; see srl bench pool --help\n")
+        lines = [f"  {name:<8} {text}\n" for name, text in _BENCHMARKS.items()]
+        sys.stdout.write("usage: srl bench NAME ...\n\n" + "".join(lines))
+        sys.stdout.write("\nsrl bench NAME --help says more\n")
         return 0
-    if words[0] != "pool":
-        raise UserError(f"there is no benchmark {words[0]!r}; there is: pool")
-    return _pool(words[1:])
+    name, *rest = words
+    if name not in _BENCHMARKS:
+        raise UserError(f"there is no benchmark {name!r}; there are {', '.join(_BENCHMARKS)}")
+    if name == "pool":
+        return _pool(rest)
+    return importlib.import_module(f"srl.bench.{name}").main(rest)
 
 
 def _pool(words: list[str]) -> int:

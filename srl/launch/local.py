@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from srl.checkpoint import Checkpoints
+from srl.dataflow.plans import resolve
 from srl.errors import RunError, UserError
 from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
@@ -122,7 +123,7 @@ class _Run:
 
     def start(self, trainer: TrainerLike | None, resume: bool, stack: contextlib.ExitStack) -> None:
         """Opens everything; `stack` closes it."""
-        self.trainer = trainer = trainer or _make_trainer(self.experiment)
+        self.trainer = trainer = trainer or make_trainer(self.experiment)
         stack.enter_context(_closing(trainer))
         trainer.start()
         if resume:
@@ -193,10 +194,16 @@ class _Run:
         logger.info("checkpoint of update %d", trainer.updates)
 
 
-def _make_trainer(experiment: Experiment) -> TrainerLike:
+def make_trainer(experiment: Experiment) -> TrainerLike:
+    """Gives what trains the experiment as its plan says."""
+    keep_compiled_programs()
+    plan = resolve(experiment.plan, experiment.env)
+    if plan != "auto" and plan.fragment("step").compiled:
+        from srl.workers.fused import Fused
+
+        return Fused(experiment)
     from srl.workers.trainer import Trainer
 
-    keep_compiled_programs()
     return Trainer(experiment)
 
 

@@ -1,0 +1,78 @@
+"""Measuring things in turns, so that a machine that slows down slows them all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from srl.arguments import Arguments
+from srl.errors import UserError, expect_number
+
+Rates = dict[str, list[float]]
+"""A number for each round, by what was measured."""
+
+
+def training_arguments(name: str, target: str | None, seconds: float, epilog: str) -> Arguments:
+    """A parser with the options that the benchmarks of training share.
+
+    Args:
+        name: Of the benchmark.
+        target: What is measured where nothing is named; None demands a name.
+        seconds: The default of --seconds.
+        epilog: Ends its help.
+    """
+    parser = Arguments(f"bench {name}", epilog=epilog)
+    add = parser.add_argument
+    text = "an experiment file or an environment id" + (f"; default {target}" if target else "")
+    add("target", nargs="?" if target else None, default=target, metavar="FILE|ENV_ID", help=text)
+    add("--seconds", type=float, default=seconds, metavar="S", help=f"for each; default {seconds}")
+    add("--rounds", type=int, default=5, metavar="N", help="after a first to warm up; default 5")
+    add("--json", action="store_true", help="one JSON object a line")
+    return parser
+
+
+def check_rounds(seconds: float, rounds: int) -> None:
+    """Raises UserError where the options make no measurement."""
+    if seconds <= 0:
+        raise UserError(f"--seconds {seconds}; expected more than 0")
+    expect_number("--rounds", rounds, 1)
+
+
+def in_turns(
+    sides: Mapping[str, Callable[[float], float]], seconds: float, rounds: int
+) -> dict[str, list[float]]:
+    """Runs each side for `seconds` in all; a round before the first warms up.
+
+    Args:
+        sides: Each runs for about the seconds that it is given, and gives its rate.
+        seconds: For each side.
+        rounds: How many.
+    """
+    rates: Rates = {name: [] for name in sides}
+    for number in range(rounds + 1):
+        for name, side in sides.items():
+            rate = side(seconds / (rounds + 1))
+            if number:
+                rates[name].append(rate)
+    return rates
+
+
+def repeated(call: Callable[[], Any], per_call: float) -> Callable[[float], float]:
+    """A side that makes a call again and again; its rate is `per_call` for each call."""
+
+    def side(seconds: float) -> float:
+        calls, begin = 0, time.perf_counter()
+        while (elapsed := time.perf_counter() - begin) < seconds or not calls:
+            call()
+            calls += 1
+        return per_call * calls / elapsed
+
+    return side
+
+
+def median(rates: Sequence[float]) -> float:
+    """The median round's."""
+    return float(np.median(rates))
