@@ -6,7 +6,7 @@ import json
 import sys
 
 from srl.bench.alone import act_alone, first_timestep
-from srl.bench.rounds import check_rounds, in_turns, median, repeated, training_arguments
+from srl.bench.rounds import in_turns, median, parse_training, repeated, training_arguments
 from srl.errors import UserError
 from srl.experiment import load_experiment
 from srl.launch.compilation import keep_compiled_programs
@@ -19,8 +19,7 @@ def main(words: list[str]) -> int:
     """`srl bench act [FILE|ENV_ID] [--num-slots 8,64,256] ... [--json]`."""
     parser = training_arguments("act", "native:CartPole-v1", 2.0, _NOTES)
     parser.add_argument("--num-slots", default="8,64,256", metavar="NS", help="default 8,64,256")
-    options, overrides = parser.parse_known_args(words)
-    check_rounds(options.seconds, options.rounds)
+    options, overrides = parse_training(parser, words)
     experiment = load_experiment(options.target, overrides).experiment
     keep_compiled_programs()
     agents = len(first_timestep(experiment, 1)[0].agents)

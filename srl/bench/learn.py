@@ -6,7 +6,7 @@ import json
 import sys
 
 from srl.bench.alone import learn_alone
-from srl.bench.rounds import check_rounds, in_turns, median, repeated, training_arguments
+from srl.bench.rounds import in_turns, median, parse_training, repeated, training_arguments
 from srl.experiment import load_experiment
 from srl.launch.compilation import keep_compiled_programs
 
@@ -17,8 +17,7 @@ not listed goes to the experiment: --num-envs 256."""
 def main(words: list[str]) -> int:
     """`srl bench learn [FILE|ENV_ID] ... [--json]`."""
     parser = training_arguments("learn", "native:CartPole-v1", 5.0, _NOTES)
-    options, overrides = parser.parse_known_args(words)
-    check_rounds(options.seconds, options.rounds)
+    options, overrides = parse_training(parser, words)
     experiment = load_experiment(options.target, overrides).experiment
     keep_compiled_programs()
     learn, samples = learn_alone(experiment)

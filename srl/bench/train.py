@@ -10,12 +10,13 @@ from typing import Any
 from srl.bench.alone import act_alone, learn_alone
 from srl.bench.rounds import (
     Rates,
-    check_rounds,
     in_turns,
     median,
+    parse_training,
     repeated,
     training_arguments,
 )
+from srl.dataflow.plans import resolve
 from srl.experiment import Experiment, load_experiment
 from srl.launch.local import make_trainer
 
@@ -29,20 +30,24 @@ def main(words: list[str]) -> int:
     """`srl bench train FILE|ENV_ID [--plan NAME,NAME] ... [--json]`."""
     parser = training_arguments("train", None, 20.0, _NOTES)
     parser.add_argument("--plan", metavar="NAMES", help="such as fused,inline; default: its own")
-    options, overrides = parser.parse_known_args(words)
-    check_rounds(options.seconds, options.rounds)
+    options, overrides = parse_training(parser, words)
     plans = options.plan.split(",") if options.plan else [None]
     experiments = {}
     for name in plans:
         chosen = [*overrides, "--plan", name] if name else overrides
         experiment = load_experiment(options.target, chosen).experiment
-        experiments[name or experiment.plan.name] = experiment
+        experiments[name or _own_plan(experiment)] = experiment
     rates = _measure(experiments, options.seconds, options.rounds)
     allowed = _allowed(rates)
     for name, experiment in experiments.items():
         line = _line(options.target, name, experiment, rates[name], allowed)
         sys.stdout.write((json.dumps(line) if options.json else _text(line)) + "\n")
     return 0
+
+
+def _own_plan(experiment: Experiment) -> str:
+    plan = resolve(experiment.plan, experiment.env)
+    return plan if isinstance(plan, str) else plan.name
 
 
 def _measure(experiments: dict[str, Experiment], seconds: float, rounds: int) -> Rates:
