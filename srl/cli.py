@@ -56,9 +56,11 @@ def arguments(command: str, **settings: Any) -> Arguments:
 
 
 def run(words: list[str]) -> int:
-    """`srl run FILE[:NAME]|ENV_ID [--run-dir DIR] [--dry-run] [--field.sub value ...]`."""
+    """`srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--dry-run] [--field.sub value ...]`."""
     parser = arguments("run", add_help=False)
-    parser.usage = "srl run FILE[:NAME]|ENV_ID [--run-dir DIR] [--dry-run] [--FIELD VALUE ...]"
+    parser.usage = (
+        "srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--dry-run] [--FIELD VALUE ...]"
+    )
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help="in place of runs/NAME/TIME")
     parser.add_argument("--dry-run", action="store_true", help="show what would run, and stop")
     parser.add_argument("-h", "--help", action="store_true", help="with a target: its options too")

@@ -70,6 +70,9 @@ class Experiment:
     trainer's own, one after the other."""
     step_timeout: float | None = None
     """Seconds that a step or reset may take in one of these processes; 60 by default."""
+    heartbeat_seconds: float = 60.0
+    """That the main loop of a worker process may take without showing progress, after its first;
+    then it is taken for hung, killed and started again."""
     report_every: int = 0
     """Updates between two report lines; 0 chooses about 50 lines a run, at most 100 updates."""
     checkpoint_minutes: float = 5.0
@@ -125,6 +128,18 @@ class Experiment:
                 )
 
 
+def plan_of(experiment: Experiment) -> Plan:
+    """The plan that an experiment runs by: its own, the named one, or the usual one.
+
+    Raises:
+        PlanError: If it is still to be chosen by measuring.
+    """
+    plan = resolve(experiment.plan, experiment.env)
+    if plan == "auto":
+        raise PlanError("the plan auto has to be measured first; name one")
+    return plan
+
+
 _MAY_BE_NONE = ("max_staleness", "updates", "workers", "step_timeout")
 _LIMITS: dict[str, tuple[float, ...]] = {
     "num_envs": (1,),
@@ -136,6 +151,7 @@ _LIMITS: dict[str, tuple[float, ...]] = {
     "threads": (0,),
     "workers": (0,),
     "step_timeout": (1e-3,),
+    "heartbeat_seconds": (0.1,),
     "report_every": (0,),
     "checkpoint_minutes": (0.0,),
     "keep_checkpoints": (1,),

@@ -20,8 +20,12 @@ class Minibatch(NamedTuple):
     length: int
 
     def steps(self, tree: Tree) -> Tree:
-        """Takes what belongs to each step: [T, B, ...] to [length, S * B, ...]."""
+        """Takes what belongs to each step: [T, B, ...] to [length, S * B, ...].
+
+        Chunks of one step have no axis of time: products of matrices are faster without it.
+        """
         rows = self.start + jnp.arange(self.length)[:, None, None]
+        rows = rows if self.length > 1 else self.start
         return jax.tree.map(lambda x: _take(x, rows), tree)
 
     def starts(self, tree: Tree) -> Tree:

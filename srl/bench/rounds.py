@@ -46,10 +46,15 @@ def parse_training(parser: Arguments, words: list[str]) -> tuple[Any, list[str]]
     options.target = first[0] if first else options.target
     if options.target is None:
         raise UserError(f"{parser.prog} needs an experiment file or an environment id first")
-    if options.seconds <= 0:
-        raise UserError(f"--seconds {options.seconds}; expected more than 0")
-    expect_number("--rounds", options.rounds, 1)
+    check_rounds(options.seconds, options.rounds)
     return options, overrides
+
+
+def check_rounds(seconds: float, rounds: int) -> None:
+    """Raises UserError where the options make no measurement."""
+    if seconds <= 0:
+        raise UserError(f"--seconds {seconds}; expected more than 0")
+    expect_number("--rounds", rounds, 1)
 
 
 def in_turns(

@@ -23,7 +23,10 @@ _KINDS: dict[Kind, StreamKind] = {
 
 @dataclass(frozen=True)
 class Stream:
-    """What crosses from one fragment to another, or among the replicas of one."""
+    """What crosses from one fragment to another, or among the replicas of one.
+
+    Beside its fields, the header of a message names the group, its clock and the policy's version.
+    """
 
     kind: StreamKind
     source: str

@@ -143,11 +143,34 @@ def blocks(max_staleness: int | None) -> int:
     return 4 if max_staleness is None else max_staleness + 2
 
 
+def shortage(plan: Plan, cores: float, gpus: float | None = None) -> str:
+    """Says what a plan asks for beyond what there is; nothing where that is enough.
+
+    Args:
+        plan: Whose fragments name what each replica gets.
+        cores: There are.
+        gpus: There are; None where that is not known.
+    """
+    fragments = plan.fragments.values()
+    asked = {
+        "cores": sum(fragment.replicas * fragment.cores for fragment in fragments),
+        "GPUs": sum(fragment.replicas * fragment.gpus for fragment in fragments),
+    }
+    there = {"cores": cores, "GPUs": asked["GPUs"] if gpus is None else gpus}
+    return "; ".join(
+        f"the plan {plan.name!r} asks for {asked[kind]:g} {kind}, and there are {there[kind]:g}"
+        for kind in asked
+        if asked[kind] > there[kind]
+    )
+
+
 def _next_multiple(number: int, factor: int) -> int:
     return -(-number // factor) * factor
 
 
 def _validate_values(plan: Plan) -> None:
+    good = isinstance(plan.name, str) and bool(plan.name)
+    expect(good, "plan.name", plan.name, "a word for people and reports")
     good = isinstance(plan.fragments, Mapping) and bool(plan.fragments)
     expect(good, "plan.fragments", plan.fragments, "fragments by name")
     expect(plan.memory in ("travels", "stays"), "plan.memory", plan.memory, "travels or stays")

@@ -174,7 +174,7 @@ class _Tracer(Loop):
         if not isinstance(value, Value) or value._kind != expected:
             given = f"{value!r}" if isinstance(value, Value) else f"{value!r:.60}"
             raise PlanError(
-                f"the loop gives {given} to {taker} in place of a {expected}; "
+                f"the loop gives {given} to {taker} as its {expected}; "
                 f"expected what {_GIVEN_BY[expected]}"
             )
 

@@ -1,14 +1,18 @@
-"""`srl plan`: what would run where, and what would cross between; trains nothing."""
+"""`srl plan`: what would run where, and what would cross between.
+
+Nothing trains; one environment is made, as its observations' sizes are not known before.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
 from srl.arguments import Arguments
 from srl.dataflow.cut import cut
-from srl.dataflow.plan import groups
+from srl.dataflow.plan import groups, shortage
 from srl.dataflow.plans import resolve
 from srl.dataflow.trace import trace
 from srl.draw.scene import Scene
@@ -24,16 +28,18 @@ def plan(words: list[str]) -> int:
     """`srl plan FILE[:NAME]|ENV_ID [--plan NAME] [--svg OUT] [--json] [--FIELD VALUE ...]`."""
     parser = Arguments("plan", description=__doc__)
     parser.usage = "srl plan FILE[:NAME]|ENV_ID [--plan NAME] [--FIELD VALUE ...] [--svg OUT.svg]"
-    parser.add_argument("target", metavar="FILE[:NAME]|ENV_ID", help="made once, for its shapes")
     parser.add_argument("--svg", type=Path, metavar="OUT.svg", help="write a picture")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
         "--fps", type=float, default=FPS, metavar="N", help=f"for rates; default {FPS:,.0f}"
     )
+    target = words.pop(0) if words and not words[0].startswith("-") else None
     options, overrides = parser.parse_known_args(words)
+    if target is None:
+        raise UserError("srl plan needs an experiment file or an environment id first")
     if not options.fps > 0:
         raise UserError(f"--fps is {options.fps}; expected env steps a second, above 0")
-    scene = scene_of(load_experiment(options.target, overrides).experiment, options.fps)
+    scene = scene_of(load_experiment(target, overrides).experiment, options.fps)
     if options.svg is not None:
         from srl.draw.svg import picture
 
@@ -74,5 +80,6 @@ def scene_of(experiment: Experiment, fps: float = FPS) -> Scene:
     finally:
         pool.close()
     graph = trace(experiment.algorithm, shapes)
+    warning = shortage(chosen, len(os.sched_getaffinity(0)))
     staleness = experiment.max_staleness
-    return Scene(experiment.name, graph, chosen, count, staleness, fps)
+    return Scene(experiment.name, graph, chosen, count, staleness, fps, warning)

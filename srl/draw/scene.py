@@ -23,6 +23,8 @@ class Scene:
     max_staleness: int | None
     fps: float
     """Environment steps a second that rates are for."""
+    warning: str = ""
+    """What the machine lacks."""
 
     @property
     def streams(self) -> tuple[Stream, ...]:
@@ -74,6 +76,7 @@ class Scene:
             "rounds": graph.rounds,
             "max_staleness": self.max_staleness,
             "blocks": blocks(self.max_staleness),
+            "warning": self.warning,
             "assumed_fps": self.fps,
             "fragments": {
                 name: {
@@ -118,10 +121,15 @@ def _field(field: Field) -> dict[str, Any]:
 
 
 def resources(fragment: Fragment) -> str:
-    """What each replica of a fragment gets."""
-    cores = f"{fragment.cores:g} cores" if fragment.cores else "an even share of the cores"
-    gpus = f", {fragment.gpus:g} GPU" if fragment.gpus else ""
-    return cores + gpus
+    """What each replica of a fragment gets, and what it is."""
+    parts = ["one compiled program"] if fragment.compiled else []
+    if fragment.cores:
+        parts.append(f"{fragment.cores:g} cores")
+    elif not fragment.compiled:
+        parts.append("an even share of the cores")
+    if fragment.gpus:
+        parts.append(f"{fragment.gpus:g} GPU")
+    return ", ".join(parts)
 
 
 def names(fields: tuple[Field, ...]) -> list[str]:

@@ -9,11 +9,11 @@ from srl.dataflow.cut import Stream
 from srl.dataflow.graph import Edge
 from srl.draw.scene import Scene, names, resources
 
-_CARD, _GAP, _MARGIN = 300, 56, 28
+_CARD, _GAP, _MARGIN = 300, 90, 28
 _TOP = 92  # of the cards, below the title
 _PILL, _PILL_WIDTH, _PILL_GAP = 28, 92, 26
 _HEAD = 62  # of a card, above its first node
-_LANE = 74
+_LANE, _REPLY = 68, 22  # height of a stream, and more where something comes back
 
 _STYLE = """
   svg { --paper: #ffffff; --card: #f6f8fa; --line: #c3ccd6; --ink: #1f2933; --soft: #5b6875;
@@ -29,7 +29,8 @@ _STYLE = """
   .title { font-size: 19px; font-weight: 600; }
   .name { font-size: 15px; font-weight: 600; }
   .soft { fill: var(--soft); font-size: 12px; }
-  .edge { fill: var(--soft); font-size: 11px; }
+  .edge { fill: var(--soft); font-size: 11px; stroke: var(--card); stroke-width: 5px;
+    paint-order: stroke; }
   .card { fill: var(--card); stroke: var(--line); }
   .pill { fill: var(--pill); stroke: var(--line); stroke-width: 1.3; }
   .wire { fill: none; stroke: var(--soft); stroke-width: 1.3; }
@@ -38,7 +39,8 @@ _STYLE = """
   .tip { fill: var(--soft); }
 """ + "".join(
     f"  .{kind} {{ stroke: var(--{kind}); stroke-width: 2; fill: none; }}\n"
-    f"  text.{kind}, .tip.{kind} {{ stroke: none; fill: var(--{kind}); }}\n"
+    f"  text.{kind} {{ stroke: none; fill: var(--{kind}); }}\n"
+    f"  .tip.{kind} {{ stroke: none; fill: var(--{kind}); }}\n"
     for kind in ("inference", "sample", "parameters", "gradients")
 )
 
@@ -50,17 +52,21 @@ def picture(scene: Scene) -> str:
     bottom = _TOP + _HEAD + deepest * (_PILL + _PILL_GAP)
     right = max(columns.values()) + _CARD
     width = max(right, 560) + _MARGIN + 10
-    height = bottom + max(len(scene.streams), 1) * _LANE + 58
-    parts = [*_header(scene), *_lifelines(scene, columns, height - 50)]
+    lanes: list[tuple[int, Stream]] = []
+    height = bottom + 48
+    for stream in scene.streams:
+        lanes.append((height, stream))
+        height += _LANE + (_REPLY if stream.reply else 0)
+    height += 10
+    parts = [*_header(scene), *_lifelines(scene, columns, height - 46)]
     for name, x in columns.items():
         parts += _card(scene, name, x)
     if scene.plan.one_process:
         parts += _frame(right, bottom)
-    for i, stream in enumerate(scene.streams):
-        parts += _stream(scene, stream, columns, bottom + 48 + i * _LANE)
-    if not scene.streams:
-        parts.append(_text(_MARGIN, bottom + 40, "Nothing crosses: every edge is a call.", "soft"))
+    for y, stream in lanes:
+        parts += _stream(scene, stream, columns, y)
     told = f"Per second at {scene.fps:,.0f} env steps/s."
+    told = told if lanes else "Nothing crosses: every edge is a function call."
     parts.append(_text(_MARGIN, height - 20, told, "soft"))
     body = "\n".join(f"  {part}" for part in parts)
     return (
@@ -107,12 +113,10 @@ def _card(scene: Scene, name: str, x: int) -> Iterator[str]:
         )
     title = f"{name} × {fragment.replicas}" if fragment.replicas > 1 else name  # noqa: RUF001
     yield _text(x + 16, _TOP + 25, title, "name")
-    told = resources(fragment) + (", one compiled program" if fragment.compiled else "")
-    yield _text(x + 16, _TOP + 43, told, "soft")
+    yield _text(x + 16, _TOP + 43, resources(fragment), "soft")
     nodes = scene.nodes(fragment)
     tops = {node: _TOP + _HEAD + i * (_PILL + _PILL_GAP) for i, node in enumerate(nodes)}
-    for edge in scene.inside(name):
-        yield from _wire(edge, tops, x + _CARD // 2)
+    yield from _wires(scene.inside(name), tops, x + _CARD // 2)
     for node, top in tops.items():
         left = x + (_CARD - _PILL_WIDTH) // 2
         yield (
@@ -122,30 +126,34 @@ def _card(scene: Scene, name: str, x: int) -> Iterator[str]:
         yield _text(x + _CARD // 2, top + 18, node, "", "middle")
 
 
-def _wire(edge: Edge, tops: dict[str, int], middle: int) -> Iterator[str]:
-    """An edge within a card: straight to the next node, around the right, back on the left."""
+def _wires(edges: list[Edge], tops: dict[str, int], middle: int) -> Iterator[str]:
+    """The edges within a card, and over them their names."""
+    labels: list[str] = []
     rows = list(tops)
-    distance = rows.index(edge.target) - rows.index(edge.source)
-    start, end = tops[edge.source] + _PILL // 2, tops[edge.target] + _PILL // 2
-    if distance == 1:
-        top, bottom = tops[edge.source] + _PILL, tops[edge.target]
-        yield f'<path class="wire" d="M{middle} {top} V{bottom - 5}"/>'
-        yield _tip(middle, bottom, 0, 1)
-        yield _text(middle + 8, (top + bottom) // 2 + 4, edge.name, "edge")
-        return
-    side = 1 if distance >= 0 else -1
-    edge_x = middle + side * _PILL_WIDTH // 2
-    bulge = edge_x + side * (10 + 12 * max(abs(distance), 1))
-    # Ends apart from each other, as several edges may meet at a node.
-    start, end = (start - 5, end + 5) if distance <= 0 else (start + 5, end - 5)
-    yield (
-        f'<path class="wire" d="M{edge_x} {start} C{bulge} {start} {bulge} {end} '
-        f'{edge_x + 5 * side} {end}"/>'
-    )
-    yield _tip(edge_x, end, -side, 0)
-    x = edge_x + side * (12 + 9 * max(abs(distance), 1))
-    y = (start + end) // 2 + 4
-    yield _text(x, y, edge.name, "edge", "start" if side > 0 else "end")
+    for edge in edges:
+        distance = rows.index(edge.target) - rows.index(edge.source)
+        if distance == 1:
+            top, bottom = tops[edge.source] + _PILL, tops[edge.target]
+            yield f'<path class="wire" d="M{middle} {top} V{bottom - 5}"/>'
+            yield _tip(middle, bottom, 0, 1)
+            labels.append(_text(middle + 8, (top + bottom) // 2 + 4, edge.name, "edge"))
+            continue
+        # Around the right to a later node, around the left to an earlier one or back to
+        # the same; the ends lie apart, as several edges may meet at a node.
+        side = 1 if distance > 0 else -1
+        apart = 5 if distance > 0 else -5
+        start = tops[edge.source] + _PILL // 2 + apart
+        end = tops[edge.target] + _PILL // 2 - apart
+        x = middle + side * _PILL_WIDTH // 2
+        reach = 8 + 16 * max(abs(distance), 1)
+        bulge = x + side * reach * 4 // 3
+        curve = f"C{bulge} {start} {bulge} {end} {x + 5 * side} {end}"
+        yield f'<path class="wire" d="M{x} {start} {curve}"/>'
+        yield _tip(x, end, -side, 0)
+        anchor = "start" if side > 0 else "end"
+        place = x + side * (reach + 5), (start + end) // 2 + 4
+        labels.append(_text(*place, edge.name, "edge", anchor))
+    yield from labels
 
 
 def _stream(scene: Scene, stream: Stream, columns: dict[str, int], y: int) -> Iterator[str]:
@@ -160,11 +168,14 @@ def _stream(scene: Scene, stream: Stream, columns: dict[str, int], y: int) -> It
             f'{x - 6} {y + 12}"/>'
         )
         yield _tip(x, y + 12, 1, 0, stream.kind)
-        yield _text(x + 10, y - 2, f"{stream.kind}: {_list(stream.request, 30)}", stream.kind)
-        yield _text(x + 10, y + 15, how, "soft")
+        last = x > _MARGIN + _CARD  # there is more room on the left then
+        place, anchor = (x - 66, "end") if last else (x + 10, "start")
+        what = f"{stream.kind}: {_list(stream.request, 30)}"
+        yield _text(place, y - 2, what, stream.kind, anchor)
+        yield _text(place, y + 15, how, "soft", anchor)
         return
     sign = 1 if ends[1] > ends[0] else -1
-    room = abs(ends[1] - ends[0]) // 7
+    room = abs(ends[1] - ends[0]) // 7 - 4
     middle = sum(ends) // 2
     asked = _list(stream.request, room - len(stream.kind))
     yield f'<path class="{stream.kind}" d="M{ends[0]} {y} H{ends[1] - 6 * sign}"/>'
@@ -181,8 +192,9 @@ def _list(fields: tuple, room: int) -> str:
     """Names of fields, as many as there is room for."""
     there = names(fields)
     kept = list(there)
-    while len(kept) > 1 and len(", ".join(kept)) > room:
-        kept.pop()
+    if len(", ".join(there)) > room:
+        while len(kept) > 1 and len(", ".join(kept)) > room - len(" and 9 more"):
+            kept.pop()
     more = len(there) - len(kept)
     return ", ".join(kept) + (f" and {more} more" if more else "")
 

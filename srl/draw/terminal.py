@@ -21,11 +21,14 @@ _COLOURS = {
 def draw(scene: Scene, console: Console) -> None:
     """Prints fragments with their nodes, and the streams between them."""
     where = "all in one process" if scene.plan.one_process else "each replica a process"
-    console.print(f"[bold]{scene.title}[/] under the plan [bold]{scene.plan.name}[/], {where}")
+    title = Text.assemble((scene.title, "bold"), " under the plan ", (scene.plan.name, "bold"))
+    console.print(title.append(f", {where}"))
     console.print("; ".join(scene.headline), style="dim", highlight=False)
     console.print(
         Columns([_fragment(scene, name) for name in scene.plan.fragments], padding=(0, 2))
     )
+    if scene.warning:
+        console.print(scene.warning, style="yellow", highlight=False)
     if not scene.streams:
         console.print("nothing crosses: every edge is a function call")
         return
@@ -38,8 +41,6 @@ def _fragment(scene: Scene, name: str) -> Panel:
     fragment = scene.plan.fragments[name]
     title = f"{name} x {fragment.replicas}" if fragment.replicas > 1 else name
     lines = [Text(" ".join(scene.nodes(fragment)), "bold"), Text(resources(fragment), "dim")]
-    if fragment.compiled:
-        lines.append(Text("compiled into one program", "dim"))
     for edge in scene.inside(name):
         lines.append(Text(f"{edge.source} -> {edge.target}: {edge.name}"))
     return Panel(Group(*lines), title=title, expand=False)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-import mmap
-import os
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from srl.errors import RunError
 from srl.pools.pool import Allocate
+from srl.shared_memory import SharedMemory
 
 T = TypeVar("T")
 _ALIGNMENT = 64  # JAX takes NumPy memory without a copy from here on
+_CURE = "take fewer environments or shorter unrolls"
 
 
 class Shared(NamedTuple, Generic[T]):
@@ -46,8 +45,8 @@ def shared_arrays(build: Callable[[Allocate], T], fd: int | None = None) -> Shar
 
     build(measure)
     size = max(size, 1)
-    fd = _reserve(size) if fd is None else fd
-    buffer = np.frombuffer(mmap.mmap(fd, size), np.uint8)
+    memory = SharedMemory.create(size, _CURE) if fd is None else SharedMemory.attach(fd, size)
+    buffer = memory.array
     used = 0
 
     def allocate(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -56,29 +55,4 @@ def shared_arrays(build: Callable[[Allocate], T], fd: int | None = None) -> Shar
         start, used = used, used + math.prod(shape) * np.dtype(dtype).itemsize
         return buffer[start:used].view(dtype).reshape(shape)
 
-    return Shared(build(allocate), buffer, fd)
-
-
-def _reserve(size: int) -> int:
-    """A descriptor of so many bytes, all there: to lack them when written would be a bus error."""
-    cure = "take fewer environments or shorter unrolls"
-    available = _available()
-    if size > available:  # the kernel would rather end some process than refuse
-        raise RunError(
-            f"cannot reserve {size:,} bytes of shared memory, as {available:,} are free; {cure}"
-        )
-    fd = os.memfd_create("srl", os.MFD_CLOEXEC)
-    try:
-        os.posix_fallocate(fd, 0, size)
-    except OSError as error:
-        os.close(fd)
-        raise RunError(
-            f"cannot reserve {size:,} bytes of shared memory: {error.strerror}; {cure}"
-        ) from error
-    return fd
-
-
-def _available() -> int:
-    with open("/proc/meminfo") as file:
-        lines = dict(line.split(":", 1) for line in file)
-    return 1024 * int(lines["MemAvailable"].split()[0])
+    return Shared(build(allocate), buffer, memory.fd)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,10 +11,14 @@ import numpy as np
 from srl.dataflow.loop import Interact, Loop
 from srl.errors import UserError
 from srl.lazy import jax, jnp
+from srl.pools import Pool
 from srl.pools.xla import PoolState, Xla
 from srl.types import Array, Decision, Metrics, Timestep, Tree, Unroll
+from srl.workers.actor import group_state
+from srl.workers.learner import Learner, run_key
+from srl.workers.seeds import environment_seed
 from srl.workers.teams import Teams
-from srl.workers.training import Training
+from srl.workers.training import Training, make_group
 
 
 class Acting(NamedTuple):
@@ -28,59 +33,89 @@ class Acting(NamedTuple):
 class Fused(Training):
     """Trains by one compiled program, from which the native pool is stepped too.
 
-    Random keys and semantics are those of `Trainer`, and so is the state that it saves.
+    All environments are one group. Random keys and semantics are those of `Trainer`, and so is the
+    state that it saves.
     """
 
-    activities = ("update",)
+    _pool: Pool | None = None
 
-    def _prepare(self) -> None:
+    def start(self) -> None:
+        """Makes the environments and the policies, and compiles."""
+        experiment = self.experiment
+        self._pool = pool = make_group(experiment, experiment.num_envs)
+        self._maybe_learner = learner = Learner(experiment, pool.specs)
         try:
-            self._xla = self._pool.xla()
+            self._xla = pool.xla()
         except UserError as error:
             raise UserError(
                 f"the plan fused: {error}; choose another, such as --plan inline"
             ) from None
-        self._reset(seed=0)  # for the shapes
+        self._key = run_key(experiment)
+        self._clock: Any = jnp.zeros((), jnp.uint32)
+        self._reset("environments")
         run = jax.jit(self._run)  # so that it is traced once
         *_, metrics = jax.eval_shape(run, *self._operands()[:-1])
-        self._progress.losses = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), metrics)
+        learner.progress.losses = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), metrics)
 
         def program(acting: Acting, states: Any, version: Array, losses: Any) -> Any:
             acting, states, timesteps, metrics = run(acting, states, version)
             return acting, states, timesteps, jax.tree.map(jnp.add, losses, metrics)
 
         self._program = jax.jit(program).lower(*self._operands()).compile()
+        learner.progress.restart_clock()
 
     def _operands(self) -> tuple[Any, ...]:
         acting = Acting(self._pool_state, self._now, self._memory, self._clock)
-        return acting, self._states, self._progress.version, self._progress.losses
+        progress = self._learner.progress
+        return acting, self._learner.states, progress.version, progress.losses
 
     def _run(self, acting: Acting, states: Any, version: Array) -> tuple[Any, ...]:
         """One update; also gives the timesteps after the actions, [T, ...], and the metrics."""
-        run = _TracedLoop(self._teams, self._xla, self._act_key, acting, states, version)
+        run = _TracedLoop(self._learner.teams, self._xla, self._key, acting, states, version)
         self.experiment.algorithm.loop(run)
         return run.acting, run.states, run.timesteps, run.metrics
 
     def update(self) -> None:
         """Takes one unroll with the present policies, and learns from it."""
         before = time.perf_counter()
-        acting, self._states, timesteps, losses = self._program(*self._operands())
+        acting, self._learner.states, timesteps, losses = self._program(*self._operands())
         self._pool_state, self._now, self._memory, self._clock = acting
-        self._progress.episodes.add(jax.tree.map(np.asarray, timesteps))
-        self._progress.count_update(self._steps_per_update, losses)
-        self._progress.seconds["update"] += time.perf_counter() - before
+        progress = self._learner.progress
+        progress.count_steps(jax.tree.map(np.asarray, timesteps))
+        progress.count_update(losses)
+        progress.spend("trainer", "update", time.perf_counter() - before)
 
     # ---- between two updates ----
 
-    def _reset(self, seed: int) -> None:
+    def _reset(self, purpose: str) -> None:
+        assert self._pool is not None
+        seed = environment_seed(self.experiment.seed, purpose)
         self._go_on_from(self._pool.reset(seed))
-
-    def _timestep(self) -> Timestep:
-        return self._now
+        self._memory: Tree = self._learner.teams.initial_memory(self.experiment.num_envs)
 
     def _go_on_from(self, timestep: Timestep) -> None:
         self._now = jax.tree.map(jnp.array, timestep)  # copies: these may be the pool's own
         self._pool_state = self._xla.init()
+
+    def _group_states(self) -> Mapping[int, Tree]:
+        assert self._pool is not None
+        return {0: group_state(self._pool, self._now, self._memory, self._clock)}
+
+    def _restore_groups(self, states: Mapping[int, Tree]) -> None:
+        assert self._pool is not None
+        if len(states) != 1:
+            self._reset(f"environments {self._learner.progress.epoch}")
+            return
+        state = states[0]
+        self._pool.restore(np.asarray(state["pool"]).tobytes())
+        self._go_on_from(Timestep(**state["timestep"]))
+        self._memory = jax.tree.map(jnp.array, state["memory"])
+        self._clock = jnp.asarray(state["clock"], jnp.uint32)
+
+    def close(self) -> None:
+        """Ends the environments."""
+        if self._pool is not None:
+            self._pool.close()
 
 
 class _TracedLoop(Loop):
@@ -151,8 +186,5 @@ class _TracedLoop(Loop):
     def gather(self, unroll: Unroll) -> Unroll:
         return unroll  # of all environments already
 
-    def gradient(self, batch: Unroll) -> Unroll:
-        return batch  # left to `update`: in one fragment the two are one call of `learn`
-
-    def update(self, sums: Unroll) -> None:
-        self.states, _, self.metrics = self._teams.learn(self.states, sums)
+    def learn(self, batch: Unroll) -> None:
+        self.states, _, self.metrics = self._teams.learn(self.states, batch)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,30 +13,32 @@ import numpy as np
 
 from srl.errors import RunError
 from srl.lazy import jax, jnp
-from srl.types import Metrics, Specs, Tree
+from srl.streams.batch import Batch
+from srl.tree import map_tree
+from srl.types import Metrics, Specs, Timestep, Tree
 from srl.workers.episodes import EpisodeWindow
 
 
 class Progress:
     """Counts of a run, its last episodes, and the losses and times since its last report."""
 
-    def __init__(
-        self, specs: Specs, members: Mapping[str, tuple[int, ...]], activities: tuple[str, ...]
-    ) -> None:
+    def __init__(self, specs: Specs, members: Mapping[str, tuple[int, ...]]) -> None:
         """Starts at nothing.
 
         Args:
             specs: Of the environments.
             members: Agent indices of each policy.
-            activities: What the trainer's time goes to, as reports name it.
         """
         self.env_steps = self.agent_steps = self.updates = 0
         self.epoch = 0
         self.losses: Metrics = {}
         """Sums since the last report, by policy; they are added up where learning is compiled."""
-        self.seconds = dict.fromkeys(activities, 0.0)
-        """Time spent since the last report."""
+        self.workers = {"trainer": 1}
+        """How many there are of each kind, whose time is reported."""
         self.episodes = EpisodeWindow(specs, members)
+        self._seconds: dict[tuple[str, str], float] = defaultdict(float)
+        self._lock = threading.Lock()  # workers' streams count in threads of their own
+        self._staleness = _Staleness()
         self._agents = len(specs.agents)
         self._updates_reported = 0
         self.restart_clock()
@@ -48,11 +52,26 @@ class Progress:
         """Lets the time until the next report begin now."""
         self._last_report = (time.perf_counter(), self.env_steps)
 
-    def count_update(self, env_steps: int, losses: Metrics) -> None:
-        """Counts an update from so many steps, after which the losses' sums are `losses`."""
+    def spend(self, worker: str, activity: str, seconds: float) -> None:
+        """Adds to the time that workers of a kind have spent since the last report."""
+        with self._lock:
+            self._seconds[worker, activity] += seconds
+
+    def count_steps(self, timesteps: Timestep) -> None:
+        """Counts steps by the timesteps they led to, [T, ...], and the episodes that ended."""
+        steps = timesteps.episode_length.size
+        self.env_steps += steps
+        self.agent_steps += steps * self._agents
+        self.episodes.add(timesteps)
+
+    def count_batch(self, batch: Batch) -> None:
+        """Counts the steps of the next update, and how old the policies were that acted."""
+        self.count_steps(map_tree(lambda x: x[1:], batch.timesteps))
+        self._staleness.add(self.updates - int(batch.version[..., 1].min()))
+
+    def count_update(self, losses: Metrics) -> None:
+        """Counts an update, after which the losses' sums are `losses`."""
         self.updates += 1
-        self.env_steps += env_steps
-        self.agent_steps += env_steps * self._agents
         self.losses = losses
 
     def report(self) -> dict[str, Any]:
@@ -65,8 +84,6 @@ class Progress:
         since, steps = self._last_report
         self.restart_clock()
         elapsed = max(self._last_report[0] - since, 1e-9)
-        shares = {name: value / elapsed for name, value in self.seconds.items()}
-        self.seconds = dict.fromkeys(self.seconds, 0.0)
         report = {
             "env_steps": self.env_steps,
             "agent_steps": self.agent_steps,
@@ -74,15 +91,24 @@ class Progress:
             "fps": (self.env_steps - steps) / elapsed,
             **self.episodes.report(),
             "policy_version": self.updates,
-            "staleness_mean": 0.0,
-            "staleness_max": 0,
+            **self._staleness.report(),
             **self._mean_losses(),
-            **{f"time/trainer/{name}": share for name, share in shares.items()},
-            "time/trainer/other": max(0.0, 1 - sum(shares.values())),
+            **self._shares(elapsed),
         }
         self._updates_reported = self.updates
         self.losses = jax.tree.map(jnp.zeros_like, self.losses)
         return report
+
+    def _shares(self, elapsed: float) -> dict[str, float]:
+        """The share of its time that each kind of worker has spent on each activity."""
+        with self._lock:
+            seconds, self._seconds = self._seconds, defaultdict(float)
+        shares = {}
+        for worker, count in self.workers.items():
+            own = {a: s / (elapsed * count) for (w, a), s in seconds.items() if w == worker}
+            own["idle"] = max(0.0, 1 - sum(own.values()))
+            shares |= {f"time/{worker}/{name}": share for name, share in own.items()}
+        return shares
 
     def check(self) -> None:
         """Raises RunError if training has diverged since the last report."""
@@ -125,3 +151,17 @@ class Progress:
         self.updates, self.env_steps, self.agent_steps, self._updates_reported = counts
         self.epoch = epoch + 1
         self.restart_clock()
+
+
+class _Staleness:
+    """Of the batches since the last report: the version trained minus the oldest that acted."""
+
+    def __init__(self) -> None:
+        self._values: list[int] = []
+
+    def add(self, staleness: int) -> None:
+        self._values.append(staleness)
+
+    def report(self) -> dict[str, float]:
+        values, self._values = self._values or [0], []
+        return {"staleness_mean": sum(values) / len(values), "staleness_max": max(values)}

@@ -1,161 +1,113 @@
-"""What the trainers that hold environments and learner in one process share."""
+"""What a launcher drives, whichever plan trains."""
 
 from __future__ import annotations
 
-import hashlib
-import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from srl.algorithms.algorithm import State
 from srl.experiment import Experiment
-from srl.lazy import jax
 from srl.pools import Pool, make_pool
-from srl.types import Timestep, Tree
-from srl.workers.progress import Progress
-from srl.workers.teams import Teams
-
-
-def environment_seed(seed: int, purpose: str) -> int:
-    """Gives the first environment's seed; neighbouring run seeds share no environment."""
-    digest = hashlib.sha256(f"{purpose} {seed}".encode()).digest()
-    return int.from_bytes(digest[:4], "little") >> 1
+from srl.streams.parcel import pack, unpack
+from srl.streams.sample import STATE_BYTES
+from srl.types import Tree
+from srl.workers.learner import Learner
 
 
 class Training(ABC):
-    """All of a training run that does not depend on how its loop is run.
+    """A training run: a learner, and groups of environments somewhere.
 
-    Between two updates it is: the learners' states, the policies' memory, the pool, the timestep
-    that is acted on next, the clock of the random keys, and the progress.
+    Between two updates it is the learner's state and each group's, which is the same under all
+    plans that divide the environments alike: a run may go on under another.
     """
 
-    activities: tuple[str, ...]
-    """What the time goes to, as reports name it."""
+    resumes_exactly = True
+    """False where environments cannot be saved and restart their episodes."""
 
     def __init__(self, experiment: Experiment) -> None:
         """Takes the experiment; `start` does the work."""
         self.experiment = experiment
-        self.parameters: dict[str, int] = {}
-        self.agents: dict[str, tuple[str, ...]] = {}
-        self._open_pool: Pool | None = None
+        self._maybe_learner: Learner | None = None
 
+    @abstractmethod
     def start(self) -> None:
         """Makes the environments and the policies, compiles, and resets."""
-        experiment = self.experiment
-        self._open_pool = pool = make_pool(
-            experiment.env,
-            experiment.num_envs,
-            threads=experiment.threads,
-            workers=experiment.workers,
-            step_timeout=experiment.step_timeout,
-        )
-        self._length = experiment.algorithm.unroll_length
-        self._steps_per_update = self._length * experiment.num_envs
-        updates = experiment.updates or math.ceil(experiment.env_steps / self._steps_per_update)
-        teams = Teams.of(experiment.algorithm, experiment.policies, pool.specs, updates)
-        self._teams = teams
-        self._progress = Progress(pool.specs, teams.members, self.activities)
-
-        root = jax.random.key(experiment.seed)
-        self._act_key = jax.random.fold_in(root, 1)
-        self._states = teams.init(jax.random.fold_in(root, 0))
-        self._memory: Tree = teams.initial_memory(experiment.num_envs)
-        self._clock = np.uint32(0)
-        for name, state in self._states.items():
-            self.parameters[name] = sum(x.size for x in jax.tree.leaves(state.params))
-            self.agents[name] = tuple(pool.specs.agents[i] for i in teams.members[name])
-
-        self._prepare()
-        self._reset(environment_seed(experiment.seed, "environments"))
-        self._progress.restart_clock()
-
-    @abstractmethod
-    def _prepare(self) -> None:
-        """Compiles all that training calls, and sets the progress' losses to zeros."""
-
-    @abstractmethod
-    def _reset(self, seed: int) -> None:
-        """Starts new episodes everywhere."""
-
-    @abstractmethod
-    def _timestep(self) -> Timestep:
-        """What is acted on next."""
-
-    @abstractmethod
-    def _go_on_from(self, timestep: Timestep) -> None:
-        """Acts on this next; the pool has been restored to it."""
 
     @abstractmethod
     def update(self) -> None:
-        """Takes one unroll with the present policies, and learns from it."""
+        """Takes a batch and learns from it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Lets go of all that was made."""
+
+    @abstractmethod
+    def _group_states(self) -> Mapping[int, Tree]:
+        """The state of every group, between two unrolls."""
+
+    @abstractmethod
+    def _restore_groups(self, states: Mapping[int, Tree]) -> None:
+        """Lets the groups go on from these states, or anew where there is none that fits."""
 
     @property
-    def _pool(self) -> Pool:
-        assert self._open_pool is not None, "start() comes first"
-        return self._open_pool
+    def _learner(self) -> Learner:
+        assert self._maybe_learner is not None, "start() comes first"
+        return self._maybe_learner
 
-    # ---- progress ----
+    @property
+    def parameters(self) -> Mapping[str, int]:
+        """Numbers in each policy's networks."""
+        return self._learner.parameters
+
+    @property
+    def agents(self) -> Mapping[str, tuple[str, ...]]:
+        """Who follows each policy."""
+        return self._learner.agents
 
     @property
     def env_steps(self) -> int:
         """Steps that environments have done."""
-        return self._progress.env_steps
+        return self._learner.progress.env_steps
 
     @property
     def agent_steps(self) -> int:
         """Steps that agents have done."""
-        return self._progress.agent_steps
+        return self._learner.progress.agent_steps
 
     @property
     def updates(self) -> int:
         """Finished calls of `learn`."""
-        return self._progress.updates
-
-    @property
-    def resumes_exactly(self) -> bool:
-        """False where environments cannot be saved and restart their episodes."""
-        return self._pool.saves_exactly
+        return self._learner.progress.updates
 
     def report(self) -> dict[str, Any]:
         """Gives a line of metrics: since the last report, or over the last 100 episodes."""
-        return self._progress.report()
+        return self._learner.progress.report()
 
     def check(self) -> None:
         """Raises RunError if training has diverged since the last report."""
-        self._progress.check()
-
-    # ---- state ----
+        self._learner.progress.check()
 
     def state(self) -> Tree:
         """Gives everything that the rest of the run depends on."""
-        return {
-            "learners": {name: state._asdict() for name, state in self._states.items()},
-            "memory": self._memory,
-            "pool": np.frombuffer(self._pool.save(), np.uint8),
-            "timestep": self._timestep()._asdict(),
-            "clock": self._clock,
-            **self._progress.state(),
-        }
+        states = {str(group): state for group, state in self._group_states().items()}
+        return {**self._learner.state(), "environments": pack(states)}
 
     def restore(self, tree: Tree) -> None:
-        """Goes on from a saved state, of whichever trainer."""
-        self._states = {
-            name: State(**jax.device_put(state)) for name, state in tree["learners"].items()
-        }
-        self._memory = jax.device_put(tree["memory"])
-        self._clock = np.uint32(tree["clock"])
-        self._progress.restore(tree)
-        if self._pool.saves_exactly:
-            self._pool.restore(tree["pool"].tobytes())
-            self._go_on_from(Timestep(**tree["timestep"]))
-        else:
-            purpose = f"environments {self._progress.epoch}"
-            self._reset(environment_seed(self.experiment.seed, purpose))
-        self._progress.restart_clock()
+        """Goes on from a saved state, of whichever plan."""
+        self._learner.restore(tree)
+        states = unpack(np.ascontiguousarray(tree["environments"]), STATE_BYTES)
+        self._restore_groups({int(group): state for group, state in states.items()})
+        self._learner.progress.restart_clock()
 
-    def close(self) -> None:
-        """Ends the environments."""
-        if self._open_pool is not None:
-            self._open_pool.close()
+
+def make_group(experiment: Experiment, num_envs: int) -> Pool:
+    """A pool of one group's environments."""
+    return make_pool(
+        experiment.env,
+        num_envs,
+        threads=experiment.threads,
+        workers=experiment.workers,
+        step_timeout=experiment.step_timeout,
+    )

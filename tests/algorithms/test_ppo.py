@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from dataclasses import replace
+from functools import partial
 
 import gymnasium
 import jax
@@ -9,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from srl.algorithms import PPO
 from srl.errors import UserError
@@ -46,18 +50,22 @@ def draw_unroll(instance, slots=6, seed=0, end=0.15):
     observation = draw_observation(random, instance.specs.observation, (steps + 1, slots))
     keys = jax.random.split(jax.random.key(seed), (steps, slots))
     policy, act = instance.policy(state), jax.jit(instance.act)
-    decisions = [
-        act(policy, jax.tree.map(lambda x, t=t: x[t], observation), (), key)
-        for t, key in enumerate(keys)
-    ]
+    ends = random.random((2, steps + 1, slots)) < end
+    memory, memories, decisions = instance.initial_memory(slots), [], []
+    for t, key in enumerate(keys):
+        memories.append(memory)
+        decision = act(policy, jax.tree.map(lambda x, t=t: x[t], observation), memory, key)
+        decisions.append(decision)
+        ended = ends[:, t].any(0)[:, None]
+        memory = jax.tree.map(lambda x, e=ended: np.where(e, 0, x), decision.memory)
     return Unroll(
         observation=observation,
         reward=random.normal(size=(steps + 1, slots)).astype(np.float32),
-        terminated=random.random((steps + 1, slots)) < end,
-        truncated=random.random((steps + 1, slots)) < end,
+        terminated=ends[0],
+        truncated=ends[1],
         action=np.stack([d.action for d in decisions]),
         log_prob=np.stack([d.log_prob for d in decisions]),
-        memory=(),
+        memory=jax.tree.map(lambda *x: np.stack(x), *memories[:: instance.chunk]),
         version=np.zeros((steps, 1, 2), np.int32),
         slot=np.arange(slots, dtype=np.int32),
     )
@@ -121,6 +129,61 @@ def test_every_kind_of_action_is_learned_from(observation, action):
 def test_the_same_batch_gives_bitwise_the_same_state(instance, learn, unroll):
     one, other = (learn(instance.init(jax.random.key(1)), unroll) for _ in range(2))
     assert_same(one, other)
+
+
+def split(unroll, *columns):
+    """The columns of an unroll, as another worker might have them."""
+    parts = unroll._replace(memory=(), version=(), slot=())
+    take = jax.tree.map(lambda x: x[:, list(columns)], parts)
+    memory = jax.tree.map(lambda x: x[:, list(columns)], unroll.memory)
+    return take._replace(memory=memory, version=unroll.version, slot=unroll.slot[list(columns)])
+
+
+@pytest.fixture(scope="module", params=[0, 6], ids=["without memory", "with memory"])
+def off_policy(request):
+    """PPO with every correction; its functions compiled, and a batch."""
+    network = MLP(width=8, memory=request.param)
+    config = replace(CONFIG, network=network, chunk=2, advantages="vtrace", objective="decoupled")
+    instance = config.bind(specs())
+    unroll, state = draw_unroll(instance), instance.init(jax.random.key(3))
+    steps = [jax.jit(getattr(instance, name)) for name in ("measure", "gradient", "update")]
+    return instance, state, unroll, jax.jit(instance.learn)(state, unroll), steps
+
+
+@settings(deadline=None, max_examples=5)
+@given(st.permutations(range(6)))
+def test_a_batch_is_learned_from_as_its_halves_with_their_sums_added(off_policy, order):
+    instance, state, unroll, (expected, metrics), (measure, gradient, update) = off_policy
+    halves = [split(unroll, *order[:3]), split(unroll, *order[3:])]
+    batches, sums = zip(*(measure(state, half) for half in halves), strict=True)
+    measured = jax.tree.map(jnp.add, *sums)
+    state = instance.adapt(state, measured)
+    for round in range(instance.rounds):
+        sums = (gradient(state, batch, jnp.int32(round)) for batch in batches)
+        state, _ = update(state, jax.tree.map(jnp.add, *sums))
+    state, finished = instance.finish(state, measured)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5), state, expected)
+    for name, value in finished.items():
+        np.testing.assert_allclose(value, metrics[name], rtol=1e-4)
+
+
+def test_corrections_change_nothing_where_the_present_policy_acted(learn, instance, unroll):
+    state = instance.init(jax.random.key(0))
+    config = replace(CONFIG, advantages="vtrace", objective="decoupled")
+    corrected, _ = jax.jit(config.bind(specs()).learn)(state, unroll)
+    expected, _ = learn(state, unroll)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), corrected, expected)
+
+
+def test_stale_samples_weigh_what_the_present_policy_would_have_made_of_them(off_policy):
+    instance, _, unroll, _, (measure, *_) = off_policy
+    state = instance.init(jax.random.key(0))  # the one that acted
+    stale = unroll._replace(log_prob=unroll.log_prob + np.float32(0.5))
+    batch, _ = measure(state, stale)
+    samples = batch.samples
+    valid = np.asarray(samples.valid)
+    np.testing.assert_allclose(samples.weight, np.where(valid, np.exp(-0.5), 1.0), rtol=1e-4)
+    np.testing.assert_allclose(samples.log_prob, np.where(valid, unroll.log_prob, 0), atol=1e-5)
 
 
 def test_what_a_reset_row_holds_changes_nothing(instance, learn):
@@ -225,9 +288,18 @@ def test_the_learning_rate_stays_where_the_length_of_the_run_is_not_known(learn,
     np.testing.assert_allclose(metrics["learning_rate"], CONFIG.learning_rate)
 
 
-def test_settings_that_do_not_fit_are_refused():
-    with pytest.raises(UserError, match="minibatches must divide the unroll length"):
-        PPO(unroll_length=10, minibatches=4).bind(specs())
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"unroll_length": 10}, "minibatches must divide the unroll length"),
+        ({"network": MLP(memory=8), "chunk": 16}, "minibatches \\* chunk must divide"),
+        ({"advantages": "td"}, "advantages='td': expected gae or vtrace"),
+        ({"objective": "ppo2"}, "objective='ppo2': expected ppo or decoupled"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(settings, words):
+    with pytest.raises(UserError, match=words):
+        PPO(**settings).bind(specs())
 
 
 def test_cart_pole_is_learned_quickly():

@@ -117,7 +117,7 @@ def test_learn_reads_the_memory_that_the_pool_wrote(start):
         [rows[t].timestep.observation.ctypes.data, rows[t].timestep.reward.ctypes.data]
         for t in range(len(rows))
     ]
-    unroll = trainer._unroll(trainer._memory)
+    unroll = trainer._unroll([trainer._memory])
     observation = unroll.observation.unsafe_buffer_pointer()
     reward = unroll.reward.unsafe_buffer_pointer()
     size = unroll.observation.dtype.itemsize * 8 * 4

@@ -1,0 +1,224 @@
+"""How fast blocks and messages pass between threads, processes and hosts: `srl bench stream`."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from argparse import RawDescriptionHelpFormatter
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from srl.arguments import Arguments
+from srl.bench.pool import Comparison
+from srl.bench.rounds import check_rounds, in_turns
+from srl.bench.stream_peer import (
+    BLOCK,
+    BLOCKS,
+    DONE,
+    FREE,
+    HAND_OVER,
+    PING,
+    PUSH,
+    SEND,
+    block_count,
+    connected,
+    limit_bytes,
+)
+from srl.errors import RunError, UserError
+from srl.shared_memory import SharedMemory
+from srl.streams import Identity, Layout, Message, listen
+
+_PATIENCE_SECONDS = 60.0
+_PINGS = 500
+_NOTES = """
+thread and host: blocks in shared memory are handed over, each by one message; the value is the time
+for each when they follow upon each other, the latency that of one when its reader sleeps.
+network: the blocks themselves are sent to another process over TCP; the value is the throughput.
+With --vs zmq, a bare ZeroMQ PUSH and PULL do the same over TCP, in turns.
+"""
+
+
+def main(words: list[str]) -> int:
+    """`srl bench stream [--transport NAMES] [--bytes NS] [--vs zmq] ... [--json]`."""
+    parser = Arguments("bench stream", epilog=_NOTES, formatter_class=RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--transport", default="thread,host,network", metavar="NAMES", help="default: all three")
+    add("--bytes", default="1000,65536,1000000,10000000", metavar="NS", help="of a block")
+    add("--vs", choices=("zmq",), help="compare the network with bare ZeroMQ")
+    add("--seconds", type=float, default=3.0, metavar="S", help="for each side; default 3")
+    add("--rounds", type=int, default=5, metavar="N", help="after a first to warm up; default 5")
+    add("--json", action="store_true", help="one JSON object a line")
+    options = parser.parse_args(words)
+    check_rounds(options.seconds, options.rounds)
+    transports = options.transport.split(",")
+    if unknown := set(transports) - {"thread", "host", "network"}:
+        raise UserError(f"no transport {unknown.pop()!r}; there are thread, host and network")
+    for transport, size in itertools.product(transports, _sizes(options.bytes)):
+        vs = options.vs if transport == "network" else None
+        line = bench_stream(transport, size, vs, options.seconds, options.rounds)
+        sys.stdout.write((json.dumps(line) if options.json else _text(line)) + "\n")
+        sys.stdout.flush()
+    return 0
+
+
+def _sizes(text: str) -> list[int]:
+    try:
+        sizes = [int(part) for part in text.split(",")]
+    except ValueError:
+        sizes = [0]
+    if not all(8 <= size <= 1 << 28 for size in sizes):
+        raise UserError(f"--bytes {text}; expected numbers from 8 to {1 << 28:,}, and commas")
+    return sizes
+
+
+def bench_stream(
+    transport: str, size: int, vs: str | None, seconds: float, rounds: int
+) -> dict[str, Any]:
+    """Measures one case; gives the line that `--json` prints.
+
+    Args:
+        transport: "thread", "host" or "network".
+        size: Bytes of a block.
+        vs: "zmq" to compare the network with bare ZeroMQ.
+        seconds: For each side.
+        rounds: How many, after one to warm up.
+    """
+    line: dict[str, Any] = {"name": "stream", "config": {"transport": transport, "bytes": size}}
+    with ExitStack() as opened:
+        near = NearEnd(transport, size, opened)
+        sides = {"own": near.sent if transport == "network" else near.handed_over}
+        if vs:
+            line["config"]["vs"] = vs
+            sides["vs"] = near.pushed
+        rates = in_turns(sides, seconds, rounds)
+        latency = near.latency_us()
+    result = Comparison(rates["own"], rates.get("vs", []))
+    if transport == "network":
+        line |= {"value": result.value, "unit": "MB/s"}
+    else:
+        line |= {"value": 1e6 / result.value, "unit": "us/block"}
+    line |= {"latency_us": latency, "rates": result.rates}
+    if vs:
+        ratios = result.ratios
+        line |= {
+            "vs_value": result.vs_value,
+            "ratio": float(np.median(ratios)),
+            "ratio_min": min(ratios),
+            "ratio_max": max(ratios),
+        }
+    return line
+
+
+def _text(line: dict[str, Any]) -> str:
+    config = line["config"]
+    text = f"{config['transport']:8} {config['bytes']:>12,} bytes  {line['value']:>10,.1f} "
+    text += f"{line['unit']:8}  latency {line['latency_us']:>8,.1f} us"
+    if "ratio" in line:
+        text += f"  {config['vs']} {line['vs_value']:>10,.1f}  ratio {line['ratio']:.2f}"
+        text += f" from {line['ratio_min']:.2f} to {line['ratio_max']:.2f}"
+    return text
+
+
+class NearEnd:
+    """Listens, starts the far end, and reads what that sends."""
+
+    def __init__(self, transport: Any, size: int, opened: ExitStack) -> None:
+        """Waits until the far end has joined; `opened` ends it.
+
+        Raises:
+            RunError: If it does not join.
+        """
+        run = int.from_bytes(os.urandom(8), "little")
+        self._listener = listen(transport, Identity(run, 0, 0), limit_bytes=limit_bytes(size))
+        opened.callback(_start(transport, self._listener.address, run, size))
+        opened.callback(self._listener.close)
+        self._size = size
+        self._peer, _ = self._next()
+        self._layout = Layout.of(np.zeros(size // 8, np.int64))
+        number, stride = block_count(size), self._layout.size
+        memory = SharedMemory.create(number * stride)
+        opened.callback(memory.close)
+        self._blocks = memory.array.reshape(number, stride)
+        if transport != "network":
+            self._say(Message(BLOCKS, counts=(number, stride), fds=(memory.fd,)))
+
+    def handed_over(self, seconds: float) -> float:
+        """Blocks a second, by reference."""
+        self._say(Message(HAND_OVER, counts=(round(1e6 * seconds),)))
+        count, half = 0, len(self._blocks) // 2
+        begin = time.perf_counter()
+        while (message := self._next()[1]).kind != DONE:
+            block = self._layout.views(self._blocks[message.counts[0]])
+            if block[0] != message.sequence:
+                raise RunError(f"block {message.sequence} holds {block[0]}")
+            count += 1
+            if count % half == 0:
+                self._say(Message(FREE, counts=(half,)))
+        return count / (time.perf_counter() - begin)
+
+    def sent(self, seconds: float) -> float:
+        """Megabytes a second, as bodies of messages."""
+        self._say(Message(SEND, counts=(round(1e6 * seconds), self._size)))
+        count = 0
+        begin = time.perf_counter()
+        while self._next()[1].kind != DONE:
+            count += 1
+        return self._megabytes(count, begin)
+
+    def pushed(self, seconds: float) -> float:
+        """Megabytes a second by a bare PUSH and PULL."""
+        import zmq
+
+        with zmq.Context.instance().socket(zmq.PULL) as socket:
+            socket.rcvhwm = block_count(self._size)
+            socket.rcvtimeo = round(1000 * _PATIENCE_SECONDS)
+            port = socket.bind_to_random_port("tcp://127.0.0.1")
+            address = f"tcp://127.0.0.1:{port}".encode()
+            counts = (round(1e6 * seconds), self._size)
+            self._say(Message(PUSH, counts=counts, body=address))
+            count = 0
+            begin = time.perf_counter()
+            while len(socket.recv(copy=False)):
+                count += 1
+            return self._megabytes(count, begin)
+
+    def latency_us(self) -> float:
+        """Microseconds from a message's sending to its sleeping reader, the median."""
+        times = []
+        for number in range(_PINGS):
+            begin = time.perf_counter()
+            self._say(Message(PING, number, counts=(0,)))
+            while self._next()[1].kind != BLOCK:
+                pass
+            times.append(time.perf_counter() - begin)
+        return 1e6 * float(np.median(times)) / 2
+
+    def _megabytes(self, count: int, begin: float) -> float:
+        return count * self._size / (time.perf_counter() - begin) / 1e6
+
+    def _say(self, message: Message) -> None:
+        self._listener.send(self._peer, message)
+
+    def _next(self) -> tuple[Any, Message]:
+        got = self._listener.receive(_PATIENCE_SECONDS)
+        if got is None:
+            raise RunError(f"the far end says nothing for {_PATIENCE_SECONDS:g} s")
+        return got
+
+
+def _start(transport: str, address: str, run: int, size: int) -> Callable[[], Any]:
+    """Starts the far end, in a thread or a process; gives what waits for its end."""
+    if transport == "thread":
+        thread = threading.Thread(target=connected(address, run, size).run)
+        thread.start()
+        return thread.join
+    code = [sys.executable, "-m", "srl.bench.stream_peer", address, str(run), str(size)]
+    return subprocess.Popen(code).wait

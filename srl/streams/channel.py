@@ -1,0 +1,294 @@
+"""Connections that carry messages: one protocol, three transports.
+
+listener = listen("host", identity, limit_bytes=1 << 20)
+connection = connect(listener.address, other_identity, limit_bytes=1 << 20)
+
+Whoever listens hears of each peer first JOINED, then its messages in order, and last LEFT, however
+the peer went. A peer is known by its sender; a new connection of a sender replaces the one before,
+unless its incarnation is an older one. Both ends belong to one thread each, but for `wake`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import Any, Literal, Self
+
+from srl.errors import RunError, expect
+from srl.streams.message import JOINED, LEFT, Identity, Message, Refused, as_bytes
+
+log = logging.getLogger(__name__)
+
+Transport = Literal["thread", "host", "network"]
+_TOLD_REFUSALS = 20
+"""After so many a listener only counts, or a mad peer would fill the disk with log."""
+
+
+class Disconnected(RunError):
+    """The other end has gone."""
+
+
+class Peer:
+    """One connection, as its listener sees it."""
+
+    def __init__(self, identity: Identity, route: Any) -> None:
+        """Names whoever is reached by `route`, a matter of the transport."""
+        self.identity = identity
+        self.route = route
+
+    def __repr__(self) -> str:
+        return f"sender {self.identity.sender} (incarnation {self.identity.incarnation})"
+
+
+class Connection(ABC):
+    """The end that connected."""
+
+    def __init__(self, address: str, identity: Identity, limit_bytes: int) -> None:
+        """Sends as `identity` to `address`, bodies of up to `limit_bytes`."""
+        self.address = address
+        self.identity = identity
+        self.limit_bytes = limit_bytes
+
+    @abstractmethod
+    def send(self, message: Message) -> None:
+        """Sends; waits while the other end is too busy to take it.
+
+        In a process the body goes by reference. To another host it goes from where it lies, so it
+        is not to be written until `held` counts it no more. Otherwise it is copied at once.
+
+        Raises:
+            Disconnected: If the other end has gone, or refused this one.
+            RunError: If the message is too large.
+        """
+
+    @abstractmethod
+    def receive(self, timeout: float | None) -> Message | None:
+        """The next message; None after `timeout` seconds without one (None: waits for ever).
+
+        Raises:
+            Disconnected: If the other end has gone, or refused this one.
+        """
+
+    @property
+    def held(self) -> int:
+        """How many of the bodies sent last are still to be read where they lie."""
+        return 0
+
+    @abstractmethod
+    def fileno(self) -> int:
+        """Readable when something may have come: then `receive(0)` until it gives None."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the connection; what was sent before still arrives within a host."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Listener(ABC):
+    """The end that many connect to."""
+
+    address: str
+    """For `connect`."""
+
+    def __init__(self, identity: Identity, limit_bytes: int) -> None:
+        """Answers as `identity`; takes bodies of up to `limit_bytes`."""
+        self.identity = identity
+        self.limit_bytes = limit_bytes
+        self.refused = 0
+        """How many messages or connections did not fit."""
+        self.dropped = 0
+        """How many messages were for peers that had gone."""
+        self._peers: dict[int, Peer] = {}
+        self._ready: deque[tuple[Peer, Message] | None] = deque()
+
+    def receive(self, timeout: float | None) -> tuple[Peer, Message] | None:
+        """The next message and whose; None after `timeout` seconds without one, or when woken."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._ready:
+            left = None if deadline is None else deadline - time.monotonic()
+            if not self._collect(left):
+                return None
+        return self._ready.popleft()
+
+    def send(self, peer: Peer, message: Message) -> None:
+        """Sends without ever waiting; what is for a peer that has gone is dropped and counted.
+
+        A peer that has far too much unread is cut off. The body is not to be written afterwards.
+
+        Raises:
+            RunError: If the message is too large.
+        """
+        check_size(message, self.limit_bytes)
+        if self._peers.get(peer.identity.sender) is peer:
+            self._transmit(peer, message)
+        else:
+            self.dropped += 1
+
+    def refuse(self, peer: Peer | str, reason: object) -> None:
+        """Counts and logs something of `peer` that does not fit and that nobody will look at."""
+        self.refused += 1
+        if self.refused <= _TOLD_REFUSALS:
+            log.warning("%s: refused from %s: %s", self.address, peer, reason)
+
+    def cut_off(self, peer: Peer, reason: str) -> None:
+        """Ends the connection of `peer`, which hears the reason; its LEFT comes next."""
+        if self._peers.get(peer.identity.sender) is peer:
+            self._hang_up(peer.route, reason)
+            self._lose(peer)
+
+    def fileno(self) -> int:
+        """Readable when something may have come: then `receive(0)` until it gives None."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def wake(self) -> None:
+        """Makes `receive` give None, now or when next called; from any thread."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends all connections."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def _collect(self, timeout: float | None) -> bool:
+        """Waits and puts what came into `_ready`, None for `wake`; False after the timeout."""
+
+    @abstractmethod
+    def _transmit(self, peer: Peer, message: Message) -> None: ...
+
+    @abstractmethod
+    def _hang_up(self, route: Any, reason: str) -> None:
+        """Tells the reason to the far end of `route` and ends it."""
+
+    def _admit(self, identity: Identity, message: Message, route: Any) -> Peer | None:
+        """A new peer, if its first message is as it should be; else it is refused."""
+        known = self._peers.get(identity.sender)
+        reason = ""
+        if message.kind != JOINED:
+            reason = f"it began with a message of kind {message.kind}"
+        elif identity.run != self.identity.run:
+            reason = f"it belongs to run {identity.run:016x}, this is {self.identity.run:016x}"
+        elif known and identity.incarnation < known.identity.incarnation:
+            reason = f"a later start of it, {known.identity.incarnation}, is connected"
+        peer = Peer(identity, route)
+        if reason:
+            self.refuse(repr(peer), reason)
+            self._hang_up(route, reason)
+            return None
+        if known:
+            self.cut_off(known, "another connection took its place")
+        self._peers[identity.sender] = peer
+        self._ready.append((peer, message))
+        return peer
+
+    def _deliver(self, peer: Peer, identity: Identity, message: Message) -> None:
+        """Takes a message of a peer that was admitted."""
+        if identity != peer.identity or message.kind == JOINED:
+            self.refuse(peer, f"a message of kind {message.kind} from {identity}")
+        elif message.kind == LEFT:
+            self._lose(peer)
+        else:
+            self._ready.append((peer, message))
+
+    def _lose(self, peer: Peer) -> None:
+        """Tells that a peer has gone, once."""
+        if self._peers.get(peer.identity.sender) is peer:
+            del self._peers[peer.identity.sender]
+            self._ready.append((peer, Message(LEFT)))
+
+
+def check_size(message: Message, limit_bytes: int) -> None:
+    """Raises RunError if the body is more than the other end would take."""
+    body = message.body
+    size = getattr(body, "nbytes", None) or len(body or b"")
+    if size > limit_bytes:
+        raise RunError(
+            f"a message of kind {message.kind} has {size:,} bytes, but the limit is {limit_bytes:,}"
+        )
+
+
+def farewell(message: Message) -> str:
+    """What the LEFT of a listener says, as text."""
+    view = as_bytes(message.body)
+    return bytes(view[:500]).decode("utf-8", "replace") if view else "it has closed"
+
+
+def listen(
+    transport: Transport, identity: Identity, *, limit_bytes: int, interface: str = "127.0.0.1"
+) -> Listener:
+    """Waits for peers in this process, on this host, or over the network.
+
+    Args:
+        transport: "thread", "host" or "network".
+        identity: Of this end.
+        limit_bytes: Of one body.
+        interface: The address to take peers from, for "network".
+
+    Raises:
+        UserError: If there is no such transport, or other machines could connect.
+    """
+    if transport == "thread":
+        from srl.streams.thread import ThreadListener
+
+        return ThreadListener(identity, limit_bytes)
+    if transport == "host":
+        from srl.streams.unix import UnixListener
+
+        return UnixListener(identity, limit_bytes)
+    expect(transport == "network", "the transport", transport, "thread, host or network")
+    from srl.streams.network import NetworkListener
+
+    return NetworkListener(identity, limit_bytes, interface)
+
+
+def connect(
+    address: str, identity: Identity, *, limit_bytes: int, timeout: float = 30.0
+) -> Connection:
+    """Connects to a listener's address; if it refuses, the next `receive` tells.
+
+    Args:
+        address: Begins with `thread:`, `unix:` or `tcp://`.
+        identity: Of this end.
+        limit_bytes: As of the listener.
+        timeout: Seconds to wait for the other host.
+
+    Raises:
+        UserError: If the address is of no transport.
+        Disconnected: If nobody listens there.
+    """
+    if address.startswith("thread:"):
+        from srl.streams.thread import ThreadConnection
+
+        return ThreadConnection(address, identity, limit_bytes)
+    if address.startswith("unix:"):
+        from srl.streams.unix import UnixConnection
+
+        return UnixConnection(address, identity, limit_bytes)
+    expect(address.startswith("tcp://"), "the address", address, "thread:..., unix:... or tcp://")
+    from srl.streams.network import NetworkConnection
+
+    return NetworkConnection(address, identity, limit_bytes, timeout)
+
+
+__all__ = [
+    "Connection",
+    "Disconnected",
+    "Listener",
+    "Peer",
+    "Refused",
+    "Transport",
+    "connect",
+    "listen",
+]

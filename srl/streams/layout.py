@@ -1,0 +1,269 @@
+"""What lies where in the body of a message: named arrays, one behind the other.
+
+Both ends agree on a layout once, as JSON such as `{"action": "int32[64]"}`; then each message names
+it by its hash alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+
+from srl.errors import RunError
+from srl.streams.message import Body, Message, Refused
+
+if TYPE_CHECKING:
+    from srl.types import Tree  # brings gymnasium
+
+ALIGNMENT = 64
+"""Of each array within the body, in bytes: JAX takes NumPy memory without a copy from here on."""
+
+_DTYPES = {
+    name: np.dtype(name)
+    for name in "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 "
+    "float64".split()
+}
+_LEAF = re.compile(r"([a-z0-9]{1,16})\[((?:\d{1,18},)*\d{1,18})?\]", re.ASCII)
+_MOST_LEAVES = 10_000
+_MOST_DIMENSIONS = 16
+
+
+class Field(NamedTuple):
+    """One array of a body."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    offset: int
+
+    @property
+    def bytes(self) -> int:
+        """Its size."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names, dtypes, shapes and places of the arrays of a body.
+
+    layout = Layout.of({"observation": observation, "ended": ended})
+    connection.send(Message(kind, schema=layout.hash, body=layout.pack(tree)))
+    tree = layout.open(received)
+    """
+
+    fields: Tree
+    """Of Field, as dicts (by name, in order of names) and tuples."""
+
+    @classmethod
+    def of(cls, tree: Tree) -> Layout:
+        """The layout of a tree of arrays, or of anything that has a shape and a dtype.
+
+        Raises:
+            RunError: If a dtype cannot be sent.
+        """
+        return _Builder(math.inf).layout(_described(tree))
+
+    @classmethod
+    def from_json(cls, text: bytes, limit_bytes: int) -> Layout:
+        """Reads what `to_json` gave.
+
+        Raises:
+            Refused: If it is no layout, or its body is larger than `limit_bytes`.
+        """
+        try:
+            described = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise Refused(f"a layout that is no JSON: {error}") from error
+        try:
+            return _Builder(limit_bytes).layout(described)
+        except RecursionError as error:
+            raise Refused("a layout that is nested too deep") from error
+
+    def to_json(self) -> bytes:
+        """The layout as text; equal layouts give equal texts."""
+        return json.dumps(_written(self.fields), separators=(",", ":")).encode("ascii")
+
+    @cached_property
+    def leaves(self) -> tuple[Field, ...]:
+        """The fields in the order in which they lie."""
+        return tuple(_leaves(self.fields))
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes of a body, a multiple of 64."""
+        return max((_aligned(f.offset + f.bytes) for f in self.leaves), default=0)
+
+    @cached_property
+    def hash(self) -> int:
+        """64 bits that stand for the layout."""
+        return int.from_bytes(hashlib.blake2b(self.to_json(), digest_size=8).digest(), "little")
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def views(self, buffer: Body | None) -> Tree:
+        """The arrays of a body, in place; they can be written where the buffer can.
+
+        Raises:
+            Refused: If the buffer has another size.
+        """
+        held = 0 if buffer is None else memoryview(cast(Any, buffer)).nbytes
+        if held != self.size:
+            raise Refused(f"a body of {held:,} bytes; its layout has {self.size:,}")
+        return _views(self.fields, buffer)
+
+    def open(self, message: Message) -> Tree:
+        """The arrays of a message's body, in place.
+
+        Raises:
+            Refused: If the message is of another layout.
+        """
+        if message.schema != self.hash:
+            raise Refused(
+                f"a message of layout {message.schema:016x}; expected {self.hash:016x}, which is "
+                f"{self.to_json()[:200].decode()}"
+            )
+        return self.views(message.body)
+
+    def empty(self) -> np.ndarray:
+        """A new body, uint8 `[size]`, aligned and not yet written."""
+        memory = np.empty(self.size + ALIGNMENT, np.uint8)
+        start = -memory.ctypes.data % ALIGNMENT
+        return memory[start : start + self.size]
+
+    def pack(self, tree: Tree) -> np.ndarray:
+        """A new body that holds copies of the tree's arrays."""
+        body = self.empty()
+        self.write(body, tree)
+        return body
+
+    def write(self, buffer: Body, tree: Tree) -> None:
+        """Copies the tree's arrays into a body.
+
+        Raises:
+            RunError: If the tree is not of this layout.
+        """
+        _copy(self.views(buffer), tree)
+
+
+def copy_tree(tree: Tree) -> Tree:
+    """A tree of dicts and tuples with copies of its arrays."""
+    if isinstance(tree, dict):
+        return {name: copy_tree(part) for name, part in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(map(copy_tree, tree))
+    return np.array(tree)
+
+
+class _Builder:
+    """Gives the fields of a described tree their places, within limits."""
+
+    def __init__(self, limit_bytes: float) -> None:
+        self._limit_bytes = limit_bytes
+        self._used = 0
+        self._leaves = 0
+
+    def layout(self, described: Any) -> Layout:
+        return Layout(self._fields(described))
+
+    def _fields(self, described: Any) -> Tree:
+        if isinstance(described, dict):
+            return {name: self._fields(described[name]) for name in sorted(described)}
+        if isinstance(described, (list, tuple)):
+            return tuple(map(self._fields, described))
+        if isinstance(described, str) and (match := _LEAF.fullmatch(described)):
+            return self._field(match[1], match[2])
+        raise Refused(f"a layout with {described!r:.100}; expected such as 'float32[64,4]'")
+
+    def _field(self, name: str, lengths: str | None) -> Field:
+        dtype = _dtype(name)
+        shape = tuple(map(int, lengths.split(","))) if lengths else ()
+        field = Field(dtype, shape, self._used)
+        # Empty arrays count as if they were not, or their other lengths would know no bound.
+        size = math.prod(max(length, 1) for length in shape) * dtype.itemsize
+        self._leaves += 1
+        if len(shape) > _MOST_DIMENSIONS or self._leaves > _MOST_LEAVES:
+            raise Refused(
+                f"a layout with {len(shape)} dimensions, {self._leaves:,} arrays; expected at most "
+                f"{_MOST_DIMENSIONS}, {_MOST_LEAVES:,}"
+            )
+        if self._used + size > self._limit_bytes:
+            raise Refused(f"a layout of more than {self._limit_bytes:,} bytes")
+        self._used = _aligned(self._used + field.bytes)
+        return field
+
+
+def _dtype(name: str) -> np.dtype:
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    if name not in _DTYPES:
+        raise Refused(f"a layout with dtype {name}; expected one of {', '.join(_DTYPES)}, bfloat16")
+    return _DTYPES[name]
+
+
+def _aligned(size: int) -> int:
+    return size + -size % ALIGNMENT
+
+
+def _described(tree: Any) -> Any:
+    """The tree with text in place of arrays, as in the JSON."""
+    if isinstance(tree, dict):
+        return {name: _described(part) for name, part in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return [_described(part) for part in tree]
+    if not hasattr(tree, "shape") or not hasattr(tree, "dtype"):
+        raise RunError(f"{tree!r:.100} cannot be sent; expected an array, or dicts or tuples of it")
+    return f"{np.dtype(tree.dtype).name}[{','.join(map(str, tree.shape))}]"
+
+
+def _written(fields: Tree) -> Any:
+    if isinstance(fields, Field):
+        return f"{fields.dtype.name}[{','.join(map(str, fields.shape))}]"
+    if isinstance(fields, dict):
+        return {name: _written(part) for name, part in fields.items()}
+    return [_written(part) for part in fields]
+
+
+def _leaves(fields: Tree) -> Any:
+    if isinstance(fields, Field):
+        yield fields
+    else:
+        for part in fields.values() if isinstance(fields, dict) else fields:
+            yield from _leaves(part)
+
+
+def _views(fields: Tree, buffer: Any) -> Tree:
+    if isinstance(fields, Field):
+        return np.ndarray(fields.shape, fields.dtype, buffer, fields.offset)
+    if isinstance(fields, dict):
+        return {name: _views(part, buffer) for name, part in fields.items()}
+    return tuple(_views(part, buffer) for part in fields)
+
+
+def _copy(into: Tree, tree: Any) -> None:
+    if isinstance(into, dict):
+        if not isinstance(tree, dict) or into.keys() != tree.keys():
+            raise RunError(f"a tree of {list(tree)}; its layout has {list(into)}")
+        for name, part in into.items():
+            _copy(part, tree[name])
+    elif isinstance(into, tuple):
+        if len(into) != len(tree):
+            raise RunError(f"a tree of {len(tree)} parts; its layout has {len(into)}")
+        for part, source in zip(into, tree, strict=True):
+            _copy(part, source)
+    else:
+        array = np.asarray(tree)
+        if array.shape != into.shape or array.dtype != into.dtype:
+            raise RunError(
+                f"an array {array.dtype.name}{list(array.shape)}; its layout has "
+                f"{into.dtype.name}{list(into.shape)}"
+            )
+        into[...] = array

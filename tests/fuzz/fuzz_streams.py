@@ -1,0 +1,102 @@
+"""A coverage-guided fuzzer of everything that reads what came over a stream.
+
+Whatever the bytes, they are read or they are Refused; nothing else is raised, and nothing above the
+limit is taken. It needs the package atheris, and takes libFuzzer's options:
+
+python tests/fuzz/fuzz_streams.py -runs=10000000 -max_len=4096 -rss_limit_mb=512 CORPUS_FOLDER
+"""
+
+import json
+import socket
+import sys
+
+import atheris
+
+with atheris.instrument_imports(include=["srl"]):
+    from srl.streams import layout, message, network, unix
+    from srl.streams.layout import Layout
+    from srl.streams.message import HEADER_BYTES, Identity, Message, Refused, encode
+
+LIMIT = 1 << 16
+IDENTITY = Identity(1, 2, 3)
+HERE, THERE = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+LINK = unix.Link(HERE, IDENTITY, LIMIT)
+BUFFER = bytearray(HEADER_BYTES + unix.INLINE_BYTES)
+DTYPES = ["bool", "uint8", "float32", "int64", "bfloat16", "object", "float128", ""]
+
+
+def read_header(data: atheris.FuzzedDataProvider) -> None:
+    _, read, size = message.decode(data.ConsumeBytes(LIMIT), LIMIT)
+    assert size <= LIMIT
+    assert len(read.counts) <= message.MOST_COUNTS
+
+
+def read_packet(data: atheris.FuzzedDataProvider) -> None:
+    packet = data.ConsumeBytes(LIMIT)
+    if packet:
+        THERE.send(packet)
+        got = LINK.read(BUFFER)
+        assert got is not None
+        assert len(got[1].body or b"") <= LIMIT
+
+
+def read_frames(data: atheris.FuzzedDataProvider) -> None:
+    sizes = [data.ConsumeIntInRange(0, 300) for _ in range(data.ConsumeIntInRange(0, 3))]
+    bodies = [memoryview(bytes(size)) for size in sizes]
+    network.join_frames(data.ConsumeBytes(LIMIT), bodies, LIMIT)
+
+
+def read_true_header(data: atheris.FuzzedDataProvider) -> None:
+    """A header as it should be, but for a few of its bytes."""
+    header = bytearray(encode(IDENTITY, Message(16, counts=(1, 2)), 4))
+    for _ in range(data.ConsumeIntInRange(0, 4)):
+        header[data.ConsumeIntInRange(0, len(header) - 1)] = data.ConsumeIntInRange(0, 255)
+    THERE.send(header + data.ConsumeBytes(8))
+    LINK.read(BUFFER)
+
+
+def read_layout(data: atheris.FuzzedDataProvider) -> None:
+    check(Layout.from_json(data.ConsumeBytes(LIMIT), LIMIT), data)
+
+
+def read_true_layout(data: atheris.FuzzedDataProvider) -> None:
+    """A layout as it should be, but for some of its names and numbers."""
+    check(Layout.from_json(json.dumps(tree(data, 3)).encode(), LIMIT), data)
+
+
+def tree(data: atheris.FuzzedDataProvider, depth: int):
+    kind = data.ConsumeIntInRange(0, 5) if depth else 5
+    parts = range(data.ConsumeIntInRange(0, 3))
+    if kind < 2:
+        return {data.ConsumeUnicode(3): tree(data, depth - 1) for _ in parts}
+    if kind < 4:
+        return [tree(data, depth - 1) for _ in parts]
+    if kind == 4:
+        return data.PickValueInList([None, 3, 0.5, True, data.ConsumeUnicode(9)])
+    shape = ",".join(
+        str(data.ConsumeIntInRange(-1, 1 << data.ConsumeIntInRange(0, 62))) for _ in parts
+    )
+    return f"{data.PickValueInList(DTYPES)}[{shape}]"
+
+
+def check(read: Layout, data: atheris.FuzzedDataProvider) -> None:
+    assert read.size <= LIMIT + layout.ALIGNMENT
+    assert Layout.from_json(read.to_json(), LIMIT) == read
+    read.views(bytes(read.size))
+    read.views(data.ConsumeBytes(LIMIT))
+
+
+READERS = [read_header, read_packet, read_frames, read_true_header, read_layout, read_true_layout]
+
+
+def read_one(data: bytes) -> None:
+    provider = atheris.FuzzedDataProvider(data)
+    try:
+        READERS[provider.ConsumeIntInRange(0, len(READERS) - 1)](provider)
+    except Refused:
+        pass
+
+
+if __name__ == "__main__":
+    atheris.Setup(sys.argv, read_one)
+    atheris.Fuzz()
