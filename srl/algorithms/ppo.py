@@ -12,20 +12,13 @@ keeps the policy near the one at the start of the update and not near those that
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from srl.algorithms.algorithm import Algorithm, Instance, State
-from srl.algorithms.distributions import (
-    ActionSpace,
-    Distribution,
-    action_distribution,
-    action_mask,
-)
+from srl.algorithms.actor_critic import ActorCritic, ActorCriticInstance
+from srl.algorithms.algorithm import State
 from srl.algorithms.minibatches import draw
 from srl.algorithms.normalization import (
-    ObservationNormalizer,
     merge,
     moments,
     no_statistics,
@@ -36,16 +29,13 @@ from srl.algorithms.normalization import (
 from srl.algorithms.returns import generalized_advantages, valid_rows, vtrace
 from srl.errors import UserError
 from srl.lazy import jax, jnp, optax
-from srl.networks import AutoNetwork, Network, PolicyAndValue
-from srl.types import Array, Decision, Metrics, Policy, Specs, Tree, Unroll
+from srl.types import Array, Metrics, Policy, Specs, Tree, Unroll
 
 
 @dataclass(frozen=True)
-class PPO(Algorithm):
+class PPO(ActorCritic):
     """Settings of proximal policy optimisation."""
 
-    network: Network = field(default_factory=AutoNetwork)
-    """Network of the policy and of the value; by default chosen by what is observed."""
     epochs: int = 4
     """How often each batch is gone through."""
     minibatches: int = 4
@@ -72,15 +62,13 @@ class PPO(Algorithm):
     """Weight of the value loss."""
     entropy_cost: float = 0.01
     """Weight of the entropy, which is rewarded."""
-    normalize_observations: bool = True
-    """Standardise observations by running statistics."""
     normalize_values: bool = True
     """Let the value network predict returns standardised by running statistics."""
     normalize_advantages: bool = True
     """Standardise the advantages of each batch."""
 
     limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
-        **Algorithm.limits,
+        **ActorCritic.limits,
         "epochs": (1,),
         "minibatches": (1,),
         "chunk": (1,),
@@ -145,7 +133,7 @@ class Batch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PPOInstance(Instance):
+class PPOInstance(ActorCriticInstance):
     """PPO for one trained policy."""
 
     config: PPO
@@ -160,72 +148,22 @@ class PPOInstance(Instance):
         """One for each minibatch of each epoch."""
         return self.config.epochs * self.config.minibatches
 
-    @cached_property
-    def actions(self) -> ActionSpace:
-        """The distributions over actions."""
-        return action_distribution(self.specs.action)
-
-    @cached_property
-    def network(self) -> PolicyAndValue:
-        """The network's functions."""
-        return self.config.network.build(self.specs.observation, self.actions.num_outputs)
-
-    @cached_property
-    def normalizer(self) -> ObservationNormalizer:
-        """How observations become inputs."""
-        running = self.config.normalize_observations
-        return ObservationNormalizer(self.specs.observation, running=running)
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        """Adam with the gradient's norm bounded; the learning rate comes later."""
+        steps = optax.chain(
+            optax.clip_by_global_norm(self.config.max_grad_norm),
+            optax.scale_by_adam(eps=self.config.adam_epsilon),
+        )
+        return optax.flatten(steps)  # one vector compiles, and runs, faster than many arrays
 
     def init(self, key: Array) -> State:
         """Draws parameters; nothing is normalised yet."""
-        network_key, minibatch_key = jax.random.split(key)
-        params = self.network.init(network_key)
-        params["policy"] = {"network": params["policy"], "actions": self.actions.init()}
-        return State(
-            params=params,
-            optimizer=self._optimizer().init(params),
-            key=jax.random.key_data(minibatch_key),
-            n=jnp.zeros((), jnp.int32),
-            observations=self.normalizer.init(),
-            values=no_statistics(),
-            advantages=no_statistics(),
-        )
-
-    # Acting.
-
-    def policy(self, state: State) -> Policy:
-        """Gives the policy's parameters and the statistics of observations."""
-        return Policy(state.params["policy"], state.observations)
-
-    def initial_memory(self, batch: int) -> Tree:
-        """Gives the policy network's memory of nothing."""
-        return self.network.initial_memory(batch)
-
-    def act(self, policy: Policy, observation: Tree, memory: Tree, keys: Array) -> Decision:
-        """Draws an action for each slot with its own random key: keys [B]."""
-        distribution, memory = self._decide(policy, observation, memory)
-        action = distribution.sample(keys)
-        return Decision(action, distribution.log_prob(action), memory)
-
-    def act_greedy(self, policy: Policy, observation: Tree, memory: Tree) -> Decision:
-        """Takes the most probable action for each slot."""
-        distribution, memory = self._decide(policy, observation, memory)
-        action = distribution.mode()
-        return Decision(action, distribution.log_prob(action), memory)
-
-    def env_action(self, action: Array) -> Array:
-        """Gives what the simulator takes for the actions of a decision; needs no JAX."""
-        return self.actions.to_env(action)
-
-    def _decide(self, policy: Policy, observation: Tree, memory: Tree) -> tuple[Distribution, Tree]:
-        inputs = self.normalizer.normalize(policy.normalizer, observation)
-        outputs, memory = self.network.policy(policy.params["network"], inputs, memory)
-        return self.actions(policy.params["actions"], outputs, action_mask(observation)), memory
-
-    # Learning.
+        return super().init(key)._replace(values=no_statistics(), advantages=no_statistics())
 
     def measure(self, state: State, unroll: Unroll) -> tuple[Batch, dict[str, Any]]:
         """Computes advantages and value targets, and their moments and those of observations."""
+        _, sums = super().measure(state, unroll)
         valid = valid_rows(unroll.terminated, unroll.truncated)
         value, value_memory = self._values(state, unroll)
         observation = jax.tree.map(lambda x: x[:-1], unroll.observation)
@@ -233,7 +171,7 @@ class PPOInstance(Instance):
         acted = proximal = _zero_unless(valid, unroll.log_prob)
         if self.config.corrects:
             memory = jax.tree.map(lambda x: x[0], unroll.memory)
-            distribution = self._distribution(state.params, state, observation, memory, ~valid)
+            distribution = self.distribution(self.policy(state), observation, memory, ~valid)
             proximal = _zero_unless(valid, distribution.log_prob(action))
         advantage, correction = self._advantages(unroll, value, proximal - acted)
         target = correction + value[:-1]
@@ -252,7 +190,7 @@ class PPOInstance(Instance):
             slot=unroll.slot,
         )
         return batch, {
-            "observations": self.normalizer.measure(state.observations, observation, valid),
+            **sums,
             "values": moments(target, valid, state.values.mean),
             "advantages": moments(advantage, valid, state.advantages.mean),
             "errors": moments(correction, valid, jnp.zeros(())),
@@ -291,9 +229,8 @@ class PPOInstance(Instance):
             memory: [B, ...] of the policy and of the value, before the first row.
         """
         config, ended = self.config, ~samples.valid
-        distribution = self._distribution(
-            params, state, samples.observation, memory["policy"], ended
-        )
+        policy = Policy(params["policy"], state.observations)
+        distribution = self.distribution(policy, samples.observation, memory["policy"], ended)
         log_prob = distribution.log_prob(samples.action)
         log_ratio = jnp.where(samples.valid, log_prob - samples.log_prob, 0)
         ratio = jnp.exp(log_ratio)
@@ -305,8 +242,8 @@ class PPOInstance(Instance):
         advantage = advantage * samples.weight
         surrogate = jnp.minimum(ratio * advantage, clipped * advantage)
 
-        inputs = self.normalizer.normalize(state.observations, samples.observation)
-        value, _ = self.network.value_sequence(params["value"], inputs, memory["value"], ended)
+        inputs = (state.observations, samples.observation, memory["value"], ended)
+        value, _ = self.value(params["value"], *inputs)
         target = samples.target
         if config.normalize_values:
             target = standardize(state.values, target)
@@ -326,7 +263,7 @@ class PPOInstance(Instance):
         """Takes one step of Adam, with the gradient's norm bounded."""
         share = 1 / jnp.maximum(sums["count"], 1)
         gradient = jax.tree.map(lambda x: x * share, sums["gradient"])
-        steps, optimizer = self._optimizer().update(gradient, state.optimizer)
+        steps, optimizer = self.optimizer.update(gradient, state.optimizer)
         rate = self._learning_rate(state)
         params = jax.tree.map(lambda p, step: p - rate * step, state.params, steps)
         metrics = {name: x * share for name, x in sums["metrics"].items()}
@@ -334,40 +271,26 @@ class PPOInstance(Instance):
         return state._replace(params=params, optimizer=optimizer), metrics
 
     def finish(self, state: State, sums: Any) -> tuple[State, Metrics]:
-        """Adds the batch to the statistics of observations and counts the update.
-
-        The statistics that acted serve the whole of `learn`: the ratio starts at 1.
-        """
+        """Adds the batch to the statistics of observations and counts the update."""
         _, variance = spread(sums["values"])
         _, unexplained = spread(sums["errors"])
         metrics = {
             "explained_variance": 1 - unexplained / jnp.maximum(variance, 1e-8),
             "learning_rate": self._learning_rate(state),
         }
-        observations = self.normalizer.update(state.observations, sums["observations"])
-        return state._replace(observations=observations, n=state.n + 1), metrics
+        return super().finish(state, sums)[0], metrics
 
     def _values(self, state: State, unroll: Unroll) -> tuple[Array, Tree]:
         """Gives the value of every row, and the value network's memory at chunk starts.
 
         Only learning knows that memory. It starts from zeros at each unroll.
         """
-        inputs = self.normalizer.normalize(state.observations, unroll.observation)
         memory = self.network.initial_memory(unroll.reward.shape[1])
-        ended = unroll.terminated | unroll.truncated
-        value, memories = self.network.value_sequence(state.params["value"], inputs, memory, ended)
+        inputs = (unroll.observation, memory, unroll.terminated | unroll.truncated)
+        value, memories = self.value(state.params["value"], state.observations, *inputs)
         if self.config.normalize_values:
             value = unstandardize(state.values, value)
         return value, jax.tree.map(lambda x: x[:-1][:: self.chunk], memories)
-
-    def _distribution(
-        self, params: Tree, state: State, observation: Tree, memory: Tree, ended: Array
-    ) -> Distribution:
-        """Gives the distributions of a sequence of rows."""
-        inputs = self.normalizer.normalize(state.observations, observation)
-        network = params["policy"]["network"]
-        outputs = self.network.policy_sequence(network, inputs, memory, ended)
-        return self.actions(params["policy"]["actions"], outputs, action_mask(observation))
 
     def _advantages(self, unroll: Unroll, value: Array, log_ratio: Array) -> tuple[Array, Array]:
         """Gives the advantages, and the value targets' differences to the values."""
@@ -377,13 +300,6 @@ class PPOInstance(Instance):
             return vtrace(*rows, log_ratio, config.discount, config.gae_lambda)
         advantage = generalized_advantages(*rows, config.discount, config.gae_lambda)
         return advantage, advantage
-
-    def _optimizer(self) -> optax.GradientTransformation:
-        steps = optax.chain(
-            optax.clip_by_global_norm(self.config.max_grad_norm),
-            optax.scale_by_adam(eps=self.config.adam_epsilon),
-        )
-        return optax.flatten(steps)  # one vector compiles, and runs, faster than many arrays
 
     def _learning_rate(self, state: State) -> Array:
         rate = jnp.asarray(self.config.learning_rate)

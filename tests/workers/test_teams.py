@@ -1,7 +1,5 @@
 """Policies act on any division of the slots alike, and remember no longer than an episode."""
 
-from functools import partial
-
 import jax
 import numpy as np
 import pytest
@@ -139,14 +137,3 @@ def test_without_what_was_remembered_the_probabilities_are_others(states, acted,
     batches, _ = measure(states, forgotten)
     sums = gradient(states, batches, np.int64(0))
     assert all(part["metrics"]["approx_kl"] > 1e-3 for part in sums.values())
-
-
-def test_steps_one_by_one_learn_what_learn_does(teams, states, acted, measure, gradient):
-    expected, _, metrics = jax.jit(teams.learn)(states, acted)
-    (batches, sums), update = measure(states, acted), jax.jit(teams.update)
-    actual = teams.adapt(states, sums)
-    for round in np.arange(teams.rounds):
-        actual, _ = update(actual, gradient(actual, batches, round))
-    actual, finished = teams.finish(actual, sums)
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), actual, expected)
-    assert all(set(finished[name]) <= set(metrics[name]) for name in metrics)

@@ -155,7 +155,7 @@ def test_what_a_slot_draws_does_not_depend_on_how_many_slots_there_are(start):
     policies = {}
     for num_envs in (2, 6):
         trainer = start(replace(CARTPOLE, num_envs=num_envs))
-        policies[num_envs] = np.asarray(trainer._decide(trainer._current[0].timestep)[0].action)
+        policies[num_envs] = np.asarray(trainer._decide(trainer._current[0].timestep).action)
     np.testing.assert_array_equal(policies[2], policies[6][:2])
 
 
