@@ -140,8 +140,8 @@ class _TracedLoop(Loop):
         return self._teams.policies(self.states)
 
     def act(self, policy: Any, timestep: Timestep, memory: Tree) -> Decision:
-        ended = timestep.terminated | timestep.truncated
-        slots = jnp.arange(len(ended), dtype=jnp.int32)
+        ended = jnp.logical_or(timestep.terminated, timestep.truncated)
+        slots = jnp.arange(timestep.reward.size, dtype=jnp.int32)
         clock = self.acting.clock
         self.acting = self.acting._replace(clock=clock + jnp.uint32(1))
         return self._teams.act(policy, timestep.observation, ended, memory, self._key, clock, slots)

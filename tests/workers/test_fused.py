@@ -100,7 +100,7 @@ def test_it_trains_as_the_plain_loop_does(start, name):
     assert_close(fused, plain)
 
 
-@pytest.mark.parametrize("name", ["cartpole", "teams"])
+@pytest.mark.parametrize("name", ["cartpole", "recurrent"])
 def test_a_stopped_run_resumes_bitwise(start, tmp_path, name):
     whole = start(Fused, EXPERIMENTS[name])
     reports = train(whole, 5)
