@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from srl.lazy import jax
+from srl.lazy import jax, jnp
 from srl.types import Tree, Unroll
 
 HEARTBEAT_SECONDS = 20
@@ -52,10 +52,20 @@ class Sharded:
         specs = by_slot._replace(slot=rows)
 
         def total(sums: Tree) -> Tree:
-            return jax.lax.psum(sums, _AXIS)
+            # One vector for each type: a collective costs as much for one number as for thousands.
+            leaves, structure = jax.tree.flatten(sums)
+            added = list(leaves)
+            for dtype in {leaf.dtype for leaf in leaves}:
+                places = [i for i, leaf in enumerate(leaves) if leaf.dtype == dtype]
+                parts = [leaves[i].reshape(-1) for i in places]
+                vector = jax.lax.psum(jnp.concatenate(parts), _AXIS)
+                ends = np.cumsum([part.size for part in parts])[:-1].tolist()
+                for i, part in zip(places, jnp.split(vector, ends), strict=True):
+                    added[i] = part.reshape(leaves[i].shape)
+            return jax.tree.unflatten(structure, added)
 
         def one(states: Any, unroll: Unroll, losses: Any, stop: Any) -> Any:
-            return *learn(states, unroll, losses, total), total(stop)
+            return *learn(states, unroll, losses, total), jax.lax.psum(stop, _AXIS)
 
         self._learn = jax.jit(
             jax.shard_map(
