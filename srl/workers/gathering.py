@@ -44,7 +44,7 @@ class Gathering(Training):
         """
         super().__init__(site.experiment)
         self._site, self._listeners, self._specs, self._ledger = site, listeners, specs, ledger
-        self._begun = self._restored = False
+        self._begun = self._restored = self._unreleased = False
         self._saved: Mapping[int, Tree] = {}
         self._prefetched: Unroll | None = None
         self._policy_server: PolicyServer | None = None
@@ -107,7 +107,9 @@ class Gathering(Training):
 
     def update(self) -> None:
         """Waits for the next batch and learns from it; does nothing if the worker is to end."""
-        if not self._begun:
+        if self._begun:
+            self._release()
+        else:
             self._begin()
         before = time.perf_counter()
         while (batch := self.sink.gather(0.5)) is None:
@@ -118,9 +120,15 @@ class Gathering(Training):
         progress.spend(self._site.fragment_name, "batch wait", time.perf_counter() - before)
         unroll, self._prefetched = self._prefetched, None
         self._learner.learn(batch, unroll, meanwhile=self._prefetch)
-        self._publish()
-        self.sink.learned()
+        self._unreleased = True
         self._site.alive()
+
+    def _release(self) -> None:
+        """Lets actors go on after an update; not before it is known whether to ask their states."""
+        if self._unreleased:
+            self._unreleased = False
+            self._publish()
+            self.sink.learned()
 
     def _wait(self) -> None:
         """Called while there is no batch."""
@@ -160,6 +168,8 @@ class Gathering(Training):
     def _group_states(self) -> Mapping[int, Tree]:
         if not self._begun:
             return {}
+        self.sink.ask_states()
+        self._release()
         return self.sink.states(_STATE_SECONDS)
 
     def _restore_groups(self, states: Mapping[int, Tree]) -> None:
