@@ -298,7 +298,7 @@ def test_connections_leave_no_descriptor_behind(ends):
         assert ends.next()[1].kind == LEFT
     del connection, peer
     deadline = time.monotonic() + SECONDS
-    while len(os.listdir("/proc/self/fd")) != before:  # ZeroMQ ends a socket some time after
+    while len(os.listdir("/proc/self/fd")) > before:  # ZeroMQ ends a socket some time after
         assert time.monotonic() < deadline
         ends.listener.receive(0.01)
 
