@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc -name '*.cc' -o -name '*.h')
 
-.PHONY: install run test slow sanitize format clean
+.PHONY: install run test slow sanitize pictures format clean
 
 install: .venv/installed  ## (again, where the C++ sources changed)
 
@@ -23,6 +23,13 @@ sanitize: .venv/installed-for-tests  ## the C++ tests under the sanitizers
 	    -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python >/dev/null && \
 	  $(BIN)/cmake --build build/sanitize-$$sanitizer && \
 	  build/sanitize-$$sanitizer/srl_tests || exit 1; \
+	done
+
+PLANS := fused threads inline central decoupled env_servers replicated parameter_server
+
+pictures: .venv/installed  ## docs/plans/*.svg
+	for plan in $(PLANS); do \
+	  $(BIN)/srl plan native:CartPole-v1 --plan $$plan --svg docs/plans/$$plan.svg || exit 1; \
 	done
 
 format: .venv/installed-for-tests

@@ -9,7 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from srl.errors import RunError, SrlError, UserError
+    from srl.dataflow import Fragment, Plan, plans
+    from srl.errors import PlanError, RunError, SrlError, UserError
     from srl.experiment import Experiment
     from srl.headers import get_include
     from srl.pools import EnvConfig, make_pool, make_vec
@@ -17,23 +18,31 @@ if TYPE_CHECKING:
 __all__ = [
     "EnvConfig",
     "Experiment",
+    "Fragment",
+    "Plan",
+    "PlanError",
     "RunError",
     "SrlError",
     "UserError",
     "get_include",
     "make_pool",
     "make_vec",
+    "plans",
 ]
 
 _HOMES = {
     "EnvConfig": "srl.pools",
     "Experiment": "srl.experiment",
+    "Fragment": "srl.dataflow",
+    "Plan": "srl.dataflow",
+    "PlanError": "srl.errors",
     "RunError": "srl.errors",
     "SrlError": "srl.errors",
     "UserError": "srl.errors",
     "get_include": "srl.headers",
     "make_pool": "srl.pools",
     "make_vec": "srl.pools",
+    "plans": "srl.dataflow",
 }
 
 

@@ -14,6 +14,7 @@ from srl.errors import RunError, UserError
 
 COMMANDS = {
     "run": ("srl.cli:run", "train an experiment"),
+    "plan": ("srl.draw.main:plan", "show what would run where, and what would cross between"),
     "resume": ("srl.cli:resume", "go on with a run"),
     "bench": ("srl.bench.main:bench", "measure how fast a part runs"),
     "check-env": ("srl.check_env.main:check_env", "check that an environment keeps its promises"),
@@ -55,9 +56,11 @@ def arguments(command: str, **settings: Any) -> Arguments:
 
 
 def run(words: list[str]) -> int:
-    """`srl run FILE[:NAME]|ENV_ID [--run-dir DIR] [--dry-run] [--field.sub value ...]`."""
+    """`srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--dry-run] [--FIELD VALUE]`."""
     parser = arguments("run", add_help=False)
-    parser.usage = "srl run FILE[:NAME]|ENV_ID [--run-dir DIR] [--dry-run] [--FIELD VALUE ...]"
+    parser.usage = (
+        "srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--dry-run] [--FIELD VALUE ...]"
+    )
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help="in place of runs/NAME/TIME")
     parser.add_argument("--dry-run", action="store_true", help="show what would run, and stop")
     parser.add_argument("-h", "--help", action="store_true", help="with a target: its options too")

@@ -12,6 +12,10 @@ class UserError(SrlError):
     """The user's mistake: told in a line or two, without a traceback; exit code 2."""
 
 
+class PlanError(UserError):
+    """A plan that cannot work: why, and what to change."""
+
+
 class RunError(SrlError):
     """A failure while running, such as a simulator that raised or a full disk; exit code 1."""
 

@@ -9,12 +9,13 @@ apply the same overrides, so nothing is pickled; importing one loads neither jax
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from pathlib import Path
 from types import ModuleType
@@ -24,7 +25,10 @@ import gymnasium
 import numpy as np
 
 from srl.algorithms import PPO, Algorithm
-from srl.errors import UserError, expect, expect_number
+from srl.dataflow.plan import Plan
+from srl.dataflow.plan import groups as divide
+from srl.dataflow.plans import resolve
+from srl.errors import PlanError, UserError, expect, expect_number
 from srl.overrides import override
 from srl.pools import EnvConfig
 
@@ -44,6 +48,15 @@ class Experiment:
     """How policies learn."""
     policies: Mapping[str, str] = field(default_factory=lambda: {"*": "policy"})
     """Patterns of agent names, and the policy that the agents matching each follow."""
+    plan: Plan | str | None = None
+    """Which nodes of the training loop run together: a plan, the name of one that ships, or auto,
+    which measures a few. By default the usual one for the kind of environment."""
+    max_staleness: int | None = 0
+    """Updates by which the parameters that act may be older than those that learn from it. 0 is
+    synchronous and reproducible; None sets no bound."""
+    groups: int = 0
+    """Parts that the environments are divided into, each stepped and acted for together; 0 leaves
+    it to the plan."""
     env_steps: int = 1_000_000
     """Trains until so many environment steps are done."""
     updates: int | None = None
@@ -57,6 +70,9 @@ class Experiment:
     trainer's own, one after the other."""
     step_timeout: float | None = None
     """Seconds that a step or reset may take in one of these processes; 60 by default."""
+    heartbeat_seconds: float = 60.0
+    """That the main loop of a worker process may take without showing progress, after its first;
+    then it is taken for hung, killed and started again."""
     report_every: int = 0
     """Updates between two report lines; 0 chooses about 50 lines a run, at most 100 updates."""
     checkpoint_minutes: float = 5.0
@@ -74,7 +90,7 @@ class Experiment:
         expect(re.fullmatch(r"\w[\w.-]*", name), "name", name, "letters, digits, '-', '_', '.'")
         for field_name, limits in _LIMITS.items():
             value = getattr(self, field_name)
-            if field_name not in ("updates", "workers", "step_timeout") or value is not None:
+            if field_name not in _MAY_BE_NONE or value is not None:
                 expect_number(field_name, value, *limits)
         self._validate_parts()
 
@@ -92,16 +108,50 @@ class Experiment:
         for pattern, policy in self.policies.items():
             good = isinstance(policy, str) and re.fullmatch(r"\w[\w-]*", policy)
             expect(good, f"policies[{pattern!r}]", policy, "letters, digits, '-', '_'")
+        self._validate_plan()
+
+    def _validate_plan(self) -> None:
+        plan = resolve(self.plan, self.env)
+        if plan == "auto":
+            return
+        good = isinstance(plan, Plan)
+        expect(good, "plan", plan, "a plan such as plans.inline(), the name of one, or auto")
+        plan.validate()
+        divide(plan, self)
+        if plan.fragment("step").compiled:
+            name = self.env if isinstance(self.env, str) else getattr(self.env, "pool_id", "")
+            if not name.startswith("native:"):
+                raise PlanError(
+                    f"the plan {plan.name!r} is compiled, and only native environments can be "
+                    f"stepped from inside a program; {name or self.env!r} is not native: take "
+                    "another plan, such as threads"
+                )
 
 
+def plan_of(experiment: Experiment) -> Plan:
+    """The plan that an experiment runs by: its own, the named one, or the usual one.
+
+    Raises:
+        PlanError: If it is still to be chosen by measuring.
+    """
+    plan = resolve(experiment.plan, experiment.env)
+    if plan == "auto":
+        raise PlanError("the plan auto has to be measured first; name one")
+    return plan
+
+
+_MAY_BE_NONE = ("max_staleness", "updates", "workers", "step_timeout")
 _LIMITS: dict[str, tuple[float, ...]] = {
     "num_envs": (1,),
+    "max_staleness": (0,),
+    "groups": (0,),
     "env_steps": (1,),
     "updates": (1,),
     "seed": (0, 2**32 - 1),  # JAX's random keys would take higher ones for lower ones
     "threads": (0,),
     "workers": (0,),
     "step_timeout": (1e-3,),
+    "heartbeat_seconds": (0.1,),
     "report_every": (0,),
     "checkpoint_minutes": (0.0,),
     "keep_checkpoints": (1,),
@@ -152,9 +202,17 @@ def load_experiment(
         source = (source or path).resolve()
         directory = (directory or source.parent).resolve()
         experiment = _named(_import(source, directory), name, path)
-    experiment = override(experiment, overrides)
+    experiment = override(_with_plan(experiment, overrides), overrides)
     experiment.validate()
     return Resolved(experiment, target, tuple(overrides), source, directory)
+
+
+def _with_plan(experiment: Experiment, overrides: Sequence[str]) -> Experiment:
+    """The experiment with its plan as a value, so that `overrides` may set the plan's options."""
+    words = [part for word in overrides for part in word.split("=", 1)]
+    given = [value for word, value in itertools.pairwise(words) if word == "--env"]
+    env = given[-1] if given else experiment.env
+    return replace(experiment, plan=resolve(experiment.plan, env))
 
 
 def _file_of(target: str) -> tuple[Path | None, str]:

@@ -52,7 +52,7 @@ class MetricsWriter:
     def write(self, report: Mapping[str, Any]) -> None:
         """Adds one report; its `env_steps` place it on the x-axis."""
         now = time.time()
-        values = {name: _plain(value) for name, value in report.items()}
+        values = {name: plain(value) for name, value in report.items()}
         line = json.dumps({"time": round(now, 3), **values}) + "\n"
         try:
             rest = line.encode()
@@ -146,7 +146,7 @@ def _forget_after(path: Path, env_steps: int) -> None:
     os.replace(replacement, path)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A JSON value; what is not finite becomes null."""
     if hasattr(value, "item"):
         value = value.item()

@@ -8,8 +8,10 @@ import difflib
 import io
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
+from srl.dataflow.plan import Plan
+from srl.dataflow.plans import named
 from srl.errors import UserError
 
 T = TypeVar("T")
@@ -21,6 +23,7 @@ def override(value: T, words: Sequence[str]) -> T:
     Raises:
         UserError: Naming the word that is wrong, and the nearest right one.
     """
+    value, words = _choose_plan(value, words)
     if not words:
         return value
     given = [word.partition("=")[0].replace("_", "-") for word in words if word.startswith("--")]
@@ -62,9 +65,32 @@ def help_text(value: Any) -> str:
     return output.getvalue().partition("\n\n")[2]
 
 
+def _choose_plan(value: T, words: Sequence[str]) -> tuple[T, list[str]]:
+    """Takes `--plan NAME` out of the words; options of the plan's fragments then fit that one.
+
+    The unbounded staleness may be written in lower case, as the metrics do.
+    """
+    kept: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        flag, has_value, text = word.partition("=")
+        if flag.replace("_", "-") not in ("--plan", "--max-staleness"):
+            kept.append(word)
+            continue
+        text = text if has_value else next(rest, "")
+        if flag == "--plan":
+            plan = text if text == "auto" else named(text)
+            value = dataclasses.replace(value, plan=plan)  # type: ignore[type-var]
+        else:
+            kept += [flag, "None" if text == "none" else text]
+    return value, kept
+
+
 def _items(value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, Mapping):
         return list(value.items())
+    if isinstance(value, Plan):
+        return [*value.fragments.items(), ("memory", value.memory)]
     return [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value) if f.init]
 
 
@@ -100,8 +126,12 @@ def _tyro(value: T, words: list[str]) -> T:
     import tyro
 
     narrowed: list[tuple[str, Any]] = []
-    for name, item in _items(value):
-        if dataclasses.is_dataclass(item) or (name == "env" and isinstance(item, str)):
+    values = dict(_items(value))
+    for name, item in values.items():
+        if isinstance(item, Plan):
+            values[name] = _plan_options(item)
+            narrowed.append((name, type(values[name])))
+        elif dataclasses.is_dataclass(item) or (name == "env" and isinstance(item, str)):
             narrowed.append((name, type(item)))
         elif callable(item):
             narrowed.append((name, tyro.conf.Fixed[Any]))
@@ -110,7 +140,26 @@ def _tyro(value: T, words: list[str]) -> T:
         kind.__name__, narrowed, bases=(kind,), frozen=True, kw_only=True
     )
     twin.__doc__ = kind.__doc__
-    default = twin(**dict(_items(value)))
     config = (tyro.conf.AvoidSubcommands,)
-    parsed = tyro.cli(twin, args=words, default=default, prog="srl run", config=config)
-    return kind(**dict(_items(parsed)))
+    parsed = tyro.cli(twin, args=words, default=twin(**values), prog="srl run", config=config)
+    plans = {k: _plan_of(v, getattr(parsed, k)) for k, v in _items(value) if isinstance(v, Plan)}
+    return kind(**{**dict(_items(parsed)), **plans})
+
+
+def _plan_options(plan: Plan) -> Any:
+    """A value with a field for each fragment, in place of the plan's mapping of them."""
+    values = dict(_items(plan))
+    types = {name: type(item) for name, item in values.items()} | {"memory": _type_of_memory()}
+    options = dataclasses.make_dataclass("Plan", list(types.items()), frozen=True)
+    return options(**values)
+
+
+def _type_of_memory() -> Any:
+    return get_type_hints(Plan)["memory"]
+
+
+def _plan_of(plan: Plan, options: Any) -> Plan:
+    """The plan with the values of its options."""
+    values = dict(_items(options))
+    memory = values.pop("memory")
+    return dataclasses.replace(plan, fragments=values, memory=memory)

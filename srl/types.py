@@ -84,8 +84,9 @@ class Unroll(NamedTuple):
     truncated: Array  # bool [T + 1, B]
     action: Array  # [T, B, ...]
     log_prob: Array  # float32 [T, B], of the policy that acted
-    memory: Tree  # [B, ...], at the first row
-    version: Array  # int32 [T, 2], the (epoch, n) of the policy that acted
+    memory: Tree  # [T / chunk, B, ...], before the first row of each chunk; () without memory
+    version: Array  # int32 [T, G, 2], the (epoch, n) of the policy that acted in each of G groups
+    slot: Array  # int32 [B], which of the run's slots each column is
 
 
 class Policy(NamedTuple):

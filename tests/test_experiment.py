@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from srl.algorithms import PPO
+from srl.dataflow import Fragment, Plan, plans
 from srl.errors import UserError
 from srl.experiment import Experiment, config_values, load_experiment
 from srl.networks import MLP
@@ -73,7 +74,8 @@ def test_a_file_gives_its_experiment_or_another_by_name(file):
 
 def test_an_environment_id_gives_a_default_experiment(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert load("CartPole-v1") == Experiment(name="CartPole-v1", env="CartPole-v1")
+    expected = Experiment(name="CartPole-v1", env="CartPole-v1", plan=plans.replicated(1))
+    assert load("CartPole-v1") == expected
     assert load("native:CartPole-v1").name == "native-CartPole-v1"
     assert load("my_module:Env-v0").env == "my_module:Env-v0"
 
@@ -112,6 +114,34 @@ def test_env_steps_on_the_command_line_replaces_updates_in_the_file(tmp_path):
     assert load(path, "--seed", "1").updates == 3
 
 
+def test_plans_are_named_and_their_fragments_sized_on_the_command_line(file):
+    plan = load(file, *"--plan decoupled --plan.policies.gpus .5 --plan.actors.replicas 4".split())
+    assert plan.plan == Plan(
+        "decoupled",
+        {
+            "actors": Fragment(("step", "collect"), 4),
+            "policies": Fragment(("act",), gpus=0.5),
+            "learner": Fragment(("learn",)),
+        },
+    )
+    assert load(file, "--plan", "auto").plan == "auto"
+    assert load(file, "--max-staleness", "none").max_staleness is None
+    assert load(file, "--max-staleness=4").max_staleness == 4
+
+
+def test_an_experiment_without_a_plan_gets_the_usual_one_for_its_environment():
+    assert load("CartPole-v1").plan == plans.replicated(1)
+    assert load("native:CartPole-v1").plan == plans.fused()
+    assert load("CartPole-v1", "--env=native:CartPole-v1").plan == plans.fused()
+    assert load("native:CartPole-v1", "--env", "CartPole-v1").plan == plans.replicated(1)
+
+
+def test_the_plan_stands_in_the_values_of_a_run():
+    values = config_values(load("CartPole-v1", "--plan", "inline"))["plan"]
+    assert values["fragments"]["actors"]["nodes"] == ["step", "act", "collect"]
+    assert json.loads(json.dumps(values)) == values
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -140,6 +170,14 @@ def test_env_steps_on_the_command_line_replaces_updates_in_the_file(tmp_path):
         ("--algorithm.minibatches 3", "minibatches must divide the unroll length"),
         ("--checkpoint-minutes -2", "checkpoint_minutes is -2.0; expected"),
         ("--name ../up", "name is '../up'; expected letters"),
+        ("--plan decopled", "there is no plan 'decopled'; did you mean decoupled?"),
+        ("--plan inline --plan.actor.replicas 4", "did you mean --plan.actors.replicas?"),
+        ("--plan inline --plan.actors.replicas 0", "plan.actors.replicas is 0; expected a whole"),
+        ("--plan inline --plan.actors.replicas 3", "64 environments cannot be divided into 3"),
+        ("--plan inline --plan.memory moves", "Expected one of ('travels', 'stays')"),
+        ("--plan fused", "only native environments can be stepped from inside a program"),
+        ("--plan inline --groups 3 --num-envs 9", "3 groups cannot be divided among the 2"),
+        ("--max-staleness -1", "max_staleness is -1; expected"),
     ],
 )
 def test_a_wrong_override_is_told_in_a_line(file, words, told):

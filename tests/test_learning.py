@@ -4,10 +4,15 @@ import contextlib
 import json
 from pathlib import Path
 
+import gymnasium
+import numpy as np
 import pytest
+from gymnasium import spaces
 
 from srl import Experiment
+from srl.algorithms import PPO
 from srl.cli import main
+from srl.networks import MLP
 from srl.workers.trainer import Trainer
 
 pytestmark = pytest.mark.slow
@@ -36,6 +41,35 @@ def test_cartpole_is_balanced():
 
 def test_a_pendulum_is_swung_up():
     assert best_return("Pendulum-v1") > -400
+
+
+class PositionsOnly(gymnasium.ObservationWrapper):
+    """CartPole whose velocities have to be remembered from where things were."""
+
+    def __init__(self):
+        super().__init__(gymnasium.make("CartPole-v1"))
+        self.observation_space = spaces.Box(-10, 10, (2,), np.float32)
+
+    def observation(self, observation):
+        return observation[::2]
+
+
+def last_return(network):
+    """The mean return after 120,000 steps in which velocities are not seen."""
+    algorithm = PPO(network=network, unroll_length=64, chunk=16)
+    experiment = Experiment(
+        name="masked", env=PositionsOnly, num_envs=16, algorithm=algorithm, env_steps=120_000
+    )
+    with contextlib.closing(Trainer(experiment)) as trainer:
+        trainer.start()
+        while trainer.env_steps < experiment.env_steps:
+            trainer.update()
+        return trainer.report()["episode_return"]
+
+
+def test_a_policy_with_memory_learns_what_one_without_cannot():
+    assert last_return(MLP(memory=64)) > 300
+    assert last_return(MLP()) < 100
 
 
 def test_hide_and_seek_beats_beginners(tmp_path, capsys):

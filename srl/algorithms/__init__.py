@@ -3,7 +3,8 @@
 Importing this loads neither jax, flax nor optax; the first `init`, `act` or `learn` does.
 """
 
+from srl.algorithms.actor_critic import ActorCritic, ActorCriticInstance
 from srl.algorithms.algorithm import Algorithm, Instance, State
 from srl.algorithms.ppo import PPO
 
-__all__ = ["PPO", "Algorithm", "Instance", "State"]
+__all__ = ["PPO", "ActorCritic", "ActorCriticInstance", "Algorithm", "Instance", "State"]

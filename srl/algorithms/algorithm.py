@@ -5,24 +5,26 @@ Nothing here knows a process, a socket, a device or a plan.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from srl.dataflow.loop import Loop
 from srl.errors import expect_number
+from srl.lazy import jax, jnp
 from srl.types import Array, Decision, Metrics, Policy, Specs, Timestep, Tree, Unroll
 
 
 class State(NamedTuple):
     """All that learning changes, and so all that a checkpoint of a learner holds."""
 
-    params: Tree  # {"policy": ..., "value": ...}
+    params: Tree
     optimizer: Tree
-    observations: Tree  # statistics of observations
-    values: Tree  # statistics of value targets
     key: Array  # raw data of the random key that minibatches are drawn with; never changes
     n: Array  # int32 [], finished calls of `learn`
+    observations: Tree = ()  # statistics of observations
+    values: Tree = ()  # statistics of value targets
+    advantages: Tree = ()  # statistics of the present batch's advantages
 
 
 @dataclass(frozen=True)
@@ -71,20 +73,46 @@ class Algorithm:
         raise NotImplementedError
 
 
+@dataclass(frozen=True)
 class Instance:
-    """The pure functions of one trained policy, over B slots."""
+    """The pure functions of one trained policy, over B slots.
+
+    Learning is split where data meets parameters: `measure` and `gradient` look at slots and give
+    sums, which add up over any division of the batch by slots; `adapt`, `update` and `finish` take
+    the total and change the state. `learn` says how these follow each other.
+    """
+
+    config: Algorithm
+    specs: Specs
+    updates: int | None = None
+    """How many updates the run makes, where that is known."""
+
+    @property
+    def chunk(self) -> int:
+        """Steps between two memories that an unroll keeps; its whole length without memory."""
+        return self.config.unroll_length
+
+    @property
+    def rounds(self) -> int:
+        """Gradient steps of one `learn`."""
+        return 1
+
+    # Acting.
 
     def init(self, key: Array) -> State:
         """Draws a state to start from."""
         raise NotImplementedError
 
     def policy(self, state: State) -> Policy:
-        """Gives what acting needs of the state."""
+        """Gives what acting needs of the state.
+
+        These may be the state's own arrays: copy them before the state is donated.
+        """
         raise NotImplementedError
 
     def initial_memory(self, batch: int) -> Tree:
-        """Gives the memory of `batch` slots at the start of an episode."""
-        raise NotImplementedError
+        """Gives the memory of `batch` slots at the start of an episode; () for none."""
+        return ()
 
     def act(self, policy: Policy, observation: Tree, memory: Tree, keys: Array) -> Decision:
         """Draws an action for each slot with its own random key: keys [B]."""
@@ -96,8 +124,60 @@ class Instance:
 
     def env_action(self, action: Array) -> Array:
         """Gives what the simulator takes for the actions of a decision; needs no JAX."""
+        return action
+
+    # Learning.
+
+    def measure(self, state: State, unroll: Unroll) -> tuple[Tree, Tree]:
+        """Gives the batch to learn from, and sums over its slots, before any gradient step."""
+        return unroll, ()
+
+    def adapt(self, state: State, sums: Tree) -> State:
+        """Takes in what was measured, before any gradient step."""
+        return state
+
+    def gradient(self, state: State, batch: Tree, round: Array) -> Tree:
+        """Gives sums over the batch's slots: of the gradient, of metrics, and a count.
+
+        Args:
+            state: Its `params` are the newest; `optimizer` is not looked at.
+            batch: From `measure`.
+            round: int32 [], which of the `rounds` this is.
+        """
         raise NotImplementedError
 
-    def learn(self, state: State, unroll: Unroll) -> tuple[State, Metrics]:
-        """Improves the policy with one batch."""
+    def update(self, state: State, sums: Tree) -> tuple[State, Metrics]:
+        """Takes a gradient step."""
         raise NotImplementedError
+
+    def finish(self, state: State, sums: Tree) -> tuple[State, Metrics]:
+        """Counts the update, and takes in what was measured that the rounds should not see.
+
+        Args:
+            state: After the last gradient step.
+            sums: The total of what `measure` gave.
+        """
+        return state._replace(n=state.n + 1), {}
+
+    def learn(
+        self, state: State, unroll: Unroll, total: Callable[[Tree], Tree] = lambda sums: sums
+    ) -> tuple[State, Metrics]:
+        """Improves the policy with one batch.
+
+        Args:
+            state: What was learned before.
+            unroll: The slots of the batch that are here.
+            total: Adds sums to those of the slots that are elsewhere.
+
+        Returns:
+            The new state, and metrics: the means over the rounds, and what `finish` gave.
+        """
+        batch, sums = self.measure(state, unroll)
+        sums = total(sums)
+
+        def step(state: State, round: Array) -> tuple[State, Metrics]:
+            return self.update(state, total(self.gradient(state, batch, round)))
+
+        state, metrics = jax.lax.scan(step, self.adapt(state, sums), jnp.arange(self.rounds))
+        state, finished = self.finish(state, sums)
+        return state, {**{name: jnp.mean(x) for name, x in metrics.items()}, **finished}

@@ -5,7 +5,6 @@ Statistics are parameters: they change only in `learn`, in slot order.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -32,31 +31,66 @@ def no_statistics(shape: tuple[int, ...] = ()) -> Statistics:
     return Statistics(jnp.zeros(()), jnp.zeros(shape), jnp.ones(shape))
 
 
-def merge(statistics: Statistics, x: Array, mask: Array) -> Statistics:
-    """Adds rows to statistics (Chan et al., 1979: Welford's update for sets).
+class Moments(NamedTuple):
+    """Sums over rows, around a centre; those of disjoint sets of slots add up.
 
-    Sums are of differences to a mean, so float32 is enough for large numbers.
+    The squares are split as in an analysis of variance: float32 is enough for large numbers even
+    where the centre is far from them, since only what differs between slots then is imprecise.
+    """
+
+    count: Array  # float32 [], rows
+    total: Array  # float32 [...], of the differences to the centre
+    within: Array  # float32 [...], of the squared differences to the slot's own mean
+    between: Array  # float32 [...], of the squared differences of that mean to the centre
+
+
+def moments(x: Array, mask: Array, center: Array) -> Moments:
+    """Gives the sums over the rows whose mask is True.
 
     Args:
-        statistics: Of features of some shape.
-        x: [*leading, *shared, *shape]; the features at all places of the shared axes are alike.
-        mask: bool [*leading]; a row whose mask is False does not count, whatever it holds.
+        x: [T, *slots, *shared, *shape]; the features at all places of the shared axes are alike.
+        mask: bool [T, *slots]; a row whose mask is False does not count, whatever it holds.
+        center: [*shape], the same wherever the sums are to be added.
     """
-    axes = tuple(range(x.ndim - statistics.mean.ndim))
-    shared = math.prod(x.shape[mask.ndim : len(axes)])
-    count = jnp.sum(mask, dtype=jnp.float32)
-    mask = mask.reshape(*mask.shape, *[1] * (x.ndim - mask.ndim))
+    steps, shape = len(x), center.shape
+    mask = mask.reshape(steps, -1)
+    x = x.reshape(*mask.shape, -1, *shape)  # [T, slots, shared, *shape]
+    shared, ones = x.shape[2], [1] * len(shape)
+    inside = mask.reshape(*mask.shape, 1, *ones)
+    weight = jnp.sum(mask, axis=0, dtype=jnp.float32).reshape(-1, *ones)
 
-    def mean_of(values: Array) -> Array:
-        return jnp.sum(jnp.where(mask, values, 0.0), axes) / (jnp.maximum(count, 1.0) * shared)
+    x = jnp.where(inside, x, center).astype(jnp.float32) - center
+    mean = jnp.sum(x, axis=(0, 2)) / (jnp.maximum(weight, 1.0) * shared)
+    from_mean = jnp.where(inside, x - mean[:, None], 0.0)
+    return Moments(
+        count=jnp.sum(mask, dtype=jnp.float32),
+        total=jnp.sum(weight * mean, axis=0),
+        within=jnp.sum(jnp.square(from_mean), axis=(0, 1, 2)) / shared,
+        between=jnp.sum(weight * jnp.square(mean), axis=0),
+    )
 
-    x = jnp.where(mask, x, statistics.mean).astype(jnp.float32)
-    mean = statistics.mean + mean_of(x - statistics.mean)
-    variance = mean_of(jnp.square(x - mean))
 
-    total = statistics.count + count
-    share = count / jnp.maximum(total, 1.0)
-    delta = mean - statistics.mean
+def spread(sums: Moments) -> tuple[Array, Array]:
+    """Gives the mean's distance from the centre, and the variance; 0 of no rows."""
+    count = jnp.maximum(sums.count, 1.0)
+    mean = sums.total / count
+    between = sums.between / count
+    beyond = between - jnp.square(mean)
+    # Less than this is what rounding leaves of slots that do not differ.
+    beyond = jnp.where(beyond > 1e-5 * between, beyond, 0.0)
+    return mean, sums.within / count + beyond
+
+
+def merge(statistics: Statistics, sums: Moments) -> Statistics:
+    """Adds rows to statistics (Chan et al., 1979: Welford's update for sets).
+
+    Args:
+        statistics: Of the rows so far.
+        sums: Of the new rows, around the statistics' mean.
+    """
+    delta, variance = spread(sums)
+    total = statistics.count + sums.count
+    share = sums.count / jnp.maximum(total, 1.0)
     within = (1 - share) * statistics.variance + share * variance
     between = share * (1 - share) * jnp.square(delta)
     return Statistics(total, statistics.mean + share * delta, within + between)
@@ -97,18 +131,24 @@ class ObservationNormalizer:
         _map(visit, self.space, None)
         return statistics
 
-    def update(
+    def measure(
         self, statistics: dict[str, Statistics], observation: Tree, mask: Array
-    ) -> dict[str, Statistics]:
-        """Adds the observations [*leading, ...] whose mask [*leading] is True."""
-        updated = dict(statistics)
+    ) -> dict[str, Moments]:
+        """Gives the sums over the observations [T, B, ...] whose mask [T, B] is True."""
+        sums: dict[str, Moments] = {}
 
         def visit(name: str, leaf: gymnasium.Space, value: Array) -> None:
             if name in statistics:
-                updated[name] = merge(statistics[name], value, mask)
+                sums[name] = moments(value, mask, statistics[name].mean)
 
         _map(visit, self.space, observation)
-        return updated
+        return sums
+
+    def update(
+        self, statistics: dict[str, Statistics], sums: dict[str, Moments]
+    ) -> dict[str, Statistics]:
+        """Adds what was measured of them to the statistics."""
+        return {name: merge(old, sums[name]) for name, old in statistics.items()}
 
     def normalize(self, statistics: dict[str, Statistics], observation: Tree) -> Tree:
         """Gives the observation as networks take it, for any leading axes."""

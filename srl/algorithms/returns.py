@@ -52,3 +52,52 @@ def generalized_advantages(
     rows = (delta, valid_rows(terminated, truncated))
     _, advantages = jax.lax.scan(backward, jnp.zeros_like(delta[0]), rows, reverse=True)
     return advantages
+
+
+def vtrace(
+    reward: Array,
+    terminated: Array,
+    truncated: Array,
+    value: Array,
+    log_ratio: Array,
+    discount: float,
+    lambda_: float,
+    clip: float = 1.0,
+) -> tuple[Array, Array]:
+    """V-trace (Espeholt et al., 2018, https://arxiv.org/abs/1802.01561), with a lambda.
+
+    The ratios of the learning to the acting policy's probabilities are clipped at `clip`, which is
+    both rho-bar and c-bar; c_i carries the factor lambda (remark 2). On-policy, both results are
+    the generalized advantages.
+
+    Args:
+        reward: float32 [T + 1, ...], of the action that led to the row.
+        terminated: bool [T + 1, ...].
+        truncated: bool [T + 1, ...].
+        value: float32 [T + 1, ...].
+        log_ratio: float32 [T, ...], of the learning to the acting policy, for the action taken.
+        discount: Gamma.
+        lambda_: 0 is the one-step temporal difference, 1 is V-trace as it was first given.
+        clip: Larger ratios count as this.
+
+    Returns:
+        The advantages, float32 [T, ...], not yet weighted by the ratio, which a loss brings in; and
+        the corrections, float32 [T, ...], v_t - V(s_t) (eq. 1). Both are 0 at reset rows.
+    """
+    valid = valid_rows(terminated, truncated)
+    ratio = jnp.minimum(jnp.exp(log_ratio), clip)
+    next_value = jnp.where(terminated, 0.0, value)[1:]
+    delta = reward[1:] + discount * next_value - value[:-1]
+
+    def backward(
+        correction: Array, row: tuple[Array, Array, Array]
+    ) -> tuple[Array, tuple[Array, Array]]:
+        delta, ratio, valid = row
+        advantage = jnp.where(valid, delta + discount * lambda_ * correction, 0.0)
+        correction = jnp.where(valid, ratio * advantage, 0.0)
+        return correction, (advantage, correction)
+
+    _, results = jax.lax.scan(
+        backward, jnp.zeros_like(delta[0]), (delta, ratio, valid), reverse=True
+    )
+    return results

@@ -16,6 +16,9 @@ T = TypeVar("T")
 
 _BENCHMARKS = {
     "pool": "environment steps of pools, alone or against a peer",
+    "act": "decisions of a policy, by the number of slots",
+    "learn": "samples that are learned from",
+    "train": "whole training under one plan or several",
     "stream": "blocks and messages that pass between threads, processes and hosts",
 }
 

@@ -16,7 +16,7 @@ Rates = dict[str, list[float]]
 
 
 def training_arguments(name: str, target: str | None, seconds: float, epilog: str) -> Arguments:
-    """A parser with the options that the benchmarks of training share.
+    """A parser with the options that the benchmarks of training share; for `parse_training`.
 
     Args:
         name: Of the benchmark.
@@ -24,14 +24,30 @@ def training_arguments(name: str, target: str | None, seconds: float, epilog: st
         seconds: The default of --seconds.
         epilog: Ends its help.
     """
+    named = "FILE|ENV_ID" if target is None else "[FILE|ENV_ID]"
     parser = Arguments(f"bench {name}", epilog=epilog)
+    parser.usage = f"srl bench {name} {named} [OPTION VALUE ...] [--FIELD VALUE ...]"
+    parser.set_defaults(target=target)
     add = parser.add_argument
-    text = "an experiment file or an environment id" + (f"; default {target}" if target else "")
-    add("target", nargs="?" if target else None, default=target, metavar="FILE|ENV_ID", help=text)
     add("--seconds", type=float, default=seconds, metavar="S", help=f"for each; default {seconds}")
     add("--rounds", type=int, default=5, metavar="N", help="after a first to warm up; default 5")
     add("--json", action="store_true", help="one JSON object a line")
     return parser
+
+
+def parse_training(parser: Arguments, words: list[str]) -> tuple[Any, list[str]]:
+    """Gives the options, and the words that are for the experiment.
+
+    Raises:
+        UserError: Where they make no measurement.
+    """
+    first = words[:1] if words and not words[0].startswith("-") else []
+    options, overrides = parser.parse_known_args(words[len(first) :])
+    options.target = first[0] if first else options.target
+    if options.target is None:
+        raise UserError(f"{parser.prog} needs an experiment file or an environment id first")
+    check_rounds(options.seconds, options.rounds)
+    return options, overrides
 
 
 def check_rounds(seconds: float, rounds: int) -> None:

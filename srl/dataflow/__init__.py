@@ -1,1 +1,6 @@
 """The training loop as a graph, plans that spread it, and the streams that its cut edges become."""
+
+from srl.dataflow import plans
+from srl.dataflow.plan import NODES, Fragment, Plan, groups
+
+__all__ = ["NODES", "Fragment", "Plan", "groups", "plans"]

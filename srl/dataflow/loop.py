@@ -50,13 +50,8 @@ class Loop(ABC):
         """The batch that the unrolls of all environments make."""
 
     @abstractmethod
-    def gradient(self, batch: Unroll) -> Any:
-        """The node `gradient`: gives sums over the batch's slots."""
-
-    @abstractmethod
-    def update(self, sums: Any) -> None:
-        """The node `update`: changes the parameters."""
-
     def learn(self, batch: Unroll) -> None:
-        """The nodes `gradient` and `update`, round by round; one compiled call where they can."""
-        self.update(self.gradient(batch))
+        """The nodes `gradient` and `update`, in turns; one compiled call where they are together.
+
+        `gradient` gives sums over the batch's slots, `update` changes the parameters by them.
+        """

@@ -21,7 +21,7 @@ from srl.launch.compilation import keep_compiled_programs
 from srl.launch.folder import open_run
 from srl.pools import make_pool
 from srl.workers.evaluator import Estimate, Evaluator, estimates, kinds_of
-from srl.workers.trainer import environment_seed
+from srl.workers.seeds import environment_seed
 
 
 def evaluate(

@@ -19,7 +19,7 @@ from srl.pools import EnvConfig, make_pool
 from srl.types import Specs, Tree
 from srl.workers.evaluator import Player
 from srl.workers.teams import Teams
-from srl.workers.trainer import environment_seed
+from srl.workers.seeds import environment_seed
 
 UNTRAINED = "untrained"
 

@@ -19,7 +19,7 @@ from srl.pools import Pool, make_pool
 from srl.pools.pool import Painter
 from srl.types import Specs, Timestep
 from srl.workers.evaluator import Evaluator, Player, kinds_of
-from srl.workers.trainer import environment_seed
+from srl.workers.seeds import environment_seed
 
 logger = logging.getLogger(__name__)
 

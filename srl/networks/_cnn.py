@@ -13,24 +13,21 @@ from srl.networks.cnn import is_image
 from srl.types import Array, Tree
 
 
-class CNNModule(nn.Module):
-    """Convolutions of each image; their features and all else, a dense layer, a linear head."""
+class CNNFeatures(nn.Module):
+    """Convolutions of each image; their features and all else, a dense layer."""
 
     space: gymnasium.Space
     layers: tuple[tuple[int, int, int], ...]
     width: int
-    num_outputs: int
-    head_scale: float
 
     @nn.compact
     def __call__(self, observation: Tree) -> Array:
-        """Gives [..., num_outputs]."""
+        """Gives [..., width]."""
         parts: list[Array] = []
         for space, value in leaves(self.space, observation):
             parts.append(self._convolve(value) if is_image(space) else flatten(space, value))
         x = parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
-        x = nn.relu(dense(self.width, HIDDEN_SCALE)(x))
-        return dense(self.num_outputs, self.head_scale, name="head")(x)
+        return nn.relu(dense(self.width, HIDDEN_SCALE)(x))
 
     def _convolve(self, image: Array) -> Array:
         leading, shape = image.shape[:-3], image.shape[-3:]

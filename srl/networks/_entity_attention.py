@@ -13,19 +13,17 @@ from srl.networks.entity_attention import ENTITIES, LIDAR, SELF
 from srl.types import Array, Tree
 
 
-class EntityAttentionModule(nn.Module):
+class EntityAttentionFeatures(nn.Module):
     """Embeds entities, lets them attend to each other, and pools them."""
 
     width: int
     heads: int
     lidar_filters: int
-    num_outputs: int
-    head_scale: float
     omniscient: bool
 
     @nn.compact
     def __call__(self, observation: Tree) -> Array:
-        """Gives [..., num_outputs]."""
+        """Gives [..., 2 * width]."""
         leading = observation[SELF].shape[:-1]
         rows = math.prod(leading)
         observation = {
@@ -51,8 +49,7 @@ class EntityAttentionModule(nn.Module):
 
         x = nn.LayerNorm()(jnp.concatenate([embedded_self, pooled], axis=-1))
         x = nn.LayerNorm()(nn.relu(dense(2 * self.width, HIDDEN_SCALE, name="after_pooling")(x)))
-        output = dense(self.num_outputs, self.head_scale, name="head")(x)
-        return output.reshape(*leading, self.num_outputs)
+        return x.reshape(*leading, 2 * self.width)
 
     def _mask(self, observation: Tree, entity: str) -> Array:
         """Gives which entities may be looked at, bool [rows, entities]."""

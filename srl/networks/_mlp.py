@@ -9,20 +9,18 @@ from srl.networks._layers import HIDDEN_SCALE, activation, dense, flatten
 from srl.types import Array, Tree
 
 
-class MLPModule(nn.Module):
-    """Flatten, hidden layers, a linear head."""
+class MLPFeatures(nn.Module):
+    """Flatten, then hidden layers."""
 
     space: gymnasium.Space
     width: int
     depth: int
     activation: str
-    num_outputs: int
-    head_scale: float
 
     @nn.compact
     def __call__(self, observation: Tree) -> Array:
-        """Gives [..., num_outputs]."""
+        """Gives [..., width]."""
         x = flatten(self.space, observation)
         for _ in range(self.depth):
             x = activation(self.activation)(dense(self.width, HIDDEN_SCALE)(x))
-        return dense(self.num_outputs, self.head_scale, name="head")(x)
+        return x

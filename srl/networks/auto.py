@@ -23,5 +23,5 @@ class AutoNetwork(Network):
     def choose(self, space: gymnasium.Space) -> Network:
         """Gives the network's configuration."""
         if EntityAttention.fits(space):
-            return EntityAttention()
-        return CNN() if CNN.fits(space) else MLP()
+            return EntityAttention(memory=self.memory)
+        return CNN(memory=self.memory) if CNN.fits(space) else MLP(memory=self.memory)

@@ -29,16 +29,15 @@ class CNN(Network):
 
     def build(self, space: gymnasium.Space, num_outputs: int) -> PolicyAndValue:
         """Gives a policy and a value network of the same form."""
-        from srl.networks._cnn import CNNModule
+        from srl.networks._cnn import CNNFeatures
+        from srl.networks._heads import policy_and_value
 
         if not self.fits(space):
             raise unsupported(space, "an image (a Box of three axes), or a Dict or Tuple with one")
 
-        def module(outputs: int, scale: float) -> CNNModule:
-            layers = tuple(zip(self.filters, self.kernels, self.strides, strict=True))
-            return CNNModule(space, layers, self.width, outputs, scale)
-
-        return PolicyAndValue(space, module(num_outputs, 0.01), module(1, 1.0))
+        layers = tuple(zip(self.filters, self.kernels, self.strides, strict=True))
+        features = CNNFeatures(space, layers, self.width)
+        return policy_and_value(space, features, features, num_outputs, self.memory)
 
     @staticmethod
     def fits(space: gymnasium.Space) -> bool:

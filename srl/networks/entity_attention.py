@@ -18,7 +18,7 @@ ENTITIES = {"agent_qpos_qvel": "mask_aa_obs", "box_obs": "mask_ab_obs", "ramp_ob
 
 @dataclass(frozen=True)
 class EntityAttention(Network):
-    """The network of hide-and-seek (Baker et al., 2020), without its recurrent layer.
+    """The network of hide-and-seek (Baker et al., 2020); with `memory`, it is recurrent as there.
 
     The value network is omniscient: visibility masks are replaced by `<mask>_spoof`, which tells
     which entities exist, or by ones.
@@ -33,19 +33,18 @@ class EntityAttention(Network):
 
     def build(self, space: gymnasium.Space, num_outputs: int) -> PolicyAndValue:
         """Gives a policy network that sees what is visible, and a value network that sees all."""
-        from srl.networks._entity_attention import EntityAttentionModule
+        from srl.networks._entity_attention import EntityAttentionFeatures
+        from srl.networks._heads import policy_and_value
 
         if not self.fits(space):
             raise unsupported(space, f"a Dict with {SELF}, and with any of {', '.join(ENTITIES)}")
         if self.width % self.heads:
             raise UserError(f"width={self.width} must be a multiple of heads={self.heads}")
 
-        def module(outputs: int, scale: float, omniscient: bool) -> EntityAttentionModule:
-            sizes = (self.width, self.heads, self.lidar_filters)
-            return EntityAttentionModule(*sizes, outputs, scale, omniscient)
-
-        policy = module(num_outputs, 0.01, omniscient=False)
-        return PolicyAndValue(space, policy, module(1, 1.0, omniscient=True))
+        sizes = (self.width, self.heads, self.lidar_filters)
+        seeing = EntityAttentionFeatures(*sizes, omniscient=False)
+        omniscient = EntityAttentionFeatures(*sizes, omniscient=True)
+        return policy_and_value(space, seeing, omniscient, num_outputs, self.memory)
 
     @staticmethod
     def fits(space: gymnasium.Space) -> bool:

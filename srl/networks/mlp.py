@@ -22,9 +22,8 @@ class MLP(Network):
 
     def build(self, space: gymnasium.Space, num_outputs: int) -> PolicyAndValue:
         """Gives a policy and a value network of the same form."""
-        from srl.networks._mlp import MLPModule
+        from srl.networks._heads import policy_and_value
+        from srl.networks._mlp import MLPFeatures
 
-        def module(outputs: int, scale: float) -> MLPModule:
-            return MLPModule(space, self.width, self.depth, self.activation, outputs, scale)
-
-        return PolicyAndValue(space, module(num_outputs, 0.01), module(1, 1.0))
+        features = MLPFeatures(space, self.width, self.depth, self.activation)
+        return policy_and_value(space, features, features, num_outputs, self.memory)

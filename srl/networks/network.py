@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 class Network:
     """Base of the network configurations."""
 
+    memory: int = field(default=0, kw_only=True)
+    """Units of a recurrent layer before the head, so that what was seen is remembered; 0: none."""
+
     def build(self, space: gymnasium.Space, num_outputs: int) -> PolicyAndValue:
         """Gives the functions for observations of `space` and a policy of `num_outputs` numbers."""
         raise NotImplementedError
@@ -29,32 +32,69 @@ class Network:
 class PolicyAndValue:
     """Two networks that share nothing: only the policy leaves the learner.
 
-    Both take observations with any number of leading axes, already normalised.
+    Observations are already normalised. Without memory they may have any leading axes. With memory
+    they are [B, ...] for one step and [L, B, ...] for a sequence; memory starts as zeros.
+
+    A module is a function of (observations, memory, ended) like `policy_sequence`; it gives
+    outputs [L, B, ...] and memories [L + 1, B, units], before each row and after the last.
     """
 
     space: gymnasium.Space
     policy_module: linen.Module
-    """Observation to [..., num_outputs]."""
+    """To [..., num_outputs]."""
     value_module: linen.Module
-    """Observation to [..., 1]."""
+    """To [..., 1]."""
+    memory: int = 0
+    """Units of the memory of each of the two; 0: none."""
 
     def init(self, key: Array) -> dict[str, Tree]:
         """Draws the parameters, under the names `policy` and `value`."""
-        observation = example(self.space)
+        rows = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct((1, 1, *x.shape), x.dtype), example(self.space)
+        )
+        inputs = (rows, self.initial_memory(1), jnp.zeros((1, 1), bool))
         policy_key, value_key = jax.random.split(key)
         return {
-            "policy": self.policy_module.lazy_init(policy_key, observation)["params"],
-            "value": self.value_module.lazy_init(value_key, observation)["params"],
+            "policy": self.policy_module.lazy_init(policy_key, *inputs)["params"],
+            "value": self.value_module.lazy_init(value_key, *inputs)["params"],
         }
+
+    def initial_memory(self, batch: int) -> Tree:
+        """Gives the memory of one of the two networks at the start of an episode."""
+        return jnp.zeros((batch, self.memory)) if self.memory else ()
 
     def policy(self, params: Tree, observation: Tree, memory: Tree = ()) -> tuple[Array, Tree]:
         """Gives the action distribution's numbers, [..., num_outputs], and the next memory."""
-        return self.policy_module.apply({"params": params}, observation), memory
+        if not self.memory:
+            return self.policy_sequence(params, observation), memory
+        row = jax.tree.map(lambda x: x[None], observation)
+        going_on = jnp.zeros((1, len(memory)), bool)
+        outputs, memories = self._apply(self.policy_module, params, row, memory, going_on)
+        return outputs[0], memories[1]
 
-    def value(self, params: Tree, observation: Tree) -> Array:
-        """Gives the value of each observation, [...]."""
-        output: Any = self.value_module.apply({"params": params}, observation)
-        return output[..., 0]
+    def policy_sequence(
+        self, params: Tree, observation: Tree, memory: Tree = (), ended: Array | None = None
+    ) -> Array:
+        """Gives the action distribution's numbers of each row.
+
+        Args:
+            params: Of the policy.
+            observation: [L, B, ...].
+            memory: [B, units], before the first row.
+            ended: bool [L, B]; after a row where it is set, memory starts anew. Only a network
+                with memory needs it.
+        """
+        return self._apply(self.policy_module, params, observation, memory, ended)[0]
+
+    def value_sequence(
+        self, params: Tree, observation: Tree, memory: Tree = (), ended: Array | None = None
+    ) -> tuple[Array, Tree]:
+        """Gives the value of each row [L, B], and the memory before it [L, B, units]."""
+        outputs, memories = self._apply(self.value_module, params, observation, memory, ended)
+        return outputs[..., 0], jax.tree.map(lambda x: x[:-1], memories)
+
+    def _apply(self, module: linen.Module, params: Tree, *inputs: Any) -> Any:
+        return module.apply({"params": params}, *inputs)
 
 
 def example(space: gymnasium.Space) -> Tree:

@@ -182,6 +182,16 @@ class Pool(ABC):
         parts = [timestep_at(timesteps, t) for t in range(length)]
         return Rows(timesteps, [self._adopt(Row(part)) for part in parts])
 
+    def rows_over(self, timesteps: Timestep) -> Rows:
+        """Gives rows in memory of the caller's, each to be passed as `into`.
+
+        Args:
+            timesteps: Arrays [length, ...] as those of `rows`; the parts of one timestep must each
+                be contiguous, the timesteps need not be.
+        """
+        parts = [timestep_at(timesteps, t) for t in range(len(timesteps.reward))]
+        return Rows(timesteps, [self._adopt(Row(part)) for part in parts])
+
     def render(self, env_id: int) -> np.ndarray:
         """A picture of one environment, uint8 [height, width, 3].
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from srl.child_process import crash_dump, ending, process_state, python_stack
 from srl.pools.process_protocol import Kind, receive_message, send_command
 from srl.types import Specs
 
@@ -23,15 +23,14 @@ from srl.types import Specs
 _BOOTSTRAP = """
 import signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-import faulthandler, json, sys
-path, dump, dump_signal, *arguments = json.loads(sys.argv.pop())
-faulthandler.enable(dump)
-faulthandler.register(dump_signal, dump)
+import json, sys
+path, dump, *arguments = json.loads(sys.argv.pop())
 sys.path[:] = path
+from srl.child_process import dump_stacks_into
+dump_stacks_into(dump)
 from srl.pools.process_worker import main
 main(*arguments)
 """
-_DUMP_SIGNAL = signal.SIGRTMIN + 8  # unlikely to be used by an environment
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
 _STDERR_BYTES = 8_000  # kept of each worker
 _ASK_SECONDS, _TERM_SECONDS = 5.0, 2.0  # that a worker has to end by itself, and after SIGTERM
@@ -90,7 +89,6 @@ class ProcessHandle:
         setup = [
             [entry for entry in sys.path if isinstance(entry, str)],
             self._dump,
-            int(_DUMP_SIGNAL),
             self.number,
             theirs.fileno(),
             completions,
@@ -162,41 +160,19 @@ class ProcessHandle:
         assert self._process is not None
         code = self._process.wait()
         self.forward_stderr()
-        if code >= 0:
-            return f"exited with code {code}"
-        with suppress(ValueError):
-            return f"was killed by {signal.Signals(-code).name}"
-        return f"was killed by signal {-code}"
+        return ending(code)
 
     def crash_dump(self) -> str:
         """What faulthandler wrote; empty if nothing."""
-        size = os.fstat(self._dump).st_size
-        return os.pread(self._dump, size, 0).decode(errors="replace").strip()
+        return crash_dump(self._dump)
 
     def state(self) -> str:
         """Whether it runs, sleeps or is stopped, in words."""
-        names = {"R": "running", "S": "sleeping", "D": "waiting for a device", "Z": "dead"}
-        names.update(T="stopped by a signal (SIGCONT makes it go on)", t="stopped by a debugger")
-        try:
-            with open(f"/proc/{self.pid}/stat") as file:
-                letter = file.read().rpartition(")")[2].split()[0]
-        except OSError:
-            return "gone"
-        return names.get(letter, letter)
+        return process_state(self.pid)
 
     def stack(self, seconds: float = 1.0) -> str:
         """Its Python stack, if it can still tell; a stopped process cannot."""
-        before = os.fstat(self._dump).st_size
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, _DUMP_SIGNAL)
-        deadline = time.monotonic() + seconds
-        size = before
-        while time.monotonic() < deadline:
-            time.sleep(0.02)
-            last, size = size, os.fstat(self._dump).st_size
-            if size == last > before:
-                break
-        return os.pread(self._dump, size - before, before).decode(errors="replace").strip()
+        return python_stack(self.pid, self._dump, seconds)
 
     # ---- the end ----
 

@@ -20,7 +20,7 @@ from srl.errors import RunError, UserError, WorkerLost
 from srl.pools.pool import Row, Rows, empty_timestep, leaves, timestep_at
 from srl.pools.process_handle import ProcessHandle, end_all
 from srl.pools.process_protocol import FAILED, FAILURES, PICTURE, READY, RECORD, Kind
-from srl.pools.python_pool import PythonPool
+from srl.pools.python_pool import PythonPool, copy_rows
 from srl.pools.shared_memory import shared_arrays
 from srl.pools.simulator import SimulatorSource, difference, refuse_unlike, source_name
 from srl.pools.stepper import Failure, empty_control
@@ -81,6 +81,7 @@ class ProcessPool(PythonPool):
         self._next_memory = 0
         self._lost = np.zeros(num_envs, bool)  # episodes whose end is still to be told
         self._target: Row | None = None  # what is being written
+        self._scratch: Row | None = None  # written for rows that the workers do not map
         self._broken = ""  # why no call can succeed any more
         self._deaths = 0
         self._control_fd = -1
@@ -238,6 +239,9 @@ class ProcessPool(PythonPool):
     # ---- the base class's work ----
 
     def _advance(self, ids: np.ndarray | None, row: Row) -> None:
+        if row.core.place is None:
+            self._advance_elsewhere(ids, row)
+            return
         self._refuse_broken()
         if self._dropped:
             self._forget_dropped()
@@ -255,6 +259,16 @@ class ProcessPool(PythonPool):
         while any(handle.outstanding for handle in self._handles):
             self._poll()
         self._last = row
+
+    def _advance_elsewhere(self, ids: np.ndarray | None, row: Row) -> None:
+        """Steps in memory that the workers map, and copies into a row that they do not."""
+        if self._scratch is None:
+            self._scratch = self._make_rows(1)[0]
+        self._advance(ids, self._scratch)
+        agents = len(self.specs.agents)
+        envs = np.arange(self.num_envs) if ids is None else ids
+        slots = (envs[:, None] * agents + np.arange(agents)).ravel()
+        copy_rows(self._scratch.timestep, row.timestep, envs, slots)
 
     def _start(self, ids: np.ndarray) -> None:
         self._refuse_broken()

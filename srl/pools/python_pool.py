@@ -271,6 +271,14 @@ class PythonPool(ExclusivePool):
         return own.row
 
 
+def copy_rows(source: Timestep, target: Timestep, envs: np.ndarray, slots: np.ndarray) -> None:
+    """Copies the rows of some environments, whose slots these are."""
+    for name, from_, to in zip(Timestep._fields, source, target, strict=True):
+        places = envs if name in _BY_ENVIRONMENT else slots
+        for a, b in zip(leaves(from_), leaves(to), strict=True):
+            b[places] = a[places]
+
+
 _BY_ENVIRONMENT = ("episode_length", "statistics", "env_id", "lost")
 
 

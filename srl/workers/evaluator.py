@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from srl.algorithms.algorithm import Instance
-from srl.lazy import jax, jnp
+from srl.lazy import jax
 from srl.pools import Pool
 from srl.types import Policy, Specs, Timestep
 from srl.workers.episodes import kinds_of
@@ -113,12 +113,17 @@ class Evaluator:
         """
         teams, policies = self._seat(cast)
         act = self._act(teams)
-        memory, clock = teams.initial_memory(self._pool.num_envs), jnp.zeros((), jnp.uint32)
+        memory, clock = teams.initial_memory(self._pool.num_envs), 0
+        slots = np.arange(self._pool.num_envs * len(self.specs.agents), dtype=np.int32)
         timestep = self._pool.reset(self._env_seed)
         while True:
             yield timestep
-            decision, clock = act(policies, timestep.observation, memory, self._key, clock)
-            memory = decision.memory
+            ended = timestep.terminated | timestep.truncated
+            decision = act(
+                *(policies, timestep.observation, ended, memory, self._key),
+                *(np.uint32(clock), slots),
+            )
+            memory, clock = decision.memory, clock + 1
             timestep = self._pool.step(teams.env_action(np.asarray(decision.action)))
 
     def play(

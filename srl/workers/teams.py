@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -73,70 +73,139 @@ class Teams:
             for name, instance in self.instances.items()
         }
 
+    @property
+    def chunk(self) -> int:
+        """Steps between two memories that an unroll keeps."""
+        return next(iter(self.instances.values())).chunk
+
+    @property
+    def rounds(self) -> int:
+        """Gradient steps of one `learn`."""
+        return next(iter(self.instances.values())).rounds
+
     def act(
         self,
         policies: Mapping[str, Policy],
         observation: Tree,
+        ended: Array,
         memory: Mapping[str, Tree],
         key: Array,
         clock: Array,
+        slots: Array,
         greedy: bool = False,
-    ) -> tuple[Decision, Array]:
-        """Decides for all slots.
+    ) -> Decision:
+        """Decides for B slots.
 
         Args:
             policies: By name.
             observation: [B, ...]
+            ended: bool [B], rows that end an episode. After they are acted on, their memory
+                starts anew.
             memory: By policy name, [its slots, ...].
             key: Of the run's sampling.
-            clock: uint32 [], steps taken so far: every slot's key is folded from (key, clock,
-                slot), whoever computes it.
+            clock: uint32 [] or [B], steps the slots have taken so far: a slot's key is folded from
+                (key, clock, slot), whoever computes it.
+            slots: int32 [B], which of the run's slots these are.
             greedy: Take the most probable actions.
 
         Returns:
-            The decision of all slots, its memory by policy name, and the next clock.
+            The decision of all B slots; its memory is by policy name.
         """
-        slots = len(jax.tree.leaves(observation)[0])
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(
-            jax.random.fold_in(key, clock), jnp.arange(slots)
+        clocks = jnp.broadcast_to(clock, slots.shape)
+        keys = jax.vmap(
+            lambda clock, slot: jax.random.fold_in(jax.random.fold_in(key, clock), slot)
         )
+        keys = keys(clocks, slots)
         decisions: dict[str, Decision] = {}
         for name, instance in self.instances.items():
             part = self._part(name, observation, axis=0)
             if greedy:
-                decisions[name] = instance.act_greedy(policies[name], part, memory[name])
+                decision = instance.act_greedy(policies[name], part, memory[name])
             else:
                 own_keys = self._part(name, keys, axis=0)
-                decisions[name] = instance.act(policies[name], part, memory[name], own_keys)
-        decision = Decision(
+                decision = instance.act(policies[name], part, memory[name], own_keys)
+            following = _start_anew(instance, decision.memory, self._part(name, ended, axis=0))
+            decisions[name] = decision._replace(memory=following)
+        return Decision(
             action=self._join({name: d.action for name, d in decisions.items()}),
             log_prob=self._join({name: d.log_prob for name, d in decisions.items()}),
             memory={name: d.memory for name, d in decisions.items()},
         )
-        return decision, clock + 1
 
     def learn(
-        self, states: Mapping[str, State], unroll: Unroll
+        self,
+        states: Mapping[str, State],
+        unroll: Unroll,
+        total: Callable[[Tree], Tree] = lambda sums: sums,
     ) -> tuple[dict[str, State], dict[str, Policy], dict[str, Any]]:
-        """Improves every policy with its slots' part of an unroll; gives metrics by policy."""
+        """Improves every policy with its slots' part of an unroll; gives metrics by policy.
+
+        Args:
+            states: By policy name.
+            unroll: The slots of the batch that are here.
+            total: Adds sums to those of the slots that are elsewhere.
+        """
         learned: dict[str, State] = {}
         metrics: dict[str, Any] = {}
         for name, instance in self.instances.items():
             part = self._unroll_of(name, unroll)
-            learned[name], metrics[name] = instance.learn(states[name], part)
+            learned[name], metrics[name] = instance.learn(states[name], part, total)
         return learned, self.policies(learned), metrics
+
+    # The steps of `learn` one by one, for all policies; see Instance.
+
+    def measure(
+        self, states: Mapping[str, State], unroll: Unroll
+    ) -> tuple[dict[str, Tree], dict[str, Tree]]:
+        """Gives batches to learn from, and sums."""
+        return self._of_each(
+            lambda name, instance: instance.measure(states[name], self._unroll_of(name, unroll))
+        )
+
+    def adapt(self, states: Mapping[str, State], sums: Mapping[str, Tree]) -> dict[str, State]:
+        """Takes in the total of what was measured."""
+        return {name: i.adapt(states[name], sums[name]) for name, i in self.instances.items()}
+
+    def gradient(
+        self, states: Mapping[str, State], batches: Mapping[str, Tree], round: Array
+    ) -> dict[str, Tree]:
+        """Gives the sums of one round."""
+        return {
+            name: instance.gradient(states[name], batches[name], round)
+            for name, instance in self.instances.items()
+        }
+
+    def update(
+        self, states: Mapping[str, State], sums: Mapping[str, Tree]
+    ) -> tuple[dict[str, State], dict[str, Any]]:
+        """Takes a gradient step with the total of a round's sums; gives metrics."""
+        return self._of_each(lambda name, instance: instance.update(states[name], sums[name]))
+
+    def finish(
+        self, states: Mapping[str, State], sums: Mapping[str, Tree]
+    ) -> tuple[dict[str, State], dict[str, Any]]:
+        """Counts the update, given the total of what was measured; gives metrics."""
+        return self._of_each(lambda name, instance: instance.finish(states[name], sums[name]))
+
+    def _of_each(
+        self, function: Callable[[str, Instance], tuple[Any, Any]]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        pairs = {name: function(name, instance) for name, instance in self.instances.items()}
+        one, other = ({name: pair[i] for name, pair in pairs.items()} for i in range(2))
+        return one, other
 
     def env_action(self, action: np.ndarray) -> np.ndarray:
         """Gives what the simulator takes for the actions of a decision."""
         return next(iter(self.instances.values())).env_action(action)
 
     def _unroll_of(self, name: str, unroll: Unroll) -> Unroll:
-        part = {
-            field: self._part(name, getattr(unroll, field), axis=1)
-            for field in Unroll._fields
-            if field not in ("memory", "version")
-        }
-        return Unroll(**part, memory=unroll.memory[name], version=unroll.version)
+        rows = unroll._replace(memory=(), version=(), slot=())
+        rows = self._part(name, rows, axis=1)
+        return rows._replace(
+            memory=unroll.memory[name],
+            version=unroll.version,
+            slot=self._part(name, unroll.slot, axis=0),
+        )
 
     def _part(self, name: str, tree: Tree, axis: int) -> Tree:
         """The rows of one policy's slots, along `axis`."""
@@ -164,3 +233,12 @@ class Teams:
             by_agent.update({agent: split[:, i] for i, agent in enumerate(members)})
         joined = jnp.stack([by_agent[agent] for agent in range(agents)], axis=1)
         return joined.reshape(-1, *joined.shape[2:])
+
+
+def _start_anew(instance: Instance, memory: Tree, ended: Array) -> Tree:
+    """Gives the memory with which the rows after these are acted on."""
+
+    def choose(initial: Array, x: Array) -> Array:
+        return jnp.where(ended.reshape(-1, *[1] * (x.ndim - 1)), initial, x)
+
+    return jax.tree.map(choose, instance.initial_memory(len(ended)), memory)

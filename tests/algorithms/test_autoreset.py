@@ -69,8 +69,8 @@ def collected(request, instance):
             actions.append(decision.action)
             log_probs.append(decision.log_prob)
         data = rows.timesteps[:4]
-    version = np.zeros((steps, 2), np.int32)
-    unroll = Unroll(*data, np.stack(actions), np.stack(log_probs), (), version)
+    version, slot = np.zeros((steps, 1, 2), np.int32), np.zeros(1, np.int32)
+    unroll = Unroll(*data, np.stack(actions), np.stack(log_probs), (), version, slot)
     return unroll, notes, request.param
 
 
@@ -81,10 +81,11 @@ def learn(instance):
 
 def test_the_loss_is_of_the_actions_that_reached_the_environment_and_no_others(instance, collected):
     unroll, notes, _ = collected
-    _, batch, _ = jax.jit(instance.prepare)(instance.init(jax.random.key(0)), unroll)
+    batch, _ = jax.jit(instance.measure)(instance.init(jax.random.key(0)), unroll)
+    samples = batch.samples
     assert len(notes) == 14  # of 16: two were ignored, at the reset rows
-    np.testing.assert_array_equal(batch.action[batch.valid], notes)
-    assert not batch.advantage[~batch.valid].any()
+    np.testing.assert_array_equal(samples.action[samples.valid], notes)
+    assert not samples.advantage[~samples.valid].any()
 
 
 def test_values_tend_to_the_discounted_future_which_a_terminal_ends_and_a_time_limit_does_not(
@@ -94,6 +95,6 @@ def test_values_tend_to_the_discounted_future_which_a_terminal_ends_and_a_time_l
     state = instance.init(jax.random.key(0))
     for _ in range(100):
         state, _ = learn(state, unroll)
-    value = instance.network.value(state.params["value"], unroll.observation[:5])
+    value, _ = instance.network.value_sequence(state.params["value"], unroll.observation[:5])
     future = np.full(5, 10.0) if truncates else [(1 - 0.9**n) / 0.1 for n in (5, 4, 3, 2, 1)]
     np.testing.assert_allclose(value[:, 0], future, rtol=0.1)

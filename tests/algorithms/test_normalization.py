@@ -1,6 +1,7 @@
 """Running statistics agree with those of all rows at once, and leave masks and images alone."""
 
 import itertools
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -12,12 +13,25 @@ from hypothesis import strategies as st
 from srl.algorithms.normalization import (
     ObservationNormalizer,
     merge,
+    moments,
     no_statistics,
+    spread,
     standardize,
     unstandardize,
 )
 
-compiled_merge = jax.jit(merge)
+
+def add(statistics, x, mask):
+    """Adds rows."""
+    return merge(statistics, moments(x, mask, statistics.mean))
+
+
+def update(normalizer, statistics, observation, mask):
+    """Adds observations."""
+    return normalizer.update(statistics, normalizer.measure(statistics, observation, mask))
+
+
+compiled_add = jax.jit(add)
 
 
 @settings(deadline=None, max_examples=20)
@@ -31,7 +45,7 @@ def test_merged_statistics_are_those_of_all_valid_rows(seed, cuts):
     for start, end in itertools.pairwise(edges):
         # Rows beyond the part are masked, so that one compiled shape serves all parts.
         inside = (np.arange(12) >= start) & (np.arange(12) < end)
-        statistics = compiled_merge(statistics, x, mask & inside[:, None])
+        statistics = compiled_add(statistics, x, mask & inside[:, None])
     rows = x[mask]
     assert float(statistics.count) == len(rows)
     np.testing.assert_allclose(statistics.mean, rows.mean(0), rtol=1e-4)
@@ -42,26 +56,37 @@ def test_float32_is_enough_for_large_means():
     x = (1e4 + np.random.default_rng(0).normal(size=(4000, 1))).astype(np.float32)
     statistics = no_statistics((1,))
     for part in np.split(x, 4):
-        statistics = merge(statistics, part, np.ones(len(part), bool))
+        statistics = add(statistics, part, np.ones(len(part), bool))
     np.testing.assert_allclose(statistics.variance, x.astype(np.float64).var(0), rtol=1e-2)
+
+
+def test_sums_of_slots_add_up_to_those_of_all():
+    random = np.random.default_rng(0)
+    x = random.normal(50.0, 2.0, (12, 6, 3)).astype(np.float32)
+    mask, center = random.random((12, 6)) < 0.7, np.array([49.0, 0.0, 60.0], np.float32)
+    whole = moments(x, mask, center)
+    parts = [moments(x[:, s], mask[:, s], center) for s in (slice(0, 2), slice(2, 6))]
+    jax.tree.map(lambda a, b, c: np.testing.assert_allclose(a + b, c, rtol=1e-5), *parts, whole)
+    _, variance = spread(whole)
+    np.testing.assert_allclose(variance, x[mask].var(0), rtol=1e-3)
 
 
 def test_rows_that_do_not_count_may_hold_anything():
     mask = np.array([True, False, True])
     x = np.array([[1.0], [np.nan], [3.0]], np.float32)
-    statistics = merge(no_statistics((1,)), x, mask)
+    statistics = add(no_statistics((1,)), x, mask)
     np.testing.assert_allclose([statistics.mean[0], statistics.variance[0]], [2.0, 1.0])
 
 
 def test_no_valid_row_changes_nothing():
-    statistics = merge(no_statistics(), jnp.array([np.inf]), jnp.array([False]))
+    statistics = add(no_statistics(), jnp.array([np.inf]), jnp.array([False]))
     assert statistics == no_statistics()
     assert float(standardize(statistics, jnp.array(3.0))) == 3.0
 
 
 def test_unstandardize_undoes_standardize():
     x = np.random.default_rng(0).normal(5.0, 3.0, 100).astype(np.float32)
-    statistics = merge(no_statistics(), x, np.ones(100, bool))
+    statistics = add(no_statistics(), x, np.ones(100, bool))
     np.testing.assert_allclose(unstandardize(statistics, standardize(statistics, x)), x, rtol=1e-4)
 
 
@@ -92,7 +117,9 @@ def observations(rows):
 def test_only_numbers_are_standardised_leaf_by_leaf():
     normalizer = ObservationNormalizer(SPACE)
     observation = observations(500)
-    statistics = jax.jit(normalizer.update)(normalizer.init(), observation, np.ones(500, bool))
+    statistics = jax.jit(partial(update, normalizer))(
+        normalizer.init(), observation, np.ones(500, bool)
+    )
     assert set(statistics) == {"vector", "entities", "nested/0"}
     inputs = jax.jit(normalizer.normalize)(statistics, observation)
     np.testing.assert_allclose(inputs["vector"].mean(0), 0, atol=1e-3)
@@ -106,7 +133,7 @@ def test_only_numbers_are_standardised_leaf_by_leaf():
 def test_entities_share_their_statistics():
     normalizer = ObservationNormalizer(SPACE)
     observation = observations(50)
-    statistics = normalizer.update(normalizer.init(), observation, np.ones(50, bool))["entities"]
+    statistics = update(normalizer, normalizer.init(), observation, np.ones(50, bool))["entities"]
     rows = observation["entities"].reshape(-1, 2)
     np.testing.assert_allclose(statistics.mean, rows.mean(0), rtol=1e-4)
     np.testing.assert_allclose(statistics.variance, rows.var(0), rtol=1e-4)
@@ -116,7 +143,7 @@ def test_far_observations_are_clipped():
     space = spaces.Box(-np.inf, np.inf, (1,))
     normalizer = ObservationNormalizer(space, clip=5.0)
     x = np.array([[0.0], [1.0]], np.float32)
-    statistics = normalizer.update(normalizer.init(), x, np.ones(2, bool))
+    statistics = update(normalizer, normalizer.init(), x, np.ones(2, bool))
     assert float(normalizer.normalize(statistics, np.array([1e9]))[0]) == 5.0
 
 
@@ -124,6 +151,8 @@ def test_without_running_statistics_only_images_are_scaled():
     normalizer = ObservationNormalizer(SPACE, running=False)
     observation = observations(2)
     assert normalizer.init() == {}
-    inputs = normalizer.normalize(normalizer.update({}, observation, np.ones(2, bool)), observation)
+    inputs = normalizer.normalize(
+        update(normalizer, {}, observation, np.ones(2, bool)), observation
+    )
     np.testing.assert_array_equal(inputs["vector"], observation["vector"])
     assert float(inputs["camera"].max()) == 1.0

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from dataclasses import replace
+from functools import partial
 
 import gymnasium
 import jax
@@ -9,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from srl.algorithms import PPO
-from srl.algorithms.ppo import Batch
 from srl.errors import UserError
 from srl.networks import MLP
 from srl.types import Specs, Unroll
@@ -47,19 +50,24 @@ def draw_unroll(instance, slots=6, seed=0, end=0.15):
     observation = draw_observation(random, instance.specs.observation, (steps + 1, slots))
     keys = jax.random.split(jax.random.key(seed), (steps, slots))
     policy, act = instance.policy(state), jax.jit(instance.act)
-    decisions = [
-        act(policy, jax.tree.map(lambda x, t=t: x[t], observation), (), key)
-        for t, key in enumerate(keys)
-    ]
+    ends = random.random((2, steps + 1, slots)) < end
+    memory, memories, decisions = instance.initial_memory(slots), [], []
+    for t, key in enumerate(keys):
+        memories.append(memory)
+        decision = act(policy, jax.tree.map(lambda x, t=t: x[t], observation), memory, key)
+        decisions.append(decision)
+        ended = ends[:, t].any(0)[:, None]
+        memory = jax.tree.map(lambda x, e=ended: np.where(e, 0, x), decision.memory)
     return Unroll(
         observation=observation,
         reward=random.normal(size=(steps + 1, slots)).astype(np.float32),
-        terminated=random.random((steps + 1, slots)) < end,
-        truncated=random.random((steps + 1, slots)) < end,
+        terminated=ends[0],
+        truncated=ends[1],
         action=np.stack([d.action for d in decisions]),
         log_prob=np.stack([d.log_prob for d in decisions]),
-        memory=(),
-        version=np.zeros((steps, 2), np.int32),
+        memory=jax.tree.map(lambda *x: np.stack(x), *memories[:: instance.chunk]),
+        version=np.zeros((steps, 1, 2), np.int32),
+        slot=np.arange(slots, dtype=np.int32),
     )
 
 
@@ -123,6 +131,61 @@ def test_the_same_batch_gives_bitwise_the_same_state(instance, learn, unroll):
     assert_same(one, other)
 
 
+def split(unroll, *columns):
+    """The columns of an unroll, as another worker might have them."""
+    parts = unroll._replace(memory=(), version=(), slot=())
+    take = jax.tree.map(lambda x: x[:, list(columns)], parts)
+    memory = jax.tree.map(lambda x: x[:, list(columns)], unroll.memory)
+    return take._replace(memory=memory, version=unroll.version, slot=unroll.slot[list(columns)])
+
+
+@pytest.fixture(scope="module", params=[0, 6], ids=["without memory", "with memory"])
+def off_policy(request):
+    """PPO with every correction; its functions compiled, and a batch."""
+    network = MLP(width=8, memory=request.param)
+    config = replace(CONFIG, network=network, chunk=2, advantages="vtrace", objective="decoupled")
+    instance = config.bind(specs())
+    unroll, state = draw_unroll(instance), instance.init(jax.random.key(3))
+    steps = [jax.jit(getattr(instance, name)) for name in ("measure", "gradient", "update")]
+    return instance, state, unroll, jax.jit(instance.learn)(state, unroll), steps
+
+
+@settings(deadline=None, max_examples=5)
+@given(st.permutations(range(6)))
+def test_a_batch_is_learned_from_as_its_halves_with_their_sums_added(off_policy, order):
+    instance, state, unroll, (expected, metrics), (measure, gradient, update) = off_policy
+    halves = [split(unroll, *order[:3]), split(unroll, *order[3:])]
+    batches, sums = zip(*(measure(state, half) for half in halves), strict=True)
+    measured = jax.tree.map(jnp.add, *sums)
+    state = instance.adapt(state, measured)
+    for round in range(instance.rounds):
+        sums = (gradient(state, batch, jnp.int32(round)) for batch in batches)
+        state, _ = update(state, jax.tree.map(jnp.add, *sums))
+    state, finished = instance.finish(state, measured)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5), state, expected)
+    for name, value in finished.items():
+        np.testing.assert_allclose(value, metrics[name], rtol=1e-4)
+
+
+def test_corrections_change_nothing_where_the_present_policy_acted(learn, instance, unroll):
+    state = instance.init(jax.random.key(0))
+    config = replace(CONFIG, advantages="vtrace", objective="decoupled")
+    corrected, _ = jax.jit(config.bind(specs()).learn)(state, unroll)
+    expected, _ = learn(state, unroll)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), corrected, expected)
+
+
+def test_stale_samples_weigh_what_the_present_policy_would_have_made_of_them(off_policy):
+    instance, _, unroll, _, (measure, *_) = off_policy
+    state = instance.init(jax.random.key(0))  # the one that acted
+    stale = unroll._replace(log_prob=unroll.log_prob + np.float32(0.5))
+    batch, _ = measure(state, stale)
+    samples = batch.samples
+    valid = np.asarray(samples.valid)
+    np.testing.assert_allclose(samples.weight, np.where(valid, np.exp(-0.5), 1.0), rtol=1e-4)
+    np.testing.assert_allclose(samples.log_prob, np.where(valid, unroll.log_prob, 0), atol=1e-5)
+
+
 def test_what_a_reset_row_holds_changes_nothing(instance, learn):
     unroll = draw_unroll(instance, end=0.3)._replace(truncated=np.zeros((9, 6), bool))
     ended = unroll.terminated[:-1]
@@ -151,31 +214,6 @@ def test_a_batch_without_a_valid_row_changes_no_parameter(instance, learn, unrol
     assert_same(learned.observations, state.observations)
 
 
-def test_every_valid_sample_is_in_one_minibatch_of_each_epoch(instance):
-    state = instance.init(jax.random.key(0))
-    numbers = np.arange(8 * 6).reshape(8, 6)
-    batch = Batch(numbers, numbers, numbers, numbers, numbers, numbers >= 0)
-    epochs = [np.asarray(instance.shuffle(state, batch, jnp.array(e)).action) for e in range(2)]
-    for minibatches in epochs:
-        assert minibatches.shape == (4, 12)
-        np.testing.assert_array_equal(np.sort(minibatches, axis=None), np.arange(48))
-    assert (epochs[0] != epochs[1]).any()
-    later = instance.shuffle(state._replace(n=state.n + 1), batch, jnp.array(0)).action
-    assert (epochs[0] != later).any()
-
-
-def test_the_minibatch_of_a_sample_does_not_depend_on_how_many_slots_there_are(instance):
-    state = instance.init(jax.random.key(0))
-
-    def slots_of(slots):
-        number = np.arange(8)[:, None] * 1000 + np.arange(slots)
-        batch = Batch(number, number, number, number, number, number >= 0)
-        return [set(m.tolist()) for m in instance.shuffle(state, batch, jnp.array(0)).action]
-
-    for few, many in zip(slots_of(3), slots_of(8), strict=True):
-        assert few == {sample for sample in many if sample % 1000 < 3}
-
-
 def test_the_statistics_that_acted_are_those_that_learn(instance, learn, unroll):
     state, _ = learn(instance.init(jax.random.key(0)), unroll)
     observation = np.random.default_rng(5).normal(3.0, 9.0, (9, 6, 3)).astype(np.float32)
@@ -189,11 +227,11 @@ def test_the_statistics_that_acted_are_those_that_learn(instance, learn, unroll)
     )
 
     def first_loss(state, unroll):
-        state, batch, _ = instance.prepare(state, unroll)
-        return instance.loss(state.params, state, batch)[1]
+        batch, _ = instance.measure(state, unroll)
+        return instance.loss(state.params, state, batch.samples, batch.memory)[1]
 
     metrics = jax.jit(first_loss)(state, other)
-    np.testing.assert_allclose(metrics["approx_kl"], 0, atol=1e-6)
+    np.testing.assert_allclose(metrics["approx_kl"], 0, atol=1e-5)
     assert metrics["clipfrac"] == 0
 
 
@@ -234,7 +272,9 @@ def test_the_learning_rate_falls_to_zero_over_the_run():
     update = jax.jit(instance.update)
 
     def step_size(n):
-        updated = update(state._replace(n=jnp.int32(n)), jax.tree.map(jnp.ones_like, state.params))
+        gradient = jax.tree.map(jnp.ones_like, state.params)
+        sums = {"gradient": gradient, "metrics": {}, "count": 1.0}
+        updated, _ = update(state._replace(n=jnp.int32(n)), sums)
         head = [s.params["policy"]["network"]["head"]["bias"] for s in (state, updated)]
         return float(np.abs(head[1] - head[0]).max())
 
@@ -248,9 +288,18 @@ def test_the_learning_rate_stays_where_the_length_of_the_run_is_not_known(learn,
     np.testing.assert_allclose(metrics["learning_rate"], CONFIG.learning_rate)
 
 
-def test_settings_that_do_not_fit_are_refused():
-    with pytest.raises(UserError, match="minibatches must divide the unroll length"):
-        PPO(unroll_length=10, minibatches=4).bind(specs())
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"unroll_length": 10}, "minibatches must divide the unroll length"),
+        ({"network": MLP(memory=8), "chunk": 16}, "minibatches \\* chunk must divide"),
+        ({"advantages": "td"}, "advantages='td': expected gae or vtrace"),
+        ({"objective": "ppo2"}, "objective='ppo2': expected ppo or decoupled"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(settings, words):
+    with pytest.raises(UserError, match=words):
+        PPO(**settings).bind(specs())
 
 
 def test_cart_pole_is_learned_quickly():
@@ -277,7 +326,7 @@ def test_cart_pole_is_learned_quickly():
         rows.append((observation.copy(), reward, ended, cut))
         stacked = (np.stack(part) for part in zip(*rows, strict=True))
         action, log_prob = (np.stack([d[i] for d in decisions]) for i in range(2))
-        version = np.zeros((config.unroll_length, 2), np.int32)
-        state, _ = learn(state, Unroll(*stacked, action, log_prob, (), version))
+        version = np.zeros((config.unroll_length, 1, 2), np.int32)
+        state, _ = learn(state, Unroll(*stacked, action, log_prob, (), version, np.arange(slots)))
     assert np.mean(lengths[:50]) < 40
     assert np.mean(lengths[-50:]) > 150

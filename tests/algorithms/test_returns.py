@@ -7,15 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from srl.algorithms.returns import generalized_advantages, valid_rows
+from srl.algorithms.returns import generalized_advantages, valid_rows, vtrace
 
 STEPS, SLOTS = 9, 3
 numbers = st.floats(-10, 10, width=32)
 rows = arrays.arrays(np.float32, (STEPS + 1, SLOTS), elements=numbers)
 flags = arrays.arrays(np.bool_, (STEPS + 1, SLOTS))
+ratios = arrays.arrays(np.float32, (STEPS, SLOTS), elements=st.floats(-2, 2, width=32))
 fractions = st.floats(0, 1, width=32)
 
 gae = jax.jit(generalized_advantages)
+corrected = jax.jit(vtrace)
 
 
 def loop(reward, terminated, truncated, value, discount, gae_lambda):
@@ -100,3 +102,35 @@ def test_an_end_that_is_both_terminal_and_truncated_is_terminal():
 def test_only_rows_that_end_an_episode_are_not_valid():
     ended, cut = np.array([[0], [1], [0], [1]], bool), np.array([[0], [0], [1], [0]], bool)
     np.testing.assert_array_equal(valid_rows(ended, cut), [[True], [False], [False]])
+
+
+@settings(deadline=None, max_examples=30)
+@given(rows, flags, flags, rows, fractions, fractions)
+def test_vtrace_of_the_policy_that_acted_is_the_generalized_advantages(
+    reward, ended, cut, value, gamma, lambda_
+):
+    data = (reward, ended, cut, value)
+    advantage, correction = corrected(*data, np.zeros((STEPS, SLOTS), "f"), gamma, lambda_)
+    expected = gae(*data, gamma, lambda_)
+    np.testing.assert_allclose(advantage, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(correction, expected, rtol=1e-5, atol=1e-5)
+
+
+@settings(deadline=None, max_examples=30)
+@given(rows, flags, flags, rows, ratios, fractions, fractions)
+def test_vtrace_is_the_sum_of_its_definition(reward, ended, cut, value, log_ratio, gamma, lambda_):
+    """Equation 1: clipped ratios weigh each difference, and the products of those before it."""
+    data = (reward, ended, cut, value)
+    _, correction = corrected(*data, log_ratio, gamma, lambda_)
+    weight, valid = np.minimum(np.exp(log_ratio), 1.0), valid_rows(ended, cut)
+    for slot in range(SLOTS):
+        for start in range(STEPS):
+            expected, product = 0.0, 1.0
+            for t in range(start, STEPS):
+                if not valid[t, slot]:
+                    break
+                following = 0.0 if ended[t + 1, slot] else value[t + 1, slot]
+                delta = reward[t + 1, slot] + gamma * following - value[t, slot]
+                expected += product * weight[t, slot] * delta
+                product *= gamma * lambda_ * weight[t, slot]
+            np.testing.assert_allclose(correction[start, slot], expected, rtol=1e-4, atol=1e-3)

@@ -54,6 +54,15 @@ def test_a_run_lies_under_its_name_and_time(tmp_path, monkeypatch):
         assert names == {"config.json", "checkpoints", "logs", "videos"}
 
 
+def test_a_run_keeps_its_plan(tmp_path):
+    words = "--plan inline --plan.actors.replicas 4 --max-staleness none".split()
+    resolved, folder = make("CartPole-v1", *words, run_dir=tmp_path / "run")
+    stored = json.loads(folder.config.read_text())["experiment"]["plan"]
+    assert stored["name"] == "inline"
+    assert stored["fragments"]["actors"]["replicas"] == 4
+    assert open_run(folder.path, to_train=True)[1].experiment == resolved.experiment
+
+
 def test_the_folder_holds_the_source_and_every_value(file, tmp_path):
     _, folder = make(file, "--seed", "3", run_dir=tmp_path / "run")
     config = json.loads(folder.config.read_text())

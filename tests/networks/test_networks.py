@@ -75,7 +75,7 @@ def test_functions_agree_over_any_leading_axes(network, space):
     params = built.init(KEY)
     assert set(params) == {"policy", "value"}
     observation = draw(space, (2, 3))
-    policy, value = jax.jit(built.policy), jax.jit(built.value)
+    policy, value = jax.jit(built.policy), jax.jit(lambda p, o: built.value_sequence(p, o)[0])
     outputs, memory = policy(params["policy"], observation, ())
     values = value(params["value"], observation)
     assert outputs.shape == (2, 3, 5)
@@ -91,16 +91,19 @@ def test_parameters_follow_from_the_key():
     built = MLP().build(spaces.Box(-1, 1, (3,)), 2)
     one, same, other = (built.init(jax.random.key(seed)) for seed in (0, 0, 1))
     jax.tree.map(np.testing.assert_array_equal, one, same)
-    kernels = one["policy"]["Dense_0"]["kernel"], other["policy"]["Dense_0"]["kernel"]
+    kernels = (
+        one["policy"]["features"]["Dense_0"]["kernel"],
+        other["policy"]["features"]["Dense_0"]["kernel"],
+    )
     assert (kernels[0] != kernels[1]).any()
 
 
 def test_kernels_are_orthogonal_with_the_usual_scales():
     params = MLP(width=32).build(spaces.Box(-1, 1, (3,)), 2).init(KEY)
     for tree, head in ((params["policy"], 0.01), (params["value"], 1.0)):
-        hidden = np.asarray(tree["Dense_1"]["kernel"])
+        hidden = np.asarray(tree["features"]["Dense_1"]["kernel"])
         np.testing.assert_allclose(hidden.T @ hidden, 2 * np.eye(32), atol=1e-4)
-        first = np.asarray(tree["Dense_0"]["kernel"])
+        first = np.asarray(tree["features"]["Dense_0"]["kernel"])
         np.testing.assert_allclose(first @ first.T, 2 * np.eye(3), atol=1e-4)
         last = np.asarray(tree["head"]["kernel"])
         np.testing.assert_allclose(last.T @ last, head**2 * np.eye(last.shape[1]), atol=1e-4)
@@ -109,7 +112,7 @@ def test_kernels_are_orthogonal_with_the_usual_scales():
 def test_categories_enter_as_one_hot_and_the_action_mask_does_not_enter():
     built = MLP(width=8).build(NESTED, 2)
     params = built.init(KEY)
-    assert params["policy"]["Dense_0"]["kernel"].shape[0] == 5 + 2 + 3 + 4 + 6
+    assert params["policy"]["features"]["Dense_0"]["kernel"].shape[0] == 5 + 2 + 3 + 4 + 6
     observation = draw(NESTED, (4,))
     expected, _ = built.policy(params["policy"], observation, ())
     observation["action_mask"] = 1 - observation["action_mask"]
@@ -152,7 +155,10 @@ def test_the_policy_is_blind_to_what_is_not_visible_and_the_value_is_not():
     observation["mask_ab_obs_spoof"][:] = [1, 1, 1, 0]
 
     functions = jax.jit(
-        lambda o: (built.policy(params["policy"], o)[0], built.value(params["value"], o))
+        lambda o: (
+            built.policy(params["policy"], o)[0],
+            built.value_sequence(params["value"], o)[0],
+        )
     )
     expected = functions(observation)
 

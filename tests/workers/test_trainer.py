@@ -12,7 +12,8 @@ from srl.algorithms import PPO
 from srl.checkpoint import Checkpoints
 from srl.envs.hide_and_seek import HideAndSeek
 from srl.networks import MLP, EntityAttention
-from srl.workers.trainer import Trainer, environment_seed
+from srl.workers.trainer import Trainer
+from srl.workers.training import environment_seed
 
 CARTPOLE = Experiment(
     name="cartpole",
@@ -116,7 +117,7 @@ def test_learn_reads_the_memory_that_the_pool_wrote(start):
         [rows[t].timestep.observation.ctypes.data, rows[t].timestep.reward.ctypes.data]
         for t in range(len(rows))
     ]
-    unroll = trainer._unroll(trainer._memory)
+    unroll = trainer._unroll([trainer._memory])
     observation = unroll.observation.unsafe_buffer_pointer()
     reward = unroll.reward.unsafe_buffer_pointer()
     size = unroll.observation.dtype.itemsize * 8 * 4
@@ -154,7 +155,7 @@ def test_what_a_slot_draws_does_not_depend_on_how_many_slots_there_are(start):
     policies = {}
     for num_envs in (2, 6):
         trainer = start(replace(CARTPOLE, num_envs=num_envs))
-        policies[num_envs] = np.asarray(trainer._decide(trainer._current[0].timestep)[0].action)
+        policies[num_envs] = np.asarray(trainer._decide(trainer._current[0].timestep).action)
     np.testing.assert_array_equal(policies[2], policies[6][:2])
 
 

@@ -1,0 +1,152 @@
+"""What algorithms with a policy and a value network share: all but how these are learned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from srl.algorithms.algorithm import Algorithm, Instance, State
+from srl.algorithms.distributions import (
+    ActionSpace,
+    Distribution,
+    action_distribution,
+    action_mask,
+)
+from srl.algorithms.normalization import ObservationNormalizer
+from srl.algorithms.returns import valid_rows
+from srl.lazy import jax, jnp, optax
+from srl.networks import AutoNetwork, Network, PolicyAndValue
+from srl.types import Array, Decision, Metrics, Policy, Tree, Unroll
+
+
+@dataclass(frozen=True)
+class ActorCritic(Algorithm):
+    """Settings of both networks."""
+
+    network: Network = field(default_factory=AutoNetwork)
+    """Network of the policy and of the value; by default chosen by what is observed."""
+    normalize_observations: bool = True
+    """Standardise observations by running statistics."""
+
+
+@dataclass(frozen=True)
+class ActorCriticInstance(Instance):
+    """Acts for one trained policy; an algorithm adds `optimizer`, `gradient` and `update`.
+
+    The parameters are {"policy": {"network", "actions"}, "value"}.
+    """
+
+    config: ActorCritic
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        """What takes the gradient steps."""
+        raise NotImplementedError
+
+    @cached_property
+    def actions(self) -> ActionSpace:
+        """The distributions over actions."""
+        return action_distribution(self.specs.action)
+
+    @cached_property
+    def network(self) -> PolicyAndValue:
+        """The network's functions."""
+        return self.config.network.build(self.specs.observation, self.actions.num_outputs)
+
+    @cached_property
+    def normalizer(self) -> ObservationNormalizer:
+        """How observations become inputs."""
+        running = self.config.normalize_observations
+        return ObservationNormalizer(self.specs.observation, running=running)
+
+    def init(self, key: Array) -> State:
+        """Draws parameters; nothing is normalised yet."""
+        network_key, learning_key = jax.random.split(key)
+        params = self.network.init(network_key)
+        params["policy"] = {"network": params["policy"], "actions": self.actions.init()}
+        return State(
+            params=params,
+            optimizer=self.optimizer.init(params),
+            key=jax.random.key_data(learning_key),
+            n=jnp.zeros((), jnp.int32),
+            observations=self.normalizer.init(),
+        )
+
+    # Acting.
+
+    def policy(self, state: State) -> Policy:
+        """Gives the policy's parameters and the statistics of observations."""
+        return Policy(state.params["policy"], state.observations)
+
+    def initial_memory(self, batch: int) -> Tree:
+        """Gives the policy network's memory of nothing."""
+        return self.network.initial_memory(batch)
+
+    def act(self, policy: Policy, observation: Tree, memory: Tree, keys: Array) -> Decision:
+        """Draws an action for each slot with its own random key: keys [B]."""
+        distribution, memory = self._decide(policy, observation, memory)
+        action = distribution.sample(keys)
+        return Decision(action, distribution.log_prob(action), memory)
+
+    def act_greedy(self, policy: Policy, observation: Tree, memory: Tree) -> Decision:
+        """Takes the most probable action for each slot."""
+        distribution, memory = self._decide(policy, observation, memory)
+        action = distribution.mode()
+        return Decision(action, distribution.log_prob(action), memory)
+
+    def env_action(self, action: Array) -> Array:
+        """Gives what the simulator takes for the actions of a decision; needs no JAX."""
+        return self.actions.to_env(action)
+
+    def _decide(self, policy: Policy, observation: Tree, memory: Tree) -> tuple[Distribution, Tree]:
+        inputs = self.normalizer.normalize(policy.normalizer, observation)
+        outputs, memory = self.network.policy(policy.params["network"], inputs, memory)
+        return self.actions(policy.params["actions"], outputs, action_mask(observation)), memory
+
+    # Learning.
+
+    def distribution(
+        self, policy: Policy, observation: Tree, memory: Tree, ended: Array
+    ) -> Distribution:
+        """Gives the distributions that acting had, or would have, row after row.
+
+        Args:
+            policy: Parameters and statistics.
+            observation: [L, B, ...]; without memory, any leading axes.
+            memory: [B, ...], before the first row.
+            ended: bool [L, B], rows that end an episode.
+        """
+        inputs = self.normalizer.normalize(policy.normalizer, observation)
+        outputs = self.network.policy_sequence(policy.params["network"], inputs, memory, ended)
+        return self.actions(policy.params["actions"], outputs, action_mask(observation))
+
+    def value(
+        self, params: Tree, statistics: Any, observation: Tree, memory: Tree, ended: Array
+    ) -> tuple[Array, Tree]:
+        """Gives what the value network says of each row, and its memory before each.
+
+        Args:
+            params: Of the value network.
+            statistics: Of observations.
+            observation: [L, B, ...]; without memory, any leading axes.
+            memory: [B, ...], of the value network, before the first row. Only learning knows it.
+            ended: bool [L, B], rows that end an episode.
+        """
+        inputs = self.normalizer.normalize(statistics, observation)
+        return self.network.value_sequence(params, inputs, memory, ended)
+
+    def measure(self, state: State, unroll: Unroll) -> tuple[Any, dict[str, Any]]:
+        """Gives the unroll itself, and the moments of its observations."""
+        valid = valid_rows(unroll.terminated, unroll.truncated)
+        observation = jax.tree.map(lambda x: x[:-1], unroll.observation)
+        sums = self.normalizer.measure(state.observations, observation, valid)
+        return unroll, {"observations": sums}
+
+    def finish(self, state: State, sums: Any) -> tuple[State, Metrics]:
+        """Adds the batch to the statistics of observations and counts the update.
+
+        The statistics that acted serve the whole of `learn`: the ratio starts at 1.
+        """
+        observations = self.normalizer.update(state.observations, sums["observations"])
+        return super().finish(state._replace(observations=observations), sums)

@@ -1,0 +1,58 @@
+"""Which steps make a minibatch.
+
+A minibatch takes one chunk of every `parts` neighbouring ones from each slot, and in each epoch
+every chunk is in one minibatch. Which one depends on the random key, the slot and the chunk alone,
+however slots are spread.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from srl.lazy import jax, jnp
+from srl.types import Array, Tree
+
+
+class Minibatch(NamedTuple):
+    """Chunks of `length` steps, S of them from each of B slots."""
+
+    start: Array  # int32 [S, B], the first step of each
+    length: int
+
+    def steps(self, tree: Tree) -> Tree:
+        """Takes what belongs to each step: [T, B, ...] to [length, S * B, ...].
+
+        Chunks of one step have no axis of time: products of matrices are faster without it.
+        """
+        rows = self.start + jnp.arange(self.length)[:, None, None]
+        rows = rows if self.length > 1 else self.start
+        return jax.tree.map(lambda x: _take(x, rows), tree)
+
+    def starts(self, tree: Tree) -> Tree:
+        """Takes what belongs to each chunk: [T / length, B, ...] to [S * B, ...]."""
+        return jax.tree.map(lambda x: _take(x, self.start // self.length), tree)
+
+
+def draw(key: Array, slot: Array, steps: int, parts: int, length: int, number: Array) -> Minibatch:
+    """Draws one of the minibatches of an epoch.
+
+    Args:
+        key: Random key of the epoch.
+        slot: int32 [B], which of the run's slots each column is.
+        steps: T, a multiple of `parts * length`.
+        parts: Minibatches of an epoch.
+        length: Of a chunk.
+        number: int32 [], which of the epoch's minibatches.
+    """
+    blocks = steps // (parts * length)
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, slot)
+    bits = jax.vmap(lambda key: jax.random.bits(key, (blocks,)), out_axes=1)(keys)
+    # Each block's order is rotated by a random number.
+    place = ((bits % parts).astype(jnp.int32) + number) % parts
+    return Minibatch((place + parts * jnp.arange(blocks)[:, None]) * length, length)
+
+
+def _take(x: Array, rows: Array) -> Array:
+    slots = x.shape[1]
+    index = rows * slots + jnp.arange(slots)
+    return x.reshape(-1, *x.shape[2:])[index.reshape(*rows.shape[:-2], -1)]

@@ -1,0 +1,82 @@
+"""The compiled calls of training, each by itself, on what real environments gave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+
+from srl.experiment import Experiment
+from srl.lazy import jax, jnp
+from srl.pools import make_pool
+from srl.types import Specs, Timestep, Unroll
+from srl.workers.teams import Teams
+
+
+def first_timestep(experiment: Experiment, num_envs: int) -> tuple[Specs, Timestep]:
+    """What so many environments of the experiment begin with."""
+    with closing(make_pool(experiment.env, num_envs)) as pool:
+        return pool.specs, jax.tree.map(np.copy, pool.reset(experiment.seed))
+
+
+def act_alone(experiment: Experiment, num_envs: int) -> Callable[[], Any]:
+    """A compiled `act` for all slots of so many environments; a call waits for its result."""
+    specs, timestep = first_timestep(experiment, num_envs)
+    teams = Teams.of(experiment.algorithm, experiment.policies, specs, None)
+    states = teams.init(jax.random.key(experiment.seed))
+    act = jax.jit(teams.act)
+    operands = _to_act(teams, states, timestep)
+    return lambda: jax.block_until_ready(act(*operands))
+
+
+def learn_alone(experiment: Experiment) -> tuple[Callable[[], Any], int]:
+    """A compiled `learn`, and how many samples it learns from.
+
+    A call waits for its result. Each begins at the same state, with an unroll whose steps repeat
+    the first one: the work does not depend on what is in it.
+    """
+    specs, timestep = first_timestep(experiment, experiment.num_envs)
+    teams = Teams.of(experiment.algorithm, experiment.policies, specs, None)
+    states = teams.init(jax.random.key(experiment.seed))
+    length = experiment.algorithm.unroll_length
+
+    @jax.jit
+    def repeated(operands: Any, timestep: Timestep) -> Unroll:
+        decision = teams.act(*operands)
+
+        def times(number: int, tree: Any) -> Any:
+            return jax.tree.map(lambda x: jnp.broadcast_to(x, (number, *x.shape)), tree)
+
+        rows = times(length + 1, timestep)
+        return Unroll(
+            observation=rows.observation,
+            reward=rows.reward,
+            terminated=rows.terminated,
+            truncated=rows.truncated,
+            action=times(length, decision.action),
+            log_prob=times(length, decision.log_prob),
+            memory=times(length // teams.chunk, decision.memory),
+            version=jnp.zeros((length, 1, 2), jnp.int32),
+            slot=jnp.arange(decision.log_prob.size, dtype=jnp.int32),
+        )
+
+    unroll = repeated(_to_act(teams, states, timestep), timestep)
+    learn = jax.jit(teams.learn)
+    return lambda: jax.block_until_ready(learn(states, unroll)), unroll.log_prob.size
+
+
+def _to_act(teams: Teams, states: Any, timestep: Timestep) -> tuple[Any, ...]:
+    """The operands of `teams.act`, on the device."""
+    slots = np.arange(len(timestep.reward), dtype=np.int32)
+    operands = (
+        teams.policies(states),
+        timestep.observation,
+        timestep.terminated | timestep.truncated,
+        teams.initial_memory(len(timestep.env_id)),
+        jax.random.key(0),
+        np.uint32(0),
+        slots,
+    )
+    return jax.device_put(operands)

@@ -1,0 +1,130 @@
+"""Where an edge of the graph becomes a stream: where its ends lie in different fragments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from srl.dataflow.graph import Edge, Field, Graph, Kind
+from srl.dataflow.plan import Plan
+
+StreamKind = Literal["inference", "sample", "parameters", "gradients"]
+Transport = Literal["reference", "shared memory", "ZeroMQ", "collective"]
+
+_KINDS: dict[Kind, StreamKind] = {
+    "call": "inference",
+    "carry": "inference",
+    "gather": "sample",
+    "latest": "parameters",
+    "sum": "gradients",
+}
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What crosses from one fragment to another, or among the replicas of one.
+
+    Beside its fields, the header of a message names the group, its clock and the policy's version.
+    """
+
+    kind: StreamKind
+    source: str
+    """The fragment that sends; of an inference stream, the one that asks."""
+    target: str
+    """The fragment that receives; of an inference stream, the one that answers."""
+    edges: tuple[Edge, ...]
+    """The cut edges that it stands for."""
+    request: tuple[Field, ...]
+    """What crosses from source to target."""
+    reply: tuple[Field, ...]
+    """What comes back; only an inference stream has any."""
+    transport: Transport
+    bytes_per_env_step: float
+    """Both ways, for one step of one environment; 0 where shapes are not known."""
+
+
+def cut(
+    graph: Graph, plan: Plan, hosts: Mapping[str, tuple[str, ...]] | None = None
+) -> tuple[Stream, ...]:
+    """Gives the streams that a plan needs: those of exactly the edges that it cuts.
+
+    Args:
+        graph: Of the loop.
+        plan: Which of its nodes run together.
+        hosts: Where the replicas of each fragment are; by default all on this host.
+
+    Raises:
+        PlanError: If the plan cannot work for this loop.
+    """
+    plan.validate(graph.nodes)
+    groups: dict[tuple[StreamKind, str, str], list[Edge]] = {}
+    for edge in routes(graph, plan):
+        ends = plan.home(edge.source), plan.home(edge.target)
+        collective = edge.kind == "sum" and plan.fragments[ends[1]].replicas > 1
+        if ends[0] == ends[1] and not collective:
+            continue
+        kind = _KINDS[edge.kind]
+        if kind == "inference" and ends[0] == plan.home("act"):
+            ends = ends[1], ends[0]  # an answer
+        groups.setdefault((kind, *ends), []).append(edge)
+    return tuple(_stream(graph, plan, hosts, key, edges) for key, edges in groups.items())
+
+
+def routes(graph: Graph, plan: Plan) -> tuple[Edge, ...]:
+    """The edges as the plan lays them.
+
+    They are the graph's own, but for one: memory that travels is kept where the unroll is written,
+    goes with each request and comes back with the decision; so it reaches the next `act` from
+    there.
+    """
+    if plan.memory == "stays":
+        return graph.edges
+    return tuple(
+        replace(edge, source="collect") if (edge.name, edge.kind) == ("memory", "carry") else edge
+        for edge in graph.edges
+    )
+
+
+def _stream(
+    graph: Graph,
+    plan: Plan,
+    hosts: Mapping[str, tuple[str, ...]] | None,
+    key: tuple[StreamKind, str, str],
+    edges: list[Edge],
+) -> Stream:
+    kind, source, target = key
+    there = edges
+    if kind == "parameters" and any(edge.name == "state" for edge in edges):
+        there = [edge for edge in edges if edge.name == "state"]  # the policy is a part of it
+    back = [edge for edge in there if plan.home(edge.source) == target] if source != target else []
+    there = [edge for edge in there if edge not in back]
+    request, reply = _union(there), _union(back)
+    # Every replica sends sums of its own; everything else is divided among them, or sent once.
+    senders = plan.fragments[source].replicas if kind == "gradients" else 1
+    nbytes = senders * sum(field.nbytes for field in request + reply)
+    return Stream(
+        kind,
+        source,
+        target,
+        tuple(edges),
+        request,
+        reply,
+        _transport(plan, hosts, source, target),
+        nbytes * graph.times_per_env_step(there[0].every),
+    )
+
+
+def _union(edges: list[Edge]) -> tuple[Field, ...]:
+    return tuple(dict.fromkeys(field for edge in edges for field in edge.fields))
+
+
+def _transport(
+    plan: Plan, hosts: Mapping[str, tuple[str, ...]] | None, source: str, target: str
+) -> Transport:
+    if source == target:
+        return "collective"
+    if plan.one_process:
+        return "reference"
+    there = {*hosts[source], *hosts[target]} if hosts else {""}
+    return "shared memory" if len(there) == 1 else "ZeroMQ"

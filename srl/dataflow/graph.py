@@ -1,0 +1,151 @@
+"""The graph of a training loop: its nodes, and the edges along which values flow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["call", "carry", "gather", "latest", "sum"]
+"""How a value passes from node to node:
+
+- call: within a step, from one node to the next;
+- carry: from one step to the next;
+- gather: the unrolls of all environments, to who learns from them;
+- latest: the newest that there is, replaced as a whole;
+- sum: added up over all who give it.
+"""
+Every = Literal["step", "update", "round"]
+"""How often: each step of all environments, each update, each gradient step of an update."""
+
+_DTYPE_BYTES = {
+    "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2,
+    "int32": 4, "uint32": 4, "float32": 4, "int64": 8, "uint64": 8, "float64": 8,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Field:
+    """One array among what flows."""
+
+    name: str
+    """Such as reward, or observation/position for a part of a nested one."""
+    dtype: str = ""
+    """As NumPy names it; nothing where it is not known."""
+    shape: tuple[int, ...] = ()
+    """For all environments of the run."""
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes; 0 where it is not known."""
+        return _DTYPE_BYTES[self.dtype] * math.prod(self.shape) if self.dtype else 0
+
+    def __str__(self) -> str:
+        size = ", ".join(map(str, self.shape))
+        return f"{self.name} {self.dtype}[{size}]" if self.dtype else self.name
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A value that one node gives and another takes."""
+
+    source: str
+    """The node that gives it."""
+    target: str
+    """The node that takes it."""
+    kind: Kind
+    name: str
+    """What flows: timestep, action, decision, memory, unroll, policy, state or sums."""
+    fields: tuple[Field, ...]
+    """Those of its arrays that the target reads."""
+    every: Every
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes each time, for all environments of the run."""
+        return sum(field.nbytes for field in self.fields)
+
+    def __str__(self) -> str:
+        what = ", ".join(map(str, self.fields)) or "nothing"
+        how = f"{self.kind} of {self.name}, each {self.every}"
+        return f"{self.source} -> {self.target} ({how}): {what}"
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A training loop as a value."""
+
+    nodes: tuple[str, ...]
+    """Those that the loop calls."""
+    edges: tuple[Edge, ...]
+    num_envs: int = 0
+    """Environments that the shapes are for; 0 where shapes are not known."""
+    unroll_length: int = 0
+    """Steps of an update."""
+    rounds: int = 1
+    """Gradient steps of an update."""
+
+    def times_per_env_step(self, every: Every) -> float:
+        """How often that is for one step of one environment; 0 where shapes are not known."""
+        steps = self.num_envs * self.unroll_length
+        if not steps:
+            return 0.0
+        return {"step": self.unroll_length, "update": 1, "round": self.rounds}[every] / steps
+
+    def bytes_per_env_step(self, edge: Edge) -> float:
+        """Bytes along an edge for one step of one environment."""
+        return edge.nbytes * self.times_per_env_step(edge.every)
+
+    def __str__(self) -> str:
+        return "\n".join(["nodes: " + ", ".join(self.nodes), *map(str, self.edges)])
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """What the values of a loop are made of, for all environments of a run."""
+
+    timestep: tuple[Field, ...]
+    decision: tuple[Field, ...]
+    """The action, its log-probability and the next memory."""
+    unroll: tuple[Field, ...]
+    policy: tuple[Field, ...]
+    """Of all policies, what acting needs."""
+    state: tuple[Field, ...]
+    """Of all policies, what their gradients need."""
+    sums: tuple[Field, ...]
+    """Of all policies, what one gradient step adds up over slots."""
+    num_envs: int = 0
+    unroll_length: int = 0
+    rounds: int = 1
+
+    def part(self, name: str) -> tuple[Field, ...]:
+        """The fields of what is called so: a value, or a part of a timestep or a decision."""
+        values: Mapping[str, tuple[Field, ...]] = vars(self)
+        if name in values:
+            return values[name]
+        fields = self.timestep + self.decision
+        return tuple(f for f in fields if f.name.split("/")[0] == name)
+
+
+UNKNOWN = Shapes(
+    timestep=tuple(
+        Field(name)
+        for name in (
+            *("observation", "reward", "terminated", "truncated", "episode_return"),
+            *("episode_length", "statistics", "env_id", "lost"),
+        )
+    ),
+    decision=(Field("action"), Field("log_prob"), Field("memory")),
+    unroll=tuple(
+        Field(name)
+        for name in (
+            *("observation", "reward", "terminated", "truncated", "action", "log_prob"),
+            *("memory", "version", "slot"),
+        )
+    ),
+    policy=(Field("policy"),),
+    state=(Field("state"),),
+    sums=(Field("sums"),),
+)
+"""The names alone, where nobody asks for sizes."""

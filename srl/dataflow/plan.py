@@ -1,0 +1,247 @@
+"""Plans: which nodes of the training loop run together, and how many times over.
+
+    plan = Plan("mine", {"actors": Fragment(("step", "act", "collect"), replicas=4),
+                         "learner": Fragment(("learn",), gpus=1)})
+
+A plan names the loop's nodes and never an algorithm, so it serves them all. Importing this loads
+nothing: experiment files do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from srl.errors import PlanError, expect, expect_number
+
+NODES = ("step", "act", "collect", "gradient", "update")
+"""The loop's nodes, in the order in which data passes them."""
+LEARN = ("gradient", "update")
+"""What `learn` in a fragment stands for."""
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """Nodes that run together in one worker."""
+
+    nodes: tuple[str, ...]
+    """Of step, act, collect, gradient and update; learn stands for the last two."""
+    replicas: int = 1
+    """Workers that each do these nodes for a part of the environments."""
+    cores: float = 0
+    """Of each replica; 0 shares the machine's evenly."""
+    gpus: float = 0
+    """Of each replica; a fraction shares one."""
+    compiled: bool = False
+    """Compile the whole loop, simulator included, into one program."""
+
+    @property
+    def placed(self) -> tuple[str, ...]:
+        """The nodes, with `learn` spelled out."""
+        return tuple(part for node in self.nodes for part in (LEARN if node == "learn" else [node]))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A partition of the loop's nodes into fragments."""
+
+    name: str
+    """For people and reports."""
+    fragments: Mapping[str, Fragment]
+    """By name, such as actors or learner."""
+    one_process: bool = False
+    """Workers are threads of the trainer's process."""
+    memory: Literal["travels", "stays"] = "travels"
+    """Whether a policy's recurrent memory goes with each request and comes back with the action,
+    or stays with the worker that acts."""
+
+    def __hash__(self) -> int:
+        return hash((self.name, frozenset(self.fragments.items()), self.one_process, self.memory))
+
+    def home(self, node: str) -> str:
+        """The name of the fragment that holds a node.
+
+        Raises:
+            PlanError: If none does.
+        """
+        for name, fragment in self.fragments.items():
+            if node in fragment.placed:
+                return name
+        placed = [n for fragment in self.fragments.values() for n in fragment.placed]
+        raise PlanError(
+            f"node {node!r} is in no fragment of the plan {self.name!r}, which places "
+            f"{', '.join(placed) or 'none'}; add it to one"
+        )
+
+    def fragment(self, node: str) -> Fragment:
+        """The fragment that holds a node."""
+        return self.fragments[self.home(node)]
+
+    def validate(self, nodes: Iterable[str] = NODES) -> None:
+        """Raises PlanError where the plan cannot work.
+
+        Args:
+            nodes: Those of the loop that is to run.
+        """
+        _validate_values(self)
+        _validate_places(self, tuple(nodes))
+        _validate_together(self)
+
+
+class Divided(Protocol):
+    """The part of an experiment that says how its environments are divided."""
+
+    @property
+    def num_envs(self) -> int:
+        """Environments in all."""
+        ...
+
+    @property
+    def groups(self) -> int:
+        """Groups asked for; 0 leaves it to the plan."""
+        ...
+
+
+def groups(plan: Plan, experiment: Divided) -> int:
+    """The number of groups of neighbouring environments that are stepped and acted for together.
+
+    By default one for each worker that steps; two where `act` is elsewhere, so that a worker steps
+    one group while it waits for the actions of the other.
+
+    Raises:
+        PlanError: If the environments cannot be divided so.
+    """
+    workers, num_envs = plan.fragment("step").replicas, experiment.num_envs
+    count = experiment.groups
+    if not count:
+        remote = plan.home("act") != plan.home("step")
+        count = 2 * workers if remote and num_envs % (2 * workers) == 0 else workers
+    if num_envs % count:
+        raise PlanError(
+            f"{num_envs} environments cannot be divided into {count} equal groups; "
+            f"give num_envs={_next_multiple(num_envs, count)}, or other groups or replicas"
+        )
+    for node in ("step", "gradient"):
+        replicas = plan.fragment(node).replicas
+        if count % replicas:
+            raise PlanError(
+                f"{count} groups cannot be divided among the {replicas} replicas of "
+                f"{plan.home(node)}; give groups={_next_multiple(count, replicas)}"
+            )
+    return count
+
+
+def shortage(plan: Plan, cores: float, gpus: float | None = None) -> str:
+    """Says what a plan asks for beyond what there is; nothing where that is enough.
+
+    Args:
+        plan: Whose fragments name what each replica gets.
+        cores: There are.
+        gpus: There are; None where that is not known.
+    """
+    fragments = plan.fragments.values()
+    asked = {
+        "cores": sum(fragment.replicas * fragment.cores for fragment in fragments),
+        "GPUs": sum(fragment.replicas * fragment.gpus for fragment in fragments),
+    }
+    there = {"cores": cores, "GPUs": asked["GPUs"] if gpus is None else gpus}
+    return "; ".join(
+        f"the plan {plan.name!r} asks for {asked[kind]:g} {kind}, and there are {there[kind]:g}"
+        for kind in asked
+        if asked[kind] > there[kind]
+    )
+
+
+def _next_multiple(number: int, factor: int) -> int:
+    return -(-number // factor) * factor
+
+
+def _validate_values(plan: Plan) -> None:
+    good = isinstance(plan.name, str) and bool(plan.name)
+    expect(good, "plan.name", plan.name, "a word for people and reports")
+    good = isinstance(plan.fragments, Mapping) and bool(plan.fragments)
+    expect(good, "plan.fragments", plan.fragments, "fragments by name")
+    expect(plan.memory in ("travels", "stays"), "plan.memory", plan.memory, "travels or stays")
+    for name, fragment in plan.fragments.items():
+        where = f"plan.{name}"
+        good = isinstance(name, str) and name.isidentifier()
+        expect(good, "a fragment's name", name, "a word of letters, digits and '_'")
+        expect(name not in ("memory", "one_process"), "a fragment's name", name, "another word")
+        expect(isinstance(fragment, Fragment), where, fragment, "a Fragment")
+        good = isinstance(fragment.nodes, tuple) and bool(fragment.nodes)
+        expect(good, f"{where}.nodes", fragment.nodes, 'a tuple of nodes, such as ("step", "act")')
+        expect_number(f"{where}.replicas", fragment.replicas, 1)
+        expect_number(f"{where}.cores", fragment.cores, 0.0)
+        expect_number(f"{where}.gpus", fragment.gpus, 0.0)
+
+
+def _validate_places(plan: Plan, nodes: tuple[str, ...]) -> None:
+    """Every node is in one fragment."""
+    found: dict[str, str] = {}
+    for name, fragment in plan.fragments.items():
+        for node in fragment.placed:
+            if node not in nodes:
+                raise PlanError(f"fragment {name!r} has the node {node!r}; {_nearest(node, nodes)}")
+            if node in found:
+                both = f"fragments {found[node]!r} and {name!r}"
+                places = f"fragment {name!r} twice" if found[node] == name else both
+                raise PlanError(f"node {node!r} is in {places}; leave it in one place")
+            found[node] = name
+    for node in nodes:
+        plan.home(node)
+
+
+def _nearest(node: str, nodes: tuple[str, ...]) -> str:
+    words = [*nodes, "learn"]
+    near = difflib.get_close_matches(node, words, n=1, cutoff=0.5)
+    return f"did you mean {near[0]}?" if near else f"the loop's nodes are {', '.join(words)}"
+
+
+def _validate_together(plan: Plan) -> None:
+    """What has to be in one fragment is."""
+    home = {node: plan.home(node) for node in NODES}
+    collect, gradient, update = home["collect"], home["gradient"], home["update"]
+    if collect not in (home["act"], home["step"]):
+        raise PlanError(
+            f"collect is in {collect!r}, apart from step ({home['step']!r}) and from act "
+            f"({home['act']!r}): all that it writes would cross twice; put it with one of them"
+        )
+    if gradient not in (collect, update):
+        raise PlanError(
+            f"gradient is in {gradient!r}, apart from collect ({collect!r}) and from update "
+            f"({update!r}): unrolls and sums would both cross; put it with one of them"
+        )
+    if gradient == home["step"] and not gradient == collect == home["act"]:
+        raise PlanError(
+            f"{gradient} steps and learns, and waits for others to act or collect in between; put "
+            "act and collect into it too, or step elsewhere"
+        )
+    if gradient != update and len(plan.fragments[update].placed) > 1:
+        raise PlanError(
+            f"{update} holds the parameters for others and has more to do than update; give update "
+            "a fragment of its own, or put gradient with it"
+        )
+    _validate_replicas(plan, update, shares_gradient=gradient == update)
+
+
+def _validate_replicas(plan: Plan, update: str, shares_gradient: bool) -> None:
+    """There is one holder of the parameters, or several that add up their gradients."""
+    updaters = plan.fragments[update].replicas
+    if updaters > 1 and not shares_gradient:
+        raise PlanError(
+            f"{update} has {updaters} replicas and no gradient of its own: each would hold other "
+            "parameters; give it one replica, or put gradient into it"
+        )
+    if updaters > 1 and plan.one_process:
+        raise PlanError(
+            f"{update} has {updaters} replicas in one process, where one learner already uses "
+            "every device; give it one replica, or leave one_process off"
+        )
+    for name, fragment in plan.fragments.items():
+        if fragment.compiled and (len(plan.fragments) > 1 or fragment.replicas > 1):
+            raise PlanError(
+                f"{name} is compiled into one program, which must hold all nodes and have one "
+                "replica; put all nodes into it, or leave compiled off"
+            )

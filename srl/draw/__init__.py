@@ -1,0 +1,1 @@
+"""Pictures of a plan: which nodes run where, and what crosses between them."""

@@ -1,0 +1,87 @@
+"""`srl plan`: what would run where, and what would cross between.
+
+Nothing trains; one environment is made, as its observations' sizes are not known before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from srl.arguments import Arguments
+from srl.dataflow.cut import cut
+from srl.dataflow.plan import groups, shortage
+from srl.dataflow.plans import resolve
+from srl.dataflow.trace import trace
+from srl.draw.scene import Scene
+from srl.errors import UserError
+from srl.experiment import Experiment, load_experiment
+from srl.launch.resources import machine_gpus
+from srl.pools import make_pool
+
+FPS = 100_000.0
+"""Environment steps a second that rates are told for, unless another number is given."""
+
+
+def plan(words: list[str]) -> int:
+    """`srl plan FILE[:NAME]|ENV_ID [--plan NAME] [--svg OUT] [--json] [--FIELD VALUE ...]`."""
+    about = "Show what would run where. Makes one environment, to know its shapes; trains nothing."
+    parser = Arguments("plan", description=about)
+    parser.usage = "srl plan FILE[:NAME]|ENV_ID [--plan NAME] [--FIELD VALUE ...] [--svg OUT.svg]"
+    parser.add_argument("--svg", type=Path, metavar="OUT.svg", help="write a picture")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--fps", type=float, default=FPS, metavar="N", help=f"for rates; default {FPS:,.0f}"
+    )
+    target = words.pop(0) if words and not words[0].startswith("-") else None
+    options, overrides = parser.parse_known_args(words)
+    if target is None:
+        raise UserError("srl plan needs an experiment file or an environment id first")
+    if not options.fps > 0:
+        raise UserError(f"--fps is {options.fps}; expected env steps a second, above 0")
+    scene = scene_of(load_experiment(target, overrides).experiment, options.fps)
+    if options.svg is not None:
+        from srl.draw.svg import picture
+
+        try:
+            options.svg.write_text(picture(scene))
+        except OSError as error:
+            raise UserError(f"cannot write {options.svg}: {error.strerror}") from error
+    if options.json:
+        sys.stdout.write(json.dumps(scene.json(), indent=2) + "\n")
+    elif options.svg is None:
+        from rich.console import Console
+
+        from srl.draw.terminal import draw
+
+        draw(scene, Console())
+    return 0
+
+
+def scene_of(experiment: Experiment, fps: float = FPS) -> Scene:
+    """Gives what there is to draw; makes one environment to know its shapes.
+
+    Raises:
+        UserError: If the experiment or its plan cannot work.
+    """
+    from srl.workers.shapes import shapes_of
+
+    chosen = resolve(experiment.plan, experiment.env)
+    if chosen == "auto":
+        raise UserError(
+            "--plan auto measures plans when the run starts; give --plan NAME to see one"
+        )
+    count = groups(chosen, experiment)
+    cut(trace(experiment.algorithm), chosen)  # a plan that cannot work is told at once
+    pool = make_pool(experiment.env, 1)
+    try:
+        timestep = pool.rows(1)[0].timestep
+        shapes = shapes_of(experiment, pool.specs, timestep, count)
+    finally:
+        pool.close()
+    graph = trace(experiment.algorithm, shapes)
+    warning = shortage(chosen, len(os.sched_getaffinity(0)), len(machine_gpus()))
+    staleness = experiment.max_staleness
+    return Scene(experiment.name, graph, chosen, count, staleness, fps, warning)

@@ -1,0 +1,152 @@
+"""What a picture of a plan shows, in words and numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from srl.dataflow.cut import Stream, cut, routes
+from srl.dataflow.graph import Edge, Field, Graph
+from srl.dataflow.plan import Fragment, Plan
+from srl.streams.tickets import TicketOffice
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A loop under a plan."""
+
+    title: str
+    """Of the experiment."""
+    graph: Graph
+    plan: Plan
+    groups: int
+    """Parts that the environments are divided into."""
+    max_staleness: int | None
+    fps: float
+    """Environment steps a second that rates are for."""
+    warning: str = ""
+    """What the machine lacks."""
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        """What crosses."""
+        return cut(self.graph, self.plan)
+
+    def inside(self, name: str) -> list[Edge]:
+        """The edges within a fragment that carry anything."""
+        return [
+            edge
+            for edge in routes(self.graph, self.plan)
+            if edge.fields and {self.plan.home(edge.source), self.plan.home(edge.target)} == {name}
+        ]
+
+    def nodes(self, fragment: Fragment) -> list[str]:
+        """The nodes of a fragment in the order in which data passes them."""
+        return [node for node in self.graph.nodes if node in fragment.placed]
+
+    @property
+    def blocks(self) -> int:
+        """Batches that memory is held for."""
+        return TicketOffice(self.groups, self.max_staleness).batches
+
+    @property
+    def headline(self) -> list[str]:
+        """How the environments are divided, and how far acting may lag behind."""
+        graph = self.graph
+        block = next((e.nbytes for e in graph.edges if e.kind == "gather"), 0)
+        parts = f"in {self.groups} groups" if self.groups > 1 else "in one group"
+        bound = "not bounded" if self.max_staleness is None else str(self.max_staleness)
+        return [
+            f"{graph.num_envs} environments {parts}",
+            f"{graph.unroll_length} steps an update",
+            f"max_staleness {bound}",
+            f"{self.blocks} block{'s' if self.blocks > 1 else ''} of {nbytes(block)}",
+        ]
+
+    def rates(self, stream: Stream) -> tuple[str, str]:
+        """Bytes for each step of an environment, and each second."""
+        per_step = stream.bytes_per_env_step
+        return nbytes(per_step), f"{nbytes(per_step * self.fps)}/s"
+
+    def json(self) -> dict[str, Any]:
+        """Everything, as values that JSON can hold."""
+        graph, plan = self.graph, self.plan
+        return {
+            "experiment": self.title,
+            "plan": plan.name,
+            "one_process": plan.one_process,
+            "memory": plan.memory,
+            "num_envs": graph.num_envs,
+            "groups": self.groups,
+            "unroll_length": graph.unroll_length,
+            "rounds": graph.rounds,
+            "max_staleness": self.max_staleness,
+            "blocks": self.blocks,
+            "warning": self.warning,
+            "assumed_fps": self.fps,
+            "fragments": {
+                name: {
+                    "nodes": self.nodes(fragment),
+                    "replicas": fragment.replicas,
+                    "cores": fragment.cores,
+                    "gpus": fragment.gpus,
+                    "compiled": fragment.compiled,
+                }
+                for name, fragment in plan.fragments.items()
+            },
+            "edges": [
+                {
+                    "source": edge.source,
+                    "target": edge.target,
+                    "kind": edge.kind,
+                    "name": edge.name,
+                    "every": edge.every,
+                    "fields": [_field(field) for field in edge.fields],
+                    "bytes_per_env_step": graph.bytes_per_env_step(edge),
+                }
+                for edge in routes(graph, plan)
+            ],
+            "streams": [
+                {
+                    "kind": stream.kind,
+                    "source": stream.source,
+                    "target": stream.target,
+                    "transport": stream.transport,
+                    "request": [_field(field) for field in stream.request],
+                    "reply": [_field(field) for field in stream.reply],
+                    "bytes_per_env_step": stream.bytes_per_env_step,
+                    "bytes_per_second": stream.bytes_per_env_step * self.fps,
+                }
+                for stream in self.streams
+            ],
+        }
+
+
+def _field(field: Field) -> dict[str, Any]:
+    return {"name": field.name, "dtype": field.dtype, "shape": list(field.shape)}
+
+
+def resources(fragment: Fragment) -> str:
+    """What each replica of a fragment gets, and what it is."""
+    parts = ["one compiled program"] if fragment.compiled else []
+    if fragment.cores:
+        parts.append(f"{fragment.cores:g} cores")
+    elif not fragment.compiled:
+        parts.append("an even share of the cores")
+    if fragment.gpus:
+        parts.append(f"{fragment.gpus:g} GPU")
+    return ", ".join(parts)
+
+
+def names(fields: tuple[Field, ...]) -> list[str]:
+    """The names of what crosses, those of a nested value once."""
+    return list(dict.fromkeys(field.name.split("/")[0] for field in fields))
+
+
+def nbytes(count: float) -> str:
+    """A number of bytes, as people say it."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 999.5 or unit == "GB":
+            break
+        count /= 1000
+    return f"{count:.3g} {unit}"

@@ -1,0 +1,62 @@
+"""A plan drawn in the terminal."""
+
+from __future__ import annotations
+
+from rich.columns import Columns
+from rich.console import Console, Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from srl.draw.scene import Scene, names, resources
+
+_COLOURS = {
+    "inference": "dark_orange",
+    "sample": "blue",
+    "parameters": "green",
+    "gradients": "magenta",
+}
+
+
+def draw(scene: Scene, console: Console) -> None:
+    """Prints fragments with their nodes, and the streams between them."""
+    where = "all in one process" if scene.plan.one_process else "each replica a process"
+    title = Text.assemble((scene.title, "bold"), " under the plan ", (scene.plan.name, "bold"))
+    console.print(title.append(f", {where}"))
+    console.print("; ".join(scene.headline), style="dim", highlight=False)
+    console.print(
+        Columns([_fragment(scene, name) for name in scene.plan.fragments], padding=(0, 2))
+    )
+    if scene.warning:
+        console.print(scene.warning, style="yellow", highlight=False)
+    if not scene.streams:
+        console.print("nothing crosses: every edge is a function call")
+        return
+    console.print(_streams(scene))
+    told = f"per second at {scene.fps:,.0f} env steps/s; --fps N assumes another number"
+    console.print(told, style="dim", highlight=False)
+
+
+def _fragment(scene: Scene, name: str) -> Panel:
+    fragment = scene.plan.fragments[name]
+    title = f"{name} x {fragment.replicas}" if fragment.replicas > 1 else name
+    lines = [Text(" ".join(scene.nodes(fragment)), "bold"), Text(resources(fragment), "dim")]
+    for edge in scene.inside(name):
+        lines.append(Text(f"{edge.source} -> {edge.target}: {edge.name}"))
+    return Panel(Group(*lines), title=title, expand=False)
+
+
+def _streams(scene: Scene) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("stream", "from -> to", "by", "carries", "per env step", "per second"):
+        whole = heading != "carries"
+        table.add_column(heading, header_style="dim", no_wrap=whole)
+    for stream in scene.streams:
+        carried = ", ".join(names(stream.request))
+        if stream.reply:
+            carried += f"\nback: {', '.join(names(stream.reply))}"
+        same = stream.source == stream.target
+        ends = f"among {stream.source}" if same else f"{stream.source} -> {stream.target}"
+        kind = Text(stream.kind, _COLOURS[stream.kind])
+        table.add_row(kind, ends, stream.transport, carried, *scene.rates(stream))
+    return table

@@ -1,0 +1,366 @@
+"""Starts the workers of a plan, watches them, starts them again, and ends them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from srl.dataflow.plan import Plan
+from srl.errors import RunError, UserError
+from srl.launch.gang import Gang, Member
+from srl.launch.resources import machine_gpus, shares
+from srl.launch.worker_process import WorkerProcess
+from srl.streams import JOINED, LEFT, Identity, Message, Peer, listen
+from srl.workers.control import CONTROLLER, LIMIT_BYTES, Kind, pack, unpack
+from srl.workers.ledger import Ledger
+from srl.workers.orders import Orders
+
+logger = logging.getLogger(__name__)
+
+_ROUND_SECONDS = 0.1
+_ABSENT_SECONDS = 5.0  # between two rounds: this process itself was stopped
+_TRAINER_DEATHS, _OTHER_DEATHS = 5, 10  # in a row, without progress
+_END_SECONDS = 5.0  # that workers have to end when the learner has
+_CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
+
+
+class Terminal(Protocol):
+    """Where a run shows what happens."""
+
+    def say(self, text: str) -> None:
+        """Shows a line of text."""
+
+    def report(self, metrics: Mapping[str, Any]) -> None:
+        """Shows a report of the learner's."""
+
+
+class Controller:
+    """Runs a plan's workers until those that update parameters have finished.
+
+    It knows fragments and their nodes, and no algorithm. Workers whose fragment has `gradient` or
+    `update` form a gang with the other replicas: when one dies all are started again, from the
+    last checkpoint. Any other worker is started again by itself.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        folder: Path,
+        log: Callable[[str], Path],
+        terminal: Terminal,
+        *,
+        heartbeat_seconds: float = 60.0,
+        resume: bool = False,
+        role: str = "",
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            plan: Whose workers to run.
+            folder: The run's, from which workers load the experiment.
+            log: Gives the file that a worker of a name writes into.
+            terminal: Where to tell what happens.
+            heartbeat_seconds: That a worker's main loop may take without showing progress.
+            resume: Whether the run goes on from a checkpoint.
+            role: module:function that workers run in place of what their nodes ask for.
+        """
+        self.ledger = Ledger.create()
+        self.begun = False
+        """Whether all workers have begun, so that there may be something to keep."""
+        self.interrupted = False
+        """Whether the run was told to stop."""
+        self._plan, self._folder, self._terminal = plan, folder, terminal
+        self._heartbeat_seconds, self._resume, self._role = heartbeat_seconds, resume, role
+        self._shares = shares(plan, sorted(os.sched_getaffinity(0)), machine_gpus())
+        self._identity = Identity(secrets.randbits(64), CONTROLLER, 0)
+        self._gangs, self._members = _gangs(plan, log)
+        self._specs: dict[str, Any] | None = None
+        self._peers_changed = False
+        self._ending: float | None = None  # when workers that have not ended by then are killed
+
+    def run(self, stop: Callable[[], bool]) -> None:
+        """Runs to the end; leaves no process.
+
+        Args:
+            stop: Asked several times a second: whether the run is to stop, after a checkpoint.
+
+        Raises:
+            UserError: If a worker finds a mistake of the user's.
+            WorkerLost: If a worker dies again and again.
+        """
+        with listen("host", self._identity, limit_bytes=LIMIT_BYTES) as self._listener:
+            try:
+                for member in self._members:
+                    self._spawn(member)
+                self._last_round = time.monotonic()
+                while not all(member.done for member in self._members):
+                    self._round(stop)
+            finally:
+                self._end_all()
+
+    def account(self) -> list[str]:
+        """What is to be told at the end: what was started again, and where unrolls went."""
+        lines = []
+        for gang in self._gangs:
+            names = ", ".join(member.name for member in gang.members)
+            for why, times in gang.causes.items():
+                often = f" ({times} times)" if times > 1 else ""
+                lines.append(f"started again: {names}, as it {why}{often}")
+        return [*lines, str(self.ledger)] if self.ledger.granted else lines
+
+    def close(self) -> None:
+        """Lets go of the ledger."""
+        self.ledger.close()
+
+    # ---- a round ----
+
+    def _round(self, stop: Callable[[], bool]) -> None:
+        now, last = time.monotonic(), self._last_round
+        self._last_round = now
+        if now - last > _ABSENT_SECONDS:  # the workers were not silent, this process was
+            for member in self._members:
+                member.heard = now
+        self._listen(_ROUND_SECONDS)
+        for member in self._members:
+            self._look_after(member)
+        if stop() and not self.interrupted:
+            self.interrupted = True
+            if not self.begun:  # there is nothing to finish
+                self._ending = 0.0
+        self._drain()
+        if self._peers_changed:
+            self._peers_changed = False
+            for member in self._members:
+                if member.started is not None:
+                    self._send(member, Kind.PEERS, self._start_values())
+        self._start_ready()
+
+    def _listen(self, timeout: float) -> None:
+        """Takes all messages there are; waits for the first."""
+        received = self._listener.receive(timeout)
+        while received is not None:
+            peer, message = received
+            for fd in message.fds:  # nobody sends any
+                os.close(fd)
+            self._take(peer, message)
+            received = self._listener.receive(0)
+
+    def _take(self, peer: Peer, message: Message) -> None:
+        number = peer.identity.sender
+        member = self._members[number - 1] if 1 <= number <= len(self._members) else None
+        if member is None or peer.identity.incarnation != member.gang.incarnation:
+            return  # the last words of one that was started again since
+        member.heard = time.monotonic()
+        if message.kind == JOINED:
+            member.peer = peer
+        elif message.kind == LEFT:
+            member.peer = None
+        else:
+            try:
+                kind, values = Kind(message.kind), unpack(message)
+            except (RunError, ValueError) as error:
+                return self._listener.refuse(peer, error)
+            self._take_words(member, kind, values)
+
+    def _take_words(self, member: Member, kind: Kind, values: dict[str, Any]) -> None:
+        if kind == Kind.BEAT:
+            member.take_beat(values)
+        elif kind == Kind.HELLO:
+            self._register(member, values["addresses"], values["specs"])
+        elif kind == Kind.REPORT:
+            self._terminal.report(values)
+        elif kind == Kind.SAY:
+            self._terminal.say(values["text"])
+        elif kind == Kind.STOPPED:
+            member.stopped = True
+        elif kind == Kind.FAILED:
+            member.failure = {k: values[k] for k in ("summary", "text", "by_user")}
+
+    def _register(self, member: Member, addresses: dict[str, str], specs: Any) -> None:
+        if specs is not None and self._specs is not None and specs != self._specs:
+            raise UserError(
+                f"{member.name} made other environments than the workers before it; all must have "
+                "the same spaces and agents"
+            )
+        self._specs = self._specs or specs
+        member.addresses = addresses
+        self._peers_changed = True
+        seconds = time.monotonic() - member.spawned
+        logger.info("%s registered %.2f s after its start", member.name, seconds)
+
+    # ---- the life of one worker ----
+
+    def _spawn(self, member: Member) -> None:
+        share = self._shares[member.fragment, member.replica]
+        updates = member.gang.updates
+        orders = Orders(
+            folder=str(self._folder),
+            fragment=member.fragment,
+            replica=member.replica,
+            number=member.number,
+            incarnation=member.gang.incarnation,
+            run=self._identity.run,
+            controller=self._listener.address,
+            parent=os.getpid(),
+            path=tuple(entry for entry in sys.path if isinstance(entry, str)),
+            cores=share.cores,
+            resume=self._resume or member.gang.incarnation > 0,
+            role=self._role,
+            ledger=self.ledger.fd if updates and member.replica == 0 else -1,
+        )
+        member.process = WorkerProcess(orders, member.log, share.environment)
+        member.spawned = member.heard = time.monotonic()
+        logger.info("started %s as process %d", member.name, member.process.pid)
+
+    def _look_after(self, member: Member) -> None:
+        """Notices that a worker has ended, or ends one that hangs, or starts one again."""
+        now = time.monotonic()
+        if member.process is None:
+            if not member.done and now >= member.gang.start_at:
+                self._spawn(member)
+        elif member.process.ended:
+            self._listen(0)  # its last words
+            self._bury(member)
+        elif not member.killed and (trouble := member.trouble(now, self._heartbeat_seconds)):
+            stopped = member.process.state().startswith("stopped")
+            stack = "" if stopped else member.process.stack()
+            self._tell(f"{member.name} {trouble}; it is killed\n{stack}".rstrip())
+            member.killed = trouble.partition(" for ")[0]
+            member.process.kill()
+
+    def _bury(self, member: Member) -> None:
+        """Decides what a worker's end means."""
+        assert member.process is not None
+        code, how, dump = member.process.reap()
+        member.process = None
+        failure, why = member.failure, member.killed or how
+        leaving = self._ending is not None or (self.interrupted and member.gang.updates)
+        finished = member.stopped and code == 0
+        if failure:
+            why = f"raised {failure['summary']}"
+        if finished and (leaving or member.gang.updates):
+            member.done = True
+        elif self._ending is not None:
+            member.done = True
+            logger.info("%s %s at the end", member.name, why)
+        else:
+            if failure and not failure["by_user"]:
+                logger.error("%s failed:\n%s", member.name, failure["text"].rstrip())
+            elif any(name in how for name in _CRASHES):
+                logger.error("%s %s:\n%s", member.name, how, dump)
+            if leaving:
+                self._abandon(member, why)
+            else:
+                self._restart(member, f"{why} without being asked" if finished else why)
+
+    def _abandon(self, member: Member, why: str) -> None:
+        """Gives up a gang that was to finish its work and cannot."""
+        self._tell(f"{member.name} {why} while it was stopping; its log is {member.log}")
+        for other in member.gang.members:
+            if other.process is not None and other is not member and not other.stopped:
+                other.killed = "was killed with its gang"
+                other.process.kill()
+        member.done = True
+
+    def _restart(self, member: Member, why: str) -> None:
+        gang = member.gang
+        gang.died(member, why)
+        others = [other for other in gang.members if other is not member]
+        for other in others:
+            if other.process is not None:
+                other.process.kill()
+                other.process.reap()
+            other.forget()
+            other.done = False
+        member.forget()
+        together = f", and with it {', '.join(o.name for o in others)}" if others else ""
+        self._tell(f"{member.name} {why}; it is started again{together}")
+        self._peers_changed = True
+
+    # ---- the beginning and the end ----
+
+    def _start_ready(self) -> None:
+        """Lets those begin whose peers are there: at first all, later those that learn."""
+        if not self.begun and not all(member.addresses is not None for member in self._members):
+            return
+        learners = [m for gang in self._gangs if gang.updates for m in gang.members]
+        for member in self._members:
+            needed = [*learners, *member.gang.members] if self.begun else self._members
+            ready = all(other.addresses is not None or other.done for other in needed)
+            if ready and member.addresses is not None and member.started is None:
+                member.started = time.monotonic()
+                self._send(member, Kind.START, self._start_values())
+        self.begun = True
+
+    def _start_values(self) -> dict[str, Any]:
+        peers: dict[str, list[dict[str, str]]] = {name: [] for name in self._plan.fragments}
+        for member in self._members:
+            peers[member.fragment].append(member.addresses or {})
+        return {"peers": peers, "specs": self._specs}
+
+    def _drain(self) -> None:
+        """Tells workers to end: first those that update, which need the others until then."""
+        learners = [m for gang in self._gangs if gang.updates for m in gang.members]
+        if self._ending is None and all(member.done for member in learners):
+            self._ending = time.monotonic() + _END_SECONDS
+        told = self._members if self._ending is not None else learners * self.interrupted
+        for member in told:
+            if member.process is None:
+                member.done = True
+            elif member.peer is not None and not member.drained:
+                member.drained = True
+                self._send(member, Kind.DRAIN, {})
+        if self._ending is not None and time.monotonic() > self._ending:
+            self._kill_all()
+
+    def _kill_all(self) -> None:
+        for member in self._members:
+            if member.process is not None and not member.killed:
+                member.killed = "did not end by itself"
+                member.process.kill()
+
+    def _end_all(self) -> None:
+        for member in self._members:
+            if member.process is not None:
+                member.process.kill()
+        for member in self._members:
+            if member.process is not None:
+                member.process.reap()
+                member.process = None
+
+    # ---- words ----
+
+    def _send(self, member: Member, kind: Kind, values: dict[str, Any]) -> None:
+        if member.peer is not None:
+            self._listener.send(member.peer, pack(kind, values))
+
+    def _tell(self, text: str) -> None:
+        logger.info("%s", text)
+        self._terminal.say(text)
+
+
+def _gangs(plan: Plan, log: Callable[[str], Path]) -> tuple[list[Gang], list[Member]]:
+    """The workers of a plan, in the order of their numbers, and those that belong together."""
+    gangs: list[Gang] = []
+    members: list[Member] = []
+    updaters = any("update" in fragment.placed for fragment in plan.fragments.values())
+    for name, fragment in plan.fragments.items():
+        trains = "gradient" in fragment.placed or "update" in fragment.placed
+        gang = None
+        for replica in range(fragment.replicas):
+            if gang is None or not trains:
+                updates = "update" in fragment.placed or not updaters
+                deaths = _TRAINER_DEATHS if trains else _OTHER_DEATHS
+                gang = Gang(updates=updates, most_deaths=deaths)
+                gangs.append(gang)
+            number = len(members) + 1
+            member = Member(name, replica, number, log(f"{name}-{replica}"), gang)
+            gang.members.append(member)
+            members.append(member)
+    return gangs, members

@@ -1,0 +1,146 @@
+"""Workers that live and die together, and what is known of each."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from srl.errors import UserError, WorkerLost
+from srl.launch.worker_process import WorkerProcess
+from srl.streams import Peer
+
+_SAME_FAILURES = 3  # in a row, that end a run
+_FORGIVEN_SECONDS = 300.0  # of work, after which a failure is no more in a row with the one before
+_MOST_DELAY_SECONDS = 5.0
+_PATIENCE = 5  # times longer may take what comes before a main loop: imports, simulators, compiling
+_BEAT_LIMIT_SECONDS = 10.0
+
+
+@dataclass
+class Member:
+    """One worker, through all its processes."""
+
+    fragment: str
+    replica: int
+    number: int
+    log: Path
+    gang: Gang = field(repr=False)
+    process: WorkerProcess | None = None
+    peer: Peer | None = None
+    """Its connection."""
+    addresses: dict[str, str] | None = None
+    """Once it has registered."""
+    started: float | None = None
+    """When it was told to begin."""
+    heard: float = 0.0
+    """When it was started, or last sent anything."""
+    spawned: float = 0.0
+    beat: dict[str, Any] = field(default_factory=dict)
+    first_counters: dict[str, float] = field(default_factory=dict)
+    failure: dict[str, Any] | None = None
+    """The exception that it is ending with."""
+    killed: str = ""
+    """Why the controller has killed it."""
+    stopped: bool = False
+    """Whether it has said that it has finished."""
+    drained: bool = False
+    """Whether it was told to."""
+    done: bool = False
+    """Whether it has ended and is not needed any more."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return f"{self.fragment}-{self.replica}"
+
+    def forget(self) -> None:
+        """Forgets what belongs to a process that has ended."""
+        self.process = self.peer = self.addresses = self.started = self.failure = None
+        self.beat, self.first_counters = {}, {}
+        self.killed, self.stopped, self.drained = "", False, False
+
+    def take_beat(self, beat: dict[str, Any]) -> None:
+        """Notes a beat; counters that grow forgive the gang's deaths."""
+        self.beat = beat
+        counters = beat["counters"]
+        if counters and not self.first_counters:
+            self.first_counters = counters
+        if any(value > self.first_counters.get(name, value) for name, value in counters.items()):
+            self.gang.deaths = 0
+
+    def trouble(self, now: float, limit_seconds: float) -> str:
+        """What is wrong with the running process, in words; empty if nothing.
+
+        Args:
+            now: Of the monotonic clock.
+            limit_seconds: That its main loop may take without showing progress.
+        """
+        assert self.process is not None
+        silent = now - self.heard
+        connecting = self.peer is None
+        if not connecting and silent > min(_BEAT_LIMIT_SECONDS, limit_seconds):
+            return f"has not been heard of for {silent:.0f} s: it is {self.process.state()}"
+        if self.addresses is None:
+            idle, limit = now - self.spawned, _PATIENCE * limit_seconds
+        elif self.started is None:  # it waits for others
+            return ""
+        else:
+            idle = min(self.beat.get("idle", 0.0) + silent, now - self.started)
+            running = self.beat.get("state") != "starting"
+            limit = limit_seconds if running else _PATIENCE * limit_seconds
+        if idle <= limit:
+            return ""
+        return f"has shown no progress for {idle:.0f} s: it is {self.process.state()}"
+
+
+@dataclass
+class Gang:
+    """Workers that are started, killed and started again together: often a single one.
+
+    Those that hold parts of the same update are one gang, since none can go on without the others.
+    """
+
+    members: list[Member] = field(default_factory=list)
+    updates: bool = False
+    """Whether it changes parameters: a run lasts as long as such gangs do."""
+    most_deaths: int = 10
+    incarnation: int = 0
+    deaths: int = 0
+    """In a row, without progress."""
+    causes: Counter[str] = field(default_factory=Counter)
+    """Of all deaths."""
+    start_at: float = 0.0
+    _failure: tuple[str, int] = ("", 0)  # the last exception, and how often in a row
+
+    def died(self, member: Member, why: str) -> None:
+        """Counts the death of a member, after which all are to be started again.
+
+        Raises:
+            UserError: If the user can mend it.
+            WorkerLost: If starting again does not help.
+        """
+        failure, age = member.failure, time.monotonic() - member.spawned
+        if failure and failure["by_user"]:
+            raise UserError(failure["text"])
+        self.incarnation += 1
+        self.deaths += 1
+        self.causes[why] += 1
+        summary, times = self._failure
+        again = failure and failure["summary"] == summary and age < _FORGIVEN_SECONDS
+        times = times + 1 if again else 1
+        self._failure = (failure["summary"], times) if failure else ("", 0)
+        if failure and times >= _SAME_FAILURES:
+            raise WorkerLost(
+                f"{member.name} raised the same exception {times} times in a row: {summary}; "
+                f"its log is {member.log}"
+            )
+        if self.deaths >= self.most_deaths:
+            raise WorkerLost(
+                f"{member.name} died {self.deaths} times in a row without progress: it {why}; "
+                f"its log is {member.log}"
+            )
+        delay = 0.05 * 2**self.deaths if self.deaths > 1 else 0.0
+        self.start_at = time.monotonic() + min(delay, _MOST_DELAY_SECONDS)

@@ -1,0 +1,128 @@
+"""Trains by a plan of several processes, which a controller in this one starts and watches."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from srl.checkpoint import Checkpoints
+from srl.dataflow.plan import Plan
+from srl.errors import RunError, UserError
+from srl.experiment import Experiment
+from srl.launch.controller import Controller
+from srl.launch.display import Display
+from srl.launch.folder import RunFolder
+from srl.launch.local import DONE, FAILED, INTERRUPTED
+from srl.launch.terminal import Stop, logging_to, shown
+from srl.workers.run import finished
+
+logger = logging.getLogger(__name__)
+
+WORKER = "controller"
+
+
+def train_in_processes(
+    experiment: Experiment,
+    plan: Plan,
+    folder: RunFolder,
+    *,
+    resume: bool = False,
+    role: str = "",
+) -> int:
+    """Runs an experiment's workers in its folder, or goes on with it.
+
+    Args:
+        experiment: As the folder has it: workers load it from there.
+        plan: Which workers there are.
+        folder: The run's.
+        resume: Whether to go on from the newest checkpoint.
+        role: module:function that workers run in place of what their nodes ask for.
+
+    Returns:
+        The exit code: 0 done, 1 failed, 130 interrupted after a checkpoint.
+
+    Raises:
+        UserError: When the experiment cannot run as it is; a new run then leaves no folder.
+    """
+    screen = _Screen(Display(experiment))
+    with folder.locked(), logging_to(folder, WORKER), Stop() as stop:
+        if resume and (done := _finished(experiment, folder)):
+            screen.say(f"{folder.path} is finished: {done}; extend it with --env-steps N")
+            return DONE
+        screen.display.header(folder)
+        seconds = experiment.heartbeat_seconds
+        controller = Controller(
+            plan,
+            folder.path,
+            folder.log,
+            screen,
+            heartbeat_seconds=seconds,
+            resume=resume,
+            role=role,
+        )
+        try:
+            with contextlib.closing(controller), contextlib.closing(screen.display):
+                try:
+                    controller.run(lambda: stop.requested)
+                finally:
+                    for line in controller.account():
+                        screen.say(line)
+        except UserError:
+            if not resume and not controller.begun:
+                folder.discard()
+            raise
+        except Exception as error:
+            _tell_failure(error, folder)
+            return FAILED
+        if controller.interrupted and not _finished(experiment, folder):
+            screen.say(f"interrupted; `srl resume {shown(folder)}` goes on")
+            return INTERRUPTED
+        screen.say(f"done; the run is in {shown(folder)}")
+        return DONE
+
+
+@dataclass
+class _Counts:
+    """How far a run is, as the display asks for it."""
+
+    env_steps: int = 0
+    updates: int = 0
+
+
+class _Screen:
+    """Shows what workers tell; the bar from the first report on."""
+
+    def __init__(self, display: Display) -> None:
+        self.display = display
+        self._counts: _Counts | None = None
+
+    def say(self, text: str) -> None:
+        self.display.say(text)
+
+    def report(self, metrics: Mapping[str, Any]) -> None:
+        begun = self._counts is not None
+        self._counts = counts = _Counts(metrics["env_steps"], metrics["updates"])
+        if not begun:
+            self.display.start(counts)
+        self.display.report(counts, metrics)
+
+
+def _finished(experiment: Experiment, folder: RunFolder) -> str:
+    """What a finished run has done; nothing if it is not finished."""
+    with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
+        return finished(experiment, checkpoints)
+
+
+def _tell_failure(error: Exception, folder: RunFolder) -> None:
+    """An error that was not foreseen comes with its traceback."""
+    text = str(error) if isinstance(error, RunError) else "".join(traceback.format_exception(error))
+    logger.info("%s", text)
+    with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
+        version = checkpoints.latest()
+    cure = f"; `srl resume {shown(folder)}` goes on after update {version}" if version else ""
+    sys.stderr.write(f"{text}\nthe run failed; its log is {shown(folder, WORKER)}{cure}\n")

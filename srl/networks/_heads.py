@@ -1,0 +1,81 @@
+"""What comes after any network's features: a recurrent layer, where there is memory, and a head."""
+
+from __future__ import annotations
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from srl.networks._layers import dense, orthogonal
+from srl.networks.network import PolicyAndValue
+from srl.types import Array, Tree
+
+
+def policy_and_value(
+    space: gymnasium.Space,
+    policy_features: nn.Module,
+    value_features: nn.Module,
+    num_outputs: int,
+    memory: int,
+) -> PolicyAndValue:
+    """Gives the functions of networks that differ in their features alone.
+
+    Args:
+        space: What is observed.
+        policy_features: Observation [..., ...] to features [..., units].
+        value_features: The same, for the value.
+        num_outputs: Of the policy.
+        memory: Units of each network's recurrent layer; 0: none.
+    """
+    policy = Headed(policy_features, memory, num_outputs, head_scale=0.01)
+    value = Headed(value_features, memory, 1, head_scale=1.0)
+    return PolicyAndValue(space, policy, value, memory)
+
+
+class Headed(nn.Module):
+    """Features, memory where there is any, and a linear head."""
+
+    features: nn.Module
+    memory: int
+    num_outputs: int
+    head_scale: float
+
+    @nn.compact
+    def __call__(
+        self, observation: Tree, memory: Tree = (), ended: Array | None = None
+    ) -> tuple[Array, Tree]:
+        """See PolicyAndValue."""
+        x = self.features(observation)
+        if self.memory:
+            x, memory = GatedRecurrentUnit(self.memory, name="memory")(x, memory, ended)
+        return dense(self.num_outputs, self.head_scale, name="head")(x), memory
+
+
+class GatedRecurrentUnit(nn.Module):
+    """A layer with memory (Cho et al., 2014, with the reset gate applied after the product)."""
+
+    units: int
+
+    @nn.compact
+    def __call__(self, x: Array, memory: Array, ended: Array) -> tuple[Array, Array]:
+        """Takes x [L, B, features]; gives its outputs and the memories, see PolicyAndValue."""
+        # What does not depend on memory is computed for all rows at once.
+        inputs = dense(3 * self.units, 1.0, name="inputs")(x)
+        shape, gates = (self.units, self.units), ("reset", "keep", "new")
+        recurrent = jnp.concatenate(
+            [self.param(gate, orthogonal(1.0), shape) for gate in gates], axis=-1
+        )
+
+        def step(memory: Array, row: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+            inputs, ended = row
+            reset, keep, new = jnp.split(inputs, 3, axis=-1)
+            from_reset, from_keep, from_new = jnp.split(memory @ recurrent, 3, axis=-1)
+            keep = jax.nn.sigmoid(keep + from_keep)
+            new = jnp.tanh(new + jax.nn.sigmoid(reset + from_reset) * from_new)
+            output = keep * memory + (1 - keep) * new
+            following = jnp.where(ended[:, None], 0.0, output)
+            return following, (output, following)
+
+        _, (outputs, following) = jax.lax.scan(step, memory, (inputs, ended))
+        return outputs, jnp.concatenate([memory[None], following])

@@ -1,0 +1,73 @@
+"""The memory of a batch: the unrolls of all groups, side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from srl.pools.pool import empty_timestep
+from srl.tree import map_tree
+from srl.types import Decision, Specs, Timestep, Tree
+
+
+class Batch(NamedTuple):
+    """T steps of all groups, time-major; the second axis of every array divides by the groups.
+
+    With G groups of n environments and b slots each: N = G n, B = G b.
+    """
+
+    timesteps: Timestep  # [T + 1, ...]; the last row is the bootstrap one
+    action: Tree  # [T, B, ...]
+    log_prob: np.ndarray  # float32 [T, B], of the policy that acted
+    memory: Tree  # [T / chunk, B, ...] by policy: at the first step of each chunk
+    version: np.ndarray  # int32 [T, G, 2], the (epoch, n) that acted
+
+    def columns(self, position: int, positions: int) -> Batch:
+        """The part of one group."""
+
+        def part(x: np.ndarray) -> np.ndarray:
+            width = x.shape[1] // positions
+            return x[:, position * width : (position + 1) * width]
+
+        return map_tree(part, self)
+
+
+@dataclass(frozen=True)
+class Form:
+    """The shape and dtype of an array that there is no memory for yet."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+def batch_form(specs: Specs, num_envs: int, decision: Decision, length: int, chunk: int) -> Batch:
+    """The form of one group's unroll.
+
+    Args:
+        specs: Of the environments.
+        num_envs: Of the group.
+        decision: Of all its slots, of anything with `shape` and `dtype`.
+        length: Steps of the unroll.
+        chunk: Steps from one stored memory to the next.
+    """
+
+    def form(shape: tuple[int, ...], dtype: Any) -> Form:
+        return Form(tuple(shape), np.dtype(dtype))
+
+    def times(steps: int, tree: Tree) -> Tree:
+        return map_tree(lambda x: form((steps, *x.shape), x.dtype), tree)
+
+    return Batch(
+        timesteps=empty_timestep(specs, num_envs, (length + 1,), form),
+        action=times(length, decision.action),
+        log_prob=times(length, decision.log_prob),
+        memory=times(length // chunk, decision.memory),
+        version=form((length, 1, 2), np.int32),
+    )
+
+
+def widened(form: Batch, groups: int) -> Batch:
+    """The form of a batch of so many groups, from that of one group's unroll."""
+    return map_tree(lambda f: Form((f.shape[0], f.shape[1] * groups, *f.shape[2:]), f.dtype), form)

@@ -1,0 +1,217 @@
+"""The inference stream: a call of `act`, asked by a group's worker and answered by a policy worker.
+
+Both ends share an area of memory for each group: its `request` is written by who asks, its `reply`
+by who answers; the messages say no more than whose turn it is. Between hosts they carry these parts
+as bodies. What is in them follows from the edges that the plan cuts: where `collect` is with the
+one who asks, the observation and the memory go there and come back; where it is with the one who
+answers, the whole timestep goes and the action alone comes back.
+
+Nothing is lost when the answering worker dies: a request stays as it is until it is answered, and
+may be asked again of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from srl.errors import RunError
+from srl.streams.channel import Connection, Disconnected, Listener, Peer
+from srl.streams.layout import Layout
+from srl.shared_memory import SharedMemory
+from srl.streams.message import Message, Refused
+from srl.streams.parcel import pack, unpack
+from srl.streams.sample import STATE_BYTES, Start, Stopped
+from srl.tree import copy_tree, map_tree
+from srl.types import Decision, Timestep, Tree
+
+
+class Kind(IntEnum):
+    """What is said on an inference stream."""
+
+    OPEN = 30
+    FORM = 31
+    """Counts: epoch, lives of the group, whether RESTORE follows. Body: the layout of the area.
+    Descriptor: the area, within a host."""
+    RESTORE = 32
+    """Body: a saved state to go on from."""
+    REQUEST = 33
+    """Counts: the group's clock. Version: the oldest to act. Body: the request, between hosts."""
+    REPLY = 34
+    """Version: that acted. Sequence: of the request. Body: the reply, between hosts."""
+    WANT_STATE = 35
+    STATE = 36
+    """Body: the group's state, as it is before it acts on what it has sent."""
+    STOP = 37
+    """No step is wanted any more."""
+
+
+class Area(NamedTuple):
+    """A group's memory at one end."""
+
+    request: Tree
+    reply: Tree
+    memory: tuple[SharedMemory, SharedMemory]
+
+    @staticmethod
+    def map(layout: Layout, fds: tuple[int, ...] = ()) -> Area:
+        """Maps the parts that the descriptors are of, or makes new ones."""
+        example = layout.views(layout.empty())
+        parts = [Layout.of(example[name]) for name in ("request", "reply")]
+        if fds:
+            pairs = zip(fds, parts, strict=True)
+            memory = [SharedMemory.attach(fd, part.size) for fd, part in pairs]
+        else:
+            memory = [SharedMemory.create(part.size) for part in parts]
+        views = [part.views(m.array) for part, m in zip(parts, memory, strict=True)]
+        return Area(views[0], views[1], (memory[0], memory[1]))
+
+
+class RemoteActing:
+    """The node `act` at the other end of an inference stream."""
+
+    activity = "inference wait"
+
+    def __init__(self, connect: Callable[[], Connection], state: Callable[[], Tree]) -> None:
+        """Opens the stream.
+
+        Args:
+            connect: Gives a connection to whoever acts for this group now; called again when that
+                one has gone.
+            state: Gives the group's state, which may be asked for.
+        """
+        self._connect, self._state = connect, state
+        self._oldest = (0, 0)
+        self._sequence = 0
+        self._open()
+        self._initial = map_tree(np.array, self._area.reply.get("memory", ()))
+
+    def _open(self) -> None:
+        while True:
+            try:
+                return self._begin_anew()
+            except Disconnected:  # it died meanwhile; `connect` waits for the next
+                self._connection.close()
+
+    def _begin_anew(self) -> None:
+        self._connection = self._connect()
+        self._connection.send(Message(Kind.OPEN))
+        form = self._expect(Kind.FORM)
+        epoch, lives, restored = form.counts[:3]
+        self._remote = not form.fds
+        self._area = Area.map(Layout.from_json(bytes(form.body), STATE_BYTES), form.fds)
+        saved = unpack(self._expect(Kind.RESTORE).body, STATE_BYTES) if restored else None
+        self.start = Start(epoch, lives, saved)
+
+    def begin(self, oldest_version: tuple[int, int]) -> None:
+        """Begins an unroll, in which no older version may act."""
+        self._oldest = oldest_version
+
+    def initial_memory(self) -> Tree:
+        """Of all slots at the start of an episode; () where it stays with who acts."""
+        return self._initial
+
+    def decide(self, timestep: Timestep, memory: Tree, clock: int) -> tuple[Decision, np.ndarray]:
+        """Asks, and waits for the answer; see `Acting`.
+
+        Raises:
+            Stopped: If no step is wanted any more.
+        """
+        self._sequence += 1
+        while True:
+            try:
+                request = self._area.request
+                for name, part in request.items():
+                    copy_tree(memory if name == "memory" else getattr(timestep, name), part)
+                self._ask(clock)
+                return self._answer()
+            except Disconnected:
+                self._connection.close()
+                self._open()
+
+    def _ask(self, clock: int) -> None:
+        body = self._area.memory[0].array if self._remote else None
+        self._connection.send(
+            Message(Kind.REQUEST, self._sequence, self._oldest, counts=(clock,), body=body)
+        )
+
+    def _answer(self) -> tuple[Decision, np.ndarray]:
+        while True:
+            message = self._connection.receive(None)
+            assert message is not None
+            if message.kind == Kind.STOP:
+                raise Stopped
+            if message.kind == Kind.WANT_STATE:
+                self._connection.send(Message(Kind.STATE, body=pack(self._state())))
+            elif message.kind != Kind.REPLY:
+                raise RunError(f"expected REPLY on an inference stream, got {message.kind}")
+            elif message.sequence == self._sequence:
+                break
+        if self._remote:
+            copy_tree(Layout.of(self._area.reply).views(message.body), self._area.reply)
+        reply = self._area.reply
+        decision = Decision(reply["action"], reply.get("log_prob"), reply.get("memory", ()))
+        return decision, np.array(message.version, np.int32)
+
+    def _expect(self, kind: Kind) -> Message:
+        message = self._connection.receive(60.0)
+        if message is None or message.kind != kind:
+            got = "nothing for 60 s" if message is None else f"kind {message.kind}"
+            raise RunError(f"expected {kind.name} on an inference stream, got {got}")
+        return message
+
+    def close(self) -> None:
+        """Ends the stream."""
+        self._connection.close()
+
+
+class Desk:
+    """A group as the worker sees it that answers its requests."""
+
+    def __init__(self, listener: Listener, peer: Peer, layout: Layout, *, shared: bool) -> None:
+        """Makes the group's area; `open` tells it."""
+        self.peer, self.group = peer, peer.identity.sender
+        self.area = Area.map(layout)
+        self.clock = 0
+        self.oldest_version = (0, 0)
+        self.arrived = 0.0
+        """When the request came that is not answered yet; 0 without one."""
+        self._listener, self._layout, self._shared = listener, layout, shared
+        self._sequence = 0
+        self._request = Layout.of(self.area.request)
+
+    def open(self, start: Start) -> None:
+        """Tells the group what its area is, and how to begin."""
+        fds = tuple(memory.fd for memory in self.area.memory) if self._shared else ()
+        epoch, lives, saved = start
+        counts = (epoch, lives, saved is not None)
+        self.send(Message(Kind.FORM, counts=counts, body=self._layout.to_json(), fds=fds))
+        if saved is not None:
+            self.send(Message(Kind.RESTORE, body=pack(saved)))
+
+    def take_in(self, message: Message, now: float) -> None:
+        """Takes a request.
+
+        Raises:
+            Refused: If it is not of the agreed form.
+        """
+        if len(message.counts) < 1:
+            raise Refused("a request without a clock")
+        if not self._shared:
+            copy_tree(self._request.views(message.body), self.area.request)
+        self.clock, self.oldest_version = message.counts[0], message.version
+        self._sequence, self.arrived = message.sequence, now
+
+    def reply(self, version: np.ndarray) -> None:
+        """Answers the request, by what stands in the area."""
+        self.arrived = 0.0
+        epoch, n = version.tolist()
+        body = None if self._shared else self.area.memory[1].array.copy()
+        self.send(Message(Kind.REPLY, self._sequence, (epoch, n), body=body))
+
+    def send(self, message: Message) -> None:
+        """Says something to the group."""
+        self._listener.send(self.peer, message)

@@ -1,0 +1,432 @@
+"""The sample stream: unrolls on their way from `collect` to `learn`, each with a ticket.
+
+A group connects and says OPEN; it learns what an unroll is made of (FORM). From then on it asks
+for a ticket (TAKE), gets one when its unroll may begin (TICKET), writes the unroll, and says
+DELIVER. Within a host the ticket's columns are shared memory, and nothing but these few words
+crosses; between hosts DELIVER carries the unroll. A group that disconnects loses its ticket.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from srl.errors import RunError
+from srl.streams.batch import Batch, widened
+from srl.streams.channel import Connection, Listener, Peer
+from srl.streams.layout import Layout
+from srl.shared_memory import SharedMemory
+from srl.streams.message import JOINED, LEFT, Message
+from srl.streams.parcel import pack, unpack
+from srl.streams.tickets import Ticket, TicketOffice
+from srl.tree import copy_tree
+from srl.types import Timestep, Tree
+
+
+class Kind(IntEnum):
+    """What is said on a sample stream."""
+
+    OPEN = 10
+    """Counts: group."""
+    FORM = 11
+    """Counts: batches, positions, epoch, lives of the group, whether RESTORE follows. Body: the
+    layout of one unroll. Descriptors: the memory of the batches, within a host."""
+    RESTORE = 12
+    """Body: a saved state to go on from."""
+    TAKE = 13
+    TICKET = 14
+    """Counts: update, position. Version: the oldest to act."""
+    DELIVER = 15
+    """Counts: update, position, microseconds of each activity. Body: the unroll, between hosts."""
+    WANT_STATE = 16
+    STATE = 17
+    """Body: the group's state between two unrolls."""
+    STOP = 18
+    """No unroll is wanted any more."""
+
+
+STATE_BYTES = UNROLL_BYTES = 1 << 30
+"""The most that a group's state, or its unroll, may have."""
+
+
+class Stopped(Exception):
+    """The run ends: no further unroll is wanted."""
+
+
+class Start(NamedTuple):
+    """How a group begins."""
+
+    epoch: int
+    lives: int
+    """Times that it has begun before."""
+    saved: Tree
+    """The state to go on from, if there is one."""
+
+    @property
+    def purpose(self) -> str:
+        """What its environments' seed is for, if they begin anew."""
+        again = f".{self.lives}" if self.lives else ""
+        return f"environments {self.epoch}{again}" if self.epoch or again else "environments"
+
+
+class Grant(NamedTuple):
+    """A ticket, and what its holder may do."""
+
+    ticket: Ticket
+    columns: Batch
+    """Where the unroll is to be written."""
+    oldest_version: tuple[int, int]
+
+
+class SampleSource:
+    """A group's end."""
+
+    def __init__(self, connection: Connection, group: int) -> None:
+        """Opens the stream.
+
+        Raises:
+            Disconnected: If the learner is not there.
+        """
+        self._connection, self._group = connection, group
+        self.sequence = 0
+        """Unrolls delivered."""
+        connection.send(Message(Kind.OPEN, counts=(group,)))
+        form = self._expect(Kind.FORM)
+        batches, self._positions, epoch, lives, restored = form.counts[:5]
+        layout = Layout.from_json(bytes(form.body), UNROLL_BYTES)
+        self.remote = not form.fds
+        """Whether unrolls cross as messages."""
+        one = _batch(layout.views(layout.empty()))
+        wide = layout if self.remote else Layout.of(widened(one, self._positions))
+        if self.remote:
+            self._memory = [SharedMemory.create(layout.size)]
+        else:
+            assert len(form.fds) == batches
+            self._memory = [SharedMemory.attach(fd, wide.size) for fd in form.fds]
+        self.batches = len(self._memory)
+        """How many batches there are; update n uses n modulo this."""
+        self._batches = [_batch(wide.views(memory.array)) for memory in self._memory]
+        saved = unpack(self._expect(Kind.RESTORE).body, STATE_BYTES) if restored else None
+        self.start = Start(epoch, lives, saved)
+        self._asked = False
+
+    def take(self, state: Callable[[], Tree], timeout: float | None = None) -> Grant | None:
+        """Waits until an unroll may begin.
+
+        Args:
+            state: Gives the group's state, which may be asked for.
+            timeout: Seconds, after which, or earlier, the result may be None; the ticket is still
+                asked for then.
+
+        Raises:
+            Stopped: If no unroll is wanted any more.
+            Disconnected: If the learner has gone.
+        """
+        if not self._asked:
+            self._connection.send(Message(Kind.TAKE))
+            self._asked = True
+        message = self._connection.receive(timeout)
+        if message is None:
+            return None
+        if message.kind == Kind.WANT_STATE:
+            self._connection.send(Message(Kind.STATE, body=pack(state())))
+            return None
+        self._asked = False
+        if message.kind == Kind.STOP:
+            raise Stopped
+        _demand(message, Kind.TICKET)
+        self._ticket = Ticket(*message.counts[:2])
+        batch = self._batches[self._ticket.update % len(self._batches)]
+        columns = batch if self.remote else batch.columns(self._ticket.position, self._positions)
+        return Grant(self._ticket, columns, message.version)
+
+    def deliver(self, seconds: Sequence[float]) -> None:
+        """Hands the unroll of the last ticket over.
+
+        Args:
+            seconds: Up to six, spent on each activity since the last delivery.
+        """
+        spent = (round(1e6 * s) for s in seconds)
+        body = self._memory[0].array if self.remote else None
+        counts = (*self._ticket, *spent)
+        self._connection.send(Message(Kind.DELIVER, self.sequence, counts=counts, body=body))
+        self.sequence += 1
+
+    def _expect(self, kind: Kind) -> Message:
+        message = self._connection.receive(60.0)
+        if message is None:
+            raise RunError(f"group {self._group}: the learner sent no {kind.name} for 60 s")
+        return _demand(message, kind)
+
+    def close(self) -> None:
+        """Ends the stream; a ticket that is held is lost."""
+        self._connection.close()
+
+
+class SampleSink:
+    """The learner's end, served by a thread of its own between `start` and `close`."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        office: TicketOffice,
+        form: Batch,
+        saved: Mapping[int, Tree] | None = None,
+        *,
+        shared: bool = True,
+        first_group: int = 0,
+        on_seconds: Callable[[Sequence[float]], None] = lambda seconds: None,
+        on_counts: Callable[[TicketOffice], None] = lambda office: None,
+    ) -> None:
+        """Reserves the memory of all batches.
+
+        Args:
+            listener: Where groups connect.
+            office: Grants their tickets.
+            form: Of one group's unroll.
+            saved: States that groups go on from.
+            shared: Whether groups write into the batches' memory.
+            first_group: The first of the groups that deliver here.
+            on_seconds: Told the seconds that a group spent on each activity.
+            on_counts: Told after each change of the office's counts.
+        """
+        self.listener, self.office, self.epoch = listener, office, 0
+        self.saved, self._shared, self._first = dict(saved or {}), shared, first_group
+        self._layout = Layout.of(form)
+        self._wide = Layout.of(widened(form, office.positions))
+        self._memory = [SharedMemory.create(self._wide.size) for _ in range(office.batches)]
+        self.batches = [_batch(self._wide.views(memory.array)) for memory in self._memory]
+        self._on_seconds, self._on_counts = on_seconds, on_counts
+        self._lives: dict[int, int] = {}
+        self._peers: dict[int, Peer] = {}
+        self._asking: dict[int, None] = {}  # groups that wait for a ticket, first come first
+        self._want_state: set[int] = set()
+        self._states: dict[int, Tree] = {}
+        self._changed = threading.Condition()  # its lock may be taken again by its holder
+        self._draining = self._closed = False
+        self.on_room: Callable[[], None] = lambda: None
+        """Called when tickets may have become free, or states are wanted."""
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._serve, name="sample stream", daemon=True)
+
+    def start(self) -> None:
+        """Begins to answer."""
+        self._thread.start()
+
+    # ---- the learner's calls ----
+
+    def gather(self, timeout: float | None) -> Batch | None:
+        """Waits for the next update's batch; None after `timeout` seconds without it."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.office.complete or self._error, timeout)
+            if self._error:
+                raise self._error
+            if not self.office.complete:
+                return None
+            return self.batches[self.office.version % len(self.batches)]
+
+    def following(self) -> Batch | None:
+        """The batch after the one being learned from, if it is there already."""
+        with self._changed:
+            if not self.office.completes(self.office.version + 1):
+                return None
+            return self.batches[(self.office.version + 1) % len(self.batches)]
+
+    def learned(self) -> None:
+        """The batch has been learned from, and the new version can be had."""
+        with self._changed:
+            self.office.learned()
+            self._on_counts(self.office)
+        self._look()
+
+    def states(self, timeout: float) -> dict[int, Tree]:
+        """Asks every group for its state, as it is before its next unroll.
+
+        Args:
+            timeout: Seconds to wait for them; a group that is dead or slower is left out.
+        """
+        with self._changed:
+            groups = range(self._first, self._first + self.office.positions)
+            self._states.clear()
+            self._want_state = set(groups)
+        self._look()
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._states) == len(groups), timeout)
+            return dict(sorted(self._states.items()))
+
+    def drain(self) -> None:
+        """From now on nobody gets a ticket."""
+        with self._changed:
+            self._draining = True
+        self._look()
+
+    def _look(self) -> None:
+        self.listener.wake()
+        self.on_room()
+
+    def close(self) -> None:
+        """Stops answering; groups see the stream end."""
+        self._closed = True
+        self.listener.wake()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.listener.close()
+
+    # ---- for groups whose unrolls are written in this process ----
+
+    def join(self, group: int) -> Start:
+        """Begins with a group."""
+        with self._changed:
+            self._leave(group)
+            lives = self._lives[group] = self._lives.get(group, -1) + 1
+            return Start(self.epoch, lives, self.saved.pop(group, None))
+
+    def leave(self, group: int) -> None:
+        """The group has gone; a ticket that it holds is lost."""
+        with self._changed:
+            self._leave(group)
+
+    def take(self, group: int) -> Grant | None:
+        """A ticket, if there is one; `on_room` is called when it is worth asking again.
+
+        Raises:
+            Stopped: If no unroll is wanted any more.
+        """
+        with self._changed:
+            if self._draining:
+                raise Stopped
+            ticket = self.office.take(group)
+            if ticket is None:
+                return None
+            self._on_counts(self.office)
+            batch = self.batches[ticket.update % len(self.batches)]
+            columns = batch.columns(ticket.position, self.office.positions)
+            return Grant(ticket, columns, (self.epoch, self.office.oldest_version(ticket)))
+
+    def deliver(self, group: int, ticket: Ticket) -> None:
+        """Takes in an unroll that was written into its columns."""
+        with self._changed:
+            self.office.deliver(group, ticket)
+            self._on_counts(self.office)
+            if self.office.complete:
+                self._changed.notify_all()
+
+    def wants_state(self, group: int) -> bool:
+        """Whether the group's state is wanted before its next unroll."""
+        return group in self._want_state
+
+    def give_state(self, group: int, state: Tree) -> None:
+        """Takes the group's state in."""
+        with self._changed:
+            self._want_state.discard(group)
+            self._states[group] = state
+            self._changed.notify_all()
+
+    # ---- the serving thread ----
+
+    def _serve(self) -> None:
+        try:
+            while not self._closed:
+                received = self.listener.receive(1.0)
+                with self._changed:
+                    if received is not None:
+                        self._answer(*received)
+                    self._grant()
+        except BaseException as error:
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+
+    def _answer(self, peer: Peer, message: Message) -> None:
+        group = peer.identity.sender
+        kind = message.kind
+        if kind == JOINED:
+            return
+        if kind == LEFT:
+            if self._peers.get(group) is peer:
+                self._leave(group)
+        elif kind == Kind.OPEN:
+            self._open(peer, group)
+        elif self._peers.get(group) is not peer:
+            self.listener.refuse(peer, f"{message.kind} before OPEN")
+        elif kind == Kind.TAKE:
+            self._asking[group] = None
+        elif kind == Kind.DELIVER:
+            self._take_in(peer, group, message)
+        elif kind == Kind.STATE:
+            self.give_state(group, unpack(message.body, STATE_BYTES))
+        else:
+            self.listener.refuse(peer, f"a message of kind {kind}")
+
+    def _leave(self, group: int) -> None:
+        self._peers.pop(group, None)
+        self._asking.pop(group, None)
+        self.office.expire(group)
+        self._on_counts(self.office)
+
+    def _open(self, peer: Peer, group: int) -> None:
+        if not self._first <= group < self._first + self.office.positions:
+            self.listener.cut_off(peer, f"group {group} does not belong to this learner")
+            return
+        start = self.join(group)
+        self._peers[group] = peer
+        restored = start.saved is not None
+        counts = (len(self.batches), self.office.positions, start.epoch, start.lives, restored)
+        fds = tuple(memory.fd for memory in self._memory) if self._shared else ()
+        body = self._layout.to_json()
+        self.listener.send(peer, Message(Kind.FORM, counts=counts, body=body, fds=fds))
+        if restored:
+            self.listener.send(peer, Message(Kind.RESTORE, body=pack(start.saved)))
+
+    def _take_in(self, peer: Peer, group: int, message: Message) -> None:
+        if len(message.counts) < 2:
+            self.listener.refuse(peer, "DELIVER without a ticket")
+            return
+        ticket = Ticket(*message.counts[:2])
+        if not self.office.holds(group, ticket):
+            self.listener.refuse(peer, f"an unroll whose ticket {ticket} is not its own")
+            return
+        if not self._shared:
+            unroll = _batch(self._layout.views(message.body))
+            batch = self.batches[ticket.update % len(self.batches)]
+            copy_tree(unroll, batch.columns(ticket.position, self.office.positions))
+        self.office.deliver(group, ticket)
+        self._on_seconds([1e-6 * count for count in message.counts[2:]])
+        self._on_counts(self.office)
+        if self.office.complete:
+            self._changed.notify_all()
+
+    def _grant(self) -> None:
+        """Gives tickets to those that wait, as far as there are any."""
+        for group in list(self._asking):
+            peer = self._peers[group]
+            if group in self._want_state:
+                self._want_state.discard(group)
+                self.listener.send(peer, Message(Kind.WANT_STATE))
+            if self._draining:
+                message = Message(Kind.STOP)
+            else:
+                ticket = self.office.take(group)
+                if ticket is None:
+                    continue
+                version = (self.epoch, self.office.oldest_version(ticket))
+                message = Message(Kind.TICKET, version=version, counts=ticket)
+                self._on_counts(self.office)
+            del self._asking[group]
+            self.listener.send(peer, message)
+
+
+def _batch(tree: Tree) -> Batch:
+    """A batch from the dicts and tuples that a layout knows."""
+    batch = Batch(*tree)
+    return batch._replace(timesteps=Timestep(*batch.timesteps))
+
+
+def _demand(message: Message, kind: Kind) -> Message:
+    if message.kind != kind:
+        raise RunError(f"expected {kind.name} on a sample stream, got kind {message.kind}")
+    return message

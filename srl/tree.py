@@ -1,0 +1,33 @@
+"""Trees of arrays: dicts and tuples, nested. Needs no JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from srl.types import Array, Tree
+
+
+def map_tree(function: Callable[[Array], Any], tree: Tree) -> Tree:
+    """The same tree with `function` of each array in its place."""
+    if isinstance(tree, Mapping):
+        return {name: map_tree(function, part) for name, part in tree.items()}
+    if isinstance(tree, tuple):
+        parts = (map_tree(function, part) for part in tree)
+        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+    return function(tree)
+
+
+def leaves_of(tree: Tree) -> list[Array]:
+    """The arrays of a tree, in order."""
+    if isinstance(tree, Mapping):
+        return [leaf for part in tree.values() for leaf in leaves_of(part)]
+    if isinstance(tree, tuple):
+        return [leaf for part in tree for leaf in leaves_of(part)]
+    return [tree]
+
+
+def copy_tree(source: Tree, target: Tree) -> None:
+    """Copies every array into that of a like tree."""
+    for a, b in zip(leaves_of(source), leaves_of(target), strict=True):
+        b[...] = a

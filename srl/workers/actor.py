@@ -1,0 +1,199 @@
+"""The actor's half of the training loop: one group of environments, stepped unroll by unroll."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from srl.algorithms import Algorithm
+from srl.dataflow.loop import Interact, Loop
+from srl.pools import Pool, Rows
+from srl.pools.pool import empty_timestep
+from srl.streams.batch import Batch
+from srl.streams.sample import Stopped
+from srl.tree import copy_tree, map_tree
+from srl.types import Decision, Timestep, Tree
+from srl.workers.teams import Teams
+
+ACTIVITIES = ("step", "act", "inference wait", "send wait")
+"""What an actor's time goes to."""
+
+
+class Acting(Protocol):
+    """The node `act`, here or at the other end of an inference stream."""
+
+    activity: str
+    """What the time in `decide` is counted as."""
+
+    def begin(self, oldest_version: tuple[int, int]) -> None:
+        """Begins an unroll, in which no older version may act."""
+
+    def decide(self, timestep: Timestep, memory: Tree, clock: int) -> tuple[Decision, np.ndarray]:
+        """Decides for the group's slots.
+
+        Args:
+            timestep: [b, ...].
+            memory: Before it, by policy.
+            clock: Steps of the group before this one.
+
+        Returns:
+            The decision, whose action NumPy can read, and the version that acted: int32 [2].
+        """
+        ...
+
+    def initial_memory(self) -> Tree:
+        """Of all slots at the start of an episode."""
+        ...
+
+
+class Place(NamedTuple):
+    """Where the group's next unroll goes."""
+
+    rows: Rows
+    """For its timesteps; row t is rows[t % len(rows)]."""
+    columns: Batch | None
+    """Its part of a batch; None where the other end of the inference stream collects."""
+    oldest_version: tuple[int, int]
+
+
+class Unrolls(Protocol):
+    """What becomes of unrolls: the edge from `collect` to `learn`."""
+
+    def next(self, actor: Actor) -> Place:
+        """Waits until an unroll may begin; raises Stopped where none may any more."""
+        ...
+
+    def deliver(self, actor: Actor) -> Batch | None:
+        """Hands the unroll over; gives a batch where `learn` is in the same fragment."""
+        ...
+
+
+class Actor(Loop):
+    """Runs an algorithm's loop for one group, with each node as the plan has placed it.
+
+    A part of the loop that is in another fragment is one end of a stream here: `acting` for `act`,
+    `unrolls` for the way to `learn`. Where `learn` is here too, `learn` is called with each batch.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        pool: Pool,
+        acting: Acting,
+        unrolls: Unrolls,
+        teams: Teams,
+        learn: Callable[[Batch], None] = lambda batch: None,
+    ) -> None:
+        """Takes a pool of the group's environments, which `reset` or `restore` begins."""
+        self.algorithm, self.pool = algorithm, pool
+        self._seconds = dict.fromkeys(ACTIVITIES, 0.0)
+        self._acting, self._unrolls, self._learn = acting, unrolls, learn
+        self._env_action, self._chunk = teams.env_action, teams.chunk
+        self._clock = 0
+        self._last = empty_timestep(pool.specs, pool.num_envs)
+        self._memory = acting.initial_memory()
+        self._version = np.zeros(2, np.int32)
+        self._t = 0
+
+    def reset(self, seed: int) -> None:
+        """Starts new episodes."""
+        rows = self.pool.rows(1)
+        self.pool.reset(seed, rows[0])
+        copy_tree(rows[0].timestep, self._last)
+        self._memory = self._acting.initial_memory()
+
+    def rehearse(self) -> None:
+        """Acts once for nothing, so that no step waits for a compiler."""
+        self._acting.begin((0, 0))
+        self._acting.decide(self._last, self._memory, 0)
+
+    def spent(self) -> dict[str, float]:
+        """Seconds spent on each activity since this was last asked."""
+        seconds, self._seconds = self._seconds, dict.fromkeys(ACTIVITIES, 0.0)
+        return seconds
+
+    def state(self) -> dict[str, Tree]:
+        """Gives everything that the group's future depends on, between two unrolls."""
+        return group_state(self.pool, self._last, self._memory, self._clock)
+
+    def restore(self, state: dict[str, Tree]) -> None:
+        """Goes on from a saved state; the pool must be one that saves exactly."""
+        self.pool.restore(np.asarray(state["pool"]).tobytes())
+        copy_tree(Timestep(**state["timestep"]), self._last)
+        self._memory = map_tree(np.array, state["memory"])
+        self._clock = int(state["clock"])
+
+    def run(self) -> None:
+        """Runs the loop once; raises Stopped where it is not to go on."""
+        self.algorithm.loop(self)
+
+    # ---- the loop's words ----
+
+    def latest(self) -> Any:
+        """Waits until an unroll may begin; the policy that will act is known where it acts."""
+        before = time.perf_counter()
+        self._place = self._unrolls.next(self)
+        self._acting.begin(self._place.oldest_version)
+        self._seconds["send wait"] += time.perf_counter() - before
+
+    def act(self, policy: Any, timestep: Timestep, memory: Tree) -> Decision:
+        """Decides, here or through the inference stream."""
+        before = time.perf_counter()
+        columns = self._place.columns
+        if columns is not None and self._t % self._chunk == 0:
+            chunk = self._t // self._chunk
+            copy_tree(memory, map_tree(lambda x: x[chunk], columns.memory))
+        decision, self._version = self._acting.decide(timestep, memory, self._clock)
+        self._seconds[self._acting.activity] += time.perf_counter() - before
+        return decision
+
+    def step(self, action: Tree) -> Timestep:
+        """Steps the group's environments, into the next row of the unroll."""
+        before = time.perf_counter()
+        rows = self._place.rows
+        row = rows[(self._t + 1) % len(rows)]
+        self.pool.step(self._env_action(action), row)
+        self._seconds["step"] += time.perf_counter() - before
+        return row.timestep
+
+    def collect(self, timestep: Timestep, decision: Decision) -> None:
+        """Completes a row of the unroll, whose timestep the pool has written."""
+        columns, t = self._place.columns, self._t
+        if columns is not None:
+            columns.action[t] = decision.action
+            columns.log_prob[t] = decision.log_prob
+            columns.version[t] = self._version
+        self._t += 1
+        self._clock += 1
+
+    def unroll(self, interact: Interact, length: int) -> Any:
+        """Steps the environments `length` times."""
+        timestep, memory = self._place.rows[0].timestep, self._memory
+        copy_tree(self._last, timestep)
+        self._t = 0
+        for _ in range(length):
+            timestep, memory, _ = interact(timestep, memory)
+        copy_tree(timestep, self._last)
+        self._memory = memory
+
+    def gather(self, unroll: Any) -> Any:
+        """Hands the unroll over."""
+        return self._unrolls.deliver(self)
+
+    def learn(self, batch: Batch | None) -> None:
+        """Learns where that is done in this fragment too."""
+        if batch is not None:
+            self._learn(batch)
+
+
+def group_state(pool: Pool, timestep: Timestep, memory: Tree, clock: Any) -> dict[str, Tree]:
+    """A copy of all that a group's future depends on, whatever runs its loop."""
+    return {
+        "pool": np.frombuffer(pool.save(), np.uint8),
+        "timestep": map_tree(np.array, timestep._asdict()),
+        "memory": map_tree(np.array, memory),
+        "clock": np.array(clock, np.int64),
+    }

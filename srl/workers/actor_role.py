@@ -1,0 +1,30 @@
+"""Workers that step environments, and do no gradient."""
+
+from __future__ import annotations
+
+from srl.streams.sample import Stopped
+from srl.workers.groups import Groups
+from srl.workers.learner import bind_teams
+from srl.workers.training import make_group
+from srl.workers.worker import Context
+
+
+def run_actor(context: Context) -> None:
+    """Steps the worker's groups; acts for them if its fragment has `act`."""
+    site = context.site()
+    pools = [make_group(site.experiment, site.group_envs) for _ in site.share("step", site.replica)]
+    context.register({}, pools[0].specs)
+    teams = bind_teams(site.experiment, pools[0].specs)
+    newest = None
+    try:
+        if site.has("act"):
+            from srl.workers.parameters import Received
+
+            newest = Received(lambda: site.connect("parameters"), teams).newest
+        groups = Groups(site, pools, teams, newest)
+        groups.start()
+        groups.wait(lambda: context.progress(env_steps=groups.env_steps))
+        groups.close()
+    except Stopped:
+        return
+    context.stopping.wait()

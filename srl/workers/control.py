@@ -1,0 +1,188 @@
+"""What a worker and the controller say to each other, and the worker's end of it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from srl.errors import RunError, SrlError
+from srl.pools.specs_json import specs_from_json
+from srl.streams.channel import Disconnected, connect
+from srl.streams.message import Identity, Message
+from srl.types import Specs
+from srl.workers.orders import Orders
+
+logger = logging.getLogger(__name__)
+
+CONTROLLER = 0
+"""The controller's number; workers count from 1."""
+BEAT_SECONDS = 1.0
+LIMIT_BYTES = 16_000_000
+"""Of one message between a worker and the controller."""
+_CONNECT_SECONDS, _CLOSE_SECONDS = 20.0, 5.0
+
+
+class Kind(IntEnum):
+    """What a message between a worker and the controller says; its body is a JSON object."""
+
+    HELLO = 16
+    """Worker: `addresses`, at which others reach it, and `specs`, if it steps environments."""
+    START = 17
+    """Controller: `peers` and `specs`; the worker begins."""
+    PEERS = 18
+    """Controller: as START, after an address has changed."""
+    BEAT = 19
+    """Worker: `state`, `idle` (seconds since its main loop showed progress) and `counters`."""
+    REPORT = 20
+    """Worker: metrics, for the display."""
+    SAY = 21
+    """Worker: `text`, for the terminal."""
+    DRAIN = 22
+    """Controller: finish what cannot be left, and end."""
+    STOPPED = 23
+    """Worker: it has finished and is about to exit."""
+    FAILED = 24
+    """Worker: it is about to exit because of an exception: `summary`, `text`, `by_user`."""
+
+
+def pack(kind: Kind, values: dict[str, Any]) -> Message:
+    """A message that carries a JSON object."""
+    return Message(kind, body=json.dumps(values).encode())
+
+
+def unpack(message: Message) -> dict[str, Any]:
+    """The object that a message carries.
+
+    Raises:
+        RunError: If it carries anything else.
+    """
+    try:
+        values = json.loads(bytes(message.body or b""))
+    except ValueError as error:
+        raise RunError(f"message {message.kind} is not JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise RunError(f"message {message.kind} is {type(values).__name__}; expected an object")
+    return values
+
+
+class Start(NamedTuple):
+    """What a worker needs of the others."""
+
+    peers: dict[str, list[dict[str, str]]]
+    """The addresses that each replica has registered, by fragment, in the replicas' order; empty
+    for one that is dead at present."""
+    specs: Specs | None
+    """Of the environments; None where no worker steps any."""
+
+
+class Drained(SrlError):
+    """The worker was told to end before it had begun."""
+
+
+class Control:
+    """A worker's end of its talk with the controller, in a thread of its own.
+
+    It beats as long as the process lives, whatever the main loop does, and tells how long ago that
+    showed progress. Without a controller nobody would watch the worker or need it: it ends.
+    """
+
+    def __init__(self, orders: Orders) -> None:
+        """Connects to the controller and begins to beat."""
+        self.stopping = threading.Event()
+        """Set when the worker is to end."""
+        self.identity = Identity(orders.run, orders.number, orders.incarnation)
+        self._connection = connect(
+            orders.controller, self.identity, limit_bytes=LIMIT_BYTES, timeout=_CONNECT_SECONDS
+        )
+        self._outgoing: deque[Message] = deque()
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._changed = threading.Condition()
+        self._start: Start | None = None
+        self._unseen = False
+        self._alive = time.monotonic()
+        self._counters: dict[str, float] = {}
+        self._state = "starting"
+        self._closing = False
+        self._thread = threading.Thread(target=self._talk, name="control", daemon=True)
+        self._thread.start()
+
+    def send(self, kind: Kind, values: dict[str, Any]) -> None:
+        """Tells the controller something."""
+        self._outgoing.append(pack(kind, values))
+        os.eventfd_write(self._wake, 1)
+
+    def alive(self, counters: dict[str, float]) -> None:
+        """Marks the main loop as alive."""
+        self._alive, self._counters, self._state = time.monotonic(), counters, "running"
+
+    def wait_for_start(self) -> Start:
+        """Waits until the worker is to begin.
+
+        Raises:
+            Drained: If it is told to end instead.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._start or self.stopping.is_set())
+            if self._start is None:
+                raise Drained
+            self._unseen = False
+            return self._start
+
+    def newest_start(self) -> Start | None:
+        """What was told since this was last asked; None for nothing."""
+        with self._changed:
+            start, self._unseen = self._start if self._unseen else None, False
+            return start
+
+    def close(self) -> None:
+        """Sends what is still to be said, and ends the talk."""
+        self._closing = True
+        os.eventfd_write(self._wake, 1)
+        self._thread.join(_CLOSE_SECONDS)
+        self._connection.close()
+
+    def _talk(self) -> None:
+        poll = select.poll()
+        poll.register(self._connection.fileno(), select.POLLIN)
+        poll.register(self._wake, select.POLLIN)
+        beat = time.monotonic()
+        try:
+            while not self._closing or self._outgoing:
+                now = time.monotonic()
+                if now >= beat:
+                    beat = now + BEAT_SECONDS
+                    self._beat(now)
+                while self._outgoing:
+                    self._connection.send(self._outgoing.popleft())
+                poll.poll(1000 * (beat - now))
+                with suppress(BlockingIOError):
+                    os.eventfd_read(self._wake)
+                while (message := self._connection.receive(0)) is not None:
+                    self._take(message)
+        except Disconnected:
+            if not self._closing:
+                logger.error("the controller is gone, so this worker ends")
+                os._exit(1)
+
+    def _beat(self, now: float) -> None:
+        state = "draining" if self.stopping.is_set() else self._state
+        values = {"state": state, "idle": now - self._alive, "counters": self._counters}
+        self._outgoing.append(pack(Kind.BEAT, values))
+
+    def _take(self, message: Message) -> None:
+        with self._changed:
+            if message.kind == Kind.DRAIN:
+                self.stopping.set()
+            elif message.kind in (Kind.START, Kind.PEERS):
+                values = unpack(message)
+                specs = values["specs"] and specs_from_json(values["specs"])
+                self._start, self._unseen = Start(values["peers"], specs), True
+            self._changed.notify_all()

@@ -1,0 +1,185 @@
+"""A learner whose batches are made by other workers, or by other threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+from srl.streams.channel import Listener, listen
+from srl.streams.sample import SampleSink
+from srl.streams.tickets import TicketOffice
+from srl.types import Specs, Tree, Unroll
+from srl.workers.actor import ACTIVITIES
+from srl.workers.learner import Learner, form_of
+from srl.workers.ledger import Ledger
+from srl.workers.parameters import Published
+from srl.workers.policy import PolicyServer, serve_policies
+from srl.workers.training import Training
+from srl.workers.wiring import Site
+
+_STATE_SECONDS = 30.0  # that groups have to give their states for a checkpoint
+
+
+class Gathering(Training):
+    """Learns from batches as they become complete, and publishes the parameters.
+
+    Where `act` is in the same fragment, a thread answers the groups' requests and collects.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        listeners: Mapping[str, Listener],
+        specs: Specs | None,
+        ledger: Ledger | None = None,
+    ) -> None:
+        """Takes the streams' ends; `start` does the work.
+
+        Args:
+            site: Of the worker.
+            listeners: For the streams that end here.
+            specs: Of the environments; None where a subclass makes these.
+            ledger: Where to account for unrolls.
+        """
+        super().__init__(site.experiment)
+        self._site, self._listeners, self._specs, self._ledger = site, listeners, specs, ledger
+        self._begun = self._restored = False
+        self._saved: Mapping[int, Tree] = {}
+        self._prefetched: Unroll | None = None
+        self._policy_server: PolicyServer | None = None
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Makes the policies and compiles."""
+        site, experiment = self._site, self.experiment
+        assert self._specs is not None
+        shared = site.transport != "network"
+        self._groups = site.share("gradient", site.replica)
+        slots = site.group_envs * len(self._specs.agents)
+        own_slots = range(self._groups.start * slots, self._groups.stop * slots)
+        self._maybe_learner = learner = Learner(
+            experiment, self._specs, site.fragment_name, own_slots
+        )
+        learner.progress.workers = {
+            site.fragment_name: 1,
+            site.plan.home("step"): len(self._groups),
+        }
+        learner.progress.replicas = site.fragment.replicas
+        self._office = TicketOffice(len(self._groups), experiment.max_staleness)
+        self.sink = SampleSink(
+            self._listeners.get("sample") or listen("thread", site.identity, limit_bytes=1),
+            self._office,
+            form_of(experiment, learner.teams, site.group_envs),
+            shared=shared,
+            first_group=self._groups.start,
+            on_seconds=self._spend,
+            on_counts=self._account,
+        )
+        self.published = Published(
+            learner.policies, self._listeners.get("parameters"), shared=shared
+        )
+        learner.compile(self.sink.batches[0])
+        if site.has("act"):
+            self._policy_server = serve_policies(
+                site, learner.teams, self.published.newest, self._listeners["inference"], self.sink
+            )
+        self._accounted = (0, 0, 0)
+
+    def _begin(self) -> None:
+        """Lets actors begin: with the parameters as they are, which may have been restored."""
+        progress = self._learner.progress
+        self._office.version = progress.updates
+        self.sink.epoch, self.sink.saved = progress.epoch, dict(self._saved)
+        if self._ledger is not None and self._restored:
+            self._ledger.restart(progress.updates * self._office.positions)
+        self._publish()
+        self.sink.start()
+        if self._policy_server is not None:
+            server = self._policy_server
+            thread = threading.Thread(
+                target=server.serve, args=(self._site.stopping.is_set,), name="act", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+        progress.restart_clock()
+        self._begun = True
+
+    def update(self) -> None:
+        """Waits for the next batch and learns from it; does nothing if the worker is to end."""
+        if not self._begun:
+            self._begin()
+        before = time.perf_counter()
+        while (batch := self.sink.gather(0.5)) is None:
+            self._wait()
+            if self._site.stopping.is_set() and self._site.fragment.replicas == 1:
+                return
+        progress = self._learner.progress
+        progress.spend(self._site.fragment_name, "batch wait", time.perf_counter() - before)
+        unroll, self._prefetched = self._prefetched, None
+        self._learner.learn(batch, unroll, meanwhile=self._prefetch)
+        self._publish()
+        self.sink.learned()
+        self._site.alive()
+
+    def _wait(self) -> None:
+        """Called while there is no batch."""
+        self._site.alive()
+
+    def _prefetch(self) -> None:
+        """Puts the following batch onto the device while the present one is learned from."""
+        following = self.sink.following()
+        if following is not None:
+            self._prefetched = self._learner.prepared(following)
+
+    def _publish(self) -> None:
+        learner = self._learner
+        self.published.publish(learner.progress.version, learner.policies)
+
+    def _spend(self, seconds: Sequence[float]) -> None:
+        worker = self._site.plan.home("step")
+        for activity, spent in zip(ACTIVITIES, seconds, strict=False):
+            self._learner.progress.spend(worker, activity, spent)
+
+    def _account(self, office: TicketOffice) -> None:
+        """Writes what has changed into the ledger."""
+        counts = office.counts
+        now = (counts.granted, counts.learned, counts.lost)
+        granted, learned, lost = (b - a for a, b in zip(self._accounted, now, strict=True))
+        self._accounted = now
+        if self._ledger is not None:
+            if granted:
+                self._ledger.grant(granted)
+            if learned:
+                self._ledger.learn(learned)
+            if lost:
+                self._ledger.lose(lost)
+
+    # ---- state ----
+
+    def _group_states(self) -> Mapping[int, Tree]:
+        if not self._begun:
+            return {}
+        return self.sink.states(_STATE_SECONDS)
+
+    def _restore_groups(self, states: Mapping[int, Tree]) -> None:
+        self._restored = True
+        fits = len(states) == self._site.num_groups
+        self._saved = {group: states[group] for group in self._groups} if fits else {}
+
+    def finish(self) -> None:
+        """Tells every group that no further unroll is wanted."""
+        if self._begun:
+            self.sink.drain()
+
+    def close(self) -> None:
+        """Ends the streams."""
+        self._site.stopping.set()
+        for thread in self._threads:
+            thread.join()
+        if self._maybe_learner is not None:
+            if self._begun:
+                self.sink.close()
+            self.published.close()
+        for listener in self._listeners.values():
+            listener.close()

@@ -1,0 +1,123 @@
+"""The groups of an actor worker, each in a thread of its own: one waits while another steps."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from srl.pools import Pool
+from srl.streams.inference import RemoteActing
+from srl.streams.sample import Stopped
+from srl.types import Tree
+from srl.workers.acting import LocalActing, Newest, compiled_act
+from srl.workers.actor import Acting, Actor, Unrolls
+from srl.workers.seeds import environment_seed
+from srl.workers.teams import Teams
+from srl.workers.unrolls import NoUnrolls, SentUnrolls
+from srl.workers.wiring import Site
+
+
+class Groups:
+    """Runs the loop for each group of a worker until no unroll is wanted any more."""
+
+    def __init__(
+        self, site: Site, pools: Sequence[Pool], teams: Teams, newest: Newest | None = None
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            site: Of the worker.
+            pools: One of each group's environments.
+            teams: The run's policies.
+            newest: Where parameters come from, if `act` is done here.
+        """
+        self._site, self._pools, self._teams, self._newest = site, pools, teams, newest
+        self._act = None if newest is None else compiled_act(teams)
+        self.env_steps = 0
+        """Done by all groups; for the controller, which sees progress by it."""
+        self._error: BaseException | None = None
+        self._ended = threading.Event()
+        numbers = site.share("step", site.replica)
+        self._threads = [
+            threading.Thread(target=self._run, args=(group, pool), name=f"group {group}")
+            for group, pool in zip(numbers, pools, strict=True)
+        ]
+
+    def start(self) -> None:
+        """Starts the threads."""
+        for thread in self._threads:
+            thread.daemon = True
+            thread.start()
+
+    def wait(self, alive: Callable[[], None]) -> None:
+        """Waits until all groups have ended; raises what one of them raised."""
+        while any(thread.is_alive() for thread in self._threads):
+            self._ended.wait(0.5)
+            alive()
+            if self._error is not None:
+                raise self._error
+
+    def check(self) -> None:
+        """Raises what one of the groups has raised."""
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        """Waits for the threads, which the end of their streams or `site.stopping` ends."""
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+        for pool in self._pools:
+            pool.close()
+
+    def _run(self, group: int, pool: Pool) -> None:
+        try:
+            actor = self._actor(group, pool)
+            steps = pool.num_envs * self._site.experiment.algorithm.unroll_length
+            while True:
+                actor.run()
+                self.env_steps += steps
+        except Stopped:
+            return
+        except BaseException as error:
+            self._error = error
+            self._ended.set()
+
+    def _actor(self, group: int, pool: Pool) -> Actor:
+        """The group's actor, with each node that is elsewhere at the end of a stream."""
+        site, experiment = self._site, self._site.experiment
+        actor: Actor | None = None
+
+        def state() -> Tree:
+            assert actor is not None
+            return actor.state()
+
+        acting: Acting
+        unrolls: Unrolls
+        begun: SentUnrolls | RemoteActing
+        if self._newest is not None and self._act is not None:
+            each = site.group_envs
+            envs = range(group * each, (group + 1) * each)
+            swaps = experiment.max_staleness != 0
+            acting = LocalActing(
+                experiment, self._teams, self._act, self._newest, envs, swaps=swaps
+            )
+        else:
+            acting = RemoteActing(lambda: site.connect("inference", group), state)
+        if site.has("collect"):
+            unrolls = begun = SentUnrolls(lambda: site.connect("sample", group), group, self._alive)
+        else:
+            assert isinstance(acting, RemoteActing)
+            unrolls, begun = NoUnrolls(), acting
+        actor = Actor(experiment.algorithm, pool, acting, unrolls, self._teams)
+        start = begun.start
+        if start.saved is not None and pool.saves_exactly:
+            actor.restore(start.saved)
+        else:
+            actor.reset(environment_seed(experiment.seed, start.purpose) + group * pool.num_envs)
+        return actor
+
+    def _alive(self) -> None:
+        if self._site.stopping.is_set():
+            raise Stopped
+        self._site.alive()

@@ -1,0 +1,185 @@
+"""The learner's half of the training loop: every policy's parameters, and how a batch changes them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from srl.algorithms.algorithm import State
+from srl.experiment import Experiment
+from srl.lazy import jax, jnp
+from srl.streams.batch import Batch, batch_form
+from srl.tree import map_tree
+from srl.types import Decision, Policy, Specs, Tree, Unroll
+from srl.workers.progress import Progress
+from srl.workers.replicas import Sharded
+from srl.workers.teams import Teams
+
+_ACT, _INIT = 1, 0  # purposes that the run's random key is folded with
+
+
+def run_key(experiment: Experiment) -> Any:
+    """The random key that a run's sampling folds all others from."""
+    return jax.random.fold_in(jax.random.key(experiment.seed), _ACT)
+
+
+def bind_teams(experiment: Experiment, specs: Specs) -> Teams:
+    """The experiment's policies, for environments of these specs."""
+    steps = experiment.algorithm.unroll_length * experiment.num_envs
+    updates = experiment.updates or math.ceil(experiment.env_steps / steps)
+    return Teams.of(experiment.algorithm, experiment.policies, specs, updates)
+
+
+def form_of(experiment: Experiment, teams: Teams, num_envs: int) -> Batch:
+    """What the unroll of one group of `num_envs` environments is made of."""
+    length = experiment.algorithm.unroll_length
+    decision = decision_form(teams, num_envs)
+    return batch_form(teams.specs, num_envs, decision, length, teams.chunk)
+
+
+def decision_form(teams: Teams, num_envs: int) -> Decision:
+    """Shapes and dtypes of a group's decision."""
+    from srl.pools.pool import empty_timestep
+
+    timestep = empty_timestep(teams.specs, num_envs)
+
+    def decide(key: Any, observation: Tree, ended: Any) -> Decision:
+        slots = jnp.arange(len(ended), dtype=jnp.int32)
+        memory = teams.initial_memory(num_envs)
+        policies = teams.policies(teams.init(key))
+        return teams.act(policies, observation, ended, memory, key, jnp.uint32(0), slots)
+
+    key = jax.random.key(0)
+    return jax.eval_shape(decide, key, timestep.observation, timestep.terminated)
+
+
+class Learner:
+    """The nodes `gradient` and `update`, compiled to one call, and what is counted as they run."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        specs: Specs,
+        worker: str = "trainer",
+        slots: range | None = None,
+    ) -> None:
+        """Draws parameters.
+
+        Args:
+            experiment: What is trained.
+            specs: Of its environments.
+            worker: The kind of worker that this is in.
+            slots: Those of this learner's batches, by their numbers in the run; all by default.
+        """
+        self.experiment, self.worker = experiment, worker
+        self.teams = teams = bind_teams(experiment, specs)
+        self.progress = Progress(specs, teams.members)
+        self.parameters: dict[str, int] = {}
+        """Numbers in each policy's networks."""
+        self.agents: dict[str, tuple[str, ...]] = {}
+        """Who follows each policy."""
+        root = jax.random.key(experiment.seed)
+        self.states = teams.init(jax.random.fold_in(root, _INIT))
+        """Of each policy: all that learning changes."""
+        self.policies: Mapping[str, Policy] = teams.policies(self.states)
+        """What acts; of version `progress.version`."""
+        for name, state in self.states.items():
+            self.parameters[name] = sum(x.size for x in jax.tree.leaves(state.params))
+            self.agents[name] = tuple(specs.agents[i] for i in teams.members[name])
+        self._slots = np.asarray(
+            slots or range(experiment.num_envs * len(specs.agents)), dtype=np.int32
+        )
+        self.sharded: Sharded | None = None
+        """Where there are several devices, in this process or with other replicas."""
+        self._learn: Callable[..., Any] = jax.jit(self._learn_and_count)
+
+    def compile(self, batch: Batch) -> None:
+        """Runs `learn` once on empty memory, so that no update waits for a compiler."""
+        example = self._unroll(batch)
+        *_, losses = jax.eval_shape(self.teams.learn, self.states, example)
+        self.progress.losses = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), losses)
+        if jax.device_count() > 1 and batch.version.shape[1] % jax.local_device_count() == 0:
+            self._learn = self.sharded = Sharded(self._learn_and_count, example)
+        unroll = self.prepared(batch)
+        jax.block_until_ready(self._learn(self.states, unroll, self.progress.losses))
+
+    def _learn_and_count(
+        self,
+        states: Any,
+        unroll: Unroll,
+        losses: Any,
+        total: Callable[[Tree], Tree] = lambda sums: sums,
+    ) -> Any:
+        """Learns, and adds the metrics to their sums since the last report."""
+        states, policies, metrics = self.teams.learn(states, unroll, total)
+        return states, policies, jax.tree.map(jnp.add, losses, metrics)
+
+    def prepared(self, batch: Batch) -> Unroll:
+        """The batch on the learner's devices; on a CPU the arrays are the batch's own memory."""
+        unroll = self._unroll(batch)
+        return jax.device_put(unroll) if self.sharded is None else self.sharded.place(unroll)
+
+    def _unroll(self, batch: Batch) -> Unroll:
+        steps = batch.timesteps
+        truncated = steps.truncated
+        if steps.lost.any():
+            # What led to a lost row did not happen: the episode ends with the row before. In a
+            # copy, as to the statistics that episode has no end.
+            truncated = truncated.copy()
+            agents = len(self.teams.specs.agents)
+            truncated[:-1] |= np.repeat(steps.lost[1:], agents, axis=1)
+        return Unroll(
+            observation=steps.observation,
+            reward=steps.reward,
+            terminated=steps.terminated,
+            truncated=truncated,
+            action=batch.action,
+            log_prob=batch.log_prob,
+            memory=batch.memory,
+            version=batch.version,
+            slot=self._slots,
+        )
+
+    def learn(
+        self,
+        batch: Batch,
+        unroll: Unroll | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Improves every policy with one batch; returns when its memory may be written again.
+
+        Args:
+            batch: Of the next update.
+            unroll: The same on the learner's device, if it is there already.
+            meanwhile: Called while the device computes.
+        """
+        before = time.perf_counter()
+        called = self._learn(self.states, unroll or self.prepared(batch), self.progress.losses)
+        self.states, self.policies, losses = called
+        self.progress.count_batch(batch)
+        meanwhile()
+        jax.block_until_ready(self.policies)
+        self.progress.count_update(losses)
+        self.progress.spend(self.worker, "learn", time.perf_counter() - before)
+
+    def state(self) -> dict[str, Tree]:
+        """Gives what `restore` needs."""
+        learners = {name: state._asdict() for name, state in self.states.items()}
+        return {"learners": learners, **self.progress.state()}
+
+    def restore(self, tree: Mapping[str, Tree]) -> None:
+        """Goes on from a saved state, in the next epoch."""
+        self.states = {
+            name: State(**jax.device_put(state)) for name, state in tree["learners"].items()
+        }
+        self.policies = self.teams.policies(self.states)
+        self.progress.restore(tree)
+
+
+def host_copy(policies: Mapping[str, Policy]) -> Tree:
+    """The policies as dicts and tuples of NumPy arrays."""
+    return map_tree(np.asarray, jax.device_get(dict(policies)))

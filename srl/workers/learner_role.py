@@ -1,0 +1,74 @@
+"""Workers that learn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from srl.metrics import plain
+from srl.types import Specs
+from srl.workers.gathering import Gathering
+from srl.workers.replicas import free_address, join
+from srl.workers.run import Run, TrainerLike
+from srl.workers.trainer import Trainer
+from srl.workers.training import Training
+from srl.workers.worker import Context
+
+
+def run_learner(context: Context) -> None:
+    """Learns from batches of others, until the budget is used up or it is told to stop."""
+    site = context.site()
+    listeners = site.listen()
+    addresses = {stream: listener.address for stream, listener in listeners.items()}
+    specs = _register(context, addresses, None)
+    training = Gathering(site, listeners, specs, context.ledger if site.replica == 0 else None)
+    _run(context, training)
+
+
+def run_whole_loop(context: Context) -> None:
+    """Runs the plain loop over a share of the environments, beside other replicas."""
+    training = Trainer(context.experiment, context.replica)
+    _register(context, {}, training.make_pools())
+    _run(context, training)
+
+
+def _register(context: Context, addresses: dict[str, str], specs: Specs | None) -> Specs:
+    """Registers, and meets the other replicas of the learner, if there are any."""
+    replicas = context.plan.fragments[context.fragment].replicas
+    if replicas > 1 and context.replica == 0:
+        addresses = {**addresses, "replicas": free_address()}
+    start = context.register(addresses, specs)
+    if replicas > 1:
+        meeting = start.peers[context.fragment][0]["replicas"]
+        join(meeting, context.replica, replicas)
+    assert start.specs is not None
+    return start.specs
+
+
+def _run(context: Context, training: Training) -> None:
+    """Runs to the end. Of several replicas, which all compute the same, the first keeps it."""
+    stop = context.stopping.is_set
+    kept = context.replica == 0
+    show = _Show(context)
+    with Run(
+        context.experiment, context.folder, training, show, stop, training.agree, kept=kept
+    ) as run:
+        run.start(resume=context.resume)
+        run.loop()
+        training.finish()
+
+
+class _Show:
+    """Shows the run in the controller's terminal."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.say = context.say
+
+    def start(self, trainer: TrainerLike) -> None:
+        return None
+
+    def tick(self, trainer: TrainerLike, now: float) -> None:
+        self._context.progress(updates=trainer.updates)
+
+    def report(self, trainer: TrainerLike, report: dict[str, Any]) -> None:
+        self._context.report({name: plain(value) for name, value in report.items()})

@@ -1,0 +1,183 @@
+"""The parameter stream: the newest policies, from who updates them to who acts with them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from srl.errors import RunError
+from srl.lazy import jax
+from srl.streams.channel import Connection, Disconnected, Listener
+from srl.streams.layout import Layout
+from srl.streams.message import Message
+from srl.streams.parameters import (
+    PARAMETERS,
+    ParameterReader,
+    ParameterServer,
+    ParameterWriter,
+    fetch_parameters,
+)
+from srl.types import Policy
+from srl.workers.teams import Teams
+
+Policies = Mapping[str, Policy]
+Version = tuple[int, int]
+
+
+class Kind(IntEnum):
+    """What is said on a parameter stream, beside PARAMETERS."""
+
+    OPEN = 50
+    FORM = 51
+    """Body: the layout of the parameters. Descriptor: their memory, within a host."""
+
+
+class Published:
+    """The newest policies, for threads of the process that updates them and for other processes."""
+
+    def __init__(self, policies: Policies, listener: Listener | None, *, shared: bool) -> None:
+        """Serves the listener's peers, in a thread of its own.
+
+        Args:
+            policies: Examples, of the shapes of all that will be published.
+            listener: Where other processes connect; None where there are none.
+            shared: Whether they share memory with this one.
+        """
+        self._newest: tuple[np.ndarray, Policies] = (np.full(2, -1, np.int32), policies)
+        self._listener, self._closed = listener, False
+        self._thread: threading.Thread | None = None
+        if listener is not None:
+            layout = Layout.of(_flat(policies))
+            self._form = Message(Kind.FORM, body=layout.to_json())
+            self._lock = threading.Lock()
+            self._server = ParameterServer(listener, layout)
+            self._writer = ParameterWriter(layout) if shared else None
+            if self._writer is not None:
+                self._form = self._form._replace(fds=(self._writer.fd,))
+            self._thread = threading.Thread(target=self._serve, name="parameters", daemon=True)
+            self._thread.start()
+
+    def publish(self, version: np.ndarray, policies: Policies) -> None:
+        """Makes these the newest."""
+        if self._listener is not None:
+            epoch, n = version.tolist()
+            leaves = _flat(policies)
+            if self._writer is not None:
+                self._writer.publish((epoch, n), leaves)
+            else:
+                with self._lock:
+                    self._server.publish((epoch, n), leaves)
+        self._newest = (version, policies)
+
+    def newest(self, oldest: Version) -> tuple[np.ndarray, Policies]:
+        """The newest version and its policies; who asks knows that `oldest` is there."""
+        return self._newest
+
+    def _serve(self) -> None:
+        assert self._listener is not None
+        while not self._closed:
+            received = self._listener.receive(0.5)
+            if received is None:
+                continue
+            peer, message = received
+            with self._lock:
+                if message.kind == Kind.OPEN:
+                    self._listener.send(peer, self._form)
+                elif message.kind == PARAMETERS:
+                    self._server.request(peer, message)
+                else:
+                    self._server.forget(peer)
+
+    def close(self) -> None:
+        """Ends the stream."""
+        self._closed = True
+        if self._listener is not None and self._thread is not None:
+            self._listener.wake()
+            self._thread.join()
+            self._listener.close()
+            if self._writer is not None:
+                self._writer.close()
+
+
+class Received:
+    """The newest policies as they are published elsewhere; for all threads of this process."""
+
+    def __init__(self, connect: Callable[[], Connection], teams: Teams) -> None:
+        """Connects.
+
+        Args:
+            connect: Gives a connection to who publishes; called again when that has gone.
+            teams: The policies' functions, which tell what they are made of.
+        """
+        self._connect = connect
+        examples = jax.eval_shape(lambda key: teams.policies(teams.init(key)), jax.random.key(0))
+        self._leaves, self._structure = jax.tree.flatten(examples)
+        self._lock = threading.Lock()
+        self._version: Version = (-1, -1)
+        self._policies: Any = None
+        self._open()
+
+    def _open(self) -> None:
+        while True:
+            try:
+                return self._begin_anew()
+            except Disconnected:  # it died meanwhile; `connect` waits for the next
+                self._connection.close()
+
+    def _begin_anew(self) -> None:
+        self._connection = self._connect()
+        self._connection.send(Message(Kind.OPEN))
+        form = self._connection.receive(60.0)
+        if form is None or form.kind != Kind.FORM:
+            raise RunError("a parameter stream did not begin with its form")
+        self._layout = Layout.from_json(bytes(form.body), 1 << 32)
+        if self._layout != Layout.of(tuple(self._leaves)):
+            raise RunError("the policies that are published are not those of this experiment")
+        self._reader = ParameterReader(self._layout, form.fds[0]) if form.fds else None
+
+    def newest(self, oldest: Version) -> tuple[np.ndarray, Policies]:
+        """The newest version and its policies, waiting for `oldest` or a later one.
+
+        Raises:
+            RunError: If it does not come within a minute.
+        """
+        with self._lock:
+            deadline = time.monotonic() + 60
+            while True:
+                self._look(oldest)
+                if self._version >= oldest and self._policies is not None:
+                    return np.array(self._version, np.int32), self._policies
+                if time.monotonic() > deadline:
+                    raise RunError(f"version {oldest} of the policies did not come within 60 s")
+
+    def _look(self, oldest: Version) -> None:
+        """Takes newer parameters in, if there are any."""
+        try:
+            if self._reader is None:
+                wait = 0.1 if self._version < oldest else 0.0
+                found = fetch_parameters(self._connection, self._layout, self._version, wait)
+                if found is not None:
+                    self._take(*found)
+                return
+            if self._connection.receive(0) is None and self._reader.version > self._version:
+                self._take(*self._reader.read())
+        except Disconnected:
+            self._connection.close()
+            self._open()
+
+    def _take(self, version: Version, leaves: Any) -> None:
+        self._version = version
+        self._policies = jax.device_put(jax.tree.unflatten(self._structure, list(leaves)))
+
+    def close(self) -> None:
+        """Ends the stream."""
+        self._connection.close()
+
+
+def _flat(policies: Policies) -> tuple[Any, ...]:
+    return tuple(np.asarray(leaf) for leaf in jax.tree.leaves(policies))

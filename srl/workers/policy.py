@@ -1,0 +1,348 @@
+"""The node `act` for workers that ask for it: requests are answered in batches of one shape."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from srl.experiment import Experiment
+from srl.lazy import jax, jnp
+from srl.streams.channel import Listener, Peer
+from srl.streams.inference import Desk, Kind
+from srl.streams.layout import Layout
+from srl.streams.message import JOINED, LEFT, Message, Refused
+from srl.streams.parcel import unpack
+from srl.streams.sample import STATE_BYTES, Grant, SampleSink, Start, Stopped
+from srl.tree import copy_tree, map_tree
+from srl.types import Decision, Timestep, Tree
+from srl.workers.acting import Newest
+from srl.workers.learner import decision_form, run_key
+from srl.workers.teams import Teams
+from srl.workers.wiring import Site
+
+
+def inference_layout(teams: Teams, num_envs: int, request: set[str], reply: set[str]) -> Layout:
+    """What a group's area holds.
+
+    Args:
+        teams: The policies.
+        num_envs: Of a group.
+        request: Names of what the asking end sends: fields of a timestep, and memory.
+        reply: Names of fields of the decision.
+    """
+    from srl.pools.pool import empty_timestep
+
+    decision = decision_form(teams, num_envs)
+    sent = {**empty_timestep(teams.specs, num_envs)._asdict(), "memory": decision.memory}
+    return Layout.of(
+        {
+            "request": {name: sent[name] for name in sorted(request)},
+            "reply": {name: getattr(decision, name) for name in sorted(reply)},
+        }
+    )
+
+
+class PolicyServer:
+    """Answers groups. Where it collects, it writes their unrolls, too, and keeps their memory."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        teams: Teams,
+        newest: Newest,
+        listener: Listener,
+        layout: Layout,
+        num_envs: int,
+        *,
+        width: int,
+        deadline: float,
+        sink: SampleSink | None = None,
+        shared: bool = True,
+    ) -> None:
+        """Compiles nothing yet.
+
+        Args:
+            experiment: What is trained.
+            teams: Its policies.
+            newest: Where parameters come from.
+            listener: Where groups connect.
+            layout: Of a group's area.
+            num_envs: Of a group.
+            width: Groups that are acted for in one call; a call with fewer is filled up, so that
+                results never depend on who else asked.
+            deadline: Seconds that a request may wait for others.
+            sink: Where unrolls go that are collected here.
+            shared: Whether groups share memory with this process.
+        """
+        self.listener, self._newest = listener, newest
+        self._teams, self._layout, self._shared = teams, layout, shared
+        self._width, self._deadline = width, deadline
+        self._sink = sink
+        self._length, self._chunk = experiment.algorithm.unroll_length, teams.chunk
+        self._desks: dict[int, Desk] = {}
+        self._unrolls: dict[int, _Unroll] = {}
+        self._slots_each = num_envs * len(teams.specs.agents)
+        self._num_envs = num_envs
+        self.answered = 0
+        """Requests so far."""
+        self._key = run_key(experiment)
+        self._act = jax.jit(self._act_on)
+        self._inputs = _Inputs(teams, num_envs, width)
+        if sink is not None:
+            sink.on_room = listener.wake
+
+    def compile(self) -> None:
+        """Runs `act` once, so that no request waits for a compiler."""
+        _, policies = self._newest((0, 0))
+        jax.block_until_ready(self._act(policies, self._inputs.arrays, self._key))
+
+    def _act_on(self, policies: Any, inputs: dict[str, Tree], key: Any) -> Decision:
+        ended = inputs["terminated"] | inputs["truncated"]
+        return self._teams.act(
+            policies,
+            inputs["observation"],
+            ended,
+            inputs["memory"],
+            key,
+            inputs["clock"],
+            inputs["slots"],
+        )
+
+    def serve(self, stopped: Callable[[], bool]) -> None:
+        """Answers until `stopped()`, which is looked at twice a second."""
+        while not stopped():
+            self._receive(self._patience())
+            due = self._due()
+            if due:
+                self._answer(due)
+                self.answered += len(due)
+
+    # ---- requests ----
+
+    def _patience(self) -> float:
+        """How long to wait for messages."""
+        waiting = [desk.arrived for desk in self._desks.values() if desk.arrived]
+        if not waiting or all(self._blocked(g) for g, d in self._desks.items() if d.arrived):
+            return 0.5
+        return max(0.0, min(waiting) + self._deadline - time.monotonic())
+
+    def _receive(self, patience: float) -> None:
+        """Takes in what has come; waits only for the first message."""
+        received = self.listener.receive(patience)
+        while received is not None:
+            peer, message = received
+            try:
+                self._take_in(peer, message)
+            except Refused as reason:
+                self.listener.refuse(peer, reason)
+            received = self.listener.receive(0)
+
+    def _take_in(self, peer: Peer, message: Message) -> None:
+        group = peer.identity.sender
+        desk = self._desks.get(group)
+        if message.kind == JOINED:
+            return
+        if message.kind == Kind.OPEN:
+            self._open(peer, group)
+        elif desk is None or desk.peer is not peer:
+            if message.kind != LEFT:
+                raise Refused(f"a message of kind {message.kind} before OPEN")
+        elif message.kind == LEFT:
+            del self._desks[group]
+            if self._sink is not None:
+                self._sink.leave(group)
+        elif message.kind == Kind.REQUEST:
+            desk.take_in(message, time.monotonic())
+        elif message.kind == Kind.STATE and self._sink is not None:
+            state = unpack(message.body, STATE_BYTES)
+            memory = map_tree(np.array, self._unrolls[group].memory)
+            self._sink.give_state(group, {**state, "memory": memory})
+        else:
+            raise Refused(f"a message of kind {message.kind}")
+
+    def _open(self, peer: Peer, group: int) -> None:
+        desk = self._desks[group] = Desk(self.listener, peer, self._layout, shared=self._shared)
+        initial = self._teams.initial_memory(self._num_envs)
+        if "memory" in desk.area.reply:
+            copy_tree(map_tree(np.asarray, initial), desk.area.reply["memory"])
+        if self._sink is None:
+            desk.open(Start(0, 0, None))
+            return
+        start = self._sink.join(group)
+        memory = initial if start.saved is None else start.saved["memory"]
+        self._unrolls[group] = _Unroll(map_tree(np.array, memory))
+        desk.open(start)
+
+    def _blocked(self, group: int) -> bool:
+        unroll = self._unrolls.get(group)
+        return unroll is not None and unroll.grant is None
+
+    def _due(self) -> list[Desk]:
+        """The groups to answer now: enough of them, or some that have waited long enough."""
+        waiting = sorted(
+            (desk for desk in self._desks.values() if desk.arrived), key=lambda desk: desk.arrived
+        )
+        ready = [desk for desk in waiting if self._sink is None or self._collect(desk)]
+        if not ready:
+            return []
+        late = ready[0].arrived + self._deadline <= time.monotonic()
+        enough = min(self._width, len(self._desks))
+        return ready[: self._width] if late or len(ready) >= enough else []
+
+    # ---- collecting ----
+
+    def _collect(self, desk: Desk) -> bool:
+        """Writes the timestep of a request into its unroll; False while that may not begin."""
+        assert self._sink is not None
+        unroll, group = self._unrolls[desk.group], desk.group
+        timestep = Timestep(**desk.area.request)
+        if unroll.t == self._length:
+            assert unroll.grant is not None
+            unroll.write(timestep)
+            self._sink.deliver(group, unroll.grant.ticket)
+            unroll.grant, unroll.t = None, 0
+        if unroll.grant is None:
+            if self._sink.wants_state(group):
+                if not unroll.asked_state:
+                    desk.send(Message(Kind.WANT_STATE))
+                unroll.asked_state = True
+                return False
+            unroll.asked_state = False
+            try:
+                unroll.grant = self._sink.take(group)
+            except Stopped:
+                desk.arrived = 0.0
+                desk.send(Message(Kind.STOP))
+            if unroll.grant is None:
+                return False
+            desk.oldest_version = unroll.grant.oldest_version
+        if not unroll.written:
+            unroll.write(timestep)
+            unroll.written = True
+            if unroll.t % self._chunk == 0:
+                chunk = unroll.t // self._chunk
+                kept = map_tree(lambda x: x[chunk], unroll.grant.columns.memory)
+                copy_tree(unroll.memory, kept)
+        return True
+
+    # ---- acting ----
+
+    def _answer(self, desks: list[Desk]) -> None:
+        oldest = max(desk.oldest_version for desk in desks)
+        version, policies = self._newest(oldest)
+        for place, desk in enumerate(desks):
+            unroll = self._unrolls.get(desk.group)
+            memory = desk.area.request["memory"] if unroll is None else unroll.memory
+            self._inputs.write(place, desk.group, desk.area.request, memory, desk.clock)
+        decision = map_tree(np.asarray, self._act(policies, self._inputs.arrays, self._key))
+        for place, desk in enumerate(desks):
+            own = map_tree(lambda x: self._inputs.part(x, place), decision)
+            reply = desk.area.reply
+            for name, part in reply.items():
+                copy_tree(getattr(own, name), part)
+            unroll = self._unrolls.get(desk.group)
+            if unroll is not None:
+                unroll.decide(own, version)
+            desk.reply(version)
+
+
+class _Unroll:
+    """Of a group whose unrolls are collected here."""
+
+    def __init__(self, memory: Tree) -> None:
+        self.memory = memory
+        self.grant: Grant | None = None
+        self.t = 0
+        self.written = False
+        """Whether row t holds its timestep."""
+        self.asked_state = False
+
+    def write(self, timestep: Timestep) -> None:
+        """Writes row t."""
+        assert self.grant is not None
+        copy_tree(timestep, map_tree(lambda x: x[self.t], self.grant.columns.timesteps))
+
+    def decide(self, decision: Decision, version: np.ndarray) -> None:
+        """Completes row t."""
+        assert self.grant is not None
+        columns = self.grant.columns
+        columns.action[self.t] = decision.action
+        columns.log_prob[self.t] = decision.log_prob
+        columns.version[self.t] = version
+        self.memory = map_tree(np.array, decision.memory)
+        self.t, self.written = self.t + 1, False
+
+
+class _Inputs:
+    """What `act` takes, for so many groups side by side."""
+
+    def __init__(self, teams: Teams, num_envs: int, width: int) -> None:
+        from srl.pools.pool import empty_timestep
+
+        self._width, self._slots = width, num_envs * len(teams.specs.agents)
+        timestep = empty_timestep(teams.specs, width * num_envs)
+        count = width * self._slots
+        self.arrays: dict[str, Tree] = {
+            "observation": timestep.observation,
+            "terminated": timestep.terminated,
+            "truncated": timestep.truncated,
+            "memory": map_tree(np.array, teams.initial_memory(width * num_envs)),
+            "clock": np.zeros(count, np.uint32),
+            "slots": np.zeros(count, np.int32),
+        }
+
+    def part(self, x: np.ndarray, place: int) -> np.ndarray:
+        """The rows of one place."""
+        rows = len(x) // self._width
+        return x[place * rows : (place + 1) * rows]
+
+    def write(self, place: int, group: int, request: Tree, memory: Tree, clock: int) -> None:
+        """Puts a group's request into a place."""
+        values = {
+            "observation": request["observation"],
+            "terminated": request["terminated"],
+            "truncated": request["truncated"],
+            "memory": memory,
+        }
+        for name, value in values.items():
+            target = map_tree(lambda x: self.part(x, place), self.arrays[name])
+            copy_tree(value, target)
+        self.part(self.arrays["clock"], place)[:] = clock
+        slots = np.arange(group * self._slots, (group + 1) * self._slots)
+        self.part(self.arrays["slots"], place)[:] = slots
+
+
+def serve_policies(
+    site: Site, teams: Teams, newest: Newest, listener: Listener, sink: SampleSink | None
+) -> PolicyServer:
+    """The server of a worker whose fragment has `act` and not `step`, compiled and not yet serving.
+
+    Args:
+        site: Of the worker.
+        teams: The run's policies.
+        newest: Where parameters come from.
+        listener: Where groups connect.
+        sink: Where unrolls go, if they are collected here.
+    """
+    if sink is None:
+        request = {"observation", "terminated", "truncated", "memory"}
+        reply = {"action", "log_prob", "memory"}
+    else:
+        request, reply = set(Timestep._fields), {"action"}
+    server = PolicyServer(
+        site.experiment,
+        teams,
+        newest,
+        listener,
+        inference_layout(teams, site.group_envs, request, reply),
+        site.group_envs,
+        width=max(1, len(site.share("act", 0)) // 2),
+        deadline=0.001,
+        sink=sink,
+        shared=site.transport != "network",
+    )
+    server.compile()
+    return server

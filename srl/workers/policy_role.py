@@ -1,0 +1,33 @@
+"""Workers that act for others and do nothing else."""
+
+from __future__ import annotations
+
+from srl.streams.sample import Stopped
+from srl.workers.learner import bind_teams
+from srl.workers.parameters import Received
+from srl.workers.policy import serve_policies
+from srl.workers.worker import Context
+
+
+def run_policy(context: Context) -> None:
+    """Answers requests until told to stop."""
+    site = context.site()
+    listeners = site.listen()
+    addresses = {stream: listener.address for stream, listener in listeners.items()}
+    specs = context.register(addresses).specs
+    assert specs is not None
+    teams = bind_teams(site.experiment, specs)
+
+    def stopped() -> bool:
+        context.progress(requests=server.answered)
+        return context.stopping.is_set()
+
+    try:
+        received = Received(lambda: site.connect("parameters"), teams)
+        server = serve_policies(site, teams, received.newest, listeners["inference"], None)
+        server.serve(stopped)
+        received.close()
+    except Stopped:
+        pass
+    for listener in listeners.values():
+        listener.close()

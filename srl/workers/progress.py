@@ -1,0 +1,169 @@
+"""How far a run is, and what it reports."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from srl.errors import RunError
+from srl.lazy import jax, jnp
+from srl.streams.batch import Batch
+from srl.tree import map_tree
+from srl.types import Metrics, Specs, Timestep, Tree
+from srl.workers.episodes import EpisodeWindow
+
+
+class Progress:
+    """Counts of a run, its last episodes, and the losses and times since its last report."""
+
+    def __init__(self, specs: Specs, members: Mapping[str, tuple[int, ...]]) -> None:
+        """Starts at nothing.
+
+        Args:
+            specs: Of the environments.
+            members: Agent indices of each policy.
+        """
+        self.env_steps = self.agent_steps = self.updates = 0
+        self.epoch = 0
+        self.losses: Metrics = {}
+        """Sums since the last report, by policy; they are added up where learning is compiled."""
+        self.workers = {"trainer": 1}
+        """How many there are of each kind, whose time is reported."""
+        self.replicas = 1
+        """Learners that see as many steps as this one, each."""
+        self.episodes = EpisodeWindow(specs, members)
+        self._seconds: dict[tuple[str, str], float] = defaultdict(float)
+        self._lock = threading.Lock()  # workers' streams count in threads of their own
+        self._staleness = _Staleness()
+        self._agents = len(specs.agents)
+        self._updates_reported = 0
+        self.restart_clock()
+
+    @property
+    def version(self) -> np.ndarray:
+        """Of the policies that act now: int32 [2], (epoch, n)."""
+        return np.array([self.epoch, self.updates], np.int32)
+
+    def restart_clock(self) -> None:
+        """Lets the time until the next report begin now."""
+        self._last_report = (time.perf_counter(), self.env_steps)
+
+    def spend(self, worker: str, activity: str, seconds: float) -> None:
+        """Adds to the time that workers of a kind have spent since the last report."""
+        with self._lock:
+            self._seconds[worker, activity] += seconds
+
+    def count_steps(self, timesteps: Timestep) -> None:
+        """Counts steps by the timesteps they led to, [T, ...], and the episodes that ended."""
+        steps = timesteps.episode_length.size * self.replicas
+        self.env_steps += steps
+        self.agent_steps += steps * self._agents
+        self.episodes.add(timesteps)
+
+    def count_batch(self, batch: Batch) -> None:
+        """Counts the steps of the next update, and how old the policies were that acted."""
+        self.count_steps(map_tree(lambda x: x[1:], batch.timesteps))
+        self._staleness.add(self.updates - int(batch.version[..., 1].min()))
+
+    def count_update(self, losses: Metrics) -> None:
+        """Counts an update, after which the losses' sums are `losses`."""
+        self.updates += 1
+        self.losses = losses
+
+    def report(self) -> dict[str, Any]:
+        """Gives a line of metrics: since the last report, or over the last 100 episodes.
+
+        Raises:
+            RunError: If training has diverged.
+        """
+        self.check()
+        since, steps = self._last_report
+        self.restart_clock()
+        elapsed = max(self._last_report[0] - since, 1e-9)
+        report = {
+            "env_steps": self.env_steps,
+            "agent_steps": self.agent_steps,
+            "updates": self.updates,
+            "fps": (self.env_steps - steps) / elapsed,
+            **self.episodes.report(),
+            "policy_version": self.updates,
+            **self._staleness.report(),
+            **self._mean_losses(),
+            **self._shares(elapsed),
+        }
+        self._updates_reported = self.updates
+        self.losses = jax.tree.map(jnp.zeros_like, self.losses)
+        return report
+
+    def _shares(self, elapsed: float) -> dict[str, float]:
+        """The share of its time that each kind of worker has spent on each activity."""
+        with self._lock:
+            seconds, self._seconds = self._seconds, defaultdict(float)
+        shares = {}
+        for worker, count in self.workers.items():
+            own = {a: s / (elapsed * count) for (w, a), s in seconds.items() if w == worker}
+            own["idle"] = max(0.0, 1 - sum(own.values()))
+            shares |= {f"time/{worker}/{name}": share for name, share in own.items()}
+        return shares
+
+    def check(self) -> None:
+        """Raises RunError if training has diverged since the last report."""
+        for name, value in self._mean_losses().items():
+            if not math.isfinite(value):
+                raise RunError(
+                    f"{name} is {value} after update {self.updates}: training has diverged; lower "
+                    "the learning rate, or look for rewards and observations of extreme size"
+                )
+
+    def _mean_losses(self) -> dict[str, float]:
+        """Means over the updates since the last report."""
+        updates = max(self.updates - self._updates_reported, 1)
+        means: dict[str, float] = {}
+        for policy, losses in jax.device_get(self.losses).items():
+            prefix = "loss/" if len(self.losses) == 1 else f"loss/{policy}/"
+            means.update({prefix + name: float(total) / updates for name, total in losses.items()})
+        return means
+
+    def state(self) -> dict[str, Tree]:
+        """Gives what `restore` needs."""
+        counts = (
+            self.epoch,
+            self.updates,
+            self.env_steps,
+            self.agent_steps,
+            self._updates_reported,
+        )
+        return {
+            "episodes": self.episodes.state(),
+            "losses": self.losses,
+            "counts": np.array(counts),
+        }
+
+    def restore(self, state: Mapping[str, Tree]) -> None:
+        """Goes on from a saved state, in the next epoch."""
+        self.episodes.restore(state["episodes"])
+        self.losses = jax.device_put(state["losses"])
+        epoch, *counts = (int(count) for count in state["counts"])
+        self.updates, self.env_steps, self.agent_steps, self._updates_reported = counts
+        self.epoch = epoch + 1
+        self.restart_clock()
+
+
+class _Staleness:
+    """Of the batches since the last report: the version trained minus the oldest that acted."""
+
+    def __init__(self) -> None:
+        self._values: list[int] = []
+
+    def add(self, staleness: int) -> None:
+        self._values.append(staleness)
+
+    def report(self) -> dict[str, float]:
+        values, self._values = self._values or [0], []
+        return {"staleness_mean": sum(values) / len(values), "staleness_max": max(values)}

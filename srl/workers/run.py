@@ -1,0 +1,231 @@
+"""The course of a run: updates, reports and checkpoints, until the budget is used up."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from srl.checkpoint import Checkpoints
+from srl.experiment import Experiment
+from srl.metrics import MetricsWriter
+from srl.types import Tree
+
+logger = logging.getLogger(__name__)
+
+
+class TrainerLike(Protocol):
+    """What a run drives."""
+
+    env_steps: int
+    agent_steps: int
+    updates: int
+    resumes_exactly: bool
+    """False where environments cannot be saved and restart their episodes."""
+
+    def start(self) -> None:
+        """Makes the environments and compiles; trains nothing."""
+
+    def update(self) -> None:
+        """Takes one batch and learns from it, or none if it is told to stop meanwhile."""
+
+    def report(self) -> dict[str, Any]:
+        """The metrics since the last report."""
+        ...
+
+    def check(self) -> None:
+        """Raises RunError where training has diverged, so that its state is worth nothing."""
+
+    def state(self) -> Tree:
+        """Everything that `restore` needs."""
+        ...
+
+    def restore(self, tree: Tree) -> None:
+        """Goes on from a saved state."""
+
+    def close(self) -> None:
+        """Lets go of the environments."""
+
+
+class Show(Protocol):
+    """Where a run is shown."""
+
+    def start(self, trainer: TrainerLike) -> None:
+        """The run begins."""
+
+    def tick(self, trainer: TrainerLike, now: float) -> None:
+        """An update was done."""
+
+    def report(self, trainer: TrainerLike, report: dict[str, Any]) -> None:
+        """A line of metrics was written."""
+
+    def say(self, text: str) -> None:
+        """Shows a line of text."""
+
+
+class Run:
+    """A trainer, and what is kept of it in the run's folder. `with` closes all of it."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        folder: Path,
+        trainer: TrainerLike,
+        show: Show,
+        stop: Callable[[], bool],
+        agree: Callable[[bool, bool], tuple[bool, bool]] = lambda stop, save: (stop, save),
+        *,
+        kept: bool = True,
+    ) -> None:
+        """Opens nothing yet.
+
+        Args:
+            experiment: What is trained.
+            folder: Of the run.
+            trainer: Trains it; closed at the end.
+            show: Where it is shown.
+            stop: Whether the run is to end, after a checkpoint.
+            agree: Gives which of stopping and saving to do, from which this one wants; several
+                replicas must do the same after the same update.
+            kept: Whether reports and checkpoints are written; another replica may do so.
+        """
+        self._agree, self._kept = agree, kept
+        self.experiment, self.folder, self.trainer = experiment, folder, trainer
+        self.show, self.stop = show, stop
+        self.checkpoints = Checkpoints(folder / "checkpoints", experiment.keep_checkpoints)
+        self.trained = False
+        """Whether it has done an update."""
+        self._stack = contextlib.ExitStack()
+        self._stack.enter_context(closing(self.checkpoints))
+        self._stack.enter_context(closing(trainer))
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+    def start(self, *, resume: bool) -> None:
+        """Makes the trainer ready, and goes on from the newest checkpoint if asked to."""
+        trainer = self.trainer
+        trainer.start()
+        if resume:
+            self._restore()
+        if self._kept:
+            self._metrics = MetricsWriter(self.folder, trainer.env_steps if resume else None)
+            self._stack.enter_context(closing(self._metrics))
+            self.show.start(trainer)
+
+    def _restore(self) -> None:
+        version = self.checkpoints.latest()
+        if version is None:
+            self.show.say("there is no checkpoint yet; the run starts from the beginning")
+            return
+        tree, _ = self.checkpoints.restore(version, like=self.trainer.state())
+        self.trainer.restore(tree)
+        self.show.say(f"goes on after {self.trainer.env_steps:,} env steps")
+        if not self.trainer.resumes_exactly:
+            self.show.say(
+                "the environments cannot be restored: their episodes start anew, so the run will "
+                "differ from one that was never stopped"
+            )
+
+    def loop(self) -> None:
+        """Trains until the budget is used up or a stop is requested; then saves."""
+        trainer = self.trainer
+        every = report_interval(self.experiment)
+        checkpoint_seconds = 60 * self.experiment.checkpoint_minutes
+        next_checkpoint = time.monotonic() + checkpoint_seconds
+        reported = True
+        stop, _ = self._agree(self.stop(), False)
+        while not stop and not self.finished:
+            before = trainer.updates
+            trainer.update()
+            now = time.monotonic()
+            stop, save = self._agree(self.stop(), now >= next_checkpoint)
+            if trainer.updates == before:
+                continue
+            self.trained = True
+            reported = trainer.updates % every == 0
+            if reported:
+                self._report()
+            if save:
+                next_checkpoint = now + checkpoint_seconds
+                self._save(wait=False)
+            self.show.tick(trainer, now)
+        # A line between two of the grid is the last: a stopped run goes on without one.
+        if not reported and self.finished:
+            self._report()
+        self._save(wait=True)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the budget is used up."""
+        return budget_used(self.experiment, self.trainer.env_steps, self.trainer.updates)
+
+    def _report(self) -> None:
+        report = self.trainer.report()
+        if not self._kept:
+            return
+        self._metrics.write(report)
+        self.show.report(self.trainer, report)
+        self.checkpoints.check()
+
+    def _save(self, *, wait: bool) -> None:
+        trainer = self.trainer
+        state = trainer.state()
+        if not self._kept:
+            return
+        trainer.check()  # or it would push out checkpoints that are good
+        counts = {
+            "env_steps": int(trainer.env_steps),
+            "agent_steps": int(trainer.agent_steps),
+            "updates": int(trainer.updates),
+            "time": time.time(),
+        }
+        self.checkpoints.save(int(trainer.updates), state, counts, wait=wait)
+        logger.info("checkpoint of update %d", trainer.updates)
+
+
+def report_interval(experiment: Experiment) -> int:
+    """Updates between two report lines; the same however often a run is stopped."""
+    if experiment.report_every:
+        return experiment.report_every
+    steps = experiment.num_envs * experiment.algorithm.unroll_length
+    updates = experiment.updates or math.ceil(experiment.env_steps / steps)
+    return max(1, min(updates // 50, 100))
+
+
+def budget_used(experiment: Experiment, env_steps: int, updates: int) -> bool:
+    """Whether the experiment ends here."""
+    if experiment.updates is not None:
+        return updates >= experiment.updates
+    return env_steps >= experiment.env_steps
+
+
+def finished(experiment: Experiment, checkpoints: Checkpoints) -> str:
+    """What a finished run has done; nothing if it is not finished."""
+    if checkpoints.latest() is None:
+        return ""
+    counts = checkpoints.metadata()
+    if not budget_used(experiment, counts["env_steps"], counts["updates"]):
+        return ""
+    return f"{counts['env_steps']:,} env steps, {counts['updates']:,} updates"
+
+
+@contextlib.contextmanager
+def closing(part: Any) -> Iterator[None]:
+    """Closes a part at the end; what that raises does not hide an earlier error."""
+    try:
+        yield
+    except BaseException:
+        try:
+            part.close()
+        except Exception as error:
+            logger.warning("%s", error)
+        raise
+    part.close()

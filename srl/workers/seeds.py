@@ -1,0 +1,11 @@
+"""Seeds of environments, from the run's."""
+
+from __future__ import annotations
+
+import hashlib
+
+
+def environment_seed(seed: int, purpose: str) -> int:
+    """Gives the first environment's seed; neighbouring run seeds share no environment."""
+    digest = hashlib.sha256(f"{purpose} {seed}".encode()).digest()
+    return int.from_bytes(digest[:4], "little") >> 1

@@ -1,0 +1,134 @@
+"""What a launcher drives, whichever plan trains."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from srl.experiment import Experiment
+from srl.pools import Pool, make_pool
+from srl.streams.parcel import pack, unpack
+from srl.streams.sample import STATE_BYTES
+from srl.types import Tree
+from srl.workers.learner import Learner
+from srl.workers.replicas import gathered
+
+
+class Training(ABC):
+    """A training run: a learner, and groups of environments somewhere.
+
+    Between two updates it is the learner's state and each group's, which is the same under all
+    plans that divide the environments alike: a run may go on under another.
+    """
+
+    resumes_exactly = True
+    """False where environments cannot be saved and restart their episodes."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        """Takes the experiment; `start` does the work."""
+        self.experiment = experiment
+        self._maybe_learner: Learner | None = None
+
+    @abstractmethod
+    def start(self) -> None:
+        """Makes the environments and the policies, compiles, and resets."""
+
+    @abstractmethod
+    def update(self) -> None:
+        """Takes a batch and learns from it."""
+
+    def finish(self) -> None:
+        """Tells whoever makes the batches that no further one is wanted."""
+        return None
+
+    @abstractmethod
+    def close(self) -> None:
+        """Lets go of all that was made."""
+
+    @abstractmethod
+    def _group_states(self) -> Mapping[int, Tree]:
+        """The state of every group, between two unrolls."""
+
+    @abstractmethod
+    def _restore_groups(self, states: Mapping[int, Tree]) -> None:
+        """Lets the groups go on from these states, or anew where there is none that fits."""
+
+    @property
+    def _learner(self) -> Learner:
+        assert self._maybe_learner is not None, "start() comes first"
+        return self._maybe_learner
+
+    @property
+    def parameters(self) -> Mapping[str, int]:
+        """Numbers in each policy's networks."""
+        return self._learner.parameters
+
+    @property
+    def agents(self) -> Mapping[str, tuple[str, ...]]:
+        """Who follows each policy."""
+        return self._learner.agents
+
+    @property
+    def env_steps(self) -> int:
+        """Steps that environments have done."""
+        return self._learner.progress.env_steps
+
+    @property
+    def agent_steps(self) -> int:
+        """Steps that agents have done."""
+        return self._learner.progress.agent_steps
+
+    @property
+    def updates(self) -> int:
+        """Finished calls of `learn`."""
+        return self._learner.progress.updates
+
+    def agree(self, stop: bool, save: bool) -> tuple[bool, bool]:
+        """Which of these to do now: with other replicas, what one of them wanted an update ago."""
+        sharded = self._learner.sharded
+        if sharded is None or self.replicas == 1:
+            return stop, save
+        stop, save = sharded.agree(stop, save)
+        return stop, save
+
+    @property
+    def replicas(self) -> int:
+        """Processes that learn together."""
+        return self._learner.progress.replicas
+
+    def report(self) -> dict[str, Any]:
+        """Gives a line of metrics: since the last report, or over the last 100 episodes."""
+        return self._learner.progress.report()
+
+    def check(self) -> None:
+        """Raises RunError if training has diverged since the last report."""
+        self._learner.progress.check()
+
+    def state(self) -> Tree:
+        """Gives everything that the rest of the run depends on; all replicas call it together."""
+        body = pack({str(group): state for group, state in self._group_states().items()})
+        if self.replicas > 1:
+            parts = [unpack(part.copy(), STATE_BYTES) for part in gathered(body)]
+            body = pack({group: state for part in parts for group, state in part.items()})
+        return {**self._learner.state(), "environments": body}
+
+    def restore(self, tree: Tree) -> None:
+        """Goes on from a saved state, of whichever plan."""
+        self._learner.restore(tree)
+        states = unpack(np.ascontiguousarray(tree["environments"]), STATE_BYTES)
+        self._restore_groups({int(group): state for group, state in states.items()})
+        self._learner.progress.restart_clock()
+
+
+def make_group(experiment: Experiment, num_envs: int) -> Pool:
+    """A pool of one group's environments."""
+    return make_pool(
+        experiment.env,
+        num_envs,
+        threads=experiment.threads,
+        workers=experiment.workers,
+        step_timeout=experiment.step_timeout,
+    )

@@ -1,0 +1,97 @@
+"""What an actor does with its unrolls, by where they are collected and learned from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from srl.pools import Pool, Rows
+from srl.streams.batch import Batch
+from srl.streams.channel import Connection, Disconnected
+from srl.streams.sample import SampleSource, Start
+from srl.workers.actor import Actor, Place
+
+
+class OwnUnrolls:
+    """Unrolls that are learned from where they are made."""
+
+    def __init__(self, pool: Pool, batch: Batch, position: int, positions: int) -> None:
+        """Takes the memory of all groups' batch, and which part of it is this group's."""
+        columns = batch.columns(position, positions)
+        self._place = Place(pool.rows_over(columns.timesteps), columns, (0, 0))
+        self._batch = batch if position == positions - 1 else None
+
+    def next(self, actor: Actor) -> Place:
+        """The same memory each time: nobody reads it any more."""
+        return self._place
+
+    def deliver(self, actor: Actor) -> Batch | None:
+        """Gives the batch once every group has written its part."""
+        return self._batch
+
+
+class SentUnrolls:
+    """Unrolls that go to a learner elsewhere, through a sample stream."""
+
+    def __init__(
+        self, connect: Callable[[], Connection], group: int, alive: Callable[[], None]
+    ) -> None:
+        """Opens the stream.
+
+        Args:
+            connect: Gives a connection to the group's learner; called again when that has gone.
+            group: Whose unrolls these are.
+            alive: Called now and then while there is nothing to do but wait; may raise Stopped.
+        """
+        self._connect, self._group, self._alive = connect, group, alive
+        self._open()
+
+    def _open(self) -> None:
+        self._rows: dict[tuple[int, int], Rows] = {}
+        while True:
+            try:
+                self.source = SampleSource(self._connect(), self._group)
+                return
+            except Disconnected:  # it died meanwhile; `connect` waits for the next
+                continue
+
+    @property
+    def start(self) -> Start:
+        """How the group begins."""
+        return self.source.start
+
+    def next(self, actor: Actor) -> Place:
+        """Waits for a ticket."""
+        while True:
+            self._alive()
+            try:
+                grant = self.source.take(actor.state, 1.0)
+            except Disconnected:
+                self.source.close()
+                self._open()
+                continue
+            if grant is not None:
+                break
+        place = grant.ticket.update % self.source.batches, grant.ticket.position
+        if place not in self._rows:
+            self._rows[place] = actor.pool.rows_over(grant.columns.timesteps)
+        return Place(self._rows[place], grant.columns, grant.oldest_version)
+
+    def deliver(self, actor: Actor) -> None:
+        """Hands the unroll over; if the learner has gone meanwhile, it is lost."""
+        try:
+            self.source.deliver(list(actor.spent().values()))
+        except Disconnected:
+            return
+
+
+class NoUnrolls:
+    """For a group whose steps are collected by who acts for it."""
+
+    def next(self, actor: Actor) -> Place:
+        """Two rows in turn."""
+        if not hasattr(self, "_place"):
+            self._place = Place(actor.pool.rows(2), None, (0, 0))
+        return self._place
+
+    def deliver(self, actor: Actor) -> None:
+        """Nothing is to be delivered."""

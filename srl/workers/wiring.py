@@ -1,0 +1,119 @@
+"""Where a cut edge becomes a stream: which worker each end of it is in, and how they connect."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from srl.dataflow.plan import Fragment, Plan, groups
+from srl.errors import UserError
+from srl.experiment import Experiment
+from srl.streams.channel import Connection, Disconnected, Listener, Transport, connect, listen
+from srl.streams.message import Identity
+from srl.streams.sample import STATE_BYTES, Stopped
+
+Addresses = Mapping[str, Sequence[Mapping[str, str]]]
+"""Of streams, by fragment and replica; empty where a worker is not there at present."""
+
+# The node that each stream ends at, and so the fragment that listens.
+_ENDS = {"sample": "gradient", "inference": "act", "parameters": "update", "gradients": "update"}
+
+
+@dataclass
+class Site:
+    """A worker's place in a plan, and its way to the others."""
+
+    experiment: Experiment
+    plan: Plan
+    fragment_name: str
+    replica: int
+    identity: Identity
+    peers: Callable[[], Addresses]
+    """The addresses as they are now."""
+    stopping: threading.Event
+    """Set when the worker is to end."""
+    transport: Transport = "host"
+    alive: Callable[[], None] = field(default=lambda: None)
+    """Called now and then, to show that there is progress."""
+
+    @property
+    def fragment(self) -> Fragment:
+        """This worker's nodes and resources."""
+        return self.plan.fragments[self.fragment_name]
+
+    def has(self, node: str) -> bool:
+        """Whether a node is done by this worker."""
+        return node in self.fragment.placed
+
+    @property
+    def num_groups(self) -> int:
+        """Of environments in the run."""
+        return groups(self.plan, self.experiment)
+
+    @property
+    def group_envs(self) -> int:
+        """Environments of one group."""
+        return self.experiment.num_envs // self.num_groups
+
+    def share(self, node: str, replica: int) -> range:
+        """The groups that a replica of a node's fragment is for: as many as any other has."""
+        each = self.num_groups // self.plan.fragment(node).replicas
+        return range(replica * each, (replica + 1) * each)
+
+    def streams(self) -> list[str]:
+        """The streams that end here, and that someone elsewhere begins."""
+        home = self.plan.home
+        begins = {
+            "sample": home("collect"),
+            "inference": home("step"),
+            "parameters": home("act"),
+            "gradients": home("gradient"),
+        }
+        return [
+            stream
+            for stream, node in _ENDS.items()
+            if home(node) == self.fragment_name != begins[stream]
+        ]
+
+    def listen(self) -> dict[str, Listener]:
+        """A listener for each stream that ends here."""
+        return {
+            stream: listen(self.transport, self.identity, limit_bytes=STATE_BYTES)
+            for stream in self.streams()
+        }
+
+    def connect(self, stream: str, group: int | None = None) -> Connection:
+        """Connects to who is at the other end now; waits while nobody is.
+
+        Args:
+            stream: sample, inference, parameters or gradients.
+            group: Of environments, whose stream it is; by default the worker's own.
+
+        Raises:
+            Stopped: If the worker is to end.
+        """
+        node = _ENDS[stream]
+        name, replicas = self.plan.home(node), self.plan.fragment(node).replicas
+        if group is None:
+            replica, identity = 0, self.identity
+        else:
+            # Who learns is fixed for a group; who acts for it may be anyone that is there.
+            replica = group * replicas // self.num_groups
+            identity = self.identity._replace(sender=group)
+        movable = stream == "inference" and not self.plan.home("collect") == name
+        while not self.stopping.is_set():
+            there = self.peers().get(name, [])
+            choices = (
+                [replica] if not movable else [(replica + i) % replicas for i in range(replicas)]
+            )
+            for choice in choices:
+                address = there[choice].get(stream) if choice < len(there) else None
+                try:
+                    if address:
+                        return connect(address, identity, limit_bytes=STATE_BYTES)
+                except (Disconnected, UserError):
+                    continue
+            self.alive()
+            self.stopping.wait(0.05)
+        raise Stopped

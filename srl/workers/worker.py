@@ -1,0 +1,107 @@
+"""A worker process as its role sees it: what it is, whom it works with, when to stop."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from srl.dataflow.plan import Plan
+from srl.dataflow.plans import resolve
+from srl.errors import RunError
+from srl.experiment import Experiment
+from srl.pools.specs_json import specs_to_json
+from srl.types import Specs
+from srl.workers.control import Control, Kind, Start
+from srl.workers.ledger import Ledger
+from srl.workers.orders import Orders
+from srl.workers.wiring import Addresses, Site
+
+
+class Context:
+    """Given to a role's `run(context)`: what the worker is, and its talk with the controller.
+
+    A role makes what others connect to, calls `register`, and works until it is done or `stopping`
+    is set, calling `progress` from its main loop, also while that waits.
+    """
+
+    def __init__(self, orders: Orders, control: Control, experiment: Experiment) -> None:
+        plan = resolve(experiment.plan, experiment.env)
+        assert isinstance(plan, Plan), "the run's folder holds what auto has chosen"
+        self.experiment, self.plan = experiment, plan
+        self.folder = Path(orders.folder)
+        self.fragment, self.replica = orders.fragment, orders.replica
+        self.number, self.incarnation = orders.number, orders.incarnation
+        self.identity = control.identity
+        """To listen and to connect with."""
+        self.resume = orders.resume
+        """Whether to go on from the newest checkpoint, if there is one."""
+        self.stopping = control.stopping
+        """A `threading.Event`, set when the worker is to finish and return."""
+        self._orders, self._control = orders, control
+        self._peers: Addresses = {}
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The account of unrolls; of workers whose fragment has `update`."""
+        if self._orders.ledger < 0:
+            raise RunError(f"{self._orders.name} keeps no account of unrolls: it has no update")
+        return Ledger(self._orders.ledger)
+
+    def register(self, addresses: dict[str, str], specs: Specs | None = None) -> Start:
+        """Tells the controller where this worker is reached, and waits until it is to begin.
+
+        Args:
+            addresses: By a name that its peers know.
+            specs: Of its environments, if it steps any; all such workers give the same.
+
+        Raises:
+            Drained: If the worker is told to end instead; leave that to the caller.
+        """
+        told = None if specs is None else specs_to_json(specs)
+        self._control.send(Kind.HELLO, {"addresses": addresses, "specs": told})
+        start = self._control.wait_for_start()
+        self._peers = start.peers
+        return start
+
+    def site(self) -> Site:
+        """The worker's place among the others; streams connect once it has registered."""
+        return Site(
+            self.experiment,
+            self.plan,
+            self.fragment,
+            self.replica,
+            self.identity,
+            self._newest_peers,
+            self.stopping,
+            alive=self.progress,
+        )
+
+    def _newest_peers(self) -> Addresses:
+        start = self.peers_changed()
+        if start is not None:
+            self._peers = start.peers
+        return self._peers
+
+    def progress(self, **counters: float) -> None:
+        """Marks the main loop as alive; cheap.
+
+        A worker whose loop shows none for `heartbeat_seconds` is taken for hung.
+
+        Args:
+            **counters: Totals of this worker, such as steps. Where one has grown, the worker has
+                done something: its earlier deaths are forgiven.
+        """
+        self._control.alive(counters)
+
+    def peers_changed(self) -> Start | None:
+        """The peers as they are now, if one has changed since this was last asked."""
+        return self._control.newest_start()
+
+    def say(self, text: str) -> None:
+        """Shows a line in the terminal."""
+        self._control.send(Kind.SAY, {"text": text})
+
+    def report(self, metrics: dict[str, Any]) -> None:
+        """Gives metrics to the display: plain numbers and strings."""
+        self._control.send(Kind.REPORT, metrics)

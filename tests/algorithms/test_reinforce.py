@@ -1,0 +1,66 @@
+"""The algorithm of docs/write_an_algorithm.md: written outside srl, it runs and learns as any."""
+
+import contextlib
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from srl import Experiment
+from srl.networks import MLP
+from srl.workers.trainer import Trainer
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def reinforce():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(DOCS)
+        import reinforce
+
+        yield reinforce.Reinforce
+
+
+@pytest.fixture
+def start():
+    with contextlib.ExitStack() as stack:
+
+        def start(algorithm):
+            experiment = Experiment(env="native:CartPole-v1", num_envs=32, algorithm=algorithm)
+            trainer = stack.enter_context(contextlib.closing(Trainer(experiment)))
+            trainer.start()
+            return trainer
+
+        yield start
+
+
+def test_importing_it_loads_no_jax():
+    code = "import sys, reinforce\nassert not {'jax', 'flax', 'optax'} & set(sys.modules)\n"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=DOCS)
+
+
+def test_it_learns_to_balance_a_pole(reinforce, start):
+    trainer = start(reinforce(unroll_length=16))
+    for _ in range(20):
+        trainer.update()
+    before = trainer.report()["episode_return"]
+    for _ in range(130):
+        trainer.update()
+    after = trainer.report()["episode_return"]
+    assert before < 100
+    assert after > 150
+
+
+def test_it_learns_with_memory(reinforce, start):
+    trainer = start(reinforce(unroll_length=8, network=MLP(width=8, memory=4)))
+    before = jax.device_get(trainer._states["policy"].params["policy"])
+    for _ in range(2):
+        trainer.update()
+    after = jax.device_get(trainer._states["policy"].params["policy"])
+    changed = jax.tree.map(lambda x, y: bool((x != y).any()), before, after)
+    assert all(jax.tree.leaves(changed))
+    assert np.isfinite(trainer.report()["loss/policy_loss"])

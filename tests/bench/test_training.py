@@ -1,0 +1,82 @@
+"""The benchmarks of act, learn and train, as their user calls them."""
+
+import json
+
+import pytest
+
+from srl.bench.rounds import in_turns, repeated
+from srl.cli import main
+
+QUICK = ["--seconds", "0.1", "--rounds", "2"]
+SMALL = ["--num-envs", "4", "--algorithm.unroll-length", "8", "--algorithm.epochs", "1"]
+
+
+def lines(capsys, *words):
+    """The JSON objects that `srl bench` prints for these words."""
+    assert main(["bench", *words, *QUICK, "--json"]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_act_is_measured_for_each_number_of_slots(capsys):
+    small, large = lines(capsys, "act", "--num-slots", "2,64")
+    assert small["name"] == "act"
+    assert small["unit"] == "slots/s"
+    assert [line["config"]["num_slots"] for line in (small, large)] == [2, 64]
+    assert small["latency_us"] == pytest.approx(2e6 / small["value"])
+    assert small["value"] < large["value"]
+    assert len(small["rounds"]) == 2
+
+
+def test_learn_is_measured_in_samples_of_all_slots(capsys):
+    (line,) = lines(capsys, "learn", "native:CartPole-v1", *SMALL)
+    assert line["name"] == "learn"
+    assert line["unit"] == "samples/s"
+    assert line["samples"] == 4 * 8
+    assert line["value"] > 0
+
+
+def test_plans_train_in_turns_and_are_held_against_act_and_learn_alone(capsys):
+    words = ["train", "native:CartPole-v1", "--plan", "fused", *SMALL]
+    (line,) = lines(capsys, *words)
+    assert line["config"]["plan"] == "fused"
+    assert line["unit"] == "env_steps/s"
+    assert line["ratio_min"] <= line["ratio"] <= line["ratio_max"]
+    assert line["ratio"] == pytest.approx(line["value"] / line["vs_value"], rel=0.9)
+    assert main(["bench", *words, *QUICK]) == 0
+    assert "of act and learn alone" in capsys.readouterr().out
+
+
+def test_a_table_has_a_line_for_each_size(capsys):
+    assert main(["bench", "act", "--num-slots", "2,4", *QUICK]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert main(["bench", "learn", *SMALL, *QUICK]) == 0
+    assert "32 samples" in capsys.readouterr().out
+
+
+def test_sides_run_in_turns_after_a_round_that_does_not_count():
+    order = []
+    sides = {name: lambda seconds, name=name: order.append(name) or seconds for name in "ab"}
+    assert in_turns(sides, 3.0, 2) == {"a": [1.0, 1.0], "b": [1.0, 1.0]}
+    assert order == list("ababab")
+
+
+def test_a_call_longer_than_its_time_is_made_once():
+    calls = []
+    assert repeated(lambda: calls.append(1), 5)(1e-9) > 0
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["act", "--num-slots", "x"], "--num-slots x: an environment has 1 slots; expected"),
+        (["act", "native:HideAndSeek-v1", "--num-slots", "6"], "an environment has 4 slots"),
+        (["learn", "--seconds", "0"], "--seconds 0.0; expected more than 0"),
+        (["train", "--json"], "srl bench train needs an experiment file or an environment id"),
+        (["train", "native:CartPole-v1", "--plan", "fusd"], "did you mean fused"),
+        (["nothing"], "there is no benchmark 'nothing'; there are pool, act, learn, train"),
+    ],
+)
+def test_what_cannot_be_measured_is_told_in_a_line(capsys, words, told):
+    assert main(["bench", *words]) == 2
+    assert told in capsys.readouterr().err

@@ -1,0 +1,137 @@
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from partitions import WORKING, works
+
+from srl.algorithms import PPO
+from srl.dataflow import Fragment, Plan, plans
+from srl.dataflow.cut import cut, routes
+from srl.dataflow.trace import trace
+from srl.errors import PlanError
+
+GRAPH = trace(PPO())
+
+
+@st.composite
+def working_plans(draw):
+    """Any way to divide the nodes that is not refused, with replicas."""
+    plan = draw(st.sampled_from(WORKING))
+    fragments = {
+        name: dataclasses.replace(fragment, replicas=draw(st.integers(1, 3)))
+        for name, fragment in plan.fragments.items()
+    }
+    memory = draw(st.sampled_from(("travels", "stays")))
+    made = dataclasses.replace(plan, fragments=fragments, memory=memory)
+    return made if works(made) else dataclasses.replace(plan, memory=memory)
+
+
+def names(fields):
+    return [field.name for field in fields]
+
+
+def streams_of(plan):
+    return {(s.kind, s.source, s.target): s for s in cut(GRAPH, plan)}
+
+
+@given(working_plans())
+def test_streams_are_exactly_the_cut_edges(plan):
+    crossing = [e for e in routes(GRAPH, plan) if plan.home(e.source) != plan.home(e.target)]
+    summed = [e for e in GRAPH.edges if e.kind == "sum" and plan.fragment(e.target).replicas > 1]
+    streamed = [edge for stream in cut(GRAPH, plan) for edge in stream.edges]
+    assert sorted(map(str, streamed)) == sorted(map(str, {*crossing, *summed}))
+
+
+@given(working_plans())
+def test_every_stream_joins_two_fragments_of_the_plan_or_the_replicas_of_one(plan):
+    for stream in cut(GRAPH, plan):
+        assert {stream.source, stream.target} <= plan.fragments.keys()
+        assert (stream.source == stream.target) == (stream.transport == "collective")
+        assert bool(stream.reply) <= (stream.kind == "inference")
+        assert stream.request
+
+
+@given(working_plans(), st.data())
+def test_merging_two_fragments_never_adds_a_stream(plan, data):
+    if len(plan.fragments) < 2:
+        return
+    one, other = data.draw(st.permutations(sorted(plan.fragments)))[:2]
+    rest = {name: f for name, f in plan.fragments.items() if name not in (one, other)}
+    nodes = plan.fragments[one].nodes + plan.fragments[other].nodes
+    merged = dataclasses.replace(plan, fragments={**rest, one: Fragment(nodes)})
+    try:
+        fewer = cut(GRAPH, merged)
+    except PlanError:
+        return  # such as collect, now apart from both step and act
+    assert len(fewer) <= len(cut(GRAPH, plan))
+
+
+def test_a_plan_of_one_fragment_cuts_nothing():
+    assert cut(GRAPH, plans.fused()) == ()
+    assert cut(GRAPH, plans.replicated(1)) == ()
+
+
+@pytest.mark.parametrize(
+    ("plan", "expected"),
+    [
+        (plans.threads(), {"parameters learner actors", "sample actors learner"}),
+        (plans.inline(), {"parameters learner actors", "sample actors learner"}),
+        (plans.central(), {"inference actors learner"}),
+        (
+            plans.decoupled(),
+            {"inference actors policies", "parameters learner policies", "sample actors learner"},
+        ),
+        (plans.env_servers(), {"inference actors learners", "gradients learners learners"}),
+        (plans.replicated(), {"gradients learners learners"}),
+        (plans.parameter_server(), {"parameters server actors", "gradients actors server"}),
+    ],
+)
+def test_each_plan_has_the_streams_that_it_is_known_for(plan, expected):
+    assert {f"{s.kind} {s.source} {s.target}" for s in cut(GRAPH, plan)} == expected
+
+
+def test_a_request_for_actions_carries_what_acting_reads_and_memory_that_travels():
+    stream = streams_of(plans.decoupled())["inference", "actors", "policies"]
+    assert names(stream.request) == ["observation", "terminated", "truncated", "memory"]
+    assert names(stream.reply) == ["action", "log_prob", "memory"]
+
+
+def test_memory_that_stays_does_not_come_with_a_request():
+    plan = dataclasses.replace(plans.decoupled(), memory="stays")
+    stream = streams_of(plan)["inference", "actors", "policies"]
+    assert names(stream.request) == ["observation", "terminated", "truncated"]
+
+
+def test_where_the_unroll_is_written_at_the_policy_whole_timesteps_go_and_actions_come_back():
+    stream = streams_of(plans.central())["inference", "actors", "learner"]
+    assert {"observation", "reward", "terminated", "truncated", "lost"} <= {*names(stream.request)}
+    assert names(stream.reply) == ["action"]
+
+
+def test_a_gradient_made_elsewhere_needs_the_whole_state():
+    assert names(
+        streams_of(plans.parameter_server())["parameters", "server", "actors"].request
+    ) == ["state"]
+
+
+def test_transports_follow_from_where_the_ends_are():
+    def transports(plan, hosts=None):
+        return {s.kind: s.transport for s in cut(GRAPH, plan, hosts)}
+
+    assert set(transports(plans.threads()).values()) == {"reference"}
+    assert set(transports(plans.inline()).values()) == {"shared memory"}
+    apart = {"actors": ("a", "b"), "policies": ("b",), "learner": ("b",)}
+    assert transports(plans.decoupled(), apart) == {
+        "inference": "ZeroMQ",
+        "sample": "ZeroMQ",
+        "parameters": "shared memory",
+    }
+
+
+def test_a_plan_that_does_not_fit_the_loop_is_refused():
+    without = dataclasses.replace(GRAPH, nodes=("step", "act", "collect"))
+    with pytest.raises(PlanError, match="has the node 'gradient'"):
+        cut(without, plans.inline())
+    with pytest.raises(PlanError, match="node 'step' is in no fragment"):
+        cut(GRAPH, Plan("mine", {"learner": Fragment(("act", "collect", "learn"))}))

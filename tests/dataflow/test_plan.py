@@ -1,0 +1,223 @@
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from partitions import PARTITIONS, WORKING
+
+from srl.dataflow import NODES, Fragment, Plan, groups, plans
+from srl.dataflow.plan import shortage
+from srl.errors import PlanError, UserError
+from srl.experiment import Experiment
+
+
+def refusal(plan):
+    with pytest.raises(UserError) as caught:
+        plan.validate()
+    return str(caught.value)
+
+
+def of(**fragments):
+    return Plan("mine", {name: Fragment(tuple(v.split())) for name, v in fragments.items()})
+
+
+@st.composite
+def partitions(draw):
+    """Every node in one of up to five fragments, with replicas."""
+    plan = draw(st.sampled_from(PARTITIONS))
+    fragments = {
+        name: dataclasses.replace(fragment, replicas=draw(st.integers(1, 3)))
+        for name, fragment in plan.fragments.items()
+    }
+    return dataclasses.replace(plan, fragments=fragments)
+
+
+@pytest.mark.parametrize("name", plans.PLANS)
+def test_every_plan_that_ships_can_work_and_carries_its_name(name):
+    plan = plans.named(name)
+    plan.validate()
+    assert plan.name == name
+
+
+@given(partitions())
+def test_a_partition_places_every_node_once(plan):
+    for node in NODES:
+        homes = [name for name, fragment in plan.fragments.items() if node in fragment.placed]
+        assert homes == [plan.home(node)]
+        assert plan.fragment(node) is plan.fragments[homes[0]]
+
+
+def test_the_ways_to_divide_the_loop_that_work_are_few():
+    assert {plan.name for plan in WORKING} == {
+        "step_act_collect_gradient_update",
+        "step_act_collect | gradient_update",
+        "step_act_collect_gradient | update",
+        "step_collect | act | gradient_update",
+        "step_collect | act_gradient_update",
+        "step | act_collect_gradient_update",
+        "step | act_collect_gradient | update",
+        "step | act_collect | gradient_update",
+    }
+
+
+@given(partitions())
+def test_plans_are_values(plan):
+    again = dataclasses.replace(plan, fragments=dict(reversed(plan.fragments.items())))
+    assert plan == again
+    assert hash(plan) == hash(again)
+    assert eval(repr(plan), {"Plan": Plan, "Fragment": Fragment}) == plan
+    other = dataclasses.replace(plan, name="other")
+    assert plan != other
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan.name = "changed"
+
+
+@given(partitions(), st.sampled_from(NODES))
+def test_a_plan_that_leaves_a_node_out_is_refused(plan, node):
+    fragments = {
+        name: dataclasses.replace(f, nodes=tuple(n for n in f.nodes if n != node))
+        for name, f in plan.fragments.items()
+    }
+    fragments = {name: fragment for name, fragment in fragments.items() if fragment.nodes}
+    told = refusal(dataclasses.replace(plan, fragments=fragments))
+    assert f"node {node!r} is in no fragment" in told
+    assert "add it to one" in told
+
+
+@given(partitions(), st.sampled_from(NODES))
+def test_a_plan_that_places_a_node_twice_is_refused(plan, node):
+    fragments = {**plan.fragments, "second": Fragment((node,))}
+    told = refusal(dataclasses.replace(plan, fragments=fragments))
+    assert f"node {node!r} is in fragments {plan.home(node)!r} and 'second'" in told
+
+
+@pytest.mark.parametrize(
+    ("plan", "told"),
+    [
+        (of(all="step act colect learn"), "has the node 'colect'; did you mean collect?"),
+        (of(all="step act collect learn zzz"), "the loop's nodes are step, act, collect"),
+        (of(all="step act collect learn step"), "node 'step' is in fragment 'all' twice"),
+        (of(all="step act collect learn gradient"), "node 'gradient' is in fragment 'all' twice"),
+        (of(a="step", b="act", c="collect", d="learn"), "collect is in 'c', apart from step"),
+        (of(a="step act", b="collect learn"), "collect is in 'b', apart from step"),
+        (
+            of(a="step act collect", b="gradient", c="update"),
+            "gradient is in 'b', apart from collect ('a') and from update ('c')",
+        ),
+        (of(a="step collect learn", b="act"), "a steps and learns, and waits for others to act"),
+        (of(a="step learn", b="act collect"), "a steps and learns, and waits for others to act"),
+        (of(a="step update", b="act collect gradient"), "a holds the parameters for others and ha"),
+        (Plan("mine", {}), "plan.fragments is {}"),
+        (Plan("", {"all": Fragment(NODES)}), "plan.name is ''"),
+        (Plan("mine", {"a b": Fragment(("learn",))}), "a fragment's name is 'a b'"),
+        (Plan("mine", {"memory": Fragment(("learn",))}), "a fragment's name is 'memory'"),
+        (Plan("mine", {"a": ("step",)}), "plan.a is ('step',); expected a Fragment"),
+        (Plan("mine", {"a": Fragment("step")}), "plan.a.nodes is 'step'; expected a tuple"),
+        (Plan("mine", {"a": Fragment(("step",), 0)}), "plan.a.replicas is 0; expected"),
+        (Plan("mine", {"a": Fragment(("step",), gpus=-1)}), "plan.a.gpus is -1; expected"),
+        (dataclasses.replace(plans.inline(), memory="moves"), "plan.memory is 'moves'"),
+        (
+            Plan("mine", {"a": Fragment(NODES[:4]), "b": Fragment(("update",), 2)}),
+            "b has 2 replicas and no gradient of its own",
+        ),
+        (
+            dataclasses.replace(plans.decoupled(learners=2), one_process=True),
+            "learner has 2 replicas in one process",
+        ),
+        (Plan("mine", {"a": Fragment(NODES, 2, compiled=True)}), "a is compiled into one program"),
+        (
+            Plan(
+                "mine",
+                {"a": Fragment(NODES[:3], compiled=True), "b": Fragment(("learn",))},
+            ),
+            "a is compiled into one program",
+        ),
+    ],
+)
+def test_a_plan_that_cannot_work_is_refused_with_the_cure(plan, told):
+    assert told in refusal(plan)
+
+
+def experiment(**fields):
+    return Experiment(name="a", env="native:CartPole-v1", **fields)
+
+
+@pytest.mark.parametrize(
+    ("plan", "expected"),
+    [
+        (plans.fused(), 1),
+        (plans.replicated(1), 1),
+        (plans.replicated(2), 2),
+        (plans.inline(actors=4), 4),
+        (plans.decoupled(actors=4), 8),
+        (plans.central(actors=2), 4),
+        (plans.env_servers(actors=2, learners=2), 4),
+        (plans.parameter_server(actors=2), 2),
+    ],
+)
+def test_each_worker_that_steps_has_a_group_or_two_where_it_waits_for_actions(plan, expected):
+    assert groups(plan, experiment()) == expected
+
+
+def test_groups_asked_for_are_taken():
+    assert groups(plans.inline(actors=2), experiment(groups=8)) == 8
+
+
+def test_environments_too_few_for_two_groups_each_are_one_group_each():
+    assert groups(plans.central(actors=2), experiment(num_envs=2)) == 2
+
+
+@pytest.mark.parametrize(
+    ("plan", "fields", "told"),
+    [
+        (plans.inline(3), {}, "64 environments cannot be divided into 3 equal groups; give num"),
+        (plans.inline(2), {"groups": 3, "num_envs": 9}, "3 groups cannot be divided among the 2"),
+        (plans.decoupled(2, 1, 3), {}, "4 groups cannot be divided among the 3 replicas of learne"),
+        (plans.fused(), {"env": "CartPole-v1"}, "'CartPole-v1' is not native: take another plan"),
+        (plans.fused(), {"env": lambda: None}, "is not native: take another plan"),
+        ("decopled", {}, "did you mean decoupled?"),
+        ("zzz", {}, "there are fused, threads, inline"),
+        (3, {}, "plan is 3; expected a plan such as plans.inline()"),
+    ],
+)
+def test_an_experiment_that_does_not_fit_its_plan_is_refused(plan, fields, told):
+    with pytest.raises(UserError) as caught:
+        dataclasses.replace(experiment(plan=plan), **fields).validate()
+    assert told in str(caught.value)
+
+
+@given(partitions(), st.integers(1, 200), st.integers(0, 12))
+def test_groups_are_equal_and_each_belongs_to_one_worker(plan, num_envs, asked):
+    try:
+        count = groups(plan, experiment(num_envs=num_envs, groups=asked))
+    except PlanError:
+        return
+    assert num_envs % count == 0
+    assert count % plan.fragment("step").replicas == 0
+    assert count % plan.fragment("gradient").replicas == 0
+
+
+def test_resources_beyond_the_machine_are_told():
+    plan = Plan(
+        "mine",
+        {
+            "a": Fragment(("step", "act", "collect"), replicas=3, cores=2),
+            "b": Fragment(("learn",), cores=1, gpus=1.5),
+        },
+    )
+    assert shortage(plan, 7, 2) == ""
+    assert shortage(plan, 7) == ""
+    assert shortage(plan, 4, 2) == "the plan 'mine' asks for 7 cores, and there are 4"
+    assert "asks for 1.5 GPUs, and there are 1" in shortage(plan, 8, 1)
+
+
+def test_a_plan_costs_an_experiment_file_nothing():
+    program = (
+        "import sys; from srl import plans, Plan, Fragment; plans.inline().validate();"
+        "heavy = {'jax', 'numpy', 'gymnasium', 'rich', 'tyro'} & set(sys.modules);"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,166 @@
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+
+from srl.algorithms import PPO, Algorithm
+from srl.dataflow.graph import Edge, Field, Graph
+from srl.dataflow.trace import trace
+from srl.errors import PlanError
+
+
+def traced(loop):
+    """The graph of an algorithm whose loop is this function."""
+
+    class Own(Algorithm):
+        def loop(self, run):
+            loop(run)
+
+    return trace(Own())
+
+
+def refusal(loop):
+    with pytest.raises(PlanError) as caught:
+        traced(loop)
+    return str(caught.value)
+
+
+def a_loop(interact=None, after=None):
+    """The usual loop, with a step or an end of one's own."""
+
+    def loop(run):
+        policy = run.latest()
+
+        def usual(timestep, memory):
+            decision = run.act(policy, timestep, memory)
+            return run.step(decision.action), decision.memory, run.collect(timestep, decision)
+
+        def step(timestep, memory):
+            return interact(run, policy, timestep, memory) if interact else usual(timestep, memory)
+
+        unroll = run.unroll(step, 8)
+        return after(run, unroll) if after else run.learn(run.gather(unroll))
+
+    return loop
+
+
+def ways(graph):
+    return {(edge.source, edge.target, edge.kind, edge.name) for edge in graph.edges}
+
+
+EXPECTED = {
+    ("update", "act", "latest", "policy"),
+    ("step", "act", "carry", "timestep"),
+    ("act", "act", "carry", "memory"),
+    ("act", "step", "call", "action"),
+    ("step", "collect", "carry", "timestep"),
+    ("act", "collect", "call", "decision"),
+    ("collect", "gradient", "gather", "unroll"),
+    ("update", "gradient", "latest", "state"),
+    ("gradient", "update", "sum", "sums"),
+}
+
+
+def test_the_loop_of_an_algorithm_gives_its_nodes_and_edges():
+    graph = trace(PPO())
+    assert graph.nodes == ("step", "act", "collect", "gradient", "update")
+    assert ways(graph) == EXPECTED
+
+
+def test_edges_tell_which_fields_their_target_reads():
+    edges = {(edge.target, edge.name): edge for edge in trace(PPO()).edges}
+    read = [field.name for field in edges["act", "timestep"].fields]
+    assert read == ["observation", "terminated", "truncated"]
+    assert [field.name for field in edges["collect", "decision"].fields] == [
+        *("action", "log_prob", "memory")
+    ]
+    assert edges["act", "timestep"].every == "step"
+    assert edges["gradient", "unroll"].every == "update"
+    assert edges["update", "sums"].every == "round"
+
+
+def test_a_step_may_collect_what_it_led_to():
+    def interact(run, policy, timestep, memory):
+        decision = run.act(policy, timestep, memory)
+        following = run.step(decision.action)
+        return following, decision.memory, run.collect(following, decision)
+
+    changed = ("step", "collect", "carry", "timestep")
+    expected = (EXPECTED - {changed}) | {("step", "collect", "call", "timestep")}
+    assert ways(traced(a_loop(interact))) == expected
+
+
+def test_only_nodes_that_the_loop_calls_are_in_its_graph():
+    graph = traced(a_loop(after=lambda run, unroll: None))
+    assert graph.nodes == ("step", "act", "collect")
+
+
+def test_a_graph_is_a_value():
+    graph, again = trace(PPO()), trace(dataclasses.replace(PPO(), discount=0.5))
+    assert graph == again
+    assert hash(graph) == hash(again)
+    assert "step -> act (carry of timestep, each step): observation" in str(graph)
+    names = {"Graph": Graph, "Edge": Edge, "Field": Field}
+    assert eval(repr(graph), names) == graph
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        graph.nodes = ()
+
+
+@pytest.mark.parametrize(
+    ("look", "told"),
+    [
+        (lambda run, t, d: d.action if t.terminated else None, "looks into `timestep.terminated`"),
+        (lambda run, t, d: d.log_prob > 0, "looks into `decision.log_prob`"),
+        (lambda run, t, d: t.reward + 1, "looks into `timestep.reward`"),
+        (lambda run, t, d: d.action[0], "looks into `decision.action`"),
+        (lambda run, t, d: [*t.observation], "looks into `timestep.observation`"),
+        (lambda run, t, d: float(t.reward), "looks into `timestep.reward`"),
+        (lambda run, t, d: -t.reward, "looks into `timestep.reward`"),
+        (lambda run, t, d: t.reward == 3, "looks into `timestep.reward`"),
+        (lambda run, t, d: d.value, "takes `value` of `decision`; it has action, log_prob, memory"),
+        (lambda run, t, d: d.action.x, "takes `x` of `decision.action`; it has no parts"),
+        (lambda run, t, d: run.step(d), "gives `decision` to step as its action"),
+        (lambda run, t, d: run.step(3), "gives 3 to step as its action; expected what is a"),
+        (lambda run, t, d: run.act(t, t, d.memory), "gives `timestep` to act as its policy"),
+    ],
+)
+def test_a_loop_that_looks_into_a_value_is_stopped_with_a_sentence(look, told):
+    def interact(run, policy, timestep, memory):
+        decision = run.act(policy, timestep, memory)
+        look(run, timestep, decision)
+        return run.step(decision.action), decision.memory, run.collect(timestep, decision)
+
+    assert told in refusal(a_loop(interact))
+
+
+def test_a_step_that_gives_back_too_little_is_told():
+    def two(run, policy, timestep, memory):
+        decision = run.act(policy, timestep, memory)
+        return run.step(decision.action), decision.memory
+
+    def stale(run, policy, timestep, memory):
+        decision = run.act(policy, timestep, memory)
+        return run.step(decision.action), memory, run.collect(timestep, decision)
+
+    def unwritten(run, policy, timestep, memory):
+        decision = run.act(policy, timestep, memory)
+        return run.step(decision.action), decision.memory, None
+
+    assert "expected three things" in refusal(a_loop(two))
+    assert "gives back the memory that it began with" in refusal(a_loop(stale))
+    assert "expected what run.collect(...) gives" in refusal(a_loop(unwritten))
+
+
+def test_an_unroll_that_is_not_gathered_is_told():
+    told = refusal(a_loop(after=lambda run, unroll: run.learn(unroll)))
+    assert "expected what run.gather(unroll) gives" in told
+
+
+def test_tracing_without_shapes_loads_no_jax():
+    program = (
+        "import sys; from srl.algorithms import PPO; from srl.dataflow.trace import trace;"
+        "trace(PPO()); assert 'jax' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

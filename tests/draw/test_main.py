@@ -1,0 +1,138 @@
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from srl.cli import main
+from srl.dataflow import plans
+from srl.draw.main import scene_of
+from srl.draw.svg import picture
+from srl.experiment import load_experiment
+
+ROOT = Path(__file__).parents[2]
+ENV = "native:CartPole-v1"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def scene(name, *words):
+    return scene_of(load_experiment(ENV, ["--plan", name, *words]).experiment)
+
+
+def texts(svg):
+    return [element.text for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+
+
+def test_a_plan_is_told_in_the_terminal(capsys):
+    assert main(["plan", ENV, "--plan", "decoupled", "--plan.actors.replicas", "4"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    for part in (
+        "under the plan decoupled, each replica a process",
+        "64 environments in 8 groups; 32 steps an update; max_staleness 0; 1 block of",
+        "actors x 4",
+        "step -> collect: timestep",
+        "actors -> policies",
+        "26 B 2.6 MB/s",
+        "per second at 100,000 env steps/s; --fps N assumes another number",
+    ):
+        assert part in told
+
+
+def test_a_plan_that_cuts_nothing_says_so(capsys):
+    assert main(["plan", ENV]) == 0
+    told = capsys.readouterr().out
+    assert "under the plan fused, all in one process" in told
+    assert "nothing crosses" in told
+
+
+def test_cores_that_the_machine_does_not_have_are_told(capsys):
+    assert main(["plan", ENV, "--plan", "inline", "--plan.actors.cores", "4000"]) == 0
+    assert "the plan 'inline' asks for 8000 cores" in capsys.readouterr().out
+
+
+def test_a_plan_is_told_as_json(capsys):
+    words = ["--plan", "inline", "--max-staleness", "3", "--fps", "1000", "--json"]
+    assert main(["plan", ENV, *words]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["plan"], told["groups"], told["blocks"]) == ("inline", 2, 4)
+    assert told["fragments"]["learner"]["nodes"] == ["gradient", "update"]
+    sample = next(stream for stream in told["streams"] if stream["kind"] == "sample")
+    assert (sample["source"], sample["target"]) == ("actors", "learner")
+    assert sample["bytes_per_second"] == 1000 * sample["bytes_per_env_step"]
+    observation = next(field for field in sample["request"] if field["name"] == "observation")
+    assert observation == {"name": "observation", "dtype": "float32", "shape": [33, 64, 4]}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["--plan", "decopled"], 2, "did you mean decoupled?"),
+        (["--plan", "inline", "--plan.actor.replicas", "2"], 2, "did you mean --plan.actors.repl"),
+        (["--plan", "auto"], 2, "give --plan NAME to see one"),
+        (["--fps", "0"], 2, "--fps is 0.0; expected"),
+        (["--svg", "/no/such/folder/x.svg"], 2, "cannot write /no/such/folder/x.svg"),
+    ],
+)
+def test_what_cannot_be_drawn_is_told_in_a_line(words, code, told, capsys):
+    assert main(["plan", ENV, *words]) == code
+    assert told in capsys.readouterr().err
+
+
+def test_the_picture_shows_every_fragment_node_and_stream(tmp_path):
+    path = tmp_path / "plan.svg"
+    words = ["--plan", "parameter_server", "--plan.actors.gpus", "0.5", "--svg", str(path)]
+    assert main(["plan", ENV, *words]) == 0
+    told = texts(path.read_text())
+    for part in ("actors × 2", "server", "step", "act", "collect", "gradient", "update"):  # noqa: RUF001
+        assert part in told
+    assert "an even share of the cores, 0.5 GPU" in told
+    assert {"parameters: state", "gradients: sums"} <= set(told)
+
+
+def test_the_picture_of_a_users_own_plan_is_sound(tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text(
+        "from srl import Experiment, Fragment, Plan\n"
+        "experiment = Experiment(\n"
+        f"    name='own', env={ENV!r},\n"
+        "    plan=Plan('a < b & c', {\n"
+        "        'a': Fragment(('step',), replicas=4),\n"
+        "        'b': Fragment(('act', 'collect', 'gradient'), replicas=2),\n"
+        "        'c': Fragment(('update',)),\n"
+        "    }),\n"
+        ")\n"
+    )
+    told = texts(picture(scene_of(load_experiment(str(path)).experiment)))
+    assert "own: a < b & c" in told
+    kinds = {text.split(":")[0] for text in told if ": " in text}
+    assert kinds >= {"inference", "parameters", "gradients"}
+
+
+def test_the_target_comes_first(capsys):
+    assert main(["plan", "--plan", "inline", ENV]) == 2
+    assert "needs an experiment file or an environment id first" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", plans.PLANS)
+def test_the_documents_pictures_are_up_to_date_but_for_numbers(name):
+    def still(svg):
+        return [re.sub(r"[\d.,]+ ?(B|kB|MB)?", "#", text) for text in texts(svg)]
+
+    drawn = (ROOT / "docs" / "plans" / f"{name}.svg").read_text()
+    assert still(drawn) == still(picture(scene(name))), f"make pictures draws docs/plans/{name}.svg"
+
+
+def test_the_documents_name_every_plan():
+    page = (ROOT / "docs" / "plans.md").read_text()
+    for name in plans.PLANS:
+        assert f"plans/{name}.svg" in page
+
+
+def test_the_documents_own_plan_can_be_drawn(tmp_path):
+    page = (ROOT / "docs" / "plans.md").read_text()
+    code = page.split("## A plan of your own")[1].split("```python")[1].split("```")[0]
+    (tmp_path / "own.py").write_text(code)
+    own = scene_of(load_experiment(str(tmp_path / "own.py")).experiment)
+    assert "parameters: policy" in texts(picture(own))
+    assert len(code[code.index("plan=") :].splitlines()) <= 15

@@ -1,0 +1,139 @@
+"""Policies act on any division of the slots alike, and remember no longer than an episode."""
+
+import jax
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from srl.algorithms import PPO
+from srl.networks import MLP
+from srl.types import Specs, Unroll
+from srl.workers.teams import Teams
+
+ENVS, AGENTS, STEPS = 4, ("cat_0", "cat_1", "dog"), 12
+SLOTS = ENVS * len(AGENTS)
+SPECS = Specs(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4), AGENTS)
+PPO_WITH_MEMORY = PPO(
+    network=MLP(width=8, depth=1, memory=6),
+    unroll_length=STEPS,
+    chunk=3,
+    minibatches=2,
+    epochs=1,
+    objective="decoupled",
+)
+KEY = jax.random.key(7)
+
+
+@pytest.fixture(scope="module")
+def teams():
+    return Teams.of(PPO_WITH_MEMORY, {"cat*": "cat", "dog": "dog"}, SPECS, updates=5)
+
+
+@pytest.fixture(scope="module")
+def act(teams):
+    return jax.jit(teams.act)
+
+
+@pytest.fixture(scope="module")
+def measure(teams):
+    return jax.jit(teams.measure)
+
+
+@pytest.fixture(scope="module")
+def gradient(teams):
+    return jax.jit(teams.gradient)
+
+
+@pytest.fixture(scope="module")
+def states(teams):
+    """Policies whose actions depend on what they see and remember."""
+    states = teams.init(jax.random.key(0))
+    for state in states.values():
+        head = state.params["policy"]["network"]["head"]
+        head["kernel"] = head["kernel"] * 300
+    return states
+
+
+@pytest.fixture(scope="module")
+def acted(teams, act, states):
+    """An unroll of noise, whose episodes end at random."""
+    random = np.random.default_rng(0)
+    observation = random.normal(size=(STEPS + 1, SLOTS, 3)).astype(np.float32)
+    terminated, truncated = random.random((2, STEPS + 1, SLOTS)) < 0.1
+    memory, memories, decisions = teams.initial_memory(ENVS), [], []
+    for t in range(STEPS):
+        memories.append(memory)
+        ended = terminated[t] | truncated[t]
+        slots = np.arange(SLOTS, dtype=np.int32)
+        inputs = (observation[t], ended, memory, KEY, np.uint32(t), slots)
+        decisions.append(act(teams.policies(states), *inputs))
+        memory = decisions[-1].memory
+    kept = memories[:: teams.chunk]
+    return Unroll(
+        observation=observation,
+        reward=random.normal(size=(STEPS + 1, SLOTS)).astype(np.float32),
+        terminated=terminated,
+        truncated=truncated,
+        action=np.stack([d.action for d in decisions]),
+        log_prob=np.stack([d.log_prob for d in decisions]),
+        memory=jax.tree.map(lambda *x: np.stack(x), *kept),
+        version=np.zeros((STEPS, 1, 2), np.int32),
+        slot=np.arange(SLOTS, dtype=np.int32),
+    )
+
+
+def test_a_slots_action_depends_on_the_key_its_clock_and_its_number_alone(teams, act, states):
+    random = np.random.default_rng(1)
+    observation = random.normal(size=(SLOTS, 3)).astype(np.float32)
+    memory = jax.tree.map(lambda x: random.normal(size=x.shape), teams.initial_memory(ENVS))
+    ended, slots = np.zeros(SLOTS, bool), np.arange(SLOTS, dtype=np.int32)
+    policies = teams.policies(states)
+    whole = act(policies, observation, ended, memory, KEY, np.uint32(5), slots)
+    clocks = np.full(SLOTS, 5, np.uint32)
+    again = act(policies, observation, ended, memory, KEY, clocks, slots)
+    jax.tree.map(np.testing.assert_array_equal, again, whole)
+
+    half = slice(SLOTS // 2, None)
+    part = jax.tree.map(lambda x: x[len(x) // 2 :], memory)
+    inputs = (observation[half], ended[half], part, KEY, np.uint32(5), slots[half])
+    np.testing.assert_array_equal(act(policies, *inputs).action, whole.action[half])
+    later = act(policies, observation, ended, memory, KEY, np.uint32(6), slots)
+    assert (later.action != whole.action).any()
+
+
+def test_memory_starts_anew_after_the_row_that_ends_an_episode(teams, act, states):
+    observation = np.ones((SLOTS, 3), np.float32)
+    ended = np.arange(SLOTS) % 5 == 0
+    memory = jax.tree.map(lambda x: x + 1, teams.initial_memory(ENVS))
+    slots = np.arange(SLOTS, dtype=np.int32)
+    inputs = (observation, ended, memory, KEY, np.uint32(0), slots)
+    decision = act(teams.policies(states), *inputs)
+    for name, members in teams.members.items():
+        own = ended.reshape(ENVS, -1)[:, members].reshape(-1)
+        following = np.asarray(decision.memory[name])
+        assert not following[own].any()
+        assert following[~own].any(axis=1).all()
+
+
+def test_learning_gives_the_actions_the_probabilities_with_which_they_were_drawn(
+    teams, states, acted, measure, gradient
+):
+    """Over whole unrolls and over chunks, across ends of episodes."""
+    batches, _ = measure(states, acted)
+    for name, batch in batches.items():
+        samples = batch.samples
+        members = [e * len(AGENTS) + i for e in range(ENVS) for i in teams.members[name]]
+        drawn = np.where(samples.valid, acted.log_prob[:, members], 0)
+        assert drawn.std() > 0.3
+        np.testing.assert_allclose(samples.log_prob, drawn, atol=1e-5)
+    for sums in (gradient(states, batches, round) for round in np.arange(teams.rounds)):
+        for part in sums.values():
+            np.testing.assert_allclose(part["metrics"]["approx_kl"], 0, atol=1e-4)
+            assert part["metrics"]["clipfrac"] == 0
+
+
+def test_without_what_was_remembered_the_probabilities_are_others(states, acted, measure, gradient):
+    forgotten = acted._replace(memory=jax.tree.map(np.zeros_like, acted.memory))
+    batches, _ = measure(states, forgotten)
+    sums = gradient(states, batches, np.int64(0))
+    assert all(part["metrics"]["approx_kl"] > 1e-3 for part in sums.values())
