@@ -47,7 +47,7 @@ def test_plans_train_in_turns_and_are_held_against_act_and_learn_alone(capsys):
 
 
 def test_a_run_that_ends_by_itself_is_told_in_its_own_words():
-    with pytest.raises(RunError, match="the run ended with 2: .*NoSuch-v1"):
+    with pytest.raises(RunError, match=r"the run ended with 2: .*NoSuch-v1"):
         PlanSide("native:NoSuch-v1", [])(0.1)
 
 
