@@ -56,7 +56,7 @@ def arguments(command: str, **settings: Any) -> Arguments:
 
 
 def run(words: list[str]) -> int:
-    """`srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--dry-run] [--field.sub value ...]`."""
+    """`srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--dry-run] [--FIELD VALUE]`."""
     parser = arguments("run", add_help=False)
     parser.usage = (
         "srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--dry-run] [--FIELD VALUE ...]"

@@ -133,16 +133,6 @@ def groups(plan: Plan, experiment: Divided) -> int:
     return count
 
 
-def blocks(max_staleness: int | None) -> int:
-    """The number of batches that memory is held for: one is learned from while others fill.
-
-    Args:
-        max_staleness: Updates that acting may lag behind. Where it has no bound, memory still has:
-            actors wait for a free block.
-    """
-    return 4 if max_staleness is None else max_staleness + 2
-
-
 def shortage(plan: Plan, cores: float, gpus: float | None = None) -> str:
     """Says what a plan asks for beyond what there is; nothing where that is enough.
 
@@ -211,20 +201,40 @@ def _nearest(node: str, nodes: tuple[str, ...]) -> str:
 
 def _validate_together(plan: Plan) -> None:
     """What has to be in one fragment is."""
-    collect, act, step = plan.home("collect"), plan.home("act"), plan.home("step")
-    if collect not in (act, step):
+    home = {node: plan.home(node) for node in NODES}
+    collect, gradient, update = home["collect"], home["gradient"], home["update"]
+    if collect not in (home["act"], home["step"]):
         raise PlanError(
-            f"collect is in {collect!r}, apart from step ({step!r}) and from act ({act!r}): all "
-            "that it writes would cross twice; put it with one of them"
+            f"collect is in {collect!r}, apart from step ({home['step']!r}) and from act "
+            f"({home['act']!r}): all that it writes would cross twice; put it with one of them"
         )
-    gradient, update = plan.home("gradient"), plan.home("update")
+    if gradient not in (collect, update):
+        raise PlanError(
+            f"gradient is in {gradient!r}, apart from collect ({collect!r}) and from update "
+            f"({update!r}): unrolls and sums would both cross; put it with one of them"
+        )
+    if gradient == home["step"] and not gradient == collect == home["act"]:
+        raise PlanError(
+            f"{gradient} steps and learns, and waits for others to act or collect in between; put "
+            "act and collect into it too, or step elsewhere"
+        )
+    if gradient != update and len(plan.fragments[update].placed) > 1:
+        raise PlanError(
+            f"{update} holds the parameters for others and has more to do than update; give update "
+            "a fragment of its own, or put gradient with it"
+        )
+    _validate_replicas(plan, update, shares_gradient=gradient == update)
+
+
+def _validate_replicas(plan: Plan, update: str, shares_gradient: bool) -> None:
+    """There is one holder of the parameters, or several that add up their gradients."""
     updaters = plan.fragments[update].replicas
-    if updaters > 1 and gradient != update:
+    if updaters > 1 and not shares_gradient:
         raise PlanError(
             f"{update} has {updaters} replicas and no gradient of its own: each would hold other "
             "parameters; give it one replica, or put gradient into it"
         )
-    if plan.one_process and updaters > 1:
+    if updaters > 1 and plan.one_process:
         raise PlanError(
             f"{update} has {updaters} replicas in one process, where one learner already uses "
             "every device; give it one replica, or leave one_process off"

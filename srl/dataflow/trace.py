@@ -82,7 +82,6 @@ _GIVEN_BY = {
     "action": "is a decision's `action`",
     "unroll": "run.unroll(...) gives",
     "batch": "run.gather(unroll) gives",
-    "sums": "run.gradient(batch) gives",
     "row": "run.collect(...) gives",
 }
 
@@ -138,14 +137,11 @@ class _Tracer(Loop):
         self._expect("gather", "unroll", unroll)
         return Value("batch", "collect")
 
-    def gradient(self, batch: Any) -> Any:
+    def learn(self, batch: Any) -> None:
+        """Two nodes, and what passes between them in each round."""
         self._take("gradient", "batch", batch, "gather", "update", name="unroll")
-        # Silent in the loop: a gradient is that of the parameters as the last update left them.
         self._take("gradient", "state", Value("state", "update"), "latest", "round")
-        return Value("sums", "gradient")
-
-    def update(self, sums: Any) -> None:
-        self._take("update", "sums", sums, "sum", "round")
+        self._take("update", "sums", Value("sums", "gradient"), "sum", "round")
 
     def _parts(self, value: str) -> tuple[str, ...]:
         names = [field.name.split("/")[0] for field in UNKNOWN.part(value)]

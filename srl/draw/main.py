@@ -18,6 +18,7 @@ from srl.dataflow.trace import trace
 from srl.draw.scene import Scene
 from srl.errors import UserError
 from srl.experiment import Experiment, load_experiment
+from srl.launch.resources import machine_gpus
 from srl.pools import make_pool
 
 FPS = 100_000.0
@@ -26,7 +27,8 @@ FPS = 100_000.0
 
 def plan(words: list[str]) -> int:
     """`srl plan FILE[:NAME]|ENV_ID [--plan NAME] [--svg OUT] [--json] [--FIELD VALUE ...]`."""
-    parser = Arguments("plan", description=__doc__)
+    about = "Show what would run where. Makes one environment, to know its shapes; trains nothing."
+    parser = Arguments("plan", description=about)
     parser.usage = "srl plan FILE[:NAME]|ENV_ID [--plan NAME] [--FIELD VALUE ...] [--svg OUT.svg]"
     parser.add_argument("--svg", type=Path, metavar="OUT.svg", help="write a picture")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -80,6 +82,6 @@ def scene_of(experiment: Experiment, fps: float = FPS) -> Scene:
     finally:
         pool.close()
     graph = trace(experiment.algorithm, shapes)
-    warning = shortage(chosen, len(os.sched_getaffinity(0)))
+    warning = shortage(chosen, len(os.sched_getaffinity(0)), len(machine_gpus()))
     staleness = experiment.max_staleness
     return Scene(experiment.name, graph, chosen, count, staleness, fps, warning)

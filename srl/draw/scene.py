@@ -7,7 +7,8 @@ from typing import Any
 
 from srl.dataflow.cut import Stream, cut, routes
 from srl.dataflow.graph import Edge, Field, Graph
-from srl.dataflow.plan import Fragment, Plan, blocks
+from srl.dataflow.plan import Fragment, Plan
+from srl.streams.tickets import TicketOffice
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,11 @@ class Scene:
         return [node for node in self.graph.nodes if node in fragment.placed]
 
     @property
+    def blocks(self) -> int:
+        """Batches that memory is held for."""
+        return TicketOffice(self.groups, self.max_staleness).batches
+
+    @property
     def headline(self) -> list[str]:
         """How the environments are divided, and how far acting may lag behind."""
         graph = self.graph
@@ -54,7 +60,7 @@ class Scene:
             f"{graph.num_envs} environments {parts}",
             f"{graph.unroll_length} steps an update",
             f"max_staleness {bound}",
-            f"{blocks(self.max_staleness)} blocks of {nbytes(block)}",
+            f"{self.blocks} block{'s' if self.blocks > 1 else ''} of {nbytes(block)}",
         ]
 
     def rates(self, stream: Stream) -> tuple[str, str]:
@@ -75,7 +81,7 @@ class Scene:
             "unroll_length": graph.unroll_length,
             "rounds": graph.rounds,
             "max_staleness": self.max_staleness,
-            "blocks": blocks(self.max_staleness),
+            "blocks": self.blocks,
             "warning": self.warning,
             "assumed_fps": self.fps,
             "fragments": {

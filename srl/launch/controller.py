@@ -191,6 +191,8 @@ class Controller:
         self._specs = self._specs or specs
         member.addresses = addresses
         self._peers_changed = True
+        seconds = time.monotonic() - member.spawned
+        logger.info("%s registered %.2f s after its start", member.name, seconds)
 
     # ---- the life of one worker ----
 

@@ -69,6 +69,7 @@ class Connection(ABC):
 
         Raises:
             Disconnected: If the other end has gone, or refused this one.
+            Refused: If what came is no message of this run.
         """
 
     @property
@@ -184,6 +185,7 @@ class Listener(ABC):
             reason = f"a later start of it, {known.identity.incarnation}, is connected"
         peer = Peer(identity, route)
         if reason:
+            message.close_fds()
             self.refuse(repr(peer), reason)
             self._hang_up(route, reason)
             return None
@@ -196,6 +198,7 @@ class Listener(ABC):
     def _deliver(self, peer: Peer, identity: Identity, message: Message) -> None:
         """Takes a message of a peer that was admitted."""
         if identity != peer.identity or message.kind == JOINED:
+            message.close_fds()
             self.refuse(peer, f"a message of kind {message.kind} from {identity}")
         elif message.kind == LEFT:
             self._lose(peer)

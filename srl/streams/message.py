@@ -6,6 +6,7 @@ memory is taken for the body, and a body is bytes whose layout both ends know (s
 
 from __future__ import annotations
 
+import os
 import struct
 from typing import NamedTuple
 
@@ -57,6 +58,11 @@ class Message(NamedTuple):
     """Received over sockets it may be read-only, and has the announced size."""
     fds: tuple[int, ...] = ()
     """Descriptors. Who sends keeps its own; who receives is to close its copies."""
+
+    def close_fds(self) -> None:
+        """Closes the descriptors of a received message that nobody wants."""
+        for fd in self.fds:
+            os.close(fd)
 
 
 class Refused(RunError):

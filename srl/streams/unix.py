@@ -11,6 +11,7 @@ import select
 import socket
 import struct
 from collections import deque
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from srl.errors import RunError
@@ -46,8 +47,18 @@ class Packet(NamedTuple):
 
     buffers: list[Any]
     fds: tuple[int, ...]
-    memory: SharedMemory | None
-    """Of the body, if it is large; to be closed when it was sent."""
+    owned: tuple[int, ...] = ()
+    """Those of `fds` that are closed with the packet."""
+
+    def kept(self) -> Packet:
+        """The packet for later, when the sender may have closed its descriptors."""
+        own = tuple(fd if fd in self.owned else os.dup(fd) for fd in self.fds)
+        return self._replace(fds=own, owned=own)
+
+    def close(self) -> None:
+        """Lets go of what the packet owns."""
+        for fd in self.owned:
+            os.close(fd)
 
 
 class Link:
@@ -77,13 +88,13 @@ class Link:
             raise RunError(f"{len(message.fds)} descriptors; at most {MOST_FDS} can be passed")
         body = as_bytes(message.body)
         if body is None:
-            return Packet([encode(self._identity, message, 0)], message.fds, None)
+            return Packet([encode(self._identity, message, 0)], message.fds)
         header = encode(self._identity, message, len(body))
         if len(body) <= INLINE_BYTES:
-            return Packet([header, body], message.fds, None)
+            return Packet([header, body], message.fds)
         memory = SharedMemory.create(len(body))
         memory.array[:] = body
-        return Packet([header], (*message.fds, memory.fd), memory)
+        return Packet([header], (*message.fds, memory.fd), (memory.fd,))
 
     def write(self, packet: Packet, flags: int = 0) -> None:
         """Sends a packet and lets go of it.
@@ -92,14 +103,16 @@ class Link:
             BlockingIOError: If the socket is full and `flags` say not to wait; it is kept then.
             OSError: If the other end has gone.
         """
-        if packet.fds:
-            passed = struct.pack(f"{len(packet.fds)}i", *packet.fds)
-            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)]
+        passed = struct.pack(f"{len(packet.fds)}i", *packet.fds)
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)] if passed else ()
+        try:
             self.socket.sendmsg(packet.buffers, ancillary, flags)
-        else:
-            self.socket.sendmsg(packet.buffers, (), flags)
-        if packet.memory:
-            packet.memory.close()
+        except BlockingIOError:
+            raise
+        except OSError:
+            packet.close()
+            raise
+        packet.close()
 
     def read(self, buffer: bytearray) -> tuple[Identity, Message] | None:
         """The next message; None if there is none yet.
@@ -140,8 +153,7 @@ class Link:
         """Lets go of the socket and of what was not sent."""
         self.socket.close()
         while self.backlog:
-            if memory := self.backlog.popleft().memory:
-                memory.close()
+            self.backlog.popleft().close()
 
 
 def _passed(ancillary: list[tuple[int, int, bytes]]) -> tuple[int, ...]:
@@ -193,6 +205,9 @@ class UnixListener(Listener):
         if not self._epoll.closed:
             for link in tuple(self._links.values()):
                 self._forget(link)
+            for unread in filter(None, self._ready):
+                unread[1].close_fds()
+            self._ready.clear()
             self._socket.close()
             self._epoll.close()
             os.close(self._wakeup)
@@ -258,32 +273,27 @@ class UnixListener(Listener):
             except OSError:  # its LEFT comes when all that it said was read
                 self.dropped += 1
                 return None
-        if packet.fds and packet.memory is None:
-            packet = packet._replace(fds=tuple(map(os.dup, packet.fds)))
-        link.backlog.append(packet)
+        link.backlog.append(packet.kept())
         if len(link.backlog) > _BACKLOG_MESSAGES:
             self.dropped += len(link.backlog)
             self.cut_off(peer, "it does not read what it is sent")
         return None
 
     def _flush(self, link: Link) -> None:
-        try:
-            while link.backlog:
-                link.write(link.backlog[0], socket.MSG_DONTWAIT)
-                link.backlog.popleft()
-            self._epoll.modify(link.socket.fileno(), select.EPOLLIN)
-        except BlockingIOError:
-            pass
-        except OSError:  # it has gone: what reads the socket notices
-            self.dropped += len(link.backlog)
-            link.backlog.clear()
-            self._epoll.modify(link.socket.fileno(), select.EPOLLIN)
+        while link.backlog:
+            packet = link.backlog.popleft()
+            try:
+                link.write(packet, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                link.backlog.appendleft(packet)
+                return
+            except OSError:  # it has gone: what reads the socket notices
+                self.dropped += 1
+        self._epoll.modify(link.socket.fileno(), select.EPOLLIN)
 
     def _hang_up(self, route: Link, reason: str) -> None:
-        try:
+        with suppress(OSError):  # it has gone already, or is the one that does not read
             route.write(route.pack(Message(LEFT, body=reason.encode())), socket.MSG_DONTWAIT)
-        except OSError:
-            pass  # it has gone already, or is the one that does not read
         self._forget(route)
 
     def _forget(self, link: Link) -> None:
@@ -334,6 +344,7 @@ class UnixConnection(Connection):
         if message.kind == LEFT:
             raise Disconnected(f"{self.address}: {farewell(message)}")
         if identity.run != self.identity.run:
+            message.close_fds()
             raise Refused(f"{self.address} answers for run {identity.run:016x}")
         return message
 

@@ -79,9 +79,7 @@ class LocalActing:
             self._clock, self._clock_is = jnp.asarray(clock, jnp.uint32), clock
         ends = timestep.terminated, timestep.truncated
         keys = self._key, self._clock, self._slots
-        decision, self._clock = self._act(
-            self._policies, timestep.observation, ends, memory, *keys
-        )
+        decision, self._clock = self._act(self._policies, timestep.observation, ends, memory, *keys)
         self._clock_is += 1
         action, log_prob = np.asarray(decision.action), np.asarray(decision.log_prob)
         return Decision(action, log_prob, decision.memory), self._version

@@ -12,9 +12,7 @@ from srl.workers.worker import Context
 def run_actor(context: Context) -> None:
     """Steps the worker's groups; acts for them if its fragment has `act`."""
     site = context.site()
-    pools = [
-        make_group(site.experiment, site.group_envs) for _ in site.share("step", site.replica)
-    ]
+    pools = [make_group(site.experiment, site.group_envs) for _ in site.share("step", site.replica)]
     context.register({}, pools[0].specs)
     teams = bind_teams(site.experiment, pools[0].specs)
     newest = None

@@ -44,8 +44,8 @@ class Gathering(Training):
         """
         super().__init__(site.experiment)
         self._site, self._listeners, self._specs, self._ledger = site, listeners, specs, ledger
-        self.resumes_exactly = True
-        self._begun = False
+        self.resumes_exactly = site.fragment.replicas == 1
+        self._begun = self._restored = False
         self._saved: Mapping[int, Tree] = {}
         self._prefetched: Unroll | None = None
         self._policy_server: PolicyServer | None = None
@@ -66,6 +66,7 @@ class Gathering(Training):
             site.fragment_name: 1,
             site.plan.home("step"): len(self._groups),
         }
+        learner.progress.replicas = site.fragment.replicas
         self._office = TicketOffice(len(self._groups), experiment.max_staleness)
         self.sink = SampleSink(
             self._listeners.get("sample") or listen("thread", site.identity, limit_bytes=1),
@@ -91,7 +92,7 @@ class Gathering(Training):
         progress = self._learner.progress
         self._office.version = progress.updates
         self.sink.epoch, self.sink.saved = progress.epoch, dict(self._saved)
-        if self._ledger is not None and progress.updates:
+        if self._ledger is not None and self._restored:
             self._ledger.restart(progress.updates * self._office.positions)
         self._publish()
         self.sink.start()
@@ -112,7 +113,7 @@ class Gathering(Training):
         before = time.perf_counter()
         while (batch := self.sink.gather(0.5)) is None:
             self._wait()
-            if self._site.stopping.is_set():
+            if self._site.stopping.is_set() and self._site.fragment.replicas == 1:
                 return
         progress = self._learner.progress
         progress.spend(self._site.fragment_name, "batch wait", time.perf_counter() - before)
@@ -164,8 +165,8 @@ class Gathering(Training):
         return states if len(states) == len(self._groups) else {}
 
     def _restore_groups(self, states: Mapping[int, Tree]) -> None:
-        count = self._site.num_groups
-        self._saved = states if len(states) == count else {}
+        self._restored = True
+        self._saved = states if len(states) == self._site.num_groups else {}
 
     def finish(self) -> None:
         """Tells every group that no further unroll is wanted."""

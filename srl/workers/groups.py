@@ -105,9 +105,7 @@ class Groups:
         else:
             acting = RemoteActing(lambda: site.connect("inference", group), state)
         if site.has("collect"):
-            unrolls = begun = SentUnrolls(
-                lambda: site.connect("sample", group), group, self._alive
-            )
+            unrolls = begun = SentUnrolls(lambda: site.connect("sample", group), group, self._alive)
         else:
             assert isinstance(acting, RemoteActing)
             unrolls, begun = NoUnrolls(), acting

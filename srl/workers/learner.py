@@ -16,6 +16,7 @@ from srl.streams.batch import Batch, batch_form
 from srl.tree import map_tree
 from srl.types import Decision, Policy, Specs, Tree, Unroll
 from srl.workers.progress import Progress
+from srl.workers.replicas import Sharded
 from srl.workers.teams import Teams
 
 _ACT, _INIT = 1, 0  # purposes that the run's random key is folded with
@@ -92,22 +93,37 @@ class Learner:
         self._slots = np.asarray(
             slots or range(experiment.num_envs * len(specs.agents)), dtype=np.int32
         )
+        self.sharded: Sharded | None = None
+        """Where there are several devices, in this process or with other replicas."""
         self._learn: Callable[..., Any] = jax.jit(self._learn_and_count)
 
     def compile(self, batch: Batch) -> None:
         """Runs `learn` once on empty memory, so that no update waits for a compiler."""
-        unroll = self.prepared(batch)
-        *_, losses = jax.eval_shape(self.teams.learn, self.states, unroll)
+        example = self._unroll(batch)
+        *_, losses = jax.eval_shape(self.teams.learn, self.states, example)
         self.progress.losses = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), losses)
+        if jax.device_count() > 1 and batch.version.shape[1] % jax.local_device_count() == 0:
+            self._learn = self.sharded = Sharded(self._learn_and_count, example)
+        unroll = self.prepared(batch)
         jax.block_until_ready(self._learn(self.states, unroll, self.progress.losses))
 
-    def _learn_and_count(self, states: Any, unroll: Unroll, losses: Any) -> Any:
+    def _learn_and_count(
+        self,
+        states: Any,
+        unroll: Unroll,
+        losses: Any,
+        total: Callable[[Tree], Tree] = lambda sums: sums,
+    ) -> Any:
         """Learns, and adds the metrics to their sums since the last report."""
-        states, policies, metrics = self.teams.learn(states, unroll)
+        states, policies, metrics = self.teams.learn(states, unroll, total)
         return states, policies, jax.tree.map(jnp.add, losses, metrics)
 
     def prepared(self, batch: Batch) -> Unroll:
-        """The batch on the learner's device; on a CPU the arrays are the batch's own memory."""
+        """The batch on the learner's devices; on a CPU the arrays are the batch's own memory."""
+        unroll = self._unroll(batch)
+        return jax.device_put(unroll) if self.sharded is None else self.sharded.place(unroll)
+
+    def _unroll(self, batch: Batch) -> Unroll:
         steps = batch.timesteps
         truncated = steps.truncated
         if steps.lost.any():
@@ -116,7 +132,7 @@ class Learner:
             truncated = truncated.copy()
             agents = len(self.teams.specs.agents)
             truncated[:-1] |= np.repeat(steps.lost[1:], agents, axis=1)
-        unroll = Unroll(
+        return Unroll(
             observation=steps.observation,
             reward=steps.reward,
             terminated=steps.terminated,
@@ -127,7 +143,6 @@ class Learner:
             version=batch.version,
             slot=self._slots,
         )
-        return jax.device_put(unroll)
 
     def learn(
         self,

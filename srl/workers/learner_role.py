@@ -1,24 +1,63 @@
-"""Workers that learn from what others collect."""
+"""Workers that learn."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from srl.metrics import plain
+from srl.types import Specs
 from srl.workers.gathering import Gathering
+from srl.workers.replicas import free_address, join
 from srl.workers.run import Run, TrainerLike
+from srl.workers.trainer import Trainer
+from srl.workers.training import Training
 from srl.workers.worker import Context
 
 
 def run_learner(context: Context) -> None:
-    """Trains until the budget is used up or it is told to stop; writes what a run leaves."""
+    """Learns from batches of others, until the budget is used up or it is told to stop."""
     site = context.site()
     listeners = site.listen()
     addresses = {stream: listener.address for stream, listener in listeners.items()}
-    specs = context.register(addresses).specs
-    training = Gathering(site, listeners, specs, context.ledger)
+    specs = _register(context, addresses, None)
+    training = Gathering(site, listeners, specs, context.ledger if site.replica == 0 else None)
+    _run(context, training)
+
+
+def run_whole_loop(context: Context) -> None:
+    """Runs the plain loop over a share of the environments, beside other replicas."""
+    training = Trainer(context.experiment, context.replica)
+    _register(context, {}, training.make_pools())
+    _run(context, training)
+
+
+def _register(context: Context, addresses: dict[str, str], specs: Specs | None) -> Specs:
+    """Registers, and meets the other replicas of the learner, if there are any."""
+    replicas = context.plan.fragments[context.fragment].replicas
+    if replicas > 1 and context.replica == 0:
+        addresses = {**addresses, "replicas": free_address()}
+    start = context.register(addresses, specs)
+    if replicas > 1:
+        meeting = start.peers[context.fragment][0]["replicas"]
+        join(meeting, context.replica, replicas)
+    assert start.specs is not None
+    return start.specs
+
+
+def _run(context: Context, training: Training) -> None:
+    """Runs to the end. Of several replicas, which all compute the same, the first keeps it."""
+    replicas = context.plan.fragments[context.fragment].replicas
+
+    def stop() -> bool:
+        if replicas > 1:
+            if context.stopping.is_set():
+                training.ask_to_stop()
+            return training.stopped
+        return context.stopping.is_set()
+
+    kept = context.replica == 0
     show = _Show(context)
-    with Run(site.experiment, context.folder, training, show, context.stopping.is_set) as run:
+    with Run(context.experiment, context.folder, training, show, stop, kept=kept) as run:
         run.start(resume=context.resume)
         run.loop()
         training.finish()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
@@ -16,7 +15,6 @@ from srl.errors import UserError
 from srl.workers.orders import Orders
 
 if TYPE_CHECKING:
-    from srl.experiment import Experiment
     from srl.workers.control import Control
 
 _SUMMARY, _TEXT = 1_000, 100_000  # characters of an exception, and of its traceback
@@ -50,28 +48,16 @@ def main() -> int:
 
 
 def _work(orders: Orders, control: Control) -> None:
+    from srl.recorded import recorded_experiment
     from srl.workers.roles import named_role, role_of
     from srl.workers.worker import Context
 
-    context = Context(orders, control, _experiment(Path(orders.folder)))
+    context = Context(orders, control, recorded_experiment(Path(orders.folder)))
     if orders.role:
         role = named_role(orders.role)
     else:
         role = role_of(context.plan.fragments[orders.fragment])
     role(context)
-
-
-def _experiment(folder: Path) -> Experiment:
-    """The run's experiment; the controller has checked its folder."""
-    from srl.experiment import load_experiment
-
-    config = json.loads((folder / "config.json").read_text())
-    source = folder / "experiment.py" if config["source"] else None
-    directory = Path(config["directory"])
-    loaded = load_experiment(
-        config["target"], config["overrides"], source=source, directory=directory
-    )
-    return loaded.experiment
 
 
 def _tell(error: BaseException, control: Control) -> None:

@@ -35,6 +35,8 @@ class Progress:
         """Sums since the last report, by policy; they are added up where learning is compiled."""
         self.workers = {"trainer": 1}
         """How many there are of each kind, whose time is reported."""
+        self.replicas = 1
+        """Learners that see as many steps as this one, each."""
         self.episodes = EpisodeWindow(specs, members)
         self._seconds: dict[tuple[str, str], float] = defaultdict(float)
         self._lock = threading.Lock()  # workers' streams count in threads of their own
@@ -59,7 +61,7 @@ class Progress:
 
     def count_steps(self, timesteps: Timestep) -> None:
         """Counts steps by the timesteps they led to, [T, ...], and the episodes that ended."""
-        steps = timesteps.episode_length.size
+        steps = timesteps.episode_length.size * self.replicas
         self.env_steps += steps
         self.agent_steps += steps * self._agents
         self.episodes.add(timesteps)

@@ -28,6 +28,10 @@ def role_of(fragment: Fragment) -> Role:
         from srl.workers.learner_role import run_learner
 
         return run_learner
+    if steps and update:
+        from srl.workers.learner_role import run_whole_loop
+
+        return run_whole_loop
     if acts and not steps:
         from srl.workers.policy_role import run_policy
 

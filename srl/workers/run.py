@@ -77,6 +77,8 @@ class Run:
         trainer: TrainerLike,
         show: Show,
         stop: Callable[[], bool],
+        *,
+        kept: bool = True,
     ) -> None:
         """Opens nothing yet.
 
@@ -86,7 +88,9 @@ class Run:
             trainer: Trains it; closed at the end.
             show: Where it is shown.
             stop: Whether the run is to end, after a checkpoint.
+            kept: Whether reports and checkpoints are written; another replica may do so.
         """
+        self._kept = kept
         self.experiment, self.folder, self.trainer = experiment, folder, trainer
         self.show, self.stop = show, stop
         self.checkpoints = Checkpoints(folder / "checkpoints", experiment.keep_checkpoints)
@@ -108,9 +112,10 @@ class Run:
         trainer.start()
         if resume:
             self._restore()
-        self._metrics = MetricsWriter(self.folder, trainer.env_steps if resume else None)
-        self._stack.enter_context(closing(self._metrics))
-        self.show.start(trainer)
+        if self._kept:
+            self._metrics = MetricsWriter(self.folder, trainer.env_steps if resume else None)
+            self._stack.enter_context(closing(self._metrics))
+            self.show.start(trainer)
 
     def _restore(self) -> None:
         version = self.checkpoints.latest()
@@ -159,12 +164,16 @@ class Run:
 
     def _report(self) -> None:
         report = self.trainer.report()
+        if not self._kept:
+            return
         self._metrics.write(report)
         self.show.report(self.trainer, report)
         self.checkpoints.check()
 
     def _save(self, *, wait: bool) -> None:
         trainer = self.trainer
+        if not self._kept:
+            return
         trainer.check()  # or it would push out checkpoints that are good
         counts = {
             "env_steps": int(trainer.env_steps),

@@ -39,8 +39,7 @@ class Threads(Gathering):
         learner, actors = plan.home("update"), plan.home("step")
         own = site(learner, 0, 0)
         self._actor_sites = [
-            site(actors, replica, replica + 1)
-            for replica in range(plan.fragments[actors].replicas)
+            site(actors, replica, replica + 1) for replica in range(plan.fragments[actors].replicas)
         ]
         self._workers: list[Groups] = []
         super().__init__(own, own.listen(), None)

@@ -11,7 +11,7 @@ from srl.pools import Pool
 from srl.pools.pool import aligned_zeros
 from srl.streams.batch import widened
 from srl.tree import map_tree
-from srl.types import Tree
+from srl.types import Specs, Tree
 from srl.workers.acting import LocalActing, compiled_act
 from srl.workers.actor import Actor
 from srl.workers.learner import Learner, form_of
@@ -21,29 +21,44 @@ from srl.workers.unrolls import OwnUnrolls
 
 
 class Trainer(Training):
-    """Trains an experiment's policies in this thread; groups of environments take turns."""
+    """Trains an experiment's policies in this thread; groups of environments take turns.
 
-    def __init__(self, experiment: Experiment) -> None:
+    With several replicas each has its own groups, and `learn` adds the sums of all.
+    """
+
+    def __init__(self, experiment: Experiment, replica: int = 0) -> None:
         """Takes the experiment; `start` does the work."""
         super().__init__(experiment)
+        plan = plan_of(experiment)
+        self._replica, self._replicas = replica, plan.fragment("step").replicas
+        count = groups(plan, experiment)
+        self._each = experiment.num_envs // count
+        own = count // self._replicas
+        self._groups = range(replica * own, (replica + 1) * own)
         self._actors: list[Actor] = []
         self._pools: list[Pool] = []
 
+    def make_pools(self) -> Specs:
+        """Makes the environments; needs no JAX."""
+        self._pools = [make_group(self.experiment, self._each) for _ in self._groups]
+        self.resumes_exactly = self._pools[0].saves_exactly and self._replicas == 1
+        return self._pools[0].specs
+
     def start(self) -> None:
-        """Makes the environments and the policies, compiles, and resets."""
-        experiment = self.experiment
-        count = groups(plan_of(experiment), experiment)
-        each = experiment.num_envs // count
-        self._pools = [make_group(experiment, each) for _ in range(count)]
-        self.resumes_exactly = self._pools[0].saves_exactly
-        self._maybe_learner = learner = Learner(experiment, self._pools[0].specs)
+        """Makes what is not made yet, compiles, and resets."""
+        experiment, each, count = self.experiment, self._each, len(self._groups)
+        specs = self._pools[0].specs if self._pools else self.make_pools()
+        slots = each * len(specs.agents)
+        own_slots = range(self._groups.start * slots, self._groups.stop * slots)
+        self._maybe_learner = learner = Learner(experiment, specs, slots=own_slots)
+        learner.progress.replicas = self._replicas
         form = widened(form_of(experiment, learner.teams, each), count)
         batch = map_tree(lambda f: aligned_zeros(f.shape, f.dtype), form)
         act = compiled_act(learner.teams)
-        for group, pool in enumerate(self._pools):
+        for position, (group, pool) in enumerate(zip(self._groups, self._pools, strict=True)):
             envs = range(group * each, (group + 1) * each)
             acting = LocalActing(experiment, learner.teams, act, self._newest, envs, swaps=False)
-            unrolls = OwnUnrolls(pool, batch, group, count)
+            unrolls = OwnUnrolls(pool, batch, position, count)
             actor = Actor(
                 experiment.algorithm, pool, acting, unrolls, learner.teams, learner.learn
             )
@@ -58,8 +73,8 @@ class Trainer(Training):
 
     def _reset(self, purpose: str) -> None:
         seed = environment_seed(self.experiment.seed, purpose)
-        for group, actor in enumerate(self._actors):
-            actor.reset(seed + group * actor.pool.num_envs)
+        for group, actor in zip(self._groups, self._actors, strict=True):
+            actor.reset(seed + group * self._each)
 
     def update(self) -> None:
         """Runs the loop once for each group; the last one's batch is of all."""
@@ -70,6 +85,8 @@ class Trainer(Training):
                 self._learner.progress.spend("trainer", activity, seconds)
 
     def _group_states(self) -> Mapping[int, Tree]:
+        if self._replicas > 1:  # the others' are elsewhere
+            return {}
         return {group: actor.state() for group, actor in enumerate(self._actors)}
 
     def _restore_groups(self, states: Mapping[int, Tree]) -> None:

@@ -39,6 +39,10 @@ class Training(ABC):
     def update(self) -> None:
         """Takes a batch and learns from it."""
 
+    def finish(self) -> None:
+        """Tells whoever makes the batches that no further one is wanted."""
+        return None
+
     @abstractmethod
     def close(self) -> None:
         """Lets go of all that was made."""
@@ -80,6 +84,17 @@ class Training(ABC):
     def updates(self) -> int:
         """Finished calls of `learn`."""
         return self._learner.progress.updates
+
+    @property
+    def stopped(self) -> bool:
+        """Whether this or another replica of the learner has asked all to stop."""
+        sharded = self._learner.sharded
+        return sharded is not None and sharded.stopped
+
+    def ask_to_stop(self) -> None:
+        """Asks all replicas of the learner to stop after the next update."""
+        if self._learner.sharded is not None:
+            self._learner.sharded.stop = True
 
     def report(self) -> dict[str, Any]:
         """Gives a line of metrics: since the last report, or over the last 100 episodes."""

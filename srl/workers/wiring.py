@@ -104,7 +104,9 @@ class Site:
         movable = stream == "inference" and not self.plan.home("collect") == name
         while not self.stopping.is_set():
             there = self.peers().get(name, [])
-            choices = [replica] if not movable else [(replica + i) % replicas for i in range(replicas)]
+            choices = (
+                [replica] if not movable else [(replica + i) % replicas for i in range(replicas)]
+            )
             for choice in choices:
                 address = there[choice].get(stream) if choice < len(there) else None
                 try:

@@ -3,9 +3,10 @@ import dataclasses
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from partitions import WORKING, works
 
 from srl.algorithms import PPO
-from srl.dataflow import NODES, Fragment, Plan, plans
+from srl.dataflow import Fragment, Plan, plans
 from srl.dataflow.cut import cut, routes
 from srl.dataflow.trace import trace
 from srl.errors import PlanError
@@ -15,26 +16,15 @@ GRAPH = trace(PPO())
 
 @st.composite
 def working_plans(draw):
-    """Any partition that is not refused."""
-    homes = draw(st.lists(st.integers(0, 4), min_size=5, max_size=5))
+    """Any way to divide the nodes that is not refused, with replicas."""
+    plan = draw(st.sampled_from(WORKING))
     fragments = {
-        f"part_{home}": Fragment(
-            tuple(node for node, its in zip(NODES, homes, strict=True) if its == home),
-            draw(st.integers(1, 3)),
-        )
-        for home in sorted(set(homes))
+        name: dataclasses.replace(fragment, replicas=draw(st.integers(1, 3)))
+        for name, fragment in plan.fragments.items()
     }
     memory = draw(st.sampled_from(("travels", "stays")))
-    plan = Plan("random", fragments, draw(st.booleans()), memory)
-    try:
-        plan.validate()
-    except PlanError:
-        fragments = {name: dataclasses.replace(f, replicas=1) for name, f in fragments.items()}
-        plan = dataclasses.replace(plan, fragments=fragments)
-        nodes = dict(zip(NODES, homes, strict=True))
-        if nodes["collect"] not in (nodes["act"], nodes["step"]):
-            return Plan("random", {"all": Fragment(NODES)})
-    return plan
+    made = dataclasses.replace(plan, fragments=fragments, memory=memory)
+    return made if works(made) else dataclasses.replace(plan, memory=memory)
 
 
 def names(fields):

@@ -5,9 +5,10 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from partitions import PARTITIONS, WORKING
 
 from srl.dataflow import NODES, Fragment, Plan, groups, plans
-from srl.dataflow.plan import blocks, shortage
+from srl.dataflow.plan import shortage
 from srl.errors import PlanError, UserError
 from srl.experiment import Experiment
 
@@ -25,12 +26,12 @@ def of(**fragments):
 @st.composite
 def partitions(draw):
     """Every node in one of up to five fragments, with replicas."""
-    homes = draw(st.lists(st.integers(0, 4), min_size=5, max_size=5))
-    fragments = {}
-    for home in sorted(set(homes)):
-        nodes = tuple(node for node, its in zip(NODES, homes, strict=True) if its == home)
-        fragments[f"part_{home}"] = Fragment(nodes, draw(st.integers(1, 3)))
-    return Plan("random", fragments)
+    plan = draw(st.sampled_from(PARTITIONS))
+    fragments = {
+        name: dataclasses.replace(fragment, replicas=draw(st.integers(1, 3)))
+        for name, fragment in plan.fragments.items()
+    }
+    return dataclasses.replace(plan, fragments=fragments)
 
 
 @pytest.mark.parametrize("name", plans.PLANS)
@@ -46,6 +47,19 @@ def test_a_partition_places_every_node_once(plan):
         homes = [name for name, fragment in plan.fragments.items() if node in fragment.placed]
         assert homes == [plan.home(node)]
         assert plan.fragment(node) is plan.fragments[homes[0]]
+
+
+def test_the_ways_to_divide_the_loop_that_work_are_few():
+    assert {plan.name for plan in WORKING} == {
+        "step_act_collect_gradient_update",
+        "step_act_collect | gradient_update",
+        "step_act_collect_gradient | update",
+        "step_collect | act | gradient_update",
+        "step_collect | act_gradient_update",
+        "step | act_collect_gradient_update",
+        "step | act_collect_gradient | update",
+        "step | act_collect | gradient_update",
+    }
 
 
 @given(partitions())
@@ -88,6 +102,13 @@ def test_a_plan_that_places_a_node_twice_is_refused(plan, node):
         (of(all="step act collect learn gradient"), "node 'gradient' is in fragment 'all' twice"),
         (of(a="step", b="act", c="collect", d="learn"), "collect is in 'c', apart from step"),
         (of(a="step act", b="collect learn"), "collect is in 'b', apart from step"),
+        (
+            of(a="step act collect", b="gradient", c="update"),
+            "gradient is in 'b', apart from collect ('a') and from update ('c')",
+        ),
+        (of(a="step collect learn", b="act"), "a steps and learns, and waits for others to act"),
+        (of(a="step learn", b="act collect"), "a steps and learns, and waits for others to act"),
+        (of(a="step update", b="act collect gradient"), "a holds the parameters for others and ha"),
         (Plan("mine", {}), "plan.fragments is {}"),
         (Plan("", {"all": Fragment(NODES)}), "plan.name is ''"),
         (Plan("mine", {"a b": Fragment(("learn",))}), "a fragment's name is 'a b'"),
@@ -176,12 +197,6 @@ def test_groups_are_equal_and_each_belongs_to_one_worker(plan, num_envs, asked):
     assert num_envs % count == 0
     assert count % plan.fragment("step").replicas == 0
     assert count % plan.fragment("gradient").replicas == 0
-
-
-def test_memory_is_held_for_the_batches_that_may_be_under_way():
-    assert blocks(0) == 2
-    assert blocks(3) == 5
-    assert blocks(None) > 2
 
 
 def test_resources_beyond_the_machine_are_told():

@@ -42,7 +42,11 @@ def work(context, specs, last):
     fail(context.folder, f"{name}-early")
     with listen("host", context.identity, limit_bytes=1000) as listener:
         start = context.register({"here": listener.address}, specs)
-        done = int(checkpoint.read_text()) if last and context.resume else 0
+        goes_on = last and context.resume and checkpoint.exists()
+        done = int(checkpoint.read_text()) if goes_on else 0
+        ledger = context.ledger if last and context.replica == 0 else None
+        if ledger:
+            ledger.restart(done)
         agents = start.specs and start.specs.agents
         values = {"agents": agents, "modules": heavy_modules(), "done": done}
         note(context, {"start": start.peers, **values})
@@ -55,8 +59,12 @@ def work(context, specs, last):
             if last is None:
                 context.stopping.wait(0.02)
             else:
+                if ledger:
+                    ledger.grant(2)
+                    ledger.learn()
+                    ledger.lose()
                 time.sleep(0.02)
-                context.report({"updates": done})
+                context.report({"updates": done, "env_steps": 4 * done})
                 (context.folder / name).write_text(str(done))
                 os.replace(context.folder / name, checkpoint)
         note(context, {"stopped": done})
@@ -123,15 +131,20 @@ class Screen:
         self.reports.append(metrics)
 
 
+def new_run(path, updates):
+    file = path / "small.py"
+    file.write_text(EXPERIMENT)
+    resolved = load_experiment(str(file), ["--num-envs", "4"])
+    folder = create_run(resolved, path / "run")
+    (folder.path / "updates").write_text(str(updates))
+    return resolved.experiment, folder
+
+
 class Play:
     """A run of small workers; `faults` are done one after the other as their conditions hold."""
 
     def __init__(self, path, plan=None, heartbeat_seconds=30.0, updates=20, role="either"):
-        file = path / "small.py"
-        file.write_text(EXPERIMENT)
-        resolved = load_experiment(str(file), ["--num-envs", "4"])
-        self.folder = create_run(resolved, path / "run")
-        (self.folder.path / "updates").write_text(str(updates))
+        _, self.folder = new_run(path, updates)
         self.screen = Screen()
         self.controller = Controller(
             plan or plans.inline(),

@@ -70,7 +70,9 @@ def test_workers_register_begin_and_end_in_good_order(tmp_path):
     assert play.notes("learner-0")[-1]["stopped"] == 20
     assert all("stopped" in play.notes(name)[-1] for name in ("actors-0", "actors-1"))
     assert play.told == ""
-    assert play.account == []
+    assert play.account == [
+        "unrolls: 40 produced = 20 learned + 0 in flight + 20 lost + 0 rolled back"
+    ]
 
 
 def test_a_killed_actor_is_started_again(troubled):
@@ -118,7 +120,16 @@ def test_a_stopped_worker_is_named_as_stopped(troubled):
 def test_what_was_started_again_is_told_at_the_end(troubled):
     assert "started again: actors-1, as it was killed by SIGKILL" in troubled.account
     assert "started again: learner-0, as it was killed by SIGABRT" in troubled.account
-    assert len(troubled.account) == 6
+    assert len(troubled.account) == 7
+
+
+def test_the_account_of_unrolls_outlives_learners(troubled):
+    words = re.findall(r"\d+", troubled.account[-1].replace(",", ""))
+    produced, learned, in_flight, lost, rolled_back = map(int, words)
+    assert produced == learned + in_flight + lost + rolled_back
+    assert in_flight == 0
+    assert learned == troubled.notes("learner-0")[-1]["stopped"]
+    assert learned > begun(troubled, "learner-0")[-1]["done"] > 0
 
 
 def test_trouble_leaves_no_process_descriptor_memory_or_socket(troubled):

@@ -1,0 +1,102 @@
+"""Several learners that add their sums: `learn` over all devices of all replicas."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from srl.lazy import jax, jnp
+from srl.types import Tree, Unroll
+
+HEARTBEAT_SECONDS = 20
+"""After which a replica that hangs is given up by the others."""
+_AXIS = "slots"
+
+
+def free_address() -> str:
+    """An address of this host's own that nobody listens at, for replicas to meet."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def join(address: str, replica: int, replicas: int) -> None:
+    """Meets the other replicas; comes before anything else that JAX is asked."""
+    jax.distributed.initialize(
+        address, replicas, replica, heartbeat_timeout_seconds=HEARTBEAT_SECONDS
+    )
+
+
+class Sharded:
+    """`learn`, for a batch whose slots lie on several devices, of this process and of others.
+
+    Each device looks at its own slots; their sums are added by an all-reduce, and so every device
+    computes the same states.
+    """
+
+    def __init__(self, learn: Callable[..., Any], example: Unroll) -> None:
+        """Compiles nothing yet.
+
+        Args:
+            learn: (states, unroll, losses, total) to (states, policies, losses), as `Teams.learn`.
+            example: An unroll of this process' slots.
+        """
+        from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+        mesh = Mesh(np.array(jax.devices()), (_AXIS,))
+        whole, rows = PartitionSpec(), PartitionSpec(_AXIS)
+        by_slot = jax.tree.map(lambda _: PartitionSpec(None, _AXIS), example)
+        specs = by_slot._replace(slot=rows)
+
+        def total(sums: Tree) -> Tree:
+            # One vector for each type: a collective costs as much for one number as for thousands.
+            leaves, structure = jax.tree.flatten(sums)
+            added = list(leaves)
+            for dtype in {leaf.dtype for leaf in leaves}:
+                places = [i for i, leaf in enumerate(leaves) if leaf.dtype == dtype]
+                parts = [leaves[i].reshape(-1) for i in places]
+                vector = jax.lax.psum(jnp.concatenate(parts), _AXIS)
+                ends = np.cumsum([part.size for part in parts])[:-1].tolist()
+                for i, part in zip(places, jnp.split(vector, ends), strict=True):
+                    added[i] = part.reshape(leaves[i].shape)
+            return jax.tree.unflatten(structure, added)
+
+        def one(states: Any, unroll: Unroll, losses: Any, stop: Any) -> Any:
+            return *learn(states, unroll, losses, total), jax.lax.psum(stop, _AXIS)
+
+        self._learn = jax.jit(
+            jax.shard_map(
+                one,
+                mesh=mesh,
+                in_specs=(whole, specs, whole, rows),
+                out_specs=(whole, whole, whole, rows),
+                check_vma=False,
+            )
+        )
+        self._everywhere = NamedSharding(mesh, whole)
+        self._rows = NamedSharding(mesh, rows)
+        self._shardings = jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs)
+        self._local = len(jax.local_devices())
+        self.stop = False
+        """Asked of all replicas with the next update."""
+        self.stopped = False
+        """Whether any replica has asked to stop; all learn of it after the same update."""
+
+    def place(self, unroll: Unroll) -> Unroll:
+        """The batch of all replicas, of which this process has its part."""
+        return jax.tree.map(jax.make_array_from_process_local_data, self._shardings, unroll)
+
+    def __call__(self, states: Any, unroll: Unroll, losses: Any) -> Any:
+        """Learns; takes and gives states as arrays of this process alone."""
+        stop = np.full(self._local, self.stop, np.int32)
+        stop = jax.make_array_from_process_local_data(self._rows, stop)
+        states, losses = jax.tree.map(self._replicate, (states, losses))
+        *results, stopped = self._learn(states, unroll, losses, stop)
+        self.stopped = bool(np.asarray(stopped.addressable_data(0))[0])
+        return jax.tree.map(lambda x: x.addressable_data(0), results)
+
+    def _replicate(self, x: Any) -> Any:
+        return jax.make_array_from_process_local_data(self._everywhere, np.asarray(x))

@@ -1,0 +1,54 @@
+"""The benchmark of streams, as its user calls it."""
+
+import json
+
+import pytest
+
+from srl.cli import main
+
+
+def lines(capsys, *words):
+    """The JSON objects that `srl bench stream` prints for these words."""
+    assert main(["bench", "stream", *words, "--json"]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_each_transport_and_size_is_a_row(capsys):
+    words = ["--transport", "thread,host", "--bytes", "8,100000", "--seconds", "0.1"]
+    rows = lines(capsys, *words, "--rounds", "2")
+    assert [(row["config"]["transport"], row["config"]["bytes"]) for row in rows] == [
+        ("thread", 8),
+        ("thread", 100_000),
+        ("host", 8),
+        ("host", 100_000),
+    ]
+    for row in rows:
+        assert row["name"] == "stream"
+        assert row["unit"] == "us/block"
+        assert row["value"] > 0
+        assert row["latency_us"] > 0
+        assert len(row["rates"]) == 2
+
+
+def test_the_network_is_compared_with_bare_zeromq(capsys):
+    words = ["--transport", "network", "--bytes", "1000000", "--seconds", "0.3", "--vs", "zmq"]
+    (row,) = lines(capsys, *words)
+    assert row["unit"] == "MB/s"
+    assert row["config"]["vs"] == "zmq"
+    assert row["ratio_min"] <= row["ratio"] <= row["ratio_max"]
+    assert main(["bench", "stream", *words, "--rounds", "1"]) == 0
+    assert "ratio" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--transport", "pigeon"], "no transport 'pigeon'; there are thread, host and network"),
+        (["--bytes", "1,2"], "expected numbers from 8"),
+        (["--bytes", "many"], "expected numbers from 8"),
+        (["--seconds", "0"], "expected more than 0"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(capsys, words, told):
+    assert main(["bench", "stream", *words]) == 2
+    assert told in capsys.readouterr().err

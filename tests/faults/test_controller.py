@@ -1,0 +1,117 @@
+"""What a user sees of a run in several processes, and what is left when its controller ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).parent / "small_run.py"
+DEADLINE = 30
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts a run; ends it if the test has not."""
+    started = []
+
+    def start(*words):
+        command = [sys.executable, str(PROGRAM), str(tmp_path), *map(str, words)]
+        started.append(subprocess.Popen(command, stdout=-1, stderr=-1, text=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def wait(condition, what):
+    deadline = time.monotonic() + DEADLINE
+    while not (found := condition()):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+    return found
+
+
+def workers(run):
+    """Process ids of a run's workers, by name."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if parent == run.pid and b"srl.workers.main" in b"".join(words):
+            orders = json.loads(words[-2])
+            found[f"{orders['fragment']}-{orders['replica']}"] = int(folder.name)
+    return found
+
+
+def working(run, tmp_path):
+    """Waits until the learner has made updates; gives the workers' process ids."""
+    wait((tmp_path / "run" / "checkpoint").exists, "no update was made")
+    return workers(run)
+
+
+def test_a_run_that_is_done_exits_with_0_and_shows_its_reports(start):
+    run = start(10)
+    output, errors = run.communicate(timeout=DEADLINE)
+    assert run.returncode == 0, errors
+    assert "done; the run is in" in output
+    assert "env steps 40/" in output
+
+
+def test_ctrl_c_lets_the_learner_finish_and_exits_with_130(start, tmp_path):
+    run = start(10**6)
+    pids = working(run, tmp_path)
+    assert sorted(pids) == ["actors-0", "actors-1", "learner-0"]
+    run.send_signal(signal.SIGINT)
+    output, errors = run.communicate(timeout=DEADLINE)
+    assert run.returncode == 130, errors
+    assert "interrupted; `srl resume" in output
+    notes = (tmp_path / "run" / "notes-learner-0").read_text().splitlines()
+    assert json.loads(notes[-1])["stopped"] == int((tmp_path / "run" / "checkpoint").read_text())
+    assert not [pid for pid in pids.values() if os.path.exists(f"/proc/{pid}")]
+
+
+def test_a_second_ctrl_c_quits_at_once_and_leaves_no_process(start, tmp_path):
+    run = start(10**6)
+    pids = working(run, tmp_path)
+    os.kill(pids["learner-0"], signal.SIGSTOP)
+    run.send_signal(signal.SIGINT)
+    wait(lambda: "stopping after" in run.stderr.readline(), "the first Ctrl-C was not heard")
+    run.send_signal(signal.SIGINT)
+    assert run.wait(DEADLINE) == -signal.SIGINT
+    wait(lambda: not [p for p in pids.values() if os.path.exists(f"/proc/{p}")], "workers stay")
+
+
+def test_workers_end_with_a_killed_controller_even_stopped_ones(start, tmp_path):
+    run = start(10**6)
+    pids = working(run, tmp_path)
+    os.kill(pids["actors-0"], signal.SIGSTOP)
+    run.kill()
+    run.wait(DEADLINE)
+    wait(lambda: not [p for p in pids.values() if os.path.exists(f"/proc/{p}")], "workers stay")
+
+
+def test_a_worker_that_always_fails_ends_the_run_with_1_and_its_name_and_log(start, tmp_path):
+    run = start(10**6, "raise-actors-1-early-always")
+    _, errors = run.communicate(timeout=DEADLINE)
+    assert run.returncode == 1
+    assert "Traceback" in errors
+    assert "actors-1 raised the same exception 3 times in a row: ValueError: a bug" in errors
+    assert str(tmp_path / "run" / "logs" / "actors-1.log") in errors
+
+
+def test_a_mistake_of_the_users_exits_with_2_and_leaves_no_folder(start, tmp_path):
+    run = start(10**6, "misuse-actors-0-early")
+    _, errors = run.communicate(timeout=DEADLINE)
+    assert run.returncode == 2
+    assert errors == "srl: there is no such environment; take another\n"
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,78 @@
+"""Memory between processes, which neither leaks nor faults."""
+
+import fcntl
+import gc
+import os
+
+import numpy as np
+import pytest
+
+from srl.errors import RunError
+from srl.shared_memory import SharedMemory
+
+
+def test_both_ends_see_the_same_bytes():
+    here = SharedMemory.create(10_000)
+    there = SharedMemory.attach(os.dup(here.fd), 10_000)
+    here.array[:] = np.arange(10_000) % 251
+    assert (there.array == here.array).all()
+    assert here.array.ctypes.data % 4096 == 0
+    assert not np.shares_memory(here.array, there.array)
+    here.close()
+    there.close()
+
+
+def test_it_goes_with_its_last_array():
+    def maps():
+        with open("/proc/self/maps") as file:
+            return file.read().count("memfd:srl")
+
+    descriptors, mappings = os.listdir("/proc/self/fd"), maps()
+    memory = SharedMemory.create(10_000)
+    array = memory.array[5:]
+    memory.close()
+    memory.close()
+    assert memory.fd == -1
+    del memory
+    gc.collect()
+    array[0] = 3
+    assert maps() == mappings + 1
+    del array
+    gc.collect()
+    assert maps() == mappings
+    assert os.listdir("/proc/self/fd") == descriptors
+
+
+def test_nothing_stands_in_the_folder_of_shared_memory():
+    before = os.listdir("/dev/shm")
+    memory = SharedMemory.create(1 << 20)
+    assert os.listdir("/dev/shm") == before
+    memory.close()
+
+
+def test_more_than_there_is_is_told():
+    with pytest.raises(RunError, match=r"cannot reserve 1,125,\d+.* are free; take smaller"):
+        SharedMemory.create(1 << 50)
+
+
+def test_memory_that_is_too_small_or_could_shrink_is_not_mapped():
+    before = os.listdir("/proc/self/fd")
+    memory = SharedMemory.create(1000)
+    with pytest.raises(RunError, match="cannot map 1,001 bytes of shared memory: it has 1,000"):
+        SharedMemory.attach(os.dup(memory.fd), 1001)
+    with pytest.raises(RunError, match="cannot map 0 bytes"):
+        SharedMemory.attach(os.dup(memory.fd), 0)
+    with pytest.raises(PermissionError):
+        os.truncate(memory.fd, 10)
+    memory.close()
+    del memory
+    loose = os.memfd_create("loose", os.MFD_ALLOW_SEALING)
+    os.truncate(loose, 1000)
+    with pytest.raises(RunError, match="it may shrink"):
+        SharedMemory.attach(os.dup(loose), 1000)
+    fcntl.fcntl(loose, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    SharedMemory.attach(os.dup(loose), 1000).close()
+    os.close(loose)
+    with pytest.raises(RunError, match="this is no shared memory"):
+        SharedMemory.attach(os.open("/dev/null", os.O_RDONLY), 1000)
+    assert os.listdir("/proc/self/fd") == before

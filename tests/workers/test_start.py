@@ -1,0 +1,40 @@
+"""What a worker loads before it works, how long that takes, and how much memory."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import json, resource, sys, time
+start = time.perf_counter()
+from pathlib import Path
+from srl.workers import main, control, worker
+from srl.workers.roles import role_of
+from srl.dataflow import plans
+role = role_of(plans.named(sys.argv[1]).fragments["actors"])
+loaded = {"jax", "jaxlib", "flax", "optax", "orbax", "zmq", "tensorboardX", "rich"}
+usage = resource.getrusage(resource.RUSAGE_SELF)
+told = {
+    "role": role.__name__,
+    "modules": sorted(loaded & set(sys.modules)),
+    "seconds": time.perf_counter() - start,
+    "processor_seconds": usage.ru_utime + usage.ru_stime,
+    "memory": int(Path("/proc/self/smaps_rollup").read_text().split("Pss:")[1].split()[0]) / 1024,
+}
+print(json.dumps(told))
+"""
+
+
+@pytest.mark.parametrize("name", ["central", "decoupled", "env_servers"])
+def test_a_worker_that_does_not_act_loads_neither_jax_nor_flax(name):
+    done = subprocess.run([sys.executable, "-c", PROGRAM, name], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    sys.stdout.write(
+        f"{name}: {told['seconds']:.2f} s, of the processor {told['processor_seconds']:.2f} s, "
+        f"{told['memory']:.0f} MB\n"
+    )
+    assert told["modules"] == []
+    assert told["memory"] < 80  # its proportional share, before it makes environments

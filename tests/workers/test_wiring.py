@@ -1,0 +1,41 @@
+import threading
+
+import pytest
+
+from srl.algorithms import PPO
+from srl.dataflow import Fragment, Plan, plans
+from srl.dataflow.cut import cut
+from srl.dataflow.trace import trace
+from srl.experiment import Experiment
+from srl.streams.message import Identity
+from srl.workers.wiring import Site
+
+GRAPH = trace(PPO())
+OWN = Plan(
+    "own",
+    {
+        "actors": Fragment(("step",), 4),
+        "policies": Fragment(("act", "collect"), 2),
+        "learner": Fragment(("learn",)),
+    },
+)
+
+
+def listening(plan):
+    """The streams that each fragment's workers listen for."""
+    experiment = Experiment(name="a", env="CartPole-v1", plan=plan)
+    sites = [
+        Site(experiment, plan, name, 0, Identity(1, 0, 0), dict, threading.Event())
+        for name in plan.fragments
+    ]
+    return {(stream, site.fragment_name) for site in sites for stream in site.streams()}
+
+
+@pytest.mark.parametrize(
+    "plan", [*(make() for make in plans.PLANS.values()), OWN], ids=lambda p: p.name
+)
+def test_workers_listen_for_exactly_the_streams_of_the_cut(plan):
+    streams = [stream for stream in cut(GRAPH, plan) if stream.transport != "collective"]
+    # Parameters are fetched from where they are changed; all else goes to who asked for it.
+    ends = {(s.kind, s.source if s.kind == "parameters" else s.target) for s in streams}
+    assert listening(plan) == ends
