@@ -212,7 +212,7 @@ class Controller:
             cores=share.cores,
             resume=self._resume or member.gang.incarnation > 0,
             role=self._role,
-            ledger=self.ledger.fd if updates and member.replica == 0 else -1,
+            ledger=self.ledger.fd if updates else -1,
         )
         member.process = WorkerProcess(orders, member.log, share.environment)
         member.spawned = member.heard = time.monotonic()

@@ -44,7 +44,7 @@ class Gathering(Training):
         """
         super().__init__(site.experiment)
         self._site, self._listeners, self._specs, self._ledger = site, listeners, specs, ledger
-        self._begun = self._restored = self._unreleased = False
+        self._begun = self._unreleased = False
         self._saved: Mapping[int, Tree] = {}
         self._prefetched: Unroll | None = None
         self._policy_server: PolicyServer | None = None
@@ -91,7 +91,7 @@ class Gathering(Training):
         progress = self._learner.progress
         self._office.version = progress.updates
         self.sink.epoch, self.sink.saved = progress.epoch, dict(self._saved)
-        if self._ledger is not None and self._restored:
+        if self._ledger is not None:  # nothing is in flight, whatever was before
             self._ledger.restart(progress.updates * self._office.positions)
         self._publish()
         self.sink.start()
@@ -173,7 +173,6 @@ class Gathering(Training):
         return self.sink.states(_STATE_SECONDS)
 
     def _restore_groups(self, states: Mapping[int, Tree]) -> None:
-        self._restored = True
         fits = len(states) == self._site.num_groups
         self._saved = {group: states[group] for group in self._groups} if fits else {}
 
