@@ -185,6 +185,8 @@ class Checkpoints:
         if self._manager is None:
             options = ocp.CheckpointManagerOptions(
                 max_to_keep=self._keep,
+                create=False,
+                multiprocessing_options=_alone(),
                 cleanup_tmp_directories=True,
                 enable_async_checkpointing=False,
             )
@@ -206,6 +208,18 @@ class Checkpoints:
         folder = self.folder / str(version)
         cure = f"remove it to go on from version {earlier[-1]}" if earlier else "there is no other"
         return RunError(f"checkpoint {folder} is damaged ({_reason(reason)}); {cure}")
+
+
+def _alone() -> Any:
+    """Options by which Orbax asks no other process: of several learners one saves for all."""
+    from orbax.checkpoint.options import MultiprocessingOptions
+
+    if jax.process_count() == 1:
+        return MultiprocessingOptions()
+    own = jax.process_index()
+    return MultiprocessingOptions(
+        primary_host=own, active_processes={own}, barrier_sync_key_prefix="srl"
+    )
 
 
 def _reason(error: object) -> str:

@@ -90,6 +90,13 @@ class RemoteActing:
         self._initial = map_tree(np.array, self._area.reply.get("memory", ()))
 
     def _open(self) -> None:
+        while True:
+            try:
+                return self._begin_anew()
+            except Disconnected:  # it died meanwhile; `connect` waits for the next
+                self._connection.close()
+
+    def _begin_anew(self) -> None:
         self._connection = self._connect()
         self._connection.send(Message(Kind.OPEN))
         form = self._expect(Kind.FORM)

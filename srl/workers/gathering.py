@@ -44,7 +44,6 @@ class Gathering(Training):
         """
         super().__init__(site.experiment)
         self._site, self._listeners, self._specs, self._ledger = site, listeners, specs, ledger
-        self.resumes_exactly = site.fragment.replicas == 1
         self._begun = self._restored = False
         self._saved: Mapping[int, Tree] = {}
         self._prefetched: Unroll | None = None
@@ -161,12 +160,12 @@ class Gathering(Training):
     def _group_states(self) -> Mapping[int, Tree]:
         if not self._begun:
             return {}
-        states = self.sink.states(_STATE_SECONDS)
-        return states if len(states) == len(self._groups) else {}
+        return self.sink.states(_STATE_SECONDS)
 
     def _restore_groups(self, states: Mapping[int, Tree]) -> None:
         self._restored = True
-        self._saved = states if len(states) == self._site.num_groups else {}
+        fits = len(states) == self._site.num_groups
+        self._saved = {group: states[group] for group in self._groups} if fits else {}
 
     def finish(self) -> None:
         """Tells every group that no further unroll is wanted."""

@@ -46,18 +46,12 @@ def _register(context: Context, addresses: dict[str, str], specs: Specs | None) 
 
 def _run(context: Context, training: Training) -> None:
     """Runs to the end. Of several replicas, which all compute the same, the first keeps it."""
-    replicas = context.plan.fragments[context.fragment].replicas
-
-    def stop() -> bool:
-        if replicas > 1:
-            if context.stopping.is_set():
-                training.ask_to_stop()
-            return training.stopped
-        return context.stopping.is_set()
-
+    stop = context.stopping.is_set
     kept = context.replica == 0
     show = _Show(context)
-    with Run(context.experiment, context.folder, training, show, stop, kept=kept) as run:
+    with Run(
+        context.experiment, context.folder, training, show, stop, training.agree, kept=kept
+    ) as run:
         run.start(resume=context.resume)
         run.loop()
         training.finish()

@@ -123,6 +123,13 @@ class Received:
         self._open()
 
     def _open(self) -> None:
+        while True:
+            try:
+                return self._begin_anew()
+            except Disconnected:  # it died meanwhile; `connect` waits for the next
+                self._connection.close()
+
+    def _begin_anew(self) -> None:
         self._connection = self._connect()
         self._connection.send(Message(Kind.OPEN))
         form = self._connection.receive(60.0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from srl.lazy import jax
+from srl.lazy import jax, jnp
 from srl.types import Tree, Unroll
 
 HEARTBEAT_SECONDS = 20
@@ -52,10 +52,20 @@ class Sharded:
         specs = by_slot._replace(slot=rows)
 
         def total(sums: Tree) -> Tree:
-            return jax.lax.psum(sums, _AXIS)
+            # One vector for each type: a collective costs as much for one number as for thousands.
+            leaves, structure = jax.tree.flatten(sums)
+            added = list(leaves)
+            for dtype in {leaf.dtype for leaf in leaves}:
+                places = [i for i, leaf in enumerate(leaves) if leaf.dtype == dtype]
+                parts = [leaves[i].reshape(-1) for i in places]
+                vector = jax.lax.psum(jnp.concatenate(parts), _AXIS)
+                ends = np.cumsum([part.size for part in parts])[:-1].tolist()
+                for i, part in zip(places, jnp.split(vector, ends), strict=True):
+                    added[i] = part.reshape(leaves[i].shape)
+            return jax.tree.unflatten(structure, added)
 
-        def one(states: Any, unroll: Unroll, losses: Any, stop: Any) -> Any:
-            return *learn(states, unroll, losses, total), total(stop)
+        def one(states: Any, unroll: Unroll, losses: Any, wishes: Any) -> Any:
+            return *learn(states, unroll, losses, total), jax.lax.psum(wishes, _AXIS)
 
         self._learn = jax.jit(
             jax.shard_map(
@@ -70,10 +80,12 @@ class Sharded:
         self._rows = NamedSharding(mesh, rows)
         self._shardings = jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs)
         self._local = len(jax.local_devices())
-        self.stop = False
-        """Asked of all replicas with the next update."""
-        self.stopped = False
-        """Whether any replica has asked to stop; all learn of it after the same update."""
+        self._wishes = self._granted = (False, False)
+
+    def agree(self, *wishes: bool) -> tuple[bool, ...]:
+        """Which wishes any replica had before the last update; these count from the next one on."""
+        self._wishes = wishes
+        return self._granted
 
     def place(self, unroll: Unroll) -> Unroll:
         """The batch of all replicas, of which this process has its part."""
@@ -81,12 +93,23 @@ class Sharded:
 
     def __call__(self, states: Any, unroll: Unroll, losses: Any) -> Any:
         """Learns; takes and gives states as arrays of this process alone."""
-        stop = np.full(self._local, self.stop, np.int32)
-        stop = jax.make_array_from_process_local_data(self._rows, stop)
+        wishes = np.tile(np.array(self._wishes, np.int32), (self._local, 1))
+        wishes = jax.make_array_from_process_local_data(self._rows, wishes)
         states, losses = jax.tree.map(self._replicate, (states, losses))
-        *results, stopped = self._learn(states, unroll, losses, stop)
-        self.stopped = bool(np.asarray(stopped.addressable_data(0))[0])
+        *results, granted = self._learn(states, unroll, losses, wishes)
+        self._granted = tuple(np.asarray(granted.addressable_data(0))[0] > 0)
         return jax.tree.map(lambda x: x.addressable_data(0), results)
 
     def _replicate(self, x: Any) -> Any:
         return jax.make_array_from_process_local_data(self._everywhere, np.asarray(x))
+
+
+def gathered(body: np.ndarray) -> list[np.ndarray]:
+    """The bytes of every replica: uint8 [size]. All call this at the same time."""
+    from jax.experimental.multihost_utils import process_allgather
+
+    sizes = process_allgather(np.array([len(body)], np.int32)).reshape(-1)
+    padded = np.zeros(max(sizes), np.uint8)
+    padded[: len(body)] = body
+    bodies = np.asarray(process_allgather(padded)).reshape(len(sizes), -1)
+    return [part[:size] for part, size in zip(bodies, sizes, strict=True)]

@@ -77,6 +77,7 @@ class Run:
         trainer: TrainerLike,
         show: Show,
         stop: Callable[[], bool],
+        agree: Callable[[bool, bool], tuple[bool, bool]] = lambda stop, save: (stop, save),
         *,
         kept: bool = True,
     ) -> None:
@@ -88,9 +89,11 @@ class Run:
             trainer: Trains it; closed at the end.
             show: Where it is shown.
             stop: Whether the run is to end, after a checkpoint.
+            agree: Gives which of stopping and saving to do, from which this one wants; several
+                replicas must do the same after the same update.
             kept: Whether reports and checkpoints are written; another replica may do so.
         """
-        self._kept = kept
+        self._agree, self._kept = agree, kept
         self.experiment, self.folder, self.trainer = experiment, folder, trainer
         self.show, self.stop = show, stop
         self.checkpoints = Checkpoints(folder / "checkpoints", experiment.keep_checkpoints)
@@ -138,17 +141,19 @@ class Run:
         checkpoint_seconds = 60 * self.experiment.checkpoint_minutes
         next_checkpoint = time.monotonic() + checkpoint_seconds
         reported = True
-        while not self.stop() and not self.finished:
+        stop, _ = self._agree(self.stop(), False)
+        while not stop and not self.finished:
             before = trainer.updates
             trainer.update()
+            now = time.monotonic()
+            stop, save = self._agree(self.stop(), now >= next_checkpoint)
             if trainer.updates == before:
                 continue
             self.trained = True
-            now = time.monotonic()
             reported = trainer.updates % every == 0
             if reported:
                 self._report()
-            if now >= next_checkpoint:
+            if save:
                 next_checkpoint = now + checkpoint_seconds
                 self._save(wait=False)
             self.show.tick(trainer, now)
@@ -172,6 +177,7 @@ class Run:
 
     def _save(self, *, wait: bool) -> None:
         trainer = self.trainer
+        state = trainer.state()
         if not self._kept:
             return
         trainer.check()  # or it would push out checkpoints that are good
@@ -181,7 +187,7 @@ class Run:
             "updates": int(trainer.updates),
             "time": time.time(),
         }
-        self.checkpoints.save(int(trainer.updates), trainer.state(), counts, wait=wait)
+        self.checkpoints.save(int(trainer.updates), state, counts, wait=wait)
         logger.info("checkpoint of update %d", trainer.updates)
 
 

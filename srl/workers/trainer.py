@@ -31,7 +31,7 @@ class Trainer(Training):
         super().__init__(experiment)
         plan = plan_of(experiment)
         self._replica, self._replicas = replica, plan.fragment("step").replicas
-        count = groups(plan, experiment)
+        self._num_groups = count = groups(plan, experiment)
         self._each = experiment.num_envs // count
         own = count // self._replicas
         self._groups = range(replica * own, (replica + 1) * own)
@@ -41,7 +41,7 @@ class Trainer(Training):
     def make_pools(self) -> Specs:
         """Makes the environments; needs no JAX."""
         self._pools = [make_group(self.experiment, self._each) for _ in self._groups]
-        self.resumes_exactly = self._pools[0].saves_exactly and self._replicas == 1
+        self.resumes_exactly = self._pools[0].saves_exactly
         return self._pools[0].specs
 
     def start(self) -> None:
@@ -85,13 +85,12 @@ class Trainer(Training):
                 self._learner.progress.spend("trainer", activity, seconds)
 
     def _group_states(self) -> Mapping[int, Tree]:
-        if self._replicas > 1:  # the others' are elsewhere
-            return {}
-        return {group: actor.state() for group, actor in enumerate(self._actors)}
+        pairs = zip(self._groups, self._actors, strict=True)
+        return {group: actor.state() for group, actor in pairs}
 
     def _restore_groups(self, states: Mapping[int, Tree]) -> None:
-        if self.resumes_exactly and len(states) == len(self._actors):
-            for group, actor in enumerate(self._actors):
+        if self.resumes_exactly and len(states) == self._num_groups:
+            for group, actor in zip(self._groups, self._actors, strict=True):
                 actor.restore(states[group])
         else:
             self._reset(f"environments {self._learner.progress.epoch}")

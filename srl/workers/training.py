@@ -14,6 +14,7 @@ from srl.streams.parcel import pack, unpack
 from srl.streams.sample import STATE_BYTES
 from srl.types import Tree
 from srl.workers.learner import Learner
+from srl.workers.replicas import gathered
 
 
 class Training(ABC):
@@ -85,16 +86,18 @@ class Training(ABC):
         """Finished calls of `learn`."""
         return self._learner.progress.updates
 
-    @property
-    def stopped(self) -> bool:
-        """Whether this or another replica of the learner has asked all to stop."""
+    def agree(self, stop: bool, save: bool) -> tuple[bool, bool]:
+        """Which of these to do now: with other replicas, what one of them wanted an update ago."""
         sharded = self._learner.sharded
-        return sharded is not None and sharded.stopped
+        if sharded is None or self.replicas == 1:
+            return stop, save
+        stop, save = sharded.agree(stop, save)
+        return stop, save
 
-    def ask_to_stop(self) -> None:
-        """Asks all replicas of the learner to stop after the next update."""
-        if self._learner.sharded is not None:
-            self._learner.sharded.stop = True
+    @property
+    def replicas(self) -> int:
+        """Processes that learn together."""
+        return self._learner.progress.replicas
 
     def report(self) -> dict[str, Any]:
         """Gives a line of metrics: since the last report, or over the last 100 episodes."""
@@ -105,9 +108,12 @@ class Training(ABC):
         self._learner.progress.check()
 
     def state(self) -> Tree:
-        """Gives everything that the rest of the run depends on."""
-        states = {str(group): state for group, state in self._group_states().items()}
-        return {**self._learner.state(), "environments": pack(states)}
+        """Gives everything that the rest of the run depends on; all replicas call it together."""
+        body = pack({str(group): state for group, state in self._group_states().items()})
+        if self.replicas > 1:
+            parts = [unpack(part.copy(), STATE_BYTES) for part in gathered(body)]
+            body = pack({group: state for part in parts for group, state in part.items()})
+        return {**self._learner.state(), "environments": body}
 
     def restore(self, tree: Tree) -> None:
         """Goes on from a saved state, of whichever plan."""

@@ -47,7 +47,12 @@ class SentUnrolls:
 
     def _open(self) -> None:
         self._rows: dict[tuple[int, int], Rows] = {}
-        self.source = SampleSource(self._connect(), self._group)
+        while True:
+            try:
+                self.source = SampleSource(self._connect(), self._group)
+                return
+            except Disconnected:  # it died meanwhile; `connect` waits for the next
+                continue
 
     @property
     def start(self) -> Start:
