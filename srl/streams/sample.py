@@ -13,14 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-import numpy as np
-
 from srl.errors import RunError
+from srl.shared_memory import SharedMemory
 from srl.streams.batch import Batch, widened
 from srl.streams.channel import Connection, Listener, Peer
 from srl.streams.layout import Layout
-from srl.shared_memory import SharedMemory
-from srl.streams.message import JOINED, LEFT, Message
+from srl.streams.message import JOINED, LEFT, Message, text_of
 from srl.streams.parcel import pack, unpack
 from srl.streams.tickets import Ticket, TicketOffice
 from srl.tree import copy_tree
@@ -97,7 +95,7 @@ class SampleSource:
         connection.send(Message(Kind.OPEN, counts=(group,)))
         form = self._expect(Kind.FORM)
         batches, self._positions, epoch, lives, restored = form.counts[:5]
-        layout = Layout.from_json(bytes(form.body), UNROLL_BYTES)
+        layout = Layout.from_json(text_of(form), UNROLL_BYTES)
         self.remote = not form.fds
         """Whether unrolls cross as messages."""
         one = _batch(layout.views(layout.empty()))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from srl.experiment import Experiment
-from srl.lazy import jax, jnp
+from srl.lazy import jax
 from srl.streams.channel import Listener, Peer
 from srl.streams.inference import Desk, Kind
 from srl.streams.layout import Layout
@@ -239,7 +240,7 @@ class PolicyServer:
             self._inputs.write(place, desk.group, desk.area.request, memory, desk.clock)
         decision = map_tree(np.asarray, self._act(policies, self._inputs.arrays, self._key))
         for place, desk in enumerate(desks):
-            own = map_tree(lambda x: self._inputs.part(x, place), decision)
+            own = map_tree(partial(self._inputs.part, place=place), decision)
             reply = desk.area.reply
             for name, part in reply.items():
                 copy_tree(getattr(own, name), part)
