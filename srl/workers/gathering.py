@@ -81,8 +81,10 @@ class Gathering(Training):
         )
         learner.compile(self.sink.batches[0])
         if site.has("act"):
+            sink = self.sink if site.has("collect") else None
+            requests = self._listeners["inference"]
             self._policy_server = serve_policies(
-                site, learner.teams, self.published.newest, self._listeners["inference"], self.sink
+                site, learner.teams, self.published.newest, requests, sink
             )
         self._accounted = (0, 0, 0)
 

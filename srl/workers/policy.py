@@ -85,7 +85,6 @@ class PolicyServer:
         self._length, self._chunk = experiment.algorithm.unroll_length, teams.chunk
         self._desks: dict[int, Desk] = {}
         self._unrolls: dict[int, _Unroll] = {}
-        self._slots_each = num_envs * len(teams.specs.agents)
         self._num_envs = num_envs
         self.answered = 0
         """Requests so far."""
@@ -328,11 +327,8 @@ def serve_policies(
         listener: Where groups connect.
         sink: Where unrolls go, if they are collected here.
     """
-    if sink is None:
-        request = {"observation", "terminated", "truncated", "memory"}
-        reply = {"action", "log_prob", "memory"}
-    else:
-        request, reply = set(Timestep._fields), {"action"}
+    stream = site.streams["inference"]
+    request, reply = ({field.name for field in part} for part in (stream.request, stream.reply))
     server = PolicyServer(
         site.experiment,
         teams,
