@@ -20,11 +20,12 @@ def run_actor(context: Context) -> None:
         if site.has("act"):
             from srl.workers.parameters import Received
 
-            newest = Received(lambda: site.connect("parameters"), teams).newest
+            newest = Received(lambda: site.connect("parameters"), teams, site.go_on).newest
         groups = Groups(site, pools, teams, newest)
         groups.start()
         groups.wait(lambda: context.progress(env_steps=groups.env_steps))
         groups.close()
     except Stopped:
         return
-    context.stopping.wait()
+    while not context.stopping.wait(1.0):
+        context.progress()

@@ -19,6 +19,7 @@ from srl.streams.sample import STATE_BYTES, Stopped
 Addresses = Mapping[str, Sequence[Mapping[str, str]]]
 """Of streams, by fragment and replica; empty where a worker is not there at present."""
 
+
 def server(stream: Stream) -> str:
     """The fragment that a stream's other end connects to: parameters are fetched, the rest sent."""
     return stream.source if stream.kind == "parameters" else stream.target
@@ -40,6 +41,16 @@ class Site:
     transport: Transport = "host"
     alive: Callable[[], None] = field(default=lambda: None)
     """Called now and then, to show that there is progress."""
+
+    def go_on(self) -> None:
+        """Shows progress where there is nothing to do but wait.
+
+        Raises:
+            Stopped: If the worker is to end.
+        """
+        if self.stopping.is_set():
+            raise Stopped
+        self.alive()
 
     @property
     def fragment(self) -> Fragment:
