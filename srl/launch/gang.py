@@ -15,7 +15,7 @@ from srl.streams import Peer
 _SAME_FAILURES = 3  # in a row, that end a run
 _FORGIVEN_SECONDS = 300.0  # of work, after which a failure is no more in a row with the one before
 _MOST_DELAY_SECONDS = 5.0
-_PATIENCE = 5  # times longer may take what comes before a main loop: imports, simulators, compiling
+_BEGIN_SECONDS = 300.0  # for what comes before a main loop: imports, simulators, compiling
 _BEAT_LIMIT_SECONDS = 10.0
 
 
@@ -79,18 +79,19 @@ class Member:
             limit_seconds: That its main loop may take without showing progress.
         """
         assert self.process is not None
-        silent = now - self.heard
-        connecting = self.peer is None
-        if not connecting and silent > min(_BEAT_LIMIT_SECONDS, limit_seconds):
-            return f"has not been heard of for {silent:.0f} s: it is {self.process.state()}"
+        silent, begin_seconds = now - self.heard, max(_BEGIN_SECONDS, limit_seconds)
+        if silent > min(_BEAT_LIMIT_SECONDS, limit_seconds):
+            state = self.process.state()
+            if self.peer is not None or state.startswith("stopped"):  # else it is still connecting
+                return f"has not been heard of for {silent:.0f} s: it is {state}"
         if self.addresses is None:
-            idle, limit = now - self.spawned, _PATIENCE * limit_seconds
+            idle, limit = now - self.spawned, begin_seconds
         elif self.started is None:  # it waits for others
             return ""
         else:
             idle = min(self.beat.get("idle", 0.0) + silent, now - self.started)
             running = self.beat.get("state") != "starting"
-            limit = limit_seconds if running else _PATIENCE * limit_seconds
+            limit = limit_seconds if running else begin_seconds
         if idle <= limit:
             return ""
         return f"has shown no progress for {idle:.0f} s: it is {self.process.state()}"

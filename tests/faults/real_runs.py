@@ -224,13 +224,12 @@ class Trouble:
             self.hit[pid] = (name, number)
 
     def strike_often(self, names, times):
-        """Hits each of the workers about as often with each signal, in a random order."""
-        blows = [
-            (names[i % len(names)], self.kinds[i // len(names) % len(self.kinds)])
-            for i in range(times)
-        ]
-        self._random.shuffle(blows)
-        for name, number in blows:
+        """Hits each of the workers as often, with each signal as often, in a random order."""
+        victims = [names[i % len(names)] for i in range(times)]
+        blows = [self.kinds[i % len(self.kinds)] for i in range(times)]
+        for order in (victims, blows):
+            self._random.shuffle(order)
+        for name, number in zip(victims, blows, strict=True):
             self.strike(name, number)
 
     def over(self):
