@@ -39,7 +39,6 @@ class Member:
     """When it was started, or last sent anything."""
     spawned: float = 0.0
     beat: dict[str, Any] = field(default_factory=dict)
-    first_counters: dict[str, float] = field(default_factory=dict)
     failure: dict[str, Any] | None = None
     """The exception that it is ending with."""
     killed: str = ""
@@ -59,16 +58,13 @@ class Member:
     def forget(self) -> None:
         """Forgets what belongs to a process that has ended."""
         self.process = self.peer = self.addresses = self.started = self.failure = None
-        self.beat, self.first_counters = {}, {}
+        self.beat = {}
         self.killed, self.stopped, self.drained = "", False, False
 
     def take_beat(self, beat: dict[str, Any]) -> None:
-        """Notes a beat; counters that grow forgive the gang's deaths."""
+        """Notes a beat; counters that have grown forgive the gang's deaths."""
         self.beat = beat
-        counters = beat["counters"]
-        if counters and not self.first_counters:
-            self.first_counters = counters
-        if any(value > self.first_counters.get(name, value) for name, value in counters.items()):
+        if any(grown > 0 for grown in beat["grown"].values()):
             self.gang.deaths = 0
 
     def trouble(self, now: float, limit_seconds: float) -> str:

@@ -150,6 +150,10 @@ class RealRun:
         lines = self.metrics()
         return lines[-1]["updates"] if lines else 0
 
+    def has_passed(self, updates):
+        """Whether more updates have been reported."""
+        return self.updates > updates
+
     def checkpoint(self):
         """The newest checkpoint's version; -1 without one."""
         version = Checkpoints(self.folder / "checkpoints").latest()
