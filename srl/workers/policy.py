@@ -166,8 +166,8 @@ class PolicyServer:
     def _open(self, peer: Peer, group: int) -> None:
         desk = self._desks[group] = Desk(self.listener, peer, self._layout, shared=self._shared)
         initial = self._teams.initial_memory(self._num_envs)
-        if "memory" in desk.area.reply:
-            copy_tree(map_tree(np.asarray, initial), desk.area.reply["memory"])
+        if "memory" in desk.area["reply"]:
+            copy_tree(map_tree(np.asarray, initial), desk.area["reply"]["memory"])
         if self._sink is None:
             desk.open(Start(0, 0, None))
             return
@@ -198,7 +198,7 @@ class PolicyServer:
         """Writes the timestep of a request into its unroll; False while that may not begin."""
         assert self._sink is not None
         unroll, group = self._unrolls[desk.group], desk.group
-        timestep = Timestep(**desk.area.request)
+        timestep = Timestep(**desk.area["request"])
         if unroll.t == self._length:
             assert unroll.grant is not None
             unroll.write(timestep)
@@ -235,12 +235,12 @@ class PolicyServer:
         version, policies = self._newest(oldest)
         for place, desk in enumerate(desks):
             unroll = self._unrolls.get(desk.group)
-            memory = desk.area.request["memory"] if unroll is None else unroll.memory
-            self._inputs.write(place, desk.group, desk.area.request, memory, desk.clock)
+            memory = desk.area["request"]["memory"] if unroll is None else unroll.memory
+            self._inputs.write(place, desk.group, desk.area["request"], memory, desk.clock)
         decision = map_tree(np.asarray, self._act(policies, self._inputs.arrays, self._key))
         for place, desk in enumerate(desks):
             own = map_tree(lambda x: self._inputs.part(x, place), decision)
-            reply = desk.area.reply
+            reply = desk.area["reply"]
             for name, part in reply.items():
                 copy_tree(getattr(own, name), part)
             unroll = self._unrolls.get(desk.group)

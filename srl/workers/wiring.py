@@ -64,10 +64,12 @@ class Site:
     def streams(self) -> list[str]:
         """The streams that end here, and that someone elsewhere begins."""
         home = self.plan.home
+        apart = home("gradient") != home("update")
         begins = {
             "sample": home("collect"),
             "inference": home("step"),
-            "parameters": home("act"),
+            # Where sums go to who updates, the state comes back with them.
+            "parameters": home("update") if apart else home("act"),
             "gradients": home("gradient"),
         }
         return [
