@@ -6,15 +6,14 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from srl.lazy import jax, jnp
+from srl.lazy import jax
 from srl.streams.batch import Batch
 from srl.streams.gradients import GradientSource, Turn
 from srl.streams.sample import Stopped
 from srl.types import Tree, Unroll
-from srl.workers.sums import Crossing, account, flat, needed
+from srl.workers.sums import Crossing, account
 from srl.workers.trainer import Trainer
+from srl.workers.vectors import Vectors, tree_of, vectors_of
 from srl.workers.wiring import Site
 
 ACTIVITIES = ("step", "act", "gradient", "server wait")
@@ -24,8 +23,7 @@ ACTIVITIES = ("step", "act", "gradient", "server wait")
 class Contributor(Trainer):
     """Makes unrolls with the server's state, and gives the sums of these slots.
 
-    The state is used where the stream has it, without a copy: the server changes it only when all
-    workers have answered, and then nobody reads it.
+    Of the state it has no more than the stream brings: the learner's own is not used.
     """
 
     def __init__(self, site: Site) -> None:
@@ -39,18 +37,24 @@ class Contributor(Trainer):
     def _compile(self, batch: Batch) -> None:
         learner = self._learner
         self._crossing = Crossing.of(learner, batch)
+        self._policies = jax.jit(lambda state: learner.teams.policies(self._states(state)))
         self._measure = jax.jit(self._measured)
         self._gradient = jax.jit(self._gradient_of)
-        self._use(tuple(map(np.asarray, flat(needed(learner.states)))))
-        batches, _ = self._measure(learner.states, learner.prepared(batch))
-        jax.block_until_ready(self._gradient(learner.states, batches, jnp.int32(0)))
+        form = self._crossing.forms.state
+        empty = form.views(form.empty())
+        jax.block_until_ready(self._policies(empty))
+        batches, _ = self._measure(empty, learner.prepared(batch))
+        jax.block_until_ready(self._gradient(empty, batches, 0))
 
-    def _measured(self, states: Any, unroll: Unroll) -> tuple[Any, tuple[Any, ...]]:
-        batches, sums = self._learner.teams.measure(states, unroll)
-        return batches, flat(sums)
+    def _states(self, vectors: Vectors) -> Any:
+        return tree_of(vectors, like=self._crossing.states)
 
-    def _gradient_of(self, states: Any, batches: Any, round: Any) -> tuple[Any, ...]:
-        return flat(self._learner.teams.gradient(states, batches, round))
+    def _measured(self, state: Vectors, unroll: Unroll) -> tuple[Any, Vectors]:
+        batches, sums = self._learner.teams.measure(self._states(state), unroll)
+        return batches, vectors_of(sums)
+
+    def _gradient_of(self, state: Vectors, batches: Any, round: Any) -> Vectors:
+        return vectors_of(self._learner.teams.gradient(self._states(state), batches, round))
 
     def _begin(self) -> None:
         """Starts episodes, or goes on with saved ones; waits until an update begins."""
@@ -69,18 +73,17 @@ class Contributor(Trainer):
     def _learn(self, batch: Batch) -> None:
         """Answers with the sums of this batch until its update is done or given up."""
         self._note_actors()
-        learner = self._learner
-        update, unroll, batches = self._turn.update, learner.prepared(batch), None
+        update, unroll, batches = self._turn.update, self._learner.prepared(batch), None
         while self._turn.update == update:
-            before = time.perf_counter()
-            if self._turn.phase == 0:
-                batches, measured = self._measure(learner.states, unroll)
-                answer = (jax.device_get(measured), account(batch))
+            before, turn = time.perf_counter(), self._turn
+            if turn.phase == 0:
+                batches, measured = self._measure(turn.state, unroll)
+                answer, spent = (jax.device_get(measured), account(batch)), self._spent()
             else:
-                round = jnp.int32(self._turn.phase - 1)
-                answer = jax.device_get(self._gradient(learner.states, batches, round))
+                gradient = self._gradient(turn.state, batches, turn.phase - 1)
+                answer, spent = jax.device_get(gradient), []
+            self._source.answer(answer, spent)
             self._seconds["gradient"] += time.perf_counter() - before
-            self._source.answer(answer, self._spent() if self._turn.phase == 0 else ())
             self._turn = self._next_turn()
         self.unrolls += len(self._groups)
 
@@ -88,17 +91,11 @@ class Contributor(Trainer):
         before = time.perf_counter()
         turn = self._source.wait(self._states_by_name)
         self._seconds["server wait"] += time.perf_counter() - before
-        self._use(turn.state)
-        progress = self._learner.progress
-        _, progress.epoch, progress.updates = turn.update
+        if turn.phase == 0:
+            progress = self._learner.progress
+            _, progress.epoch, progress.updates = turn.update
+            self._learner.policies = self._policies(turn.state)
         return turn
-
-    def _use(self, state: tuple[np.ndarray, ...]) -> None:
-        """Lets the following acting and learning be with this state."""
-        learner = self._learner
-        states = jax.tree.unflatten(self._crossing.states, state)
-        learner.states = jax.device_put(states)
-        learner.policies = learner.teams.policies(learner.states)
 
     def _states_by_name(self) -> Mapping[str, Tree]:
         return {str(group): state for group, state in self._group_states().items()}

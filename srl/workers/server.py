@@ -18,8 +18,9 @@ from srl.types import Metrics, Specs, Tree
 from srl.workers.contributor import ACTIVITIES
 from srl.workers.learner import Learner, form_of
 from srl.workers.ledger import Ledger
-from srl.workers.sums import Crossing, flat, needed, whole_account
+from srl.workers.sums import Crossing, needed, whole_account
 from srl.workers.training import Training
+from srl.workers.vectors import Vectors, tree_of, vectors_of
 from srl.workers.wiring import Site
 
 
@@ -119,7 +120,7 @@ class Server(Training):
         """Gives the state to all workers, and gets their sums."""
         progress, name = self._learner.progress, self._site.fragment_name
         before = time.perf_counter()
-        state = jax.device_get(flat(needed(states)))
+        state = jax.device_get(self._told(states))
         told = time.perf_counter()
         epoch, n = progress.version.tolist()
         sums = self.sink.exchange((epoch, n), phase, state, self._site.alive)
@@ -127,10 +128,11 @@ class Server(Training):
         progress.spend(name, "sums wait", time.perf_counter() - told)
         return sums
 
-    # ---- what is compiled; sums come flat, of each worker ----
+    # ---- what is compiled; sums come as vectors, of each worker ----
 
     def _compile(self) -> None:
         """Runs an update on empty memory, so that none waits for a compiler."""
+        self._told = jax.jit(lambda states: vectors_of(needed(states)))
         self._adapt = jax.jit(self._adapted)
         self._step = jax.jit(self._stepped)
         self._finish = jax.jit(self._finished)
@@ -138,8 +140,7 @@ class Server(Training):
         empty = [map_tree(np.zeros_like, form.views(form.empty())) for form in forms[1:]]
         measured, gradient = empty[0][0], empty[1]
         states, total = self._adapt(learner.states, [measured] * self._workers)
-        sums = jax.tree.unflatten(self._crossing.gradient, gradient)
-        _, shapes = jax.eval_shape(learner.teams.update, states, sums)
+        _, shapes = jax.eval_shape(learner.teams.update, states, self._crossing.gradient)
         self._no_metrics: dict[str, Metrics] = _zeros(shapes)
         states, metrics = self._step(states, [gradient] * self._workers, self._no_metrics)
         _, shapes = jax.eval_shape(learner.teams.finish, states, total)
@@ -148,13 +149,14 @@ class Server(Training):
         learner.progress.losses = losses
         jax.block_until_ready(self._finish(states, total, metrics, losses))
 
-    def _adapted(self, states: Any, parts: Sequence[Tree]) -> tuple[Any, Any]:
-        total = _added(self._crossing.measured, parts)
+    def _adapted(self, states: Any, parts: Sequence[Vectors]) -> tuple[Any, Any]:
+        total = tree_of(_added(parts), like=self._crossing.measured)
         return self._learner.teams.adapt(states, total), total
 
-    def _stepped(self, states: Any, parts: Sequence[Tree], metrics: Any) -> tuple[Any, Any]:
+    def _stepped(self, states: Any, parts: Sequence[Vectors], metrics: Any) -> tuple[Any, Any]:
         teams = self._learner.teams
-        states, found = teams.update(states, _added(self._crossing.gradient, parts))
+        total = tree_of(_added(parts), like=self._crossing.gradient)
+        states, found = teams.update(states, total)
         return states, jax.tree.map(lambda sum, x: sum + x / teams.rounds, metrics, found)
 
     def _finished(self, states: Any, total: Any, metrics: Any, losses: Any) -> tuple[Any, Any]:
@@ -204,10 +206,9 @@ class Server(Training):
         self._listener.close()
 
 
-def _added(structure: Any, parts: Sequence[Tree]) -> Any:
-    """The sums of all workers, added in the workers' order, as the tree that they come from."""
-    total = reduce(lambda one, other: tuple(map(jnp.add, one, other)), parts)
-    return jax.tree.unflatten(structure, total)
+def _added(parts: Sequence[Vectors]) -> Vectors:
+    """The sums of all workers, added in the workers' order."""
+    return reduce(lambda one, other: jax.tree.map(jnp.add, one, other), parts)
 
 
 def _zeros(shapes: Any) -> Any:

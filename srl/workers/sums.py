@@ -14,10 +14,11 @@ from srl.streams.gradients import Forms
 from srl.streams.layout import Layout
 from srl.types import Timestep
 from srl.workers.learner import Learner
+from srl.workers.vectors import vectors_of
 
 
 class Crossing(NamedTuple):
-    """The layouts of what crosses, which is flat, and the trees that it comes from."""
+    """The layouts of what crosses, and the shapes of the trees that it is made of."""
 
     forms: Forms
     states: Any
@@ -34,28 +35,19 @@ class Crossing(NamedTuple):
         """
         teams = learner.teams
 
-        def sums(states: Any, unroll: Any) -> tuple[Any, Any]:
+        def trees(states: Any, unroll: Any) -> tuple[Any, Any, Any]:
             batches, measured = teams.measure(states, unroll)
-            return measured, teams.gradient(states, batches, jnp.int32(0))
+            return needed(states), measured, teams.gradient(states, batches, jnp.int32(0))
 
-        states = needed(learner.states)
-        measured, gradient = jax.eval_shape(sums, states, learner.unroll(batch))
-        forms = Forms(
-            Layout.of(flat(states)),
-            Layout.of((flat(measured), account(batch))),
-            Layout.of(flat(gradient)),
-        )
-        return Crossing(forms, *map(jax.tree.structure, (states, measured, gradient)))
+        shapes = jax.eval_shape(trees, learner.states, learner.unroll(batch))
+        states, measured, gradient = (jax.eval_shape(vectors_of, tree) for tree in shapes)
+        forms = Forms(Layout.of(states), Layout.of((measured, account(batch))), Layout.of(gradient))
+        return Crossing(forms, *shapes)
 
 
 def needed(states: Mapping[str, State]) -> dict[str, State]:
     """What sums are computed from: all but what the optimizer keeps."""
     return {name: state._replace(optimizer=()) for name, state in states.items()}
-
-
-def flat(tree: Any) -> tuple[Any, ...]:
-    """The arrays of any tree that JAX knows."""
-    return tuple(jax.tree.leaves(tree))
 
 
 def account(batch: Batch) -> tuple[np.ndarray, ...]:
