@@ -223,6 +223,12 @@ def _validate_together(plan: Plan) -> None:
             f"{update} holds the parameters for others and has more to do than update; give update "
             "a fragment of its own, or put gradient with it"
         )
+    if collect != home["step"] and not collect == gradient == update:
+        raise PlanError(
+            f"{collect} collects what {home['step']} steps, and learn is elsewhere: unrolls would "
+            f"go from one worker by another to a third; put learn into {collect} too, or collect "
+            f"into {home['step']}"
+        )
     _validate_replicas(plan, update, shares_gradient=gradient == update)
 
 

@@ -23,7 +23,7 @@ from srl.errors import RunError
 from srl.streams.area import Area
 from srl.streams.channel import Connection, Disconnected, Listener, Peer
 from srl.streams.layout import Layout
-from srl.streams.message import LEFT, Message, Refused
+from srl.streams.message import LEFT, Message, Refused, text_of
 from srl.streams.parcel import pack, unpack
 from srl.streams.sample import STATE_BYTES, Start, Stopped
 from srl.tree import copy_tree
@@ -121,7 +121,7 @@ class GradientSource:
         self._openings += 1
         self._connection.send(Message(Kind.OPEN, counts=(self._replica,)))
         form = self._expect(Kind.FORM)
-        if bytes(form.body or b"") != self._forms.text:
+        if text_of(form) != self._forms.text:
             form.close_fds()
             raise RunError("the server's parameters are not those of this experiment")
         self._remote = not form.fds

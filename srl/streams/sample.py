@@ -13,14 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-import numpy as np
-
 from srl.errors import RunError
+from srl.shared_memory import SharedMemory
 from srl.streams.batch import Batch, widened
 from srl.streams.channel import Connection, Listener, Peer
 from srl.streams.layout import Layout
-from srl.shared_memory import SharedMemory
-from srl.streams.message import JOINED, LEFT, Message
+from srl.streams.message import JOINED, LEFT, Message, text_of
 from srl.streams.parcel import pack, unpack
 from srl.streams.tickets import Ticket, TicketOffice
 from srl.tree import copy_tree
@@ -97,7 +95,7 @@ class SampleSource:
         connection.send(Message(Kind.OPEN, counts=(group,)))
         form = self._expect(Kind.FORM)
         batches, self._positions, epoch, lives, restored = form.counts[:5]
-        layout = Layout.from_json(bytes(form.body), UNROLL_BYTES)
+        layout = Layout.from_json(text_of(form), UNROLL_BYTES)
         self.remote = not form.fds
         """Whether unrolls cross as messages."""
         one = _batch(layout.views(layout.empty()))
@@ -243,19 +241,21 @@ class SampleSink:
             self._on_counts(self.office)
         self._look()
 
+    def ask_states(self) -> None:
+        """Asks every group for its state, as it is before its next unroll."""
+        with self._changed:
+            self._states.clear()
+            self._want_state = set(range(self._first, self._first + self.office.positions))
+        self._look()
+
     def states(self, timeout: float) -> dict[int, Tree]:
-        """Asks every group for its state, as it is before its next unroll.
+        """The states that were asked for.
 
         Args:
             timeout: Seconds to wait for them; a group that is dead or slower is left out.
         """
         with self._changed:
-            groups = range(self._first, self._first + self.office.positions)
-            self._states.clear()
-            self._want_state = set(groups)
-        self._look()
-        with self._changed:
-            self._changed.wait_for(lambda: len(self._states) == len(groups), timeout)
+            self._changed.wait_for(lambda: len(self._states) == self.office.positions, timeout)
             return dict(sorted(self._states.items()))
 
     def drain(self) -> None:

@@ -44,7 +44,7 @@ class Gathering(Training):
         """
         super().__init__(site.experiment)
         self._site, self._listeners, self._specs, self._ledger = site, listeners, specs, ledger
-        self._begun = self._restored = False
+        self._begun = self._unreleased = False
         self._saved: Mapping[int, Tree] = {}
         self._prefetched: Unroll | None = None
         self._policy_server: PolicyServer | None = None
@@ -81,8 +81,10 @@ class Gathering(Training):
         )
         learner.compile(self.sink.batches[0])
         if site.has("act"):
+            sink = self.sink if site.has("collect") else None
+            requests = self._listeners["inference"]
             self._policy_server = serve_policies(
-                site, learner.teams, self.published.newest, self._listeners["inference"], self.sink
+                site, learner.teams, self.published.newest, requests, sink
             )
         self._accounted = (0, 0, 0)
 
@@ -91,7 +93,7 @@ class Gathering(Training):
         progress = self._learner.progress
         self._office.version = progress.updates
         self.sink.epoch, self.sink.saved = progress.epoch, dict(self._saved)
-        if self._ledger is not None and self._restored:
+        if self._ledger is not None:  # nothing is in flight, whatever was before
             self._ledger.restart(progress.updates * self._office.positions)
         self._publish()
         self.sink.start()
@@ -107,7 +109,9 @@ class Gathering(Training):
 
     def update(self) -> None:
         """Waits for the next batch and learns from it; does nothing if the worker is to end."""
-        if not self._begun:
+        if self._begun:
+            self._release()
+        else:
             self._begin()
         before = time.perf_counter()
         while (batch := self.sink.gather(0.5)) is None:
@@ -118,9 +122,15 @@ class Gathering(Training):
         progress.spend(self._site.fragment_name, "batch wait", time.perf_counter() - before)
         unroll, self._prefetched = self._prefetched, None
         self._learner.learn(batch, unroll, meanwhile=self._prefetch)
-        self._publish()
-        self.sink.learned()
+        self._unreleased = True
         self._site.alive()
+
+    def _release(self) -> None:
+        """Lets actors go on after an update; not before it is known whether to ask their states."""
+        if self._unreleased:
+            self._unreleased = False
+            self._publish()
+            self.sink.learned()
 
     def _wait(self) -> None:
         """Called while there is no batch."""
@@ -160,10 +170,11 @@ class Gathering(Training):
     def _group_states(self) -> Mapping[int, Tree]:
         if not self._begun:
             return {}
+        self.sink.ask_states()
+        self._release()
         return self.sink.states(_STATE_SECONDS)
 
     def _restore_groups(self, states: Mapping[int, Tree]) -> None:
-        self._restored = True
         fits = len(states) == self._site.num_groups
         self._saved = {group: states[group] for group in self._groups} if fits else {}
 

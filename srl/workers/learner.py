@@ -1,4 +1,4 @@
-"""The learner's half of the training loop: all parameters, and how a batch changes them."""
+"""The learner's half of the training loop: parameters, and how a batch changes them."""
 
 from __future__ import annotations
 
