@@ -227,12 +227,13 @@ class SampleSink:
                 return None
             return self.batches[self.office.version % len(self.batches)]
 
-    def following(self) -> Batch | None:
-        """The batch after the one being learned from, if it is there already."""
+    def following(self, timeout: float) -> Batch | None:
+        """The batch after the one being learned from, if it is there within `timeout` seconds."""
         with self._changed:
-            if not self.office.completes(self.office.version + 1):
+            following = self.office.version + 1
+            if not self._changed.wait_for(lambda: self.office.completes(following), timeout):
                 return None
-            return self.batches[(self.office.version + 1) % len(self.batches)]
+            return self.batches[following % len(self.batches)]
 
     def learned(self) -> None:
         """The batch has been learned from, and the new version can be had."""
@@ -312,7 +313,7 @@ class SampleSink:
         with self._changed:
             self.office.deliver(group, ticket)
             self._on_counts(self.office)
-            if self.office.complete:
+            if self.office.completes(ticket.update):
                 self._changed.notify_all()
 
     def wants_state(self, group: int) -> bool:
@@ -397,7 +398,7 @@ class SampleSink:
         self.office.deliver(group, ticket)
         self._on_seconds([1e-6 * count for count in message.counts[2:]])
         self._on_counts(self.office)
-        if self.office.complete:
+        if self.office.completes(ticket.update):
             self._changed.notify_all()
 
     def _grant(self) -> None:
