@@ -35,17 +35,36 @@ EXPERIMENT = Experiment(
 )
 
 
-class Together:
-    """A server in this thread, and its workers in others."""
+class Died(Exception):
+    pass
 
-    def __init__(self, transport="thread", saved=None):
+
+class Mortal(Contributor):
+    """Dies when it gets the state of an update's phase."""
+
+    def __init__(self, site, last):
+        super().__init__(site)
+        self.last = last
+
+    def _next_turn(self):
+        turn = super()._next_turn()
+        if (turn.update[-1], turn.phase) == self.last:
+            self._source.close()
+            raise Died
+        return turn
+
+
+class Together:
+    """A server in this thread, and its workers in others; one that dies is followed by another."""
+
+    def __init__(self, transport="thread", saved=None, last=None):
         self.experiment = replace(EXPERIMENT, plan=plans.parameter_server(2))
         self.transport, self.stopping = transport, threading.Event()
         self.addresses, self.errors = {}, []
         self.listener = listen(transport, Identity(1, 0, 0), limit_bytes=STATE_BYTES)
         self.addresses["server"] = [{"gradients": self.listener.address}]
         self.ledger = Ledger.create()
-        self.contributors = [self.contribute(replica) for replica in range(2)]
+        self.contributors = [Mortal(self.site("actors", i), last if i else None) for i in (0, 1)]
         specs = self.contributors[0].make_pools()
         self.server = Server(self.site("server", 0), self.listener, specs, self.ledger)
         self.threads = [
@@ -70,9 +89,6 @@ class Together:
             self.transport,
         )
 
-    def contribute(self, replica):
-        return Contributor(self.site("actors", replica))
-
     def work(self, contributor):
         try:
             contributor.start()
@@ -80,6 +96,10 @@ class Together:
                 contributor.update()
         except Stopped:
             pass
+        except Died:
+            follower = Contributor(contributor._site)
+            self.contributors.append(follower)
+            self.work(follower)
         except BaseException as error:
             self.errors.append(error)
             self.stopping.set()
@@ -166,6 +186,18 @@ def test_a_saved_run_goes_on_bitwise(trained):
     assert np.array_equal(numbers(state), numbers(expected))
 
 
+def test_an_update_that_lost_a_worker_in_its_middle_is_as_if_it_had_never_begun(trained):
+    with Together(last=(1, 0)).train(3) as early:
+        expected, account = early.server.state(), str(early.ledger)
+    with Together(last=(1, 5)).train(3) as late:
+        state = late.server.state()
+        assert str(late.ledger) == account
+    assert account == "unrolls: 7 produced = 6 learned + 0 in flight + 1 lost + 0 rolled back"
+    assert np.array_equal(numbers(state), numbers(expected))
+    assert np.array_equal(state["environments"], expected["environments"])
+    assert not np.array_equal(numbers(state), numbers(trained[0]))
+
+
 def test_the_time_of_workers_is_told(trained):
     with Together().train(2) as together:
         shares = {k for k in together.server.report() if k.startswith("time/")}
@@ -195,11 +227,10 @@ experiment = Experiment(
 
 
 class Faults:
-    """A run whose workers are killed one after the other, each in the middle of its work."""
+    """A run in which a worker is killed, and its server while that worker begins anew."""
 
     def __init__(self, folder):
-        self.lines, self.updates, self.begun = [], 0, 0
-        self.victims = ["actors-1", "server-0"]
+        self.lines, self.updates, self.killed = [], 0, 0
         (folder / "cartpole.py").write_text(FILE)
         resolved = load_experiment(str(folder / "cartpole.py"), [])
         self.folder = create_run(resolved, folder / "run")
@@ -220,15 +251,16 @@ class Faults:
 
     def look(self, deadline):
         assert time.monotonic() < deadline, self.lines
-        if self.updates < self.begun + 4:
-            return False
-        if not self.victims:
-            return True
-        victim = self.victims.pop(0)
-        member = next(m for m in self.controller._members if m.name == victim)
+        if self.killed == 0 and self.updates >= 4:
+            self.kill("actors-1")
+        elif self.killed == 1 and self.lines:
+            self.kill("server-0")
+        return self.killed == 2 and self.updates >= self.killed_at + 4
+
+    def kill(self, name):
+        member = next(m for m in self.controller._members if m.name == name)
         os.kill(member.process.pid, signal.SIGKILL)
-        self.begun = self.updates
-        return False
+        self.killed, self.killed_at = self.killed + 1, self.updates
 
 
 def test_a_killed_worker_and_a_killed_server_leave_an_exact_account(tmp_path):
