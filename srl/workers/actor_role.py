@@ -1,6 +1,8 @@
-"""Workers that step environments, and do no gradient."""
+"""Workers that step environments, and hold no parameters of their own."""
 
 from __future__ import annotations
+
+import contextlib
 
 from srl.streams.sample import Stopped
 from srl.workers.groups import Groups
@@ -27,4 +29,18 @@ def run_actor(context: Context) -> None:
         groups.close()
     except Stopped:
         return
+    context.stopping.wait()
+
+
+def run_contributor(context: Context) -> None:
+    """Steps and acts, and gives the sums of its slots' gradients to a server."""
+    from srl.workers.contributor import Contributor
+
+    training = Contributor(context.site())
+    context.register({}, training.make_pools())
+    with contextlib.closing(training), contextlib.suppress(Stopped):
+        training.start()
+        while True:
+            training.update()
+            context.progress(unrolls=training.unrolls)
     context.stopping.wait()

@@ -121,8 +121,9 @@ class Control:
         os.eventfd_write(self._wake, 1)
 
     def alive(self, counters: dict[str, float]) -> None:
-        """Marks the main loop as alive."""
-        self._alive, self._counters, self._state = time.monotonic(), counters, "running"
+        """Marks the main loop as alive; counters stay as they were last given."""
+        self._counters = {**self._counters, **counters}
+        self._alive, self._state = time.monotonic(), "running"
 
     def wait_for_start(self) -> Start:
         """Waits until the worker is to begin.

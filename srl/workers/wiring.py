@@ -19,6 +19,7 @@ from srl.streams.sample import STATE_BYTES, Stopped
 Addresses = Mapping[str, Sequence[Mapping[str, str]]]
 """Of streams, by fragment and replica; empty where a worker is not there at present."""
 
+
 def server(stream: Stream) -> str:
     """The fragment that a stream's other end connects to: parameters are fetched, the rest sent."""
     return stream.source if stream.kind == "parameters" else stream.target
@@ -69,7 +70,10 @@ class Site:
     def streams(self) -> dict[str, Stream]:
         """What the plan cuts the algorithm's loop into, by kind; collectives are JAX's matter."""
         streams = cut(trace(self.experiment.algorithm), self.plan)
-        return {stream.kind: stream for stream in streams if stream.transport != "collective"}
+        kinds = {stream.kind: stream for stream in streams if stream.transport != "collective"}
+        if "gradients" in kinds:  # where sums go apart, the state comes back on the same way
+            del kinds["parameters"]
+        return kinds
 
     def listen(self) -> dict[str, Listener]:
         """A listener for each stream that ends here."""
