@@ -18,6 +18,8 @@ from srl.workers.policy import PolicyServer, serve_policies
 from srl.workers.training import Training
 from srl.workers.wiring import Site
 
+_ACTING = "acting"
+"""The kind that the learner's thread is told as which acts for others."""
 _STATE_SECONDS = 30.0  # that groups have to give their states for a checkpoint
 
 
@@ -64,6 +66,7 @@ class Gathering(Training):
         learner.progress.workers = {
             site.fragment_name: 1,
             site.plan.home("step"): len(self._groups),
+            **self._acting_workers(),
         }
         learner.progress.replicas = site.fragment.replicas
         self._office = TicketOffice(len(self._groups), experiment.max_staleness)
@@ -77,12 +80,20 @@ class Gathering(Training):
             on_counts=self._account,
         )
         self.published = Published(
-            learner.policies, self._listeners.get("parameters"), shared=shared
+            learner.policies,
+            self._listeners.get("parameters"),
+            shared=shared,
+            on_seconds=self._spend_acting,
         )
         learner.compile(self.sink.batches[0])
         if site.has("act"):
             self._policy_server = serve_policies(
-                site, learner.teams, self.published.newest, self._listeners["inference"], self.sink
+                site,
+                learner.teams,
+                self.published.newest,
+                self._listeners["inference"],
+                self.sink,
+                self._spend_acting,
             )
         self._accounted = (0, 0, 0)
 
@@ -118,7 +129,9 @@ class Gathering(Training):
         progress.spend(self._site.fragment_name, "batch wait", time.perf_counter() - before)
         unroll, self._prefetched = self._prefetched, None
         self._learner.learn(batch, unroll, meanwhile=self._prefetch)
+        before = time.perf_counter()
         self._publish()
+        progress.spend(self._site.fragment_name, "publish", time.perf_counter() - before)
         self.sink.learned()
         self._site.alive()
 
@@ -135,6 +148,19 @@ class Gathering(Training):
     def _publish(self) -> None:
         learner = self._learner
         self.published.publish(learner.progress.version, learner.policies)
+
+    def _acting_workers(self) -> dict[str, int]:
+        """How many there are that act for others: workers, or this one's thread."""
+        home = self._site.plan.home("act")
+        if home == self._site.plan.home("step"):
+            return {}
+        if home == self._site.fragment_name:
+            return {_ACTING: 1}
+        return {home: self._site.plan.fragments[home].replicas}
+
+    def _spend_acting(self, seconds: float) -> None:
+        for worker in self._acting_workers():
+            self._learner.progress.spend(worker, "act", seconds)
 
     def _spend(self, seconds: Sequence[float]) -> None:
         worker = self._site.plan.home("step")

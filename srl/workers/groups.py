@@ -108,7 +108,7 @@ class Groups:
             unrolls = begun = SentUnrolls(lambda: site.connect("sample", group), group, self._alive)
         else:
             assert isinstance(acting, RemoteActing)
-            unrolls, begun = NoUnrolls(), acting
+            unrolls, begun = NoUnrolls(acting.tell_spent), acting
         actor = Actor(experiment.algorithm, pool, acting, unrolls, self._teams)
         start = begun.start
         if start.saved is not None and pool.saves_exactly:
