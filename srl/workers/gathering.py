@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from srl.streams.channel import Listener, listen
 from srl.streams.sample import SampleSink
@@ -180,6 +181,11 @@ class Gathering(Training):
                 self._ledger.learn(learned)
             if lost:
                 self._ledger.lose(lost)
+
+    def report(self) -> dict[str, Any]:
+        """Gives a line of metrics, with what has become of all unrolls."""
+        unrolls = {} if self._ledger is None else self._ledger.report()
+        return {**super().report(), **unrolls}
 
     # ---- state ----
 

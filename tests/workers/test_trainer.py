@@ -53,7 +53,7 @@ def train(trainer, updates):
     for _ in range(updates):
         trainer.update()
         report = trainer.report()
-        reports.append({k: v for k, v in report.items() if k != "fps" and k[:5] != "time/"})
+        reports.append({k: v for k, v in report.items() if k not in ("fps", "bottleneck") and k[:5] != "time/"})
     return reports
 
 
