@@ -37,7 +37,7 @@ class ReinforceInstance(ActorCriticInstance):
     def gradient(self, state, batch, round):
         """Gives sums over the slots, to which those of other slots can be added."""
         gradient, metrics = jax.grad(self.loss, has_aux=True)(state.params, state, batch)
-        count = jnp.sum(valid_rows(batch.terminated, batch.truncated))
+        count = jnp.sum(valid_rows(batch.terminated, batch.truncated), dtype=jnp.float32)
         return {"gradient": gradient, "metrics": metrics, "count": count}
 
     def update(self, state, sums):

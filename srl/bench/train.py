@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
+import subprocess
 import sys
-from contextlib import ExitStack
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from srl.bench.alone import act_alone, learn_alone
@@ -16,14 +22,17 @@ from srl.bench.rounds import (
     repeated,
     training_arguments,
 )
-from srl.dataflow.plans import resolve
-from srl.experiment import Experiment, load_experiment
-from srl.launch.local import make_trainer
+from srl.errors import RunError
+from srl.experiment import Experiment, load_experiment, plan_of
 
-_NOTES = """Plans are separated by commas and train in turns. The ratio is to what act and learn,
-compiled and each alone in the same round, would allow one after the other. What is not listed goes
-to the experiment: --num-envs 256."""
+_NOTES = """Plans are separated by commas. Each trains for a while in every round, in a run of its
+own as `srl run` makes it. The ratio is to what act and learn, compiled and each alone in the same
+round, would allow one after the other. What is not listed goes to the experiment: --num-envs 256.
+"""
 _ACT, _LEARN = "act alone", "learn alone"
+_ENDLESS = "1000000000"  # updates
+_PATIENCE_SECONDS = 300.0
+_STOP_SECONDS = 60.0
 
 
 def main(words: list[str]) -> int:
@@ -31,40 +40,92 @@ def main(words: list[str]) -> int:
     parser = training_arguments("train", None, 20.0, _NOTES)
     parser.add_argument("--plan", metavar="NAMES", help="such as fused,inline; default: its own")
     options, overrides = parse_training(parser, words)
-    plans = options.plan.split(",") if options.plan else [None]
-    experiments = {}
-    for name in plans:
+    sides: dict[str, PlanSide] = {}
+    experiments: dict[str, Experiment] = {}
+    for name in options.plan.split(",") if options.plan else [None]:
         chosen = [*overrides, "--plan", name] if name else overrides
         experiment = load_experiment(options.target, chosen).experiment
-        experiments[name or _own_plan(experiment)] = experiment
-    rates = _measure(experiments, options.seconds, options.rounds)
-    allowed = _allowed(rates)
+        name = name or plan_of(experiment).name
+        sides[name], experiments[name] = PlanSide(options.target, chosen), experiment
+    rates = _measure(experiments, sides, options.seconds, options.rounds)
     for name, experiment in experiments.items():
-        line = _line(options.target, name, experiment, rates[name], allowed)
+        line = _line(options.target, name, experiment, rates[name], _allowed(rates))
         sys.stdout.write((json.dumps(line) if options.json else _text(line)) + "\n")
     return 0
 
 
-def _own_plan(experiment: Experiment) -> str:
-    plan = resolve(experiment.plan, experiment.env)
-    return plan if isinstance(plan, str) else plan.name
+class PlanSide:
+    """Runs of an experiment under one plan, each in processes of its own."""
+
+    def __init__(self, target: str, overrides: list[str]) -> None:
+        """Takes what `srl run` takes."""
+        self._command = [sys.executable, "-m", "srl", "run", target, *overrides]
+        self._report_every = 1
+
+    def __call__(self, seconds: float) -> float:
+        """Trains for so long after the first report, and gives env steps per second.
+
+        Raises:
+            RunError: With the run's own words, if it ends by itself.
+        """
+        with TemporaryDirectory() as folder, self._run(Path(folder)) as run:
+            first = last = _next_report(run, Path(folder), after=0.0)
+            while last["time"] - first["time"] < seconds:
+                last = _next_report(run, Path(folder), after=last["time"])
+        elapsed = last["time"] - first["time"]
+        # Reports take time too: about ten in the next round.
+        updates = (last["updates"] - first["updates"]) / elapsed
+        self._report_every = max(1, round(updates * seconds / 10))
+        return (last["env_steps"] - first["env_steps"]) / elapsed
+
+    @contextlib.contextmanager
+    def _run(self, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+        """A run in a folder, interrupted at the end."""
+        words = ["--updates", _ENDLESS, "--report-every", str(self._report_every)]
+        words += ["--run-dir", str(folder / "run")]
+        with (folder / "output").open("wb") as output:
+            run = subprocess.Popen([*self._command, *words], stdout=output, stderr=output)
+        try:
+            yield run
+        finally:
+            run.send_signal(signal.SIGINT)
+            try:
+                run.wait(_STOP_SECONDS)
+            finally:
+                run.kill()
+                run.wait()
 
 
-def _measure(experiments: dict[str, Experiment], seconds: float, rounds: int) -> Rates:
+def _next_report(run: subprocess.Popen[bytes], folder: Path, after: float) -> dict[str, Any]:
+    """The last line of metrics, once there is one that was written after a time.
+
+    Raises:
+        RunError: With the run's last words, if it ends before, or writes nothing for long.
+    """
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while run.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(FileNotFoundError):
+            *lines, _ = (folder / "run" / "metrics.jsonl").read_text().split("\n")
+            if lines and (report := json.loads(lines[-1]))["time"] > after:
+                return report
+        time.sleep(0.02)
+    what = "reports nothing" if run.returncode is None else f"ended with {run.returncode}"
+    last = (folder / "output").read_text(errors="replace").strip().rpartition("\n")[2]
+    raise RunError(f"the run {what}: {last}")
+
+
+def _measure(
+    experiments: dict[str, Experiment], plans: dict[str, PlanSide], seconds: float, rounds: int
+) -> Rates:
     """Env steps per second of each plan, and of act and learn alone."""
     experiment = next(iter(experiments.values()))
     num_envs = experiment.num_envs
-    sides = {}
-    with ExitStack() as opened:
-        for name, each in experiments.items():
-            trainer = make_trainer(each)
-            opened.callback(trainer.close)
-            trainer.start()
-            sides[name] = repeated(trainer.update, each.num_envs * each.algorithm.unroll_length)
-        learn, _ = learn_alone(experiment)
-        sides[_ACT] = repeated(act_alone(experiment, num_envs), num_envs)
-        sides[_LEARN] = repeated(learn, num_envs * experiment.algorithm.unroll_length)
-        return in_turns(sides, seconds, rounds)
+    learn, _ = learn_alone(experiment)
+    alone = {
+        _ACT: repeated(act_alone(experiment, num_envs), num_envs),
+        _LEARN: repeated(learn, num_envs * experiment.algorithm.unroll_length),
+    }
+    return in_turns({**plans, **alone}, seconds, rounds)
 
 
 def _allowed(rates: Rates) -> list[float]:

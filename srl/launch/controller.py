@@ -180,7 +180,7 @@ class Controller:
         elif kind == Kind.STOPPED:
             member.stopped = True
         elif kind == Kind.FAILED:
-            member.failure = {k: values[k] for k in ("summary", "text", "by_user")}
+            member.failure = values
 
     def _register(self, member: Member, addresses: dict[str, str], specs: Any) -> None:
         if specs is not None and self._specs is not None and specs != self._specs:
@@ -212,7 +212,7 @@ class Controller:
             cores=share.cores,
             resume=self._resume or member.gang.incarnation > 0,
             role=self._role,
-            ledger=self.ledger.fd if updates and member.replica == 0 else -1,
+            ledger=self.ledger.fd if updates else -1,
         )
         member.process = WorkerProcess(orders, member.log, share.environment)
         member.spawned = member.heard = time.monotonic()
@@ -243,14 +243,14 @@ class Controller:
         leaving = self._ending is not None or (self.interrupted and member.gang.updates)
         finished = member.stopped and code == 0
         if failure:
-            why = f"raised {failure['summary']}"
+            why = "lost a peer" if failure["by_peer"] else f"raised {failure['summary']}"
         if finished and (leaving or member.gang.updates):
             member.done = True
         elif self._ending is not None:
             member.done = True
             logger.info("%s %s at the end", member.name, why)
         else:
-            if failure and not failure["by_user"]:
+            if failure and not failure["by_user"] and not failure["by_peer"]:
                 logger.error("%s failed:\n%s", member.name, failure["text"].rstrip())
             elif any(name in how for name in _CRASHES):
                 logger.error("%s %s:\n%s", member.name, how, dump)

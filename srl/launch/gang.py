@@ -125,6 +125,8 @@ class Gang:
         failure, age = member.failure, time.monotonic() - member.spawned
         if failure and failure["by_user"]:
             raise UserError(failure["text"])
+        if failure and failure["by_peer"]:
+            failure = None
         self.incarnation += 1
         self.deaths += 1
         self.causes[why] += 1

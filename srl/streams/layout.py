@@ -152,15 +152,6 @@ class Layout:
         _copy(self.views(buffer), tree)
 
 
-def copy_tree(tree: Tree) -> Tree:
-    """A tree of dicts and tuples with copies of its arrays."""
-    if isinstance(tree, dict):
-        return {name: copy_tree(part) for name, part in tree.items()}
-    if isinstance(tree, tuple):
-        return tuple(map(copy_tree, tree))
-    return np.array(tree)
-
-
 class _Builder:
     """Gives the fields of a described tree their places, within limits."""
 

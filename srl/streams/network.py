@@ -33,7 +33,7 @@ from srl.streams.message import (
 
 COPIED_BYTES = 1 << 16
 """A smaller body is copied, which is faster than to share it with ZeroMQ's thread."""
-_QUEUED_BYTES = 1 << 26  # of large messages on each side of a connection, before its sender waits
+_QUEUED_BYTES = 1 << 24  # of large messages on each side of a connection, before its sender waits
 _LEAST_QUEUED = 16
 _MOST_UNREAD = 1024
 _AT_ONCE = 16  # messages read before peers that left are told of
@@ -173,15 +173,22 @@ class NetworkListener(Listener):
         if self._wakeup in ready:
             os.eventfd_read(self._wakeup)
             self._ready.append(None)
-        number = 0
-        while number < _AT_ONCE and self._read():
-            number += 1
-        if number < _AT_ONCE and self._leaving:  # all that they said has been read
+        more = self._read()
+        for _ in range(1, _AT_ONCE):
+            if not more or self._large_waits():
+                break
+            more = self._read()
+        if self._leaving and not more:  # all that they said has been read
             for peer in self._leaving:
                 self._forget(peer)
             self._leaving = []
             return True
         return bool(ready) or shorter
+
+    def _large_waits(self) -> bool:
+        """Whether a large body was read: the next better comes when that one's memory is free."""
+        last = self._ready[-1] if self._ready else None
+        return last is not None and len(last[1].body or b"") >= COPIED_BYTES
 
     def _watch(self) -> None:
         """Reads which TCP connections have begun and ended."""

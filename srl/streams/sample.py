@@ -243,19 +243,21 @@ class SampleSink:
             self._on_counts(self.office)
         self._look()
 
+    def ask_states(self) -> None:
+        """Asks every group for its state, as it is before its next unroll."""
+        with self._changed:
+            self._states.clear()
+            self._want_state = set(range(self._first, self._first + self.office.positions))
+        self._look()
+
     def states(self, timeout: float) -> dict[int, Tree]:
-        """Asks every group for its state, as it is before its next unroll.
+        """The states that were asked for.
 
         Args:
             timeout: Seconds to wait for them; a group that is dead or slower is left out.
         """
         with self._changed:
-            groups = range(self._first, self._first + self.office.positions)
-            self._states.clear()
-            self._want_state = set(groups)
-        self._look()
-        with self._changed:
-            self._changed.wait_for(lambda: len(self._states) == len(groups), timeout)
+            self._changed.wait_for(lambda: len(self._states) == self.office.positions, timeout)
             return dict(sorted(self._states.items()))
 
     def drain(self) -> None:

@@ -50,7 +50,8 @@ class Kind(IntEnum):
     STOPPED = 23
     """Worker: it has finished and is about to exit."""
     FAILED = 24
-    """Worker: it is about to exit because of an exception: `summary`, `text`, `by_user`."""
+    """Worker: it is about to exit because of an exception: `summary`, `text`, `by_user`, and
+    `by_peer` where all that happened is that another worker has gone."""
 
 
 def pack(kind: Kind, values: dict[str, Any]) -> Message:

@@ -47,7 +47,7 @@ class Gathering(Training):
         """
         super().__init__(site.experiment)
         self._site, self._listeners, self._specs, self._ledger = site, listeners, specs, ledger
-        self._begun = self._restored = False
+        self._begun = self._unreleased = False
         self._saved: Mapping[int, Tree] = {}
         self._prefetched: Unroll | None = None
         self._policy_server: PolicyServer | None = None
@@ -103,7 +103,7 @@ class Gathering(Training):
         progress = self._learner.progress
         self._office.version = progress.updates
         self.sink.epoch, self.sink.saved = progress.epoch, dict(self._saved)
-        if self._ledger is not None and self._restored:
+        if self._ledger is not None:  # nothing is in flight, whatever was before
             self._ledger.restart(progress.updates * self._office.positions)
         self._publish()
         self.sink.start()
@@ -119,7 +119,9 @@ class Gathering(Training):
 
     def update(self) -> None:
         """Waits for the next batch and learns from it; does nothing if the worker is to end."""
-        if not self._begun:
+        if self._begun:
+            self._release()
+        else:
             self._begin()
         before = time.perf_counter()
         while (batch := self.sink.gather(0.5)) is None:
@@ -130,11 +132,18 @@ class Gathering(Training):
         progress.spend(self._site.fragment_name, "batch wait", time.perf_counter() - before)
         unroll, self._prefetched = self._prefetched, None
         self._learner.learn(batch, unroll, meanwhile=self._prefetch)
-        before = time.perf_counter()
-        self._publish()
-        progress.spend(self._site.fragment_name, "publish", time.perf_counter() - before)
-        self.sink.learned()
+        self._unreleased = True
         self._site.alive()
+
+    def _release(self) -> None:
+        """Lets actors go on after an update; not before it is known whether to ask their states."""
+        if self._unreleased:
+            self._unreleased = False
+            before = time.perf_counter()
+            self._publish()
+            progress = self._learner.progress
+            progress.spend(self._site.fragment_name, "publish", time.perf_counter() - before)
+            self.sink.learned()
 
     def _wait(self) -> None:
         """Called while there is no batch."""
@@ -192,10 +201,11 @@ class Gathering(Training):
     def _group_states(self) -> Mapping[int, Tree]:
         if not self._begun:
             return {}
+        self.sink.ask_states()
+        self._release()
         return self.sink.states(_STATE_SECONDS)
 
     def _restore_groups(self, states: Mapping[int, Tree]) -> None:
-        self._restored = True
         fits = len(states) == self._site.num_groups
         self._saved = {group: states[group] for group in self._groups} if fits else {}
 

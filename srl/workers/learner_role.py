@@ -20,7 +20,7 @@ def run_learner(context: Context) -> None:
     listeners = site.listen()
     addresses = {stream: listener.address for stream, listener in listeners.items()}
     specs = _register(context, addresses, None)
-    training = Gathering(site, listeners, specs, context.ledger if site.replica == 0 else None)
+    training = Gathering(site, listeners, specs, context.ledger)
     _run(context, training)
 
 

@@ -8,22 +8,29 @@ import os
 import numpy as np
 
 _WORDS = ("granted", "learned", "lost", "rolled_back")
-_ROWS = slice(1, 1 + 2 * len(_WORDS))
 _SIZE = mmap.PAGESIZE
+MOST_LEARNERS = _SIZE // (8 * 16)
 
 
 class Ledger:
-    """Counts of unrolls, in a page of memory that a controller shares with its learner.
+    """Counts of unrolls, in a page of memory that a controller shares with its learners.
 
     granted = learned + in flight + lost + rolled back, always: each change is one word's, or comes
-    in force by one word's change. One thread of one process writes at a time.
+    in force by one word's change. Each learner writes a part of its own, one thread at a time; what
+    is read is the sum.
     """
 
-    def __init__(self, fd: int) -> None:
-        """Maps the page behind a descriptor, which stays the caller's."""
-        words = np.frombuffer(mmap.mmap(fd, _SIZE), np.int64)
-        self._valid = words[:1]  # which of the two rows
-        self._rows = words[_ROWS].reshape(2, len(_WORDS))
+    def __init__(self, fd: int, learner: int = 0) -> None:
+        """Maps the page behind a descriptor, which stays the caller's.
+
+        Args:
+            fd: Of the page.
+            learner: Whose part is written here; from 0 to `MOST_LEARNERS` - 1.
+        """
+        parts = np.frombuffer(mmap.mmap(fd, _SIZE), np.int64).reshape(MOST_LEARNERS, -1)
+        self._all_valid = parts[:, 0]  # which of the two rows
+        self._all_rows = parts[:, 1 : 1 + 2 * len(_WORDS)].reshape(-1, 2, len(_WORDS))
+        self._valid, self._rows = self._all_valid[learner : learner + 1], self._all_rows[learner]
         self.fd = fd
 
     @staticmethod
@@ -81,9 +88,11 @@ class Ledger:
             learned: What the checkpoint had learned. More than this page knows of is what was
                 learned before the page was made: by a run that is resumed.
         """
-        earlier = max(learned - self.learned, 0)
-        rolled_back = self.rolled_back + self.learned + earlier - learned
-        row = (self.granted + earlier, learned, self.lost + self.in_flight, rolled_back)
+        granted, known, lost, rolled_back = (int(x) for x in self._rows[self._valid[0]])
+        earlier = max(learned - known, 0)
+        in_flight = granted - known - lost - rolled_back
+        rolled_back += known + earlier - learned
+        row = (granted + earlier, learned, lost + in_flight, rolled_back)
         other = 1 - int(self._valid[0])
         self._rows[other] = row
         self._valid[0] = other
@@ -106,7 +115,8 @@ class Ledger:
         )
 
     def _get(self, word: str) -> int:
-        return int(self._rows[self._valid[0], _WORDS.index(word)])
+        rows = self._all_rows[np.arange(MOST_LEARNERS), self._all_valid]
+        return int(rows[:, _WORDS.index(word)].sum())
 
     def _add(self, word: str, count: int) -> None:
         self._rows[self._valid[0], _WORDS.index(word)] += count

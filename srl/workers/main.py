@@ -61,14 +61,16 @@ def _work(orders: Orders, control: Control) -> None:
 
 
 def _tell(error: BaseException, control: Control) -> None:
+    from srl.streams import Disconnected
     from srl.workers.control import Kind
 
     trace = "".join(traceback.format_exception(error))
     sys.stderr.write(trace)
-    by_user = isinstance(error, UserError)
+    by_user, by_peer = isinstance(error, UserError), isinstance(error, Disconnected)
     summary = f"{type(error).__name__}: {error}"[:_SUMMARY]
     text = str(error) if by_user else trace[-_TEXT:]
-    control.send(Kind.FAILED, {"summary": summary, "text": text, "by_user": by_user})
+    told = {"summary": summary, "text": text, "by_user": by_user, "by_peer": by_peer}
+    control.send(Kind.FAILED, told)
 
 
 class _Terminal(logging.Handler):

@@ -58,7 +58,8 @@ class Threads(Gathering):
         experiment = self.experiment
         groups = [site.share("step", site.replica) for site in self._actor_sites]
         each = self._actor_sites[0].group_envs
-        pools = [[make_group(experiment, each) for _ in share] for share in groups]
+        count = sum(map(len, groups))
+        pools = [[make_group(experiment, each, count) for _ in share] for share in groups]
         self._specs = pools[0][0].specs
         self.resumes_exactly = pools[0][0].saves_exactly
         super().start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
@@ -128,12 +129,19 @@ class Training(ABC):
         self._learner.progress.restart_clock()
 
 
-def make_group(experiment: Experiment, num_envs: int) -> Pool:
-    """A pool of one group's environments."""
+def make_group(experiment: Experiment, num_envs: int, beside: int = 1) -> Pool:
+    """A pool of one group's environments.
+
+    Args:
+        experiment: Whose environments these are.
+        num_envs: Of the group.
+        beside: Groups that step at the same time in this process, and share its cores.
+    """
+    threads = experiment.threads or max(1, len(os.sched_getaffinity(0)) // beside)
     return make_pool(
         experiment.env,
         num_envs,
-        threads=experiment.threads,
+        threads=threads,
         workers=experiment.workers,
         step_timeout=experiment.step_timeout,
     )

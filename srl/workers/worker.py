@@ -46,7 +46,7 @@ class Context:
         """The account of unrolls; of workers whose fragment has `update`."""
         if self._orders.ledger < 0:
             raise RunError(f"{self._orders.name} keeps no account of unrolls: it has no update")
-        return Ledger(self._orders.ledger)
+        return Ledger(self._orders.ledger, self.replica)
 
     def register(self, addresses: dict[str, str], specs: Specs | None = None) -> Start:
         """Tells the controller where this worker is reached, and waits until it is to begin.

@@ -30,7 +30,8 @@ def start():
     with contextlib.ExitStack() as stack:
 
         def start(algorithm):
-            experiment = Experiment(env="native:CartPole-v1", num_envs=32, algorithm=algorithm)
+            env, name = "native:CartPole-v1", "reinforce"
+            experiment = Experiment(name=name, env=env, num_envs=32, algorithm=algorithm)
             trainer = stack.enter_context(contextlib.closing(Trainer(experiment)))
             trainer.start()
             return trainer

@@ -1,7 +1,8 @@
 """The smallest workers that a controller can run, and what a test needs to run and to break them.
 
 A file `<fault>-<worker>` in the run's folder makes that worker do it, once: `hang`, `raise`,
-`crash` or `misuse`. `<fault>-<worker>-always` does it in every process of the worker.
+`lose` (a peer), `crash` or `misuse`. `<fault>-<worker>-always` does it in every process of the
+worker.
 """
 
 import json
@@ -15,7 +16,7 @@ from srl.experiment import load_experiment
 from srl.launch.controller import Controller
 from srl.launch.folder import create_run
 from srl.pools import make_pool
-from srl.streams import listen
+from srl.streams import Disconnected, listen
 
 DEADLINE = 60
 
@@ -97,7 +98,11 @@ def misuse():
     raise UserError("there is no such environment; take another")
 
 
-FAULTS = {"hang": hang, "raise": stumble, "crash": os.abort, "misuse": misuse}
+def lose():
+    raise Disconnected("unix:1: it has closed")
+
+
+FAULTS = {"lose": lose, "hang": hang, "raise": stumble, "crash": os.abort, "misuse": misuse}
 
 
 def note(context, values):

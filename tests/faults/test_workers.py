@@ -161,6 +161,15 @@ def test_the_same_exception_three_times_ends_the_run(tmp_path, when):
     assert play.told.count("it is started again") == 2
 
 
+def test_a_worker_that_lost_its_peer_is_started_again_without_a_traceback(tmp_path, caplog):
+    play = Play(tmp_path, PAIR, updates=ENDLESS)
+    for times in range(4):
+        play.when(again("actors-0", times), fault("lose-actors-0"))
+    play.when(again("actors-0", 4), Play.stop).run()
+    assert play.account[0] == "started again: actors-0, as it lost a peer (4 times)"
+    assert "Traceback" not in caplog.text
+
+
 def test_a_mistake_of_the_users_ends_the_run_with_its_sentence(tmp_path):
     play = Play(tmp_path, PAIR)
     play.fault("misuse-actors-0-early")

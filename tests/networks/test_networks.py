@@ -87,6 +87,35 @@ def test_functions_agree_over_any_leading_axes(network, space):
     np.testing.assert_allclose(value(params["value"], single), values[1, 2], rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("network", "space"),
+    [
+        (AutoNetwork(memory=6), spaces.Box(-1, 1, (3,))),
+        (EntityAttention(width=8, heads=2, memory=6), entities()),
+    ],
+)
+def test_a_sequence_is_its_steps_and_memory_starts_anew_after_an_end(network, space):
+    built = network.build(space, 5)
+    params = built.init(KEY)
+    params["policy"]["head"]["kernel"] *= 100
+    observation = draw(space, (7, 4))
+    ended = np.random.default_rng(0).random((7, 4)) < 0.3
+    start = jnp.ones((4, 6))
+    actual = jax.jit(built.policy_sequence)(params["policy"], observation, start, ended)
+    _, memories = jax.jit(built.value_sequence)(params["value"], observation, start, ended)
+    policy, memory = jax.jit(built.policy), start
+    for t in range(7):
+        row = jax.tree.map(lambda x, t=t: x[t], observation)
+        expected, memory = policy(params["policy"], row, memory)
+        np.testing.assert_allclose(actual[t], expected, atol=1e-5)
+        memory = jnp.where(ended[t][:, None], 0.0, memory)
+    assert memories.shape == (7, 4, 6)
+    np.testing.assert_array_equal(memories[0], start)
+    np.testing.assert_array_equal(memories[1:][ended[:-1]], 0)
+    without, _ = policy(params["policy"], row, built.initial_memory(4))
+    assert np.abs(without - expected).max() > 1e-3
+
+
 def test_parameters_follow_from_the_key():
     built = MLP().build(spaces.Box(-1, 1, (3,)), 2)
     one, same, other = (built.init(jax.random.key(seed)) for seed in (0, 0, 1))

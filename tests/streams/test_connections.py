@@ -3,6 +3,7 @@
 import logging
 import os
 import select
+import subprocess
 import sys
 import threading
 import time
@@ -286,10 +287,8 @@ def test_it_listens_to_this_machine_alone():
             listen("network", Identity(RUN, 0, 0), limit_bytes=LIMIT, interface=interface)
 
 
-def test_connections_leave_no_descriptor_and_no_thread_behind(ends):
-    if ends.listener.address.startswith("tcp"):
-        pytest.skip("ZeroMQ ends a socket after it was closed")
-    before = set(os.listdir("/proc/self/fd"))
+def test_connections_leave_no_descriptor_behind(ends):
+    before = len(os.listdir("/proc/self/fd"))
     for sender in range(1, 6):
         connection, peer = ends.joined(sender)
         connection.send(Message(16, body=bytes(1_000_000)))
@@ -297,17 +296,19 @@ def test_connections_leave_no_descriptor_and_no_thread_behind(ends):
         ends.listener.send(peer, Message(16, body=bytes(1_000_000)))
         connection.close()
         assert ends.next()[1].kind == LEFT
-    assert set(os.listdir("/proc/self/fd")) == before
+    del connection, peer
+    deadline = time.monotonic() + SECONDS
+    while len(os.listdir("/proc/self/fd")) > before:  # ZeroMQ ends a socket some time after
+        assert time.monotonic() < deadline
+        ends.listener.receive(0.01)
 
 
-def test_importing_streams_loads_neither_jax_nor_zmq(tmp_path):
+def test_importing_streams_loads_neither_jax_nor_zmq():
     code = (
         "import sys, srl.streams\n"
         "heavy = {'jax', 'flax', 'zmq', 'gymnasium', 'multiprocessing'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
-    import subprocess
-
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 

@@ -13,7 +13,7 @@ from srl.checkpoint import Checkpoints
 from srl.envs.hide_and_seek import HideAndSeek
 from srl.networks import MLP, EntityAttention
 from srl.workers.trainer import Trainer
-from srl.workers.training import environment_seed
+from srl.workers.seeds import environment_seed
 
 CARTPOLE = Experiment(
     name="cartpole",
@@ -142,11 +142,11 @@ def test_only_the_row_between_two_unrolls_is_copied(start):
 def test_each_agent_acts_with_the_policy_it_is_mapped_to(start):
     trainer = start(GAME)
     row = trainer._current[0].timestep
-    before = np.asarray(trainer._decide(row)[0].action).reshape(4, 4, 5)
+    before = np.asarray(trainer._decide(row).action).reshape(4, 4, 5)
     changed = dict(trainer._policies)
     changed["seekers"] = jax.tree.map(lambda x: 30 * x, changed["seekers"])
     trainer._policies = changed
-    after = np.asarray(trainer._decide(row)[0].action).reshape(4, 4, 5)
+    after = np.asarray(trainer._decide(row).action).reshape(4, 4, 5)
     np.testing.assert_array_equal(before[:, :2], after[:, :2])
     assert (before[:, 2:] != after[:, 2:]).any()
 
