@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from srl.types import Decision, Policy, Timestep, Tree, Unroll
+from srl.types import Decision, Timestep, Tree
 
 Interact = Callable[[Timestep, Tree], tuple[Timestep, Tree, Any]]
 """One step of an unroll: (timestep, memory) to (the next timestep, the next memory, what `collect`
@@ -26,11 +26,11 @@ class Loop(ABC):
     """
 
     @abstractmethod
-    def latest(self) -> Policy:
+    def latest(self) -> Any:
         """The newest policy that there is here, at most `max_staleness` versions old."""
 
     @abstractmethod
-    def act(self, policy: Policy, timestep: Timestep, memory: Tree) -> Decision:
+    def act(self, policy: Any, timestep: Timestep, memory: Tree) -> Decision:
         """The node `act`: decides for every slot of a timestep."""
 
     @abstractmethod
@@ -42,15 +42,15 @@ class Loop(ABC):
         """The node `collect`: writes a step into the unroll."""
 
     @abstractmethod
-    def unroll(self, interact: Interact, length: int) -> Unroll:
+    def unroll(self, interact: Interact, length: int) -> Any:
         """Repeats `interact`, from where the last unroll ended."""
 
     @abstractmethod
-    def gather(self, unroll: Unroll) -> Unroll:
+    def gather(self, unroll: Any) -> Any:
         """The batch that the unrolls of all environments make."""
 
     @abstractmethod
-    def learn(self, batch: Unroll) -> None:
+    def learn(self, batch: Any) -> None:
         """The nodes `gradient` and `update`, in turns; one compiled call where they are together.
 
         `gradient` gives sums over the batch's slots, `update` changes the parameters by them.

@@ -18,8 +18,8 @@ from srl.lazy import jax
 from srl.pools import EnvConfig, make_pool
 from srl.types import Specs, Tree
 from srl.workers.evaluator import Player
-from srl.workers.teams import Teams
 from srl.workers.seeds import environment_seed
+from srl.workers.teams import Teams
 
 UNTRAINED = "untrained"
 

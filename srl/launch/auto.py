@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from srl.errors import RunError, UserError
+from srl.errors import PlanError, RunError, UserError
 from srl.experiment import Resolved, load_experiment
 from srl.launch.folder import RunFolder, create_run, record
 from srl.launch.measure import Measured
+from srl.overrides import without
 
 SECONDS = 4.0
 """For which each plan is measured, once it is warm."""
@@ -23,7 +24,10 @@ _MOST_UPDATES = 1_000_000  # so that no budget ends before the measuring does
 
 
 def settled(
-    folder: RunFolder, resolved: Resolved, say: Callable[[str], None] = print, seconds: float = SECONDS
+    folder: RunFolder,
+    resolved: Resolved,
+    say: Callable[[str], object],
+    seconds: float = SECONDS,
 ) -> Resolved:
     """The run with its plan chosen, which its folder then tells; as it is, if it names one.
 
@@ -46,79 +50,84 @@ def settled(
 
 def choose(resolved: Resolved, say: Callable[[str], None], seconds: float) -> Resolved:
     """The same with the plan that is fastest here, as words of the command line."""
+    experiment = resolved.experiment
+    steps = experiment.num_envs * experiment.algorithm.unroll_length
     found: list[tuple[float, Resolved]] = []
-    reason = "no plan fits"
-    pace = 0.0  # updates a second
-    steps = resolved.experiment.num_envs * resolved.experiment.algorithm.unroll_length
-    say(f"measures each plan for {seconds:g} s; env steps/s, and what holds it back:")
+    reason, pace = "none fits", 0.0  # updates a second
+    say(f"trains for {seconds:g} s under each plan; env steps/s, and what holds it back:")
     with tempfile.TemporaryDirectory(prefix="srl-auto-", ignore_cleanup_errors=True) as place:
-        for number, words in enumerate(candidates(resolved)):
-            name = " ".join(words)
+        for words, candidate in candidates(resolved):
             try:
-                one = with_plan(resolved, words)
-                measured = _measure(one, Path(place) / str(number), pace, seconds)
+                measured = _measure(candidate, Path(place) / "_".join(words[1:]), pace, seconds)
             except (UserError, RunError) as error:
                 reason = str(error)
-                say(f"  {name:<42} {'-':>10}  {reason}")
+                say(f"  {_shown(words)} {'-':>11}  {reason}")
                 continue
-            say(f"  {name:<42} {measured.fps:>10,.0f}  {measured.bottleneck}")
+            say(f"  {_shown(words)} {measured.fps:>11,.0f}  {measured.bottleneck}")
             pace = max(pace, measured.fps / steps)
-            found.append((measured.fps, one))
+            found.append((measured.fps, candidate))
     if not found:
         raise UserError(f"no plan could be measured: {reason}")
-    best = max(found, key=lambda each: each[0])[1]
-    say(f"trains with {' '.join(best.overrides[len(_without_plan(resolved.overrides)) :])}")
-    return best
+    fastest = max(found, key=lambda each: each[0])[1]
+    say(f"chosen: the plan {fastest.experiment.plan.name}; the run's config.json keeps it")
+    return fastest
 
 
-def candidates(resolved: Resolved) -> Iterator[tuple[str, ...]]:
-    """Words for the plans that this experiment could run under, with sizes for this machine."""
-    cores = len(os.sched_getaffinity(0))
-    num_envs = resolved.experiment.num_envs
-    sizes = [n for n in range(2, max(cores, 2) + 1) if num_envs % n == 0]
-    most = [n for n in sizes if n <= cores // 2][-1:] + sizes[-1:]
+def candidates(resolved: Resolved) -> Iterator[tuple[tuple[str, ...], Resolved]]:
+    """Plans that this experiment could run under, with sizes for this machine, in words."""
+    cores = max(2, len(os.sched_getaffinity(0)))
+    sizes = [n for n in range(2, cores + 1) if resolved.experiment.num_envs % n == 0]
+    halves = [n for n in sizes if n <= cores // 2]
     plans = [
         ("--plan", "fused"),
         *(("--plan", "threads", "--plan.actors.replicas", str(n)) for n in sizes[:1]),
         ("--plan", "replicated", "--plan.learners.replicas", "1"),
-        *(("--plan", "inline", "--plan.actors.replicas", str(n)) for n in dict.fromkeys(most)),
+        *(
+            ("--plan", "inline", "--plan.actors.replicas", str(n))
+            for n in sorted({*halves[-1:], *sizes[-1:]})
+        ),
     ]
+    kept = without(resolved.overrides, "--plan")
     for words in plans:
-        try:
-            with_plan(resolved, words)
-        except UserError:
-            continue
-        yield words
+        with suppress(PlanError):
+            yield words, _loaded(resolved, (*kept, *words))
 
 
-def with_plan(resolved: Resolved, words: Sequence[str]) -> Resolved:
-    """The same under the plan that these words name."""
-    overrides = (*_without_plan(resolved.overrides), *words)
-    return load_experiment(
-        resolved.target, overrides, source=resolved.source, directory=resolved.directory
-    )
-
-
-def _without_plan(words: Sequence[str]) -> list[str]:
-    rest = iter(words)
-    kept = []
-    for word in rest:
-        if word == "--plan":
-            next(rest, None)
-        elif not word.startswith("--plan="):
-            kept.append(word)
-    return kept
+def _shown(words: Sequence[str]) -> str:
+    return f"{' '.join(words):<42}"
 
 
 def _measure(resolved: Resolved, path: Path, pace: float, seconds: float) -> Measured:
-    """What another process finds."""
+    """What another process finds: the same run, without an end, in a folder of its own."""
     experiment = resolved.experiment
     steps = experiment.num_envs * experiment.algorithm.unroll_length
-    budget = ("--env-steps", str(_MOST_UPDATES * steps))
-    reports = ("--report-every", str(max(1, round(pace / _REPORTS_A_SECOND))))
-    words = (*_without(resolved.overrides, "--updates"), *budget, *reports)
-    # One that is recorded, not loaded: its budget may stand in the file, as a number of updates.
-    del words
-    longer = dataclasses.replace(experiment, env_steps=1, updates=None)
-    del longer, budget, reports
-    raise NotImplementedError(path, subprocess, sys, json, create_run, seconds)
+    every = max(1, round(pace / _REPORTS_A_SECOND))
+    kept = without(resolved.overrides, "--env-steps", "--updates", "--report-every")
+    words = (*kept, "--env-steps", str(_MOST_UPDATES * steps), "--report-every", str(every))
+    folder = create_run(_loaded(resolved, words), path)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "srl.launch.measure", str(folder.path), str(seconds)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        output, errors = process.communicate()
+    finally:
+        process.kill()
+        process.wait()
+    lines = output.splitlines()
+    if process.returncode or not lines:
+        last = errors.strip().splitlines()[-1:] or [f"it ended with code {process.returncode}"]
+        raise RunError(last[0])
+    told = json.loads(lines[-1])
+    if "error" in told:
+        raise RunError(told["error"])
+    return Measured(**told)
+
+
+def _loaded(resolved: Resolved, overrides: Sequence[str]) -> Resolved:
+    return load_experiment(
+        resolved.target, overrides, source=resolved.source, directory=resolved.directory
+    )

@@ -9,7 +9,7 @@ import numpy as np
 
 from srl.pools.pool import empty_timestep
 from srl.tree import map_tree
-from srl.types import Decision, Specs, Timestep, Tree
+from srl.types import Array, Decision, Specs, Timestep, Tree
 
 
 class Batch(NamedTuple):
@@ -20,9 +20,9 @@ class Batch(NamedTuple):
 
     timesteps: Timestep  # [T + 1, ...]; the last row is the bootstrap one
     action: Tree  # [T, B, ...]
-    log_prob: np.ndarray  # float32 [T, B], of the policy that acted
+    log_prob: Array  # float32 [T, B], of the policy that acted
     memory: Tree  # [T / chunk, B, ...] by policy: at the first step of each chunk
-    version: np.ndarray  # int32 [T, G, 2], the (epoch, n) that acted
+    version: Array  # int32 [T, G, 2], the (epoch, n) that acted
 
     def columns(self, position: int, positions: int) -> Batch:
         """The part of one group."""

@@ -20,10 +20,10 @@ from typing import NamedTuple
 import numpy as np
 
 from srl.errors import RunError
+from srl.shared_memory import SharedMemory
 from srl.streams.channel import Connection, Disconnected, Listener, Peer
 from srl.streams.layout import Layout
-from srl.shared_memory import SharedMemory
-from srl.streams.message import Message, Refused
+from srl.streams.message import Message, Refused, text_of
 from srl.streams.parcel import pack, unpack
 from srl.streams.sample import STATE_BYTES, Start, Stopped
 from srl.tree import copy_tree, map_tree
@@ -105,7 +105,7 @@ class RemoteActing:
         form = self._expect(Kind.FORM)
         epoch, lives, restored = form.counts[:3]
         self._remote = not form.fds
-        self._area = Area.map(Layout.from_json(bytes(form.body), STATE_BYTES), form.fds)
+        self._area = Area.map(Layout.from_json(text_of(form), STATE_BYTES), form.fds)
         saved = unpack(self._expect(Kind.RESTORE).body, STATE_BYTES) if restored else None
         self.start = Start(epoch, lives, saved)
 

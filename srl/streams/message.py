@@ -133,3 +133,9 @@ def as_bytes(body: Body | None) -> memoryview | None:
     else:
         view = memoryview(body).cast("B")
     return view if len(view) else None
+
+
+def text_of(message: Message) -> bytes:
+    """A copy of the message's body; empty without one."""
+    view = as_bytes(message.body)
+    return b"" if view is None else bytes(view)

@@ -13,14 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-import numpy as np
-
 from srl.errors import RunError
+from srl.shared_memory import SharedMemory
 from srl.streams.batch import Batch, widened
 from srl.streams.channel import Connection, Listener, Peer
 from srl.streams.layout import Layout
-from srl.shared_memory import SharedMemory
-from srl.streams.message import JOINED, LEFT, Message
+from srl.streams.message import JOINED, LEFT, Message, text_of
 from srl.streams.parcel import pack, unpack
 from srl.streams.tickets import Ticket, TicketOffice
 from srl.tree import copy_tree
@@ -97,7 +95,7 @@ class SampleSource:
         connection.send(Message(Kind.OPEN, counts=(group,)))
         form = self._expect(Kind.FORM)
         batches, self._positions, epoch, lives, restored = form.counts[:5]
-        layout = Layout.from_json(bytes(form.body), UNROLL_BYTES)
+        layout = Layout.from_json(text_of(form), UNROLL_BYTES)
         self.remote = not form.fds
         """Whether unrolls cross as messages."""
         one = _batch(layout.views(layout.empty()))
@@ -229,12 +227,13 @@ class SampleSink:
                 return None
             return self.batches[self.office.version % len(self.batches)]
 
-    def following(self) -> Batch | None:
-        """The batch after the one being learned from, if it is there already."""
+    def following(self, timeout: float) -> Batch | None:
+        """The batch after the one being learned from, if it is there within `timeout` seconds."""
         with self._changed:
-            if not self.office.completes(self.office.version + 1):
+            following = self.office.version + 1
+            if not self._changed.wait_for(lambda: self.office.completes(following), timeout):
                 return None
-            return self.batches[(self.office.version + 1) % len(self.batches)]
+            return self.batches[following % len(self.batches)]
 
     def learned(self) -> None:
         """The batch has been learned from, and the new version can be had."""
@@ -314,7 +313,7 @@ class SampleSink:
         with self._changed:
             self.office.deliver(group, ticket)
             self._on_counts(self.office)
-            if self.office.complete:
+            if self.office.completes(ticket.update):
                 self._changed.notify_all()
 
     def spent(self, seconds: Sequence[float]) -> None:
@@ -403,7 +402,7 @@ class SampleSink:
         self.office.deliver(group, ticket)
         self._on_seconds([1e-6 * count for count in message.counts[2:]])
         self._on_counts(self.office)
-        if self.office.complete:
+        if self.office.completes(ticket.update):
             self._changed.notify_all()
 
     def _grant(self) -> None:

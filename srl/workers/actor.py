@@ -13,12 +13,11 @@ from srl.dataflow.loop import Interact, Loop
 from srl.pools import Pool, Rows
 from srl.pools.pool import empty_timestep
 from srl.streams.batch import Batch
-from srl.streams.sample import Stopped
 from srl.tree import copy_tree, map_tree
 from srl.types import Decision, Timestep, Tree
 from srl.workers.teams import Teams
 
-ACTIVITIES = ("step", "act", "inference wait", "send wait")
+ACTIVITIES: tuple[str, ...] = ("step", "act", "inference wait", "send wait")
 """What an actor's time goes to."""
 
 
@@ -89,7 +88,7 @@ class Actor(Loop):
     ) -> None:
         """Takes a pool of the group's environments, which `reset` or `restore` begins."""
         self.algorithm, self.pool = algorithm, pool
-        self._seconds = dict.fromkeys(ACTIVITIES, 0.0)
+        self._seconds: dict[str, float] = dict.fromkeys(ACTIVITIES, 0.0)
         self._acting, self._unrolls, self._learn = acting, unrolls, learn
         self._env_action, self._chunk = teams.env_action, teams.chunk
         self._clock = 0

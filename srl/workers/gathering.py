@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from srl.streams.channel import Listener, listen
@@ -21,6 +21,7 @@ from srl.workers.wiring import Site
 
 _ACTING = "acting"
 """The kind that the learner's thread is told as which acts for others."""
+_PREFETCH_SECONDS = 0.002  # between two looks whether the present update is done
 _STATE_SECONDS = 30.0  # that groups have to give their states for a checkpoint
 
 
@@ -88,19 +89,18 @@ class Gathering(Training):
         )
         learner.compile(self.sink.batches[0])
         if site.has("act"):
+            sink = self.sink if site.has("collect") else None
+            requests = self._listeners["inference"]
             self._policy_server = serve_policies(
-                site,
-                learner.teams,
-                self.published.newest,
-                self._listeners["inference"],
-                self.sink,
-                self._spend_acting,
+                site, learner.teams, self.published.newest, requests, sink, self._spend_acting
             )
         self._accounted = (0, 0, 0)
 
     def _begin(self) -> None:
         """Lets actors begin: with the parameters as they are, which may have been restored."""
         progress = self._learner.progress
+        # A version of a learner that died since the checkpoint must never pass for a newer one.
+        progress.epoch += self._site.identity.incarnation
         self._office.version = progress.updates
         self.sink.epoch, self.sink.saved = progress.epoch, dict(self._saved)
         if self._ledger is not None:  # nothing is in flight, whatever was before
@@ -149,11 +149,12 @@ class Gathering(Training):
         """Called while there is no batch."""
         self._site.alive()
 
-    def _prefetch(self) -> None:
+    def _prefetch(self, learned: Callable[[], bool]) -> None:
         """Puts the following batch onto the device while the present one is learned from."""
-        following = self.sink.following()
-        if following is not None:
-            self._prefetched = self._learner.prepared(following)
+        while self._office.ahead and self._prefetched is None and not learned():
+            following = self.sink.following(_PREFETCH_SECONDS)
+            if following is not None:
+                self._prefetched = self._learner.prepared(following)
 
     def _publish(self) -> None:
         learner = self._learner

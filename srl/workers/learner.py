@@ -1,4 +1,4 @@
-"""The learner's half of the training loop: every policy's parameters, and how a batch changes them."""
+"""The learner's half of the training loop: parameters, and how a batch changes them."""
 
 from __future__ import annotations
 
@@ -148,20 +148,21 @@ class Learner:
         self,
         batch: Batch,
         unroll: Unroll | None = None,
-        meanwhile: Callable[[], None] = lambda: None,
+        meanwhile: Callable[[Callable[[], bool]], None] = lambda learned: None,
     ) -> None:
         """Improves every policy with one batch; returns when its memory may be written again.
 
         Args:
             batch: Of the next update.
             unroll: The same on the learner's device, if it is there already.
-            meanwhile: Called while the device computes.
+            meanwhile: Called while the device computes, with a function that tells whether it is done.
         """
         before = time.perf_counter()
         called = self._learn(self.states, unroll or self.prepared(batch), self.progress.losses)
         self.states, self.policies, losses = called
         self.progress.count_batch(batch)
-        meanwhile()
+        newest = jax.tree.leaves(self.policies)[0]
+        meanwhile(newest.is_ready)
         jax.block_until_ready(self.policies)
         self.progress.count_update(losses)
         self.progress.spend(self.worker, "learn", time.perf_counter() - before)

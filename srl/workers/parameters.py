@@ -15,7 +15,7 @@ from srl.errors import RunError
 from srl.lazy import jax
 from srl.streams.channel import Connection, Disconnected, Listener
 from srl.streams.layout import Layout
-from srl.streams.message import Message
+from srl.streams.message import Message, text_of
 from srl.streams.parameters import (
     PARAMETERS,
     ParameterReader,
@@ -153,7 +153,7 @@ class Received:
         form = self._connection.receive(60.0)
         if form is None or form.kind != Kind.FORM:
             raise RunError("a parameter stream did not begin with its form")
-        self._layout = Layout.from_json(bytes(form.body), 1 << 32)
+        self._layout = Layout.from_json(text_of(form), 1 << 32)
         if self._layout != Layout.of(tuple(self._leaves)):
             raise RunError("the policies that are published are not those of this experiment")
         self._reader = ParameterReader(self._layout, form.fds[0]) if form.fds else None

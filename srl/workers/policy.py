@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from srl.experiment import Experiment
-from srl.lazy import jax, jnp
+from srl.lazy import jax
 from srl.streams.channel import Listener, Peer
 from srl.streams.inference import Desk, Kind
 from srl.streams.layout import Layout
@@ -87,7 +88,6 @@ class PolicyServer:
         self._length, self._chunk = experiment.algorithm.unroll_length, teams.chunk
         self._desks: dict[int, Desk] = {}
         self._unrolls: dict[int, _Unroll] = {}
-        self._slots_each = num_envs * len(teams.specs.agents)
         self._num_envs = num_envs
         self.answered = 0
         """Requests so far."""
@@ -256,7 +256,7 @@ class PolicyServer:
             self._inputs.write(place, desk.group, desk.area.request, memory, desk.clock)
         decision = map_tree(np.asarray, self._act(policies, self._inputs.arrays, self._key))
         for place, desk in enumerate(desks):
-            own = map_tree(lambda x: self._inputs.part(x, place), decision)
+            own = map_tree(partial(self._inputs.part, place=place), decision)
             reply = desk.area.reply
             for name, part in reply.items():
                 copy_tree(getattr(own, name), part)
@@ -353,11 +353,8 @@ def serve_policies(
         sink: Where unrolls go, if they are collected here.
         on_seconds: Told the seconds that each answer took.
     """
-    if sink is None:
-        request = {"observation", "terminated", "truncated", "memory"}
-        reply = {"action", "log_prob", "memory"}
-    else:
-        request, reply = set(Timestep._fields), {"action"}
+    stream = site.streams["inference"]
+    request, reply = ({field.name for field in part} for part in (stream.request, stream.reply))
     server = PolicyServer(
         site.experiment,
         teams,
@@ -365,8 +362,8 @@ def serve_policies(
         listener,
         inference_layout(teams, site.group_envs, request, reply),
         site.group_envs,
-        width=max(1, len(site.share("act", 0)) // 2),
-        deadline=0.001,
+        width=site.fragment.batch or max(1, len(site.share("act", 0)) // 2),
+        deadline=site.fragment.deadline,
         sink=sink,
         shared=site.transport != "network",
         on_seconds=on_seconds,

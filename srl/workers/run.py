@@ -21,11 +21,25 @@ logger = logging.getLogger(__name__)
 class TrainerLike(Protocol):
     """What a run drives."""
 
-    env_steps: int
-    agent_steps: int
-    updates: int
-    resumes_exactly: bool
-    """False where environments cannot be saved and restart their episodes."""
+    @property
+    def env_steps(self) -> int:
+        """Steps that environments have done."""
+        ...
+
+    @property
+    def agent_steps(self) -> int:
+        """Steps that agents have done."""
+        ...
+
+    @property
+    def updates(self) -> int:
+        """Finished calls of `learn`."""
+        ...
+
+    @property
+    def resumes_exactly(self) -> bool:
+        """False where environments cannot be saved and restart their episodes."""
+        ...
 
     def start(self) -> None:
         """Makes the environments and compiles; trains nothing."""

@@ -59,9 +59,7 @@ class Trainer(Training):
             envs = range(group * each, (group + 1) * each)
             acting = LocalActing(experiment, learner.teams, act, self._newest, envs, swaps=False)
             unrolls = OwnUnrolls(pool, batch, position, count)
-            actor = Actor(
-                experiment.algorithm, pool, acting, unrolls, learner.teams, learner.learn
-            )
+            actor = Actor(experiment.algorithm, pool, acting, unrolls, learner.teams, learner.learn)
             self._actors.append(actor)
         self._actors[0].rehearse()
         learner.compile(batch)

@@ -17,6 +17,8 @@ from srl.types import Tree
 from srl.workers.learner import Learner
 from srl.workers.replicas import gathered
 
+_THREADED = ("native:", "envpool:")  # environments that are stepped on threads of their own
+
 
 class Training(ABC):
     """A training run: a learner, and groups of environments somewhere.
@@ -137,7 +139,13 @@ def make_group(experiment: Experiment, num_envs: int, beside: int = 1) -> Pool:
         num_envs: Of the group.
         beside: Groups that step at the same time in this process, and share its cores.
     """
-    threads = experiment.threads or max(1, len(os.sched_getaffinity(0)) // beside)
+    threads = experiment.threads
+    if (
+        not threads
+        and beside > 1
+        and str(getattr(experiment.env, "pool_id", experiment.env)).startswith(_THREADED)
+    ):
+        threads = max(1, len(os.sched_getaffinity(0)) // beside)
     return make_pool(
         experiment.env,
         num_envs,

@@ -5,8 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
+from srl.dataflow.cut import Stream, StreamKind, cut
 from srl.dataflow.plan import Fragment, Plan, groups
+from srl.dataflow.trace import trace
 from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.streams.channel import Connection, Disconnected, Listener, Transport, connect, listen
@@ -16,8 +19,10 @@ from srl.streams.sample import STATE_BYTES, Stopped
 Addresses = Mapping[str, Sequence[Mapping[str, str]]]
 """Of streams, by fragment and replica; empty where a worker is not there at present."""
 
-# The node that each stream ends at, and so the fragment that listens.
-_ENDS = {"sample": "gradient", "inference": "act", "parameters": "update", "gradients": "update"}
+
+def server(stream: Stream) -> str:
+    """The fragment that a stream's other end connects to: parameters are fetched, the rest sent."""
+    return stream.source if stream.kind == "parameters" else stream.target
 
 
 @dataclass
@@ -61,54 +66,46 @@ class Site:
         each = self.num_groups // self.plan.fragment(node).replicas
         return range(replica * each, (replica + 1) * each)
 
-    def streams(self) -> list[str]:
-        """The streams that end here, and that someone elsewhere begins."""
-        home = self.plan.home
-        begins = {
-            "sample": home("collect"),
-            "inference": home("step"),
-            "parameters": home("act"),
-            "gradients": home("gradient"),
-        }
-        return [
-            stream
-            for stream, node in _ENDS.items()
-            if home(node) == self.fragment_name != begins[stream]
-        ]
+    @cached_property
+    def streams(self) -> dict[str, Stream]:
+        """What the plan cuts the algorithm's loop into, by kind; collectives are JAX's matter."""
+        streams = cut(trace(self.experiment.algorithm), self.plan)
+        return {stream.kind: stream for stream in streams if stream.transport != "collective"}
 
     def listen(self) -> dict[str, Listener]:
         """A listener for each stream that ends here."""
         return {
-            stream: listen(self.transport, self.identity, limit_bytes=STATE_BYTES)
-            for stream in self.streams()
+            kind: listen(self.transport, self.identity, limit_bytes=STATE_BYTES)
+            for kind, stream in self.streams.items()
+            if server(stream) == self.fragment_name
         }
 
-    def connect(self, stream: str, group: int | None = None) -> Connection:
-        """Connects to who is at the other end now; waits while nobody is.
+    def connect(self, kind: StreamKind, group: int | None = None) -> Connection:
+        """Connects to who is at the other end of a stream now; waits while nobody is.
 
         Args:
-            stream: sample, inference, parameters or gradients.
+            kind: Of the stream.
             group: Of environments, whose stream it is; by default the worker's own.
 
         Raises:
             Stopped: If the worker is to end.
         """
-        node = _ENDS[stream]
-        name, replicas = self.plan.home(node), self.plan.fragment(node).replicas
+        name = server(self.streams[kind])
+        replicas = self.plan.fragments[name].replicas
         if group is None:
             replica, identity = 0, self.identity
         else:
             # Who learns is fixed for a group; who acts for it may be anyone that is there.
             replica = group * replicas // self.num_groups
             identity = self.identity._replace(sender=group)
-        movable = stream == "inference" and not self.plan.home("collect") == name
+        movable = kind == "inference" and name != self.plan.home("collect")
         while not self.stopping.is_set():
             there = self.peers().get(name, [])
             choices = (
                 [replica] if not movable else [(replica + i) % replicas for i in range(replicas)]
             )
             for choice in choices:
-                address = there[choice].get(stream) if choice < len(there) else None
+                address = there[choice].get(kind) if choice < len(there) else None
                 try:
                     if address:
                         return connect(address, identity, limit_bytes=STATE_BYTES)

@@ -57,8 +57,6 @@ def test_the_ways_to_divide_the_loop_that_work_are_few():
         "step_collect | act | gradient_update",
         "step_collect | act_gradient_update",
         "step | act_collect_gradient_update",
-        "step | act_collect_gradient | update",
-        "step | act_collect | gradient_update",
     }
 
 
@@ -107,6 +105,7 @@ def test_a_plan_that_places_a_node_twice_is_refused(plan, node):
             "gradient is in 'b', apart from collect ('a') and from update ('c')",
         ),
         (of(a="step collect learn", b="act"), "a steps and learns, and waits for others to act"),
+        (of(a="step", b="act collect", c="learn"), "put learn into b too, or collect into a"),
         (of(a="step learn", b="act collect"), "a steps and learns, and waits for others to act"),
         (of(a="step update", b="act collect gradient"), "a holds the parameters for others and ha"),
         (Plan("mine", {}), "plan.fragments is {}"),

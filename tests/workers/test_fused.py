@@ -27,15 +27,14 @@ GAME = Experiment(
     env=HideAndSeek(horizon=20),
     num_envs=4,
     algorithm=PPO(network=EntityAttention(width=8, heads=2), unroll_length=8, epochs=1),
+    policies={"hider*": "hiders", "seeker*": "seekers"},
     env_steps=10_000,
 )
-TEAMS = {"hider*": "hiders", "seeker*": "seekers"}
 RECURRENT = replace(CARTPOLE.algorithm, network=MLP(width=16, memory=8), chunk=4)
 EXPERIMENTS = {
     "cartpole": CARTPOLE,
     "recurrent": replace(CARTPOLE, algorithm=RECURRENT),
     "game": GAME,
-    "teams": replace(GAME, policies=TEAMS),
 }
 
 
@@ -132,7 +131,7 @@ def test_a_run_goes_on_under_the_other_plan(start, first, second):
 
 
 def test_episodes_are_counted_whole(start):
-    trainer = start(Fused, EXPERIMENTS["teams"])
+    trainer = start(Fused, GAME)
     train(trainer, 5)  # 40 steps: episodes of 20, and the reset step after each
     report = trainer.report()
     assert report["episodes"] == 4

@@ -14,9 +14,8 @@ GRAPH = trace(PPO())
 OWN = Plan(
     "own",
     {
-        "actors": Fragment(("step",), 4),
-        "policies": Fragment(("act", "collect"), 2),
-        "learner": Fragment(("learn",)),
+        "actors": Fragment(("step", "collect"), 4),
+        "learner": Fragment(("act", "learn")),
     },
 )
 
@@ -24,11 +23,14 @@ OWN = Plan(
 def listening(plan):
     """The streams that each fragment's workers listen for."""
     experiment = Experiment(name="a", env="CartPole-v1", plan=plan)
-    sites = [
-        Site(experiment, plan, name, 0, Identity(1, 0, 0), dict, threading.Event())
-        for name in plan.fragments
-    ]
-    return {(stream, site.fragment_name) for site in sites for stream in site.streams()}
+    found = set()
+    for name in plan.fragments:
+        identity, stop = Identity(1, 0, 0), threading.Event()
+        listeners = Site(experiment, plan, name, 0, identity, dict, stop, "thread").listen()
+        found |= {(kind, name) for kind in listeners}
+        for listener in listeners.values():
+            listener.close()
+    return found
 
 
 @pytest.mark.parametrize(
