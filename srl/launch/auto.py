@@ -23,19 +23,13 @@ _REPORTS_A_SECOND = 2.0
 _MOST_UPDATES = 1_000_000  # so that no budget ends before the measuring does
 
 
-def settled(
-    folder: RunFolder,
-    resolved: Resolved,
-    say: Callable[[str], object],
-    seconds: float = SECONDS,
-) -> Resolved:
+def settled(folder: RunFolder, resolved: Resolved, say: Callable[[str], object]) -> Resolved:
     """The run with its plan chosen, which its folder then tells; as it is, if it names one.
 
     Args:
         folder: The run's.
         resolved: What is going to run.
         say: Shows a line of what was found.
-        seconds: For which each plan is measured.
 
     Raises:
         UserError: If the experiment runs under no plan; with the reason of the last.
@@ -43,22 +37,22 @@ def settled(
     if resolved.experiment.plan != "auto":
         return resolved
     with folder.locked():
-        resolved = choose(resolved, say, seconds)
+        resolved = choose(resolved, say)
         record(folder, resolved)
     return resolved
 
 
-def choose(resolved: Resolved, say: Callable[[str], None], seconds: float) -> Resolved:
+def choose(resolved: Resolved, say: Callable[[str], object]) -> Resolved:
     """The same with the plan that is fastest here, as words of the command line."""
     experiment = resolved.experiment
     steps = experiment.num_envs * experiment.algorithm.unroll_length
     found: list[tuple[float, Resolved]] = []
     reason, pace = "none fits", 0.0  # updates a second
-    say(f"trains for {seconds:g} s under each plan; env steps/s, and what holds it back:")
+    say(f"trains for {SECONDS:g} s under each plan; env steps/s, and what holds it back:")
     with tempfile.TemporaryDirectory(prefix="srl-auto-", ignore_cleanup_errors=True) as place:
         for words, candidate in candidates(resolved):
             try:
-                measured = _measure(candidate, Path(place) / "_".join(words[1:]), pace, seconds)
+                measured = _measure(candidate, Path(place) / "_".join(words[1:]), pace)
             except (UserError, RunError) as error:
                 reason = str(error)
                 say(f"  {_shown(words)} {'-':>11}  {reason}")
@@ -94,10 +88,10 @@ def candidates(resolved: Resolved) -> Iterator[tuple[tuple[str, ...], Resolved]]
 
 
 def _shown(words: Sequence[str]) -> str:
-    return f"{' '.join(words):<42}"
+    return f"{' '.join(words):<46}"
 
 
-def _measure(resolved: Resolved, path: Path, pace: float, seconds: float) -> Measured:
+def _measure(resolved: Resolved, path: Path, pace: float) -> Measured:
     """What another process finds: the same run, without an end, in a folder of its own."""
     experiment = resolved.experiment
     steps = experiment.num_envs * experiment.algorithm.unroll_length
@@ -106,7 +100,7 @@ def _measure(resolved: Resolved, path: Path, pace: float, seconds: float) -> Mea
     words = (*kept, "--env-steps", str(_MOST_UPDATES * steps), "--report-every", str(every))
     folder = create_run(_loaded(resolved, words), path)
     process = subprocess.Popen(
-        [sys.executable, "-m", "srl.launch.measure", str(folder.path), str(seconds)],
+        [sys.executable, "-m", "srl.launch.measure", str(folder.path), str(SECONDS)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
