@@ -26,8 +26,12 @@ from srl.streams.layout import Layout
 from srl.streams.message import Message, Refused, text_of
 from srl.streams.parcel import pack, unpack
 from srl.streams.sample import STATE_BYTES, Start, Stopped
-from srl.tree import copy_tree, map_tree
+from srl.tree import copy_tree, leaves_of, map_tree
 from srl.types import Decision, Timestep, Tree
+
+
+ACTED_ON = ("observation", "terminated", "truncated", "memory")
+"""What `act` looks at, of all that a request may hold."""
 
 
 class Kind(IntEnum):
@@ -195,6 +199,9 @@ class Desk:
         self._listener, self._layout, self._shared = listener, layout, shared
         self._sequence = 0
         self._request = Layout.of(self.area.request)
+        request = self.area.request
+        self.asked = leaves_of(tuple(request.get(name, ()) for name in ACTED_ON))
+        """What `act` looks at, leaf by leaf."""
 
     def open(self, start: Start) -> None:
         """Tells the group what its area is, and how to begin."""
