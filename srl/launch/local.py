@@ -55,6 +55,8 @@ def train(
             with run:
                 run.start(resume=resume)
                 run.loop()
+                if trainer.account:
+                    show.say(trainer.account)
         except UserError:
             if not resume and not run.trained:
                 folder.discard()

@@ -12,7 +12,8 @@ may be asked again of another.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import IntEnum
 
 import numpy as np
@@ -50,6 +51,8 @@ class Kind(IntEnum):
     """Body: the group's state, as it is before it acts on what it has sent."""
     STOP = 37
     """No step is wanted any more."""
+    SPENT = 38
+    """Counts: microseconds of each activity."""
 
 
 def _parts(layout: Layout) -> dict[str, Layout]:
@@ -125,6 +128,16 @@ class RemoteActing:
             except Disconnected:
                 self._connection.close()
                 self._open()
+
+    def tell_spent(self, seconds: Sequence[float]) -> None:
+        """Tells what the group's time went to since this was last told; one that died is not told.
+
+        Args:
+            seconds: Up to eight.
+        """
+        spent = tuple(round(1e6 * s) for s in seconds)
+        with suppress(Disconnected):
+            self._connection.send(Message(Kind.SPENT, counts=spent))
 
     def _ask(self, clock: int) -> None:
         body = self._area.body("request") if self._remote else None
