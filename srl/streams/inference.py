@@ -28,7 +28,6 @@ from srl.streams.sample import STATE_BYTES, Start, Stopped
 from srl.tree import copy_tree, leaves_of, map_tree
 from srl.types import Decision, Timestep, Tree
 
-
 ACTED_ON = ("observation", "terminated", "truncated", "memory")
 """What `act` looks at, of all that a request may hold."""
 

@@ -14,7 +14,8 @@ from srl.workers.worker import Context
 def run_actor(context: Context) -> None:
     """Steps the worker's groups; acts for them if its fragment has `act`."""
     site = context.site()
-    pools = [make_group(site.experiment, site.group_envs) for _ in site.share("step", site.replica)]
+    share = site.share("step", site.replica)
+    pools = [make_group(site.experiment, site.group_envs, len(share)) for _ in share]
     context.register({}, pools[0].specs)
     teams = bind_teams(site.experiment, pools[0].specs)
     newest = None

@@ -1,6 +1,5 @@
 """Runs of real workers go on to their end whatever happens to these."""
 
-import signal
 
 import pytest
 from real_runs import GROUPS, STEPS_OF_UPDATE, RealRun, Trouble, holdings
@@ -24,7 +23,6 @@ def check_trouble(path, plan, faults, env_steps, *words, seconds=120):
         assert run.updates * STEPS_OF_UPDATE < env_steps, "too few steps for so many faults"
         run.go.touch()
         assert run.end(seconds) == 0, run.told
-        print(run.told[run.told.index("started again: ") :])
         last = run.metrics()[-1]
         updates = -(-env_steps // STEPS_OF_UPDATE)
         assert (last["env_steps"], last["updates"]) == (updates * STEPS_OF_UPDATE, updates)
