@@ -12,7 +12,8 @@ may be asked again of another.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import IntEnum
 
 import numpy as np
@@ -49,6 +50,8 @@ class Kind(IntEnum):
     """Body: the group's state, as it is before it acts on what it has sent."""
     STOP = 37
     """No step is wanted any more."""
+    SPENT = 38
+    """Counts: microseconds of each activity."""
 
 
 def _parts(layout: Layout) -> dict[str, Layout]:
@@ -62,15 +65,21 @@ class RemoteActing:
 
     activity = "inference wait"
 
-    def __init__(self, connect: Callable[[], Connection], state: Callable[[], Tree]) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        state: Callable[[], Tree],
+        alive: Callable[[], None] = lambda: None,
+    ) -> None:
         """Opens the stream.
 
         Args:
             connect: Gives a connection to whoever acts for this group now; called again when that
                 one has gone.
             state: Gives the group's state, which may be asked for.
+            alive: Called now and then while there is nothing to do but wait; may raise Stopped.
         """
-        self._connect, self._state = connect, state
+        self._connect, self._state, self._alive = connect, state, alive
         self._oldest = (0, 0)
         self._sequence = 0
         self._open()
@@ -119,6 +128,16 @@ class RemoteActing:
                 self._connection.close()
                 self._open()
 
+    def tell_spent(self, seconds: Sequence[float]) -> None:
+        """Tells what the group's time went to since this was last told; one that died is not told.
+
+        Args:
+            seconds: Up to eight.
+        """
+        spent = tuple(round(1e6 * s) for s in seconds)
+        with suppress(Disconnected):
+            self._connection.send(Message(Kind.SPENT, counts=spent))
+
     def _ask(self, clock: int) -> None:
         body = self._area.body("request") if self._remote else None
         self._connection.send(
@@ -127,8 +146,7 @@ class RemoteActing:
 
     def _answer(self) -> tuple[Decision, np.ndarray]:
         while True:
-            message = self._connection.receive(None)
-            assert message is not None
+            message = self._connection.wait(self._alive)
             if message.kind == Kind.STOP:
                 raise Stopped
             if message.kind == Kind.WANT_STATE:
@@ -144,10 +162,9 @@ class RemoteActing:
         return decision, np.array(message.version, np.int32)
 
     def _expect(self, kind: Kind) -> Message:
-        message = self._connection.receive(60.0)
-        if message is None or message.kind != kind:
-            got = "nothing for 60 s" if message is None else f"kind {message.kind}"
-            raise RunError(f"expected {kind.name} on an inference stream, got {got}")
+        message = self._connection.wait(self._alive)
+        if message.kind != kind:
+            raise RunError(f"expected {kind.name} on an inference stream, got kind {message.kind}")
         return message
 
     def close(self) -> None:
@@ -180,6 +197,7 @@ class Desk:
         self.send(Message(Kind.FORM, counts=counts, body=self._layout.to_json(), fds=fds))
         if saved is not None:
             self.send(Message(Kind.RESTORE, body=pack(saved)))
+        self.area.close()
 
     def take_in(self, message: Message, now: float) -> None:
         """Takes a request.

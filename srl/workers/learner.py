@@ -156,7 +156,7 @@ class Learner:
         Args:
             batch: Of the next update.
             unroll: The same on the learner's device, if it is there already.
-            meanwhile: Called while the device computes, with a function that tells whether it is done.
+            meanwhile: Called while the device computes, with what tells whether it is done.
         """
         before = time.perf_counter()
         called = self._learn(self.states, unroll or self.prepared(batch), self.progress.losses)

@@ -42,6 +42,16 @@ class Site:
     alive: Callable[[], None] = field(default=lambda: None)
     """Called now and then, to show that there is progress."""
 
+    def go_on(self) -> None:
+        """Shows progress where there is nothing to do but wait.
+
+        Raises:
+            Stopped: If the worker is to end.
+        """
+        if self.stopping.is_set():
+            raise Stopped
+        self.alive()
+
     @property
     def fragment(self) -> Fragment:
         """This worker's nodes and resources."""
