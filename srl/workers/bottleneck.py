@@ -24,6 +24,12 @@ def bottleneck(shares: Shares) -> str:
     """
     learner = _first_with("batch wait", shares)
     actors = _first_with("step", shares)
+    server = _first_with("sums wait", shares)
+    if server and actors:
+        states, sums = actors.get("server wait", 0.0), server["sums wait"]
+        if states >= sums:
+            return f"server-bound: actors wait {_percent(states)} of the time"
+        return f"actor-bound: the server waits {_percent(sums)} of the time"
     if not learner or not actors:
         return _longest(shares)
     tickets, actions = actors.get("send wait", 0.0), actors.get("inference wait", 0.0)
