@@ -350,6 +350,10 @@ class SampleSink:
             if self.office.completes(ticket.update):
                 self._changed.notify_all()
 
+    def spent(self, seconds: Sequence[float]) -> None:
+        """Takes in the seconds that a group has spent on each activity."""
+        self._on_seconds(seconds)
+
     def wants_state(self, group: int) -> bool:
         """Whether the group's state is wanted before its next unroll."""
         return group in self._want_state

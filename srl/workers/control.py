@@ -123,11 +123,18 @@ class Control:
         os.eventfd_write(self._wake, 1)
 
     def alive(self, counters: dict[str, float]) -> None:
-        """Marks the main loop as alive, and, if it counts anything, as running."""
+        """Marks the main loop as alive, and, if it counts anything, as running.
+
+        Counters stay as they were last given.
+        """
         self._alive = time.monotonic()
         if counters:
-            self._counters, self._state = counters, "running"
+<<<<<<< HEAD
             self._first_counters = {**counters, **self._first_counters}
+            self._counters, self._state = counters, "running"
+=======
+            self._counters, self._state = {**self._counters, **counters}, "running"
+>>>>>>> main
 
     def wait_for_start(self) -> Start:
         """Waits until the worker is to begin.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from srl.streams.channel import Listener, listen
 from srl.streams.sample import SampleSink
@@ -18,6 +19,8 @@ from srl.workers.policy import PolicyServer, serve_policies
 from srl.workers.training import Training
 from srl.workers.wiring import Site
 
+_ACTING = "acting"
+"""The kind that the learner's thread is told as which acts for others."""
 _PREFETCH_SECONDS = 0.002  # between two looks whether the present update is done
 
 
@@ -64,6 +67,7 @@ class Gathering(Training):
         learner.progress.workers = {
             site.fragment_name: 1,
             site.plan.home("step"): len(self._groups),
+            **self._acting_workers(),
         }
         learner.progress.replicas = site.fragment.replicas
         self._office = TicketOffice(len(self._groups), experiment.max_staleness)
@@ -77,14 +81,17 @@ class Gathering(Training):
             on_counts=self._account,
         )
         self.published = Published(
-            learner.policies, self._listeners.get("parameters"), shared=shared
+            learner.policies,
+            self._listeners.get("parameters"),
+            shared=shared,
+            on_seconds=self._spend_acting,
         )
         learner.compile(self.sink.batches[0])
         if site.has("act"):
             sink = self.sink if site.has("collect") else None
             requests = self._listeners["inference"]
             self._policy_server = serve_policies(
-                site, learner.teams, self.published.newest, requests, sink
+                site, learner.teams, self.published.newest, requests, sink, self._spend_acting
             )
         self._accounted = (0, 0, 0)
 
@@ -142,7 +149,10 @@ class Gathering(Training):
         """Lets actors go on after an update; not before it is known whether to ask their states."""
         if self._unreleased:
             self._unreleased = False
+            before = time.perf_counter()
             self._publish()
+            progress = self._learner.progress
+            progress.spend(self._site.fragment_name, "publish", time.perf_counter() - before)
             self.sink.learned()
 
     def _wait(self) -> None:
@@ -159,6 +169,19 @@ class Gathering(Training):
     def _publish(self) -> None:
         learner = self._learner
         self.published.publish(learner.progress.version, learner.policies)
+
+    def _acting_workers(self) -> dict[str, int]:
+        """How many there are that act for others: workers, or this one's thread."""
+        home = self._site.plan.home("act")
+        if home == self._site.plan.home("step"):
+            return {}
+        if home == self._site.fragment_name:
+            return {_ACTING: 1}
+        return {home: self._site.plan.fragments[home].replicas}
+
+    def _spend_acting(self, seconds: float) -> None:
+        for worker in self._acting_workers():
+            self._learner.progress.spend(worker, "act", seconds)
 
     def _spend(self, seconds: Sequence[float]) -> None:
         worker = self._site.plan.home("step")
@@ -178,6 +201,11 @@ class Gathering(Training):
                 self._ledger.learn(learned)
             if lost:
                 self._ledger.lose(lost)
+
+    def report(self) -> dict[str, Any]:
+        """Gives a line of metrics, with what has become of all unrolls."""
+        unrolls = {} if self._ledger is None else self._ledger.report()
+        return {**super().report(), **unrolls}
 
     # ---- state ----
 

@@ -122,7 +122,7 @@ class Groups:
             unrolls = begun = SentUnrolls(lambda: site.connect("sample", group), group, site.go_on)
         else:
             assert isinstance(acting, RemoteActing)
-            unrolls, begun = NoUnrolls(), acting
+            unrolls, begun = NoUnrolls(acting.tell_spent), acting
         actor = Actor(experiment.algorithm, pool, acting, unrolls, self._teams, alive=site.alive)
         start = begun.start
         if start.saved is not None and pool.saves_exactly:

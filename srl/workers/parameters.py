@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import IntEnum
 from typing import Any
 
@@ -35,19 +37,33 @@ class Kind(IntEnum):
     OPEN = 50
     FORM = 51
     """Body: the layout of the parameters. Descriptor: their memory, within a host."""
+    SPENT = 52
+    """Counts: microseconds of acting, of a worker that does nothing else."""
+
+
+_SPENT_EVERY = 0.02  # seconds
 
 
 class Published:
     """The newest policies, for threads of the process that updates them and for other processes."""
 
-    def __init__(self, policies: Policies, listener: Listener | None, *, shared: bool) -> None:
+    def __init__(
+        self,
+        policies: Policies,
+        listener: Listener | None,
+        *,
+        shared: bool,
+        on_seconds: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
         """Serves the listener's peers, in a thread of its own.
 
         Args:
             policies: Examples, of the shapes of all that will be published.
             listener: Where other processes connect; None where there are none.
             shared: Whether they share memory with this one.
+            on_seconds: Told the seconds of acting that peers tell of.
         """
+        self._on_seconds = on_seconds
         self._newest: tuple[np.ndarray, Policies] = (np.full(2, -1, np.int32), policies)
         self._listener, self._closed = listener, False
         self._thread: threading.Thread | None = None
@@ -90,6 +106,8 @@ class Published:
                     self._listener.send(peer, self._form)
                 elif message.kind == PARAMETERS:
                     self._server.request(peer, message)
+                elif message.kind == Kind.SPENT:
+                    self._on_seconds(1e-6 * sum(message.counts))
                 else:
                     self._server.forget(peer)
 
@@ -126,6 +144,7 @@ class Received:
         self._lock = threading.Lock()
         self._version: Version = (-1, -1)
         self._policies: Any = None
+        self._spent, self._spent_told = 0.0, time.monotonic()
         self._open()
 
     def _open(self) -> None:
@@ -154,6 +173,17 @@ class Received:
                 self._alive()
                 self._look(_LOOK_SECONDS)
             return np.array(self._version, np.int32), self._policies
+
+    def spend(self, seconds: float) -> None:
+        """Lets who publishes know of so much acting, now or soon."""
+        with self._lock:
+            self._spent += seconds
+            now = time.monotonic()
+            if now < self._spent_told + _SPENT_EVERY:
+                return
+            with suppress(Disconnected):
+                self._connection.send(Message(Kind.SPENT, counts=(round(1e6 * self._spent),)))
+            self._spent, self._spent_told = 0.0, now
 
     def _look(self, wait: float) -> None:
         """Takes newer parameters in, if there are any; may wait so many seconds for them."""

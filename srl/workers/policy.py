@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,14 +12,15 @@ import numpy as np
 from srl.experiment import Experiment
 from srl.lazy import jax
 from srl.streams.channel import Listener, Peer
-from srl.streams.inference import Desk, Kind
+from srl.streams.inference import ACTED_ON, Desk, Kind
 from srl.streams.layout import Layout
 from srl.streams.message import JOINED, LEFT, Message, Refused
 from srl.streams.parcel import unpack
 from srl.streams.sample import STATE_BYTES, Grant, SampleSink, Start, Stopped
-from srl.tree import copy_tree, map_tree
+from srl.tree import copy_tree, leaves_of, map_tree
 from srl.types import Decision, Timestep, Tree
 from srl.workers.acting import Newest
+from srl.workers.actor import ACTIVITIES
 from srl.workers.learner import decision_form, run_key
 from srl.workers.teams import Teams
 from srl.workers.wiring import Site
@@ -62,6 +63,7 @@ class PolicyServer:
         deadline: float,
         sink: SampleSink | None = None,
         shared: bool = True,
+        on_seconds: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         """Compiles nothing yet.
 
@@ -77,8 +79,9 @@ class PolicyServer:
             deadline: Seconds that a request may wait for others.
             sink: Where unrolls go that are collected here.
             shared: Whether groups share memory with this process.
+            on_seconds: Told the seconds that each answer took.
         """
-        self.listener, self._newest = listener, newest
+        self.listener, self._newest, self._on_seconds = listener, newest, on_seconds
         self._teams, self._layout, self._shared = teams, layout, shared
         self._width, self._deadline = width, deadline
         self._sink = sink
@@ -156,6 +159,8 @@ class PolicyServer:
                 self._sink.leave(group)
         elif message.kind == Kind.REQUEST:
             desk.take_in(message, time.monotonic())
+        elif message.kind == Kind.SPENT and self._sink is not None:
+            self._tell_spent(group, message.counts)
         elif message.kind == Kind.STATE and self._sink is not None:
             state = unpack(message.body, STATE_BYTES)
             memory = map_tree(np.array, self._unrolls[group].memory)
@@ -163,11 +168,21 @@ class PolicyServer:
         else:
             raise Refused(f"a message of kind {message.kind}")
 
+    def _tell_spent(self, group: int, counts: Sequence[int]) -> None:
+        """Passes on what a group's time went to, whose waits for tickets only this end knows."""
+        unroll = self._unrolls[group]
+        seconds = dict(zip(ACTIVITIES, [1e-6 * count for count in counts], strict=False))
+        waited, unroll.waited = unroll.waited, 0.0
+        seconds["inference wait"] = max(0.0, seconds.get("inference wait", 0.0) - waited)
+        seconds["send wait"] = seconds.get("send wait", 0.0) + waited
+        assert self._sink is not None
+        self._sink.spent([seconds.get(activity, 0.0) for activity in ACTIVITIES])
+
     def _open(self, peer: Peer, group: int) -> None:
         desk = self._desks[group] = Desk(self.listener, peer, self._layout, shared=self._shared)
         initial = self._teams.initial_memory(self._num_envs)
-        if "memory" in desk.area.reply:
-            copy_tree(map_tree(np.asarray, initial), desk.area.reply["memory"])
+        if "memory" in desk.area["reply"]:
+            copy_tree(map_tree(np.asarray, initial), desk.area["reply"]["memory"])
         if self._sink is None:
             desk.open(Start(0, 0, None))
             return
@@ -198,7 +213,7 @@ class PolicyServer:
         """Writes the timestep of a request into its unroll; False while that may not begin."""
         assert self._sink is not None
         unroll, group = self._unrolls[desk.group], desk.group
-        timestep = Timestep(**desk.area.request)
+        timestep = Timestep(**desk.area["request"])
         if unroll.t == self._length:
             assert unroll.grant is not None
             unroll.write(timestep)
@@ -219,6 +234,7 @@ class PolicyServer:
             if unroll.grant is None:
                 return False
             desk.oldest_version = unroll.grant.oldest_version
+            unroll.waited += time.monotonic() - desk.arrived
         if not unroll.written:
             unroll.write(timestep)
             unroll.written = True
@@ -233,20 +249,21 @@ class PolicyServer:
     def _answer(self, desks: list[Desk]) -> None:
         oldest = max(desk.oldest_version for desk in desks)
         version, policies = self._newest(oldest)
+        before = time.perf_counter()
         for place, desk in enumerate(desks):
             unroll = self._unrolls.get(desk.group)
-            memory = desk.area.request["memory"] if unroll is None else unroll.memory
-            self._inputs.write(place, desk.group, desk.area.request, memory, desk.clock)
+            kept = () if unroll is None else leaves_of(unroll.memory)
+            self._inputs.write(place, desk.group, [*desk.asked, *kept], desk.clock)
         decision = map_tree(np.asarray, self._act(policies, self._inputs.arrays, self._key))
         for place, desk in enumerate(desks):
             own = map_tree(partial(self._inputs.part, place=place), decision)
-            reply = desk.area.reply
-            for name, part in reply.items():
+            for name, part in desk.area["reply"].items():
                 copy_tree(getattr(own, name), part)
             unroll = self._unrolls.get(desk.group)
             if unroll is not None:
                 unroll.decide(own, version)
             desk.reply(version)
+        self._on_seconds(time.perf_counter() - before)
 
 
 class _Unroll:
@@ -259,6 +276,8 @@ class _Unroll:
         self.written = False
         """Whether row t holds its timestep."""
         self.asked_state = False
+        self.waited = 0.0
+        """Seconds for tickets, not told yet."""
 
     def write(self, timestep: Timestep) -> None:
         """Writes row t."""
@@ -293,30 +312,38 @@ class _Inputs:
             "clock": np.zeros(count, np.uint32),
             "slots": np.zeros(count, np.int32),
         }
+        self._offsets = np.arange(self._slots, dtype=np.int32)
+        self._places = [
+            (
+                [self.part(x, place) for name in ACTED_ON for x in leaves_of(self.arrays[name])],
+                self.part(self.arrays["clock"], place),
+                self.part(self.arrays["slots"], place),
+            )
+            for place in range(width)
+        ]
 
     def part(self, x: np.ndarray, place: int) -> np.ndarray:
         """The rows of one place."""
         rows = len(x) // self._width
         return x[place * rows : (place + 1) * rows]
 
-    def write(self, place: int, group: int, request: Tree, memory: Tree, clock: int) -> None:
-        """Puts a group's request into a place."""
-        values = {
-            "observation": request["observation"],
-            "terminated": request["terminated"],
-            "truncated": request["truncated"],
-            "memory": memory,
-        }
-        for name, value in values.items():
-            target = map_tree(lambda x: self.part(x, place), self.arrays[name])
-            copy_tree(value, target)
-        self.part(self.arrays["clock"], place)[:] = clock
-        slots = np.arange(group * self._slots, (group + 1) * self._slots)
-        self.part(self.arrays["slots"], place)[:] = slots
+    def write(self, place: int, group: int, asked: list[np.ndarray], clock: int) -> None:
+        """Puts what a group asks for into a place."""
+        targets, clocks, slots = self._places[place]
+        for target, value in zip(targets, asked, strict=True):
+            target[...] = value
+        clocks[:] = clock
+        slots[:] = self._offsets
+        slots += group * self._slots
 
 
 def serve_policies(
-    site: Site, teams: Teams, newest: Newest, listener: Listener, sink: SampleSink | None
+    site: Site,
+    teams: Teams,
+    newest: Newest,
+    listener: Listener,
+    sink: SampleSink | None,
+    on_seconds: Callable[[float], None],
 ) -> PolicyServer:
     """The server of a worker whose fragment has `act` and not `step`, compiled and not yet serving.
 
@@ -326,6 +353,7 @@ def serve_policies(
         newest: Where parameters come from.
         listener: Where groups connect.
         sink: Where unrolls go, if they are collected here.
+        on_seconds: Told the seconds that each answer took.
     """
     stream = site.streams["inference"]
     request, reply = ({field.name for field in part} for part in (stream.request, stream.reply))
@@ -336,10 +364,11 @@ def serve_policies(
         listener,
         inference_layout(teams, site.group_envs, request, reply),
         site.group_envs,
-        width=max(1, len(site.share("act", 0)) // 2),
-        deadline=0.001,
+        width=site.fragment.batch or max(1, len(site.share("act", 0)) // 2),
+        deadline=site.fragment.deadline,
         sink=sink,
         shared=site.transport != "network",
+        on_seconds=on_seconds,
     )
     server.compile()
     return server

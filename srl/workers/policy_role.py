@@ -24,7 +24,9 @@ def run_policy(context: Context) -> None:
 
     try:
         received = Received(lambda: site.connect("parameters"), teams, site.go_on)
-        server = serve_policies(site, teams, received.newest, listeners["inference"], None)
+        server = serve_policies(
+            site, teams, received.newest, listeners["inference"], None, received.spend
+        )
         server.serve(stopped)
         received.close()
     except Stopped:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from srl.pools import Pool, Rows
 from srl.streams.batch import Batch
@@ -88,6 +88,10 @@ class SentUnrolls:
 class NoUnrolls:
     """For a group whose steps are collected by who acts for it."""
 
+    def __init__(self, tell_spent: Callable[[Sequence[float]], None]) -> None:
+        """Takes where to tell what the group's time went to."""
+        self._tell_spent = tell_spent
+
     def next(self, actor: Actor) -> Place:
         """Two rows in turn."""
         if not hasattr(self, "_place"):
@@ -95,4 +99,5 @@ class NoUnrolls:
         return self._place
 
     def deliver(self, actor: Actor) -> None:
-        """Nothing is to be delivered."""
+        """Nothing is to be delivered but what the time went to."""
+        self._tell_spent(list(actor.spent().values()))

@@ -80,7 +80,10 @@ class Site:
     def streams(self) -> dict[str, Stream]:
         """What the plan cuts the algorithm's loop into, by kind; collectives are JAX's matter."""
         streams = cut(trace(self.experiment.algorithm), self.plan)
-        return {stream.kind: stream for stream in streams if stream.transport != "collective"}
+        kinds = {stream.kind: stream for stream in streams if stream.transport != "collective"}
+        if "gradients" in kinds:  # where sums go apart, the state comes back on the same way
+            del kinds["parameters"]
+        return kinds
 
     def listen(self) -> dict[str, Listener]:
         """A listener for each stream that ends here."""
