@@ -83,13 +83,23 @@ class Grant(NamedTuple):
 class SampleSource:
     """A group's end."""
 
-    def __init__(self, connection: Connection, group: int) -> None:
-        """Opens the stream.
+    def __init__(
+        self,
+        connection: Connection,
+        group: int,
+        alive: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Opens the stream, which takes as long as the learner needs to begin.
+
+        Args:
+            connection: To the learner.
+            group: Whose unrolls these are.
+            alive: Called now and then meanwhile; may raise.
 
         Raises:
             Disconnected: If the learner is not there.
         """
-        self._connection, self._group = connection, group
+        self._connection, self._alive = connection, alive
         self.sequence = 0
         """Unrolls delivered."""
         connection.send(Message(Kind.OPEN, counts=(group,)))
@@ -105,6 +115,8 @@ class SampleSource:
         else:
             assert len(form.fds) == batches
             self._memory = [SharedMemory.attach(fd, wide.size) for fd in form.fds]
+        for memory in self._memory:  # stays mapped
+            memory.close()
         self.batches = len(self._memory)
         """How many batches there are; update n uses n modulo this."""
         self._batches = [_batch(wide.views(memory.array)) for memory in self._memory]
@@ -155,10 +167,7 @@ class SampleSource:
         self.sequence += 1
 
     def _expect(self, kind: Kind) -> Message:
-        message = self._connection.receive(60.0)
-        if message is None:
-            raise RunError(f"group {self._group}: the learner sent no {kind.name} for 60 s")
-        return _demand(message, kind)
+        return _demand(self._connection.wait(self._alive), kind)
 
     def close(self) -> None:
         """Ends the stream; a ticket that is held is lost."""
@@ -202,7 +211,9 @@ class SampleSink:
         self._lives: dict[int, int] = {}
         self._peers: dict[int, Peer] = {}
         self._asking: dict[int, None] = {}  # groups that wait for a ticket, first come first
-        self._want_state: set[int] = set()
+        self._there: set[int] = set()
+        self._want_state: set[int] = set()  # groups that are still to be asked
+        self._awaited: set[int] = set()  # groups whose state is still to come
         self._states: dict[int, Tree] = {}
         self._changed = threading.Condition()  # its lock may be taken again by its holder
         self._draining = self._closed = False
@@ -221,8 +232,7 @@ class SampleSink:
         """Waits for the next update's batch; None after `timeout` seconds without it."""
         with self._changed:
             self._changed.wait_for(lambda: self.office.complete or self._error, timeout)
-            if self._error:
-                raise self._error
+            self._check()
             if not self.office.complete:
                 return None
             return self.batches[self.office.version % len(self.batches)]
@@ -246,18 +256,39 @@ class SampleSink:
         """Asks every group for its state, as it is before its next unroll."""
         with self._changed:
             self._states.clear()
-            self._want_state = set(range(self._first, self._first + self.office.positions))
+            self._want_state, self._awaited = set(self._there), set(self._there)
         self._look()
 
-    def states(self, timeout: float) -> dict[int, Tree]:
-        """The states that were asked for.
+    def states(self, alive: Callable[[], None]) -> dict[int, Tree]:
+        """Waits for the states that were asked for.
+
+        A group that dies meanwhile is left out. One that has not come yet is still in the state
+        that it is to go on from.
 
         Args:
-            timeout: Seconds to wait for them; a group that is dead or slower is left out.
+            alive: Called now and then meanwhile; may raise.
         """
         with self._changed:
-            self._changed.wait_for(lambda: len(self._states) == self.office.positions, timeout)
-            return dict(sorted(self._states.items()))
+            while self._awaited:
+                self._changed.wait(0.5)
+                self._check()
+                alive()
+            return dict(sorted({**self.saved, **self._states}.items()))
+
+    @property
+    def whole(self) -> bool:
+        """Whether every group is there."""
+        return len(self._there) == self.office.positions
+
+    def fail(self, error: BaseException) -> None:
+        """Raises an error of another thread in the learner's calls."""
+        with self._changed:
+            self._error = error
+            self._changed.notify_all()
+
+    def _check(self) -> None:
+        if self._error:
+            raise self._error
 
     def drain(self) -> None:
         """From now on nobody gets a ticket."""
@@ -276,6 +307,8 @@ class SampleSink:
         if self._thread.is_alive():
             self._thread.join()
         self.listener.close()
+        for memory in self._memory:
+            memory.close()
 
     # ---- for groups whose unrolls are written in this process ----
 
@@ -283,6 +316,7 @@ class SampleSink:
         """Begins with a group."""
         with self._changed:
             self._leave(group)
+            self._there.add(group)
             lives = self._lives[group] = self._lives.get(group, -1) + 1
             return Start(self.epoch, lives, self.saved.pop(group, None))
 
@@ -328,6 +362,7 @@ class SampleSink:
         """Takes the group's state in."""
         with self._changed:
             self._want_state.discard(group)
+            self._awaited.discard(group)
             self._states[group] = state
             self._changed.notify_all()
 
@@ -342,9 +377,7 @@ class SampleSink:
                         self._answer(*received)
                     self._grant()
         except BaseException as error:
-            with self._changed:
-                self._error = error
-                self._changed.notify_all()
+            self.fail(error)
 
     def _answer(self, peer: Peer, message: Message) -> None:
         group = peer.identity.sender
@@ -370,6 +403,9 @@ class SampleSink:
     def _leave(self, group: int) -> None:
         self._peers.pop(group, None)
         self._asking.pop(group, None)
+        for groups in (self._there, self._want_state, self._awaited):
+            groups.discard(group)
+        self._changed.notify_all()
         self.office.expire(group)
         self._on_counts(self.office)
 

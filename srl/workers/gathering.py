@@ -22,7 +22,6 @@ from srl.workers.wiring import Site
 _ACTING = "acting"
 """The kind that the learner's thread is told as which acts for others."""
 _PREFETCH_SECONDS = 0.002  # between two looks whether the present update is done
-_STATE_SECONDS = 30.0  # that groups have to give their states for a checkpoint
 
 
 class Gathering(Training):
@@ -48,7 +47,7 @@ class Gathering(Training):
         """
         super().__init__(site.experiment)
         self._site, self._listeners, self._specs, self._ledger = site, listeners, specs, ledger
-        self._begun = self._unreleased = False
+        self._begun = self._unreleased = self._closed = False
         self._saved: Mapping[int, Tree] = {}
         self._prefetched: Unroll | None = None
         self._policy_server: PolicyServer | None = None
@@ -108,17 +107,27 @@ class Gathering(Training):
         self._publish()
         self.sink.start()
         if self._policy_server is not None:
-            server = self._policy_server
             thread = threading.Thread(
-                target=server.serve, args=(self._site.stopping.is_set,), name="act", daemon=True
+                target=self._act, args=(self._policy_server,), name="act", daemon=True
             )
             self._threads.append(thread)
             thread.start()
         progress.restart_clock()
         self._begun = True
 
+    def _act(self, server: PolicyServer) -> None:
+        try:
+            server.serve(lambda: self._closed)  # also when told to end, until the state is kept
+        except BaseException as error:
+            self.sink.fail(error)
+
     def update(self) -> None:
-        """Waits for the next batch and learns from it; does nothing if the worker is to end."""
+        """Waits for the next batch and learns from it.
+
+        If the worker is to end, it still does, as the groups are in the middle of their unrolls,
+        and between two of them is the only state that can be gone on from exactly. It does nothing
+        only where a group is not there.
+        """
         if self._begun:
             self._release()
         else:
@@ -126,7 +135,8 @@ class Gathering(Training):
         before = time.perf_counter()
         while (batch := self.sink.gather(0.5)) is None:
             self._wait()
-            if self._site.stopping.is_set() and self._site.fragment.replicas == 1:
+            stopping = self._site.stopping.is_set() and self._site.fragment.replicas == 1
+            if stopping and not self.sink.whole:
                 return
         progress = self._learner.progress
         progress.spend(self._site.fragment_name, "batch wait", time.perf_counter() - before)
@@ -204,7 +214,7 @@ class Gathering(Training):
             return {}
         self.sink.ask_states()
         self._release()
-        return self.sink.states(_STATE_SECONDS)
+        return self.sink.states(self._wait)
 
     def _restore_groups(self, states: Mapping[int, Tree]) -> None:
         fits = len(states) == self._site.num_groups
@@ -217,6 +227,7 @@ class Gathering(Training):
 
     def close(self) -> None:
         """Ends the streams."""
+        self._closed = True
         self._site.stopping.set()
         for thread in self._threads:
             thread.join()

@@ -28,6 +28,7 @@ from srl.workers.teams import Teams
 
 Policies = Mapping[str, Policy]
 Version = tuple[int, int]
+_LOOK_SECONDS = 0.01  # between two looks for a version that is not there yet
 
 
 class Kind(IntEnum):
@@ -124,14 +125,20 @@ class Published:
 class Received:
     """The newest policies as they are published elsewhere; for all threads of this process."""
 
-    def __init__(self, connect: Callable[[], Connection], teams: Teams) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        teams: Teams,
+        alive: Callable[[], None] = lambda: None,
+    ) -> None:
         """Connects.
 
         Args:
             connect: Gives a connection to who publishes; called again when that has gone.
             teams: The policies' functions, which tell what they are made of.
+            alive: Called now and then while there is nothing to do but wait; may raise Stopped.
         """
-        self._connect = connect
+        self._connect, self._alive = connect, alive
         examples = jax.eval_shape(lambda key: teams.policies(teams.init(key)), jax.random.key(0))
         self._leaves, self._structure = jax.tree.flatten(examples)
         self._lock = threading.Lock()
@@ -150,8 +157,8 @@ class Received:
     def _begin_anew(self) -> None:
         self._connection = self._connect()
         self._connection.send(Message(Kind.OPEN))
-        form = self._connection.receive(60.0)
-        if form is None or form.kind != Kind.FORM:
+        form = self._connection.wait(self._alive)
+        if form.kind != Kind.FORM:
             raise RunError("a parameter stream did not begin with its form")
         self._layout = Layout.from_json(text_of(form), 1 << 32)
         if self._layout != Layout.of(tuple(self._leaves)):
@@ -159,19 +166,13 @@ class Received:
         self._reader = ParameterReader(self._layout, form.fds[0]) if form.fds else None
 
     def newest(self, oldest: Version) -> tuple[np.ndarray, Policies]:
-        """The newest version and its policies, waiting for `oldest` or a later one.
-
-        Raises:
-            RunError: If it does not come within a minute.
-        """
+        """The newest version and its policies, waiting for `oldest` or a later one."""
         with self._lock:
-            deadline = time.monotonic() + 60
-            while True:
-                self._look(oldest)
-                if self._version >= oldest and self._policies is not None:
-                    return np.array(self._version, np.int32), self._policies
-                if time.monotonic() > deadline:
-                    raise RunError(f"version {oldest} of the policies did not come within 60 s")
+            self._look(0.0)
+            while self._version < oldest or self._policies is None:
+                self._alive()
+                self._look(_LOOK_SECONDS)
+            return np.array(self._version, np.int32), self._policies
 
     def spend(self, seconds: float) -> None:
         """Lets who publishes know of so much acting, now or soon."""
@@ -184,16 +185,15 @@ class Received:
                 self._connection.send(Message(Kind.SPENT, counts=(round(1e6 * self._spent),)))
             self._spent, self._spent_told = 0.0, now
 
-    def _look(self, oldest: Version) -> None:
-        """Takes newer parameters in, if there are any."""
+    def _look(self, wait: float) -> None:
+        """Takes newer parameters in, if there are any; may wait so many seconds for them."""
         try:
             if self._reader is None:
-                wait = 0.1 if self._version < oldest else 0.0
                 found = fetch_parameters(self._connection, self._layout, self._version, wait)
                 if found is not None:
                     self._take(*found)
                 return
-            if self._connection.receive(0) is None and self._reader.version > self._version:
+            if self._connection.receive(wait) is None and self._reader.version > self._version:
                 self._take(*self._reader.read())
         except Disconnected:
             self._connection.close()

@@ -181,8 +181,8 @@ class PolicyServer:
     def _open(self, peer: Peer, group: int) -> None:
         desk = self._desks[group] = Desk(self.listener, peer, self._layout, shared=self._shared)
         initial = self._teams.initial_memory(self._num_envs)
-        if "memory" in desk.area.reply:
-            copy_tree(map_tree(np.asarray, initial), desk.area.reply["memory"])
+        if "memory" in desk.area["reply"]:
+            copy_tree(map_tree(np.asarray, initial), desk.area["reply"]["memory"])
         if self._sink is None:
             desk.open(Start(0, 0, None))
             return
@@ -213,7 +213,7 @@ class PolicyServer:
         """Writes the timestep of a request into its unroll; False while that may not begin."""
         assert self._sink is not None
         unroll, group = self._unrolls[desk.group], desk.group
-        timestep = Timestep(**desk.area.request)
+        timestep = Timestep(**desk.area["request"])
         if unroll.t == self._length:
             assert unroll.grant is not None
             unroll.write(timestep)
@@ -257,7 +257,7 @@ class PolicyServer:
         decision = map_tree(np.asarray, self._act(policies, self._inputs.arrays, self._key))
         for place, desk in enumerate(desks):
             own = map_tree(partial(self._inputs.part, place=place), decision)
-            for name, part in desk.area.reply.items():
+            for name, part in desk.area["reply"].items():
                 copy_tree(getattr(own, name), part)
             unroll = self._unrolls.get(desk.group)
             if unroll is not None:

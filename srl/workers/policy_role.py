@@ -23,7 +23,7 @@ def run_policy(context: Context) -> None:
         return context.stopping.is_set()
 
     try:
-        received = Received(lambda: site.connect("parameters"), teams)
+        received = Received(lambda: site.connect("parameters"), teams, site.go_on)
         server = serve_policies(
             site, teams, received.newest, listeners["inference"], None, received.spend
         )

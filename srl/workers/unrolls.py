@@ -48,11 +48,12 @@ class SentUnrolls:
     def _open(self) -> None:
         self._rows: dict[tuple[int, int], Rows] = {}
         while True:
+            connection = self._connect()
             try:
-                self.source = SampleSource(self._connect(), self._group)
+                self.source = SampleSource(connection, self._group, self._alive)
                 return
             except Disconnected:  # it died meanwhile; `connect` waits for the next
-                continue
+                connection.close()
 
     @property
     def start(self) -> Start:
