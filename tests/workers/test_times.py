@@ -14,11 +14,16 @@ WORDS = (
 KINDS = {
     "threads": {"learner": "learn", "actors": "act"},
     "central": {"learner": "learn", "actors": "inference wait", "acting": "act"},
+    "parameter_server": {"server": "update", "actors": "gradient"},
     "decoupled": {"learner": "learn", "actors": "inference wait", "policies": "act"},
 }
 
 
-@pytest.fixture(scope="module", params=KINDS)
+def _param(name):
+    return name if name in ("threads", "decoupled") else pytest.param(name, marks=pytest.mark.slow)
+
+
+@pytest.fixture(scope="module", params=[_param(name) for name in KINDS])
 def run(request, tmp_path_factory):
     """The plan's name, the lines of its metrics, and the path of its folder."""
     path = tmp_path_factory.mktemp(request.param) / "run"
@@ -47,7 +52,7 @@ def test_a_report_says_what_holds_the_run_back(run):
     _, lines = run
     for line in lines:
         bound, wait = line["bottleneck"].split(": ")
-        assert bound in ("learner-bound", "actor-bound", "inference-bound")
+        assert bound in ("learner-bound", "actor-bound", "inference-bound", "server-bound")
         assert "wait" in wait
 
 
