@@ -44,6 +44,13 @@ def learner(learn, wait):
             "inference-bound: actors wait 81 % of the time for actions",
         ),
         (
+            {
+                "server": {"sums wait": 0.1, "update": 0.85, "idle": 0.05},
+                "actors": {"step": 0.1, "gradient": 0.2, "server wait": 0.6, "idle": 0.1},
+            },
+            "server-bound: actors wait 60 % of the time",
+        ),
+        (
             {"trainer": {"learn": 0.7, "step": 0.1, "act": 0.15, "idle": 0.05}},
             "learning takes 70 % of the time",
         ),
