@@ -36,6 +36,7 @@ class Kind(IntEnum):
     """What is said on an inference stream."""
 
     OPEN = 30
+    """Counts: the group's requests so far; after the first it goes on as it is."""
     FORM = 31
     """Counts: epoch, lives of the group, whether RESTORE follows. Body: the layout of the area.
     Descriptor: the area, within a host."""
@@ -94,7 +95,7 @@ class RemoteActing:
 
     def _begin_anew(self) -> None:
         self._connection = self._connect()
-        self._connection.send(Message(Kind.OPEN))
+        self._connection.send(Message(Kind.OPEN, counts=(self._sequence,)))
         form = self._expect(Kind.FORM)
         epoch, lives, restored = form.counts[:3]
         self._remote = not form.fds
