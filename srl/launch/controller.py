@@ -16,7 +16,7 @@ from srl.errors import RunError, UserError
 from srl.launch.gang import Gang, Member
 from srl.launch.resources import machine_gpus, shares
 from srl.launch.worker_process import WorkerProcess
-from srl.streams import JOINED, LEFT, Identity, Message, Peer, listen
+from srl.streams import JOINED, LEFT, Identity, Message, Peer, Transport, listen
 from srl.workers.control import CONTROLLER, LIMIT_BYTES, Kind, pack, unpack
 from srl.workers.ledger import Ledger
 from srl.workers.orders import Orders
@@ -58,6 +58,7 @@ class Controller:
         heartbeat_seconds: float = 60.0,
         resume: bool = False,
         role: str = "",
+        transport: Transport = "host",
     ) -> None:
         """Starts nothing yet.
 
@@ -69,6 +70,7 @@ class Controller:
             heartbeat_seconds: That a worker's main loop may take without showing progress.
             resume: Whether the run goes on from a checkpoint.
             role: module:function that workers run in place of what their nodes ask for.
+            transport: Of the streams between workers.
         """
         self.ledger = Ledger.create()
         self.begun = False
@@ -77,6 +79,7 @@ class Controller:
         """Whether the run was told to stop."""
         self._plan, self._folder, self._terminal = plan, folder, terminal
         self._heartbeat_seconds, self._resume, self._role = heartbeat_seconds, resume, role
+        self._transport: Transport = transport
         self._shares = shares(plan, sorted(os.sched_getaffinity(0)), machine_gpus())
         self._identity = Identity(secrets.randbits(64), CONTROLLER, 0)
         self._gangs, self._members = _gangs(plan, log)
@@ -212,6 +215,7 @@ class Controller:
             cores=share.cores,
             resume=self._resume or member.gang.incarnation > 0,
             role=self._role,
+            transport=self._transport,
             ledger=self.ledger.fd if updates else -1,
         )
         member.process = WorkerProcess(orders, member.log, share.environment)

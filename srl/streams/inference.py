@@ -64,6 +64,8 @@ class Area(NamedTuple):
         if fds:
             pairs = zip(fds, parts, strict=True)
             memory = [SharedMemory.attach(fd, part.size) for fd, part in pairs]
+            for part in memory:
+                part.close()
         else:
             memory = [SharedMemory.create(part.size) for part in parts]
         views = [part.views(m.array) for part, m in zip(parts, memory, strict=True)]
@@ -189,6 +191,8 @@ class Desk:
         epoch, lives, saved = start
         counts = (epoch, lives, saved is not None)
         self.send(Message(Kind.FORM, counts=counts, body=self._layout.to_json(), fds=fds))
+        for memory in self.area.memory:
+            memory.close()
         if saved is not None:
             self.send(Message(Kind.RESTORE, body=pack(saved)))
 
