@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
+from srl.bench.act_peer import RUN, serve
 from srl.bench.alone import act_alone, first_timestep
 from srl.bench.rounds import in_turns, median, parse_training, repeated, training_arguments
-from srl.errors import UserError
-from srl.experiment import load_experiment
+from srl.errors import UserError, expect
+from srl.experiment import Experiment, load_experiment
 from srl.launch.compilation import keep_compiled_programs
+from srl.streams.channel import connect
+from srl.streams.inference import RemoteActing
+from srl.streams.message import Identity
+from srl.streams.sample import STATE_BYTES
+from srl.types import Specs
+from srl.workers.acting import LocalActing, compiled_act
+from srl.workers.learner import Learner
+
+_THROUGH = ("thread", "host", "network")
 
 _NOTES = """Lists are separated by commas. What is not listed goes to the experiment:
 --algorithm.network.width 128."""
@@ -19,26 +35,102 @@ def main(words: list[str]) -> int:
     """`srl bench act [FILE|ENV_ID] [--num-slots 8,64,256] ... [--json]`."""
     parser = training_arguments("act", "native:CartPole-v1", 2.0, _NOTES)
     parser.add_argument("--num-slots", default="8,64,256", metavar="NS", help="default 8,64,256")
+    through = f"inference streams too: {', '.join(_THROUGH)}"
+    parser.add_argument("--through", metavar="TRANSPORT,...", help=through)
     options, overrides = parse_training(parser, words)
     experiment = load_experiment(options.target, overrides).experiment
     keep_compiled_programs()
     agents = len(first_timestep(experiment, 1)[0].agents)
-    sides = {
-        str(size): repeated(act_alone(experiment, size // agents), size)
-        for size in _sizes(options.num_slots, agents)
-    }
-    for size, rates in in_turns(sides, options.seconds, options.rounds).items():
-        line = {
-            "name": "act",
-            "config": {"env": options.target, "num_slots": int(size)},
-            "value": median(rates),
-            "unit": "slots/s",
-            "latency_us": 1e6 * int(size) / median(rates),
-            "rounds": rates,
-        }
-        text = f"{size:>8} slots  {line['latency_us']:>10,.1f} us  {line['value']:>14,.0f} slots/s"
-        sys.stdout.write((json.dumps(line) if options.json else text) + "\n")
+    ways = _ways(options.through)
+    for size in _sizes(options.num_slots, agents):
+        sized = replace(experiment, num_envs=size // agents, groups=1)
+        with contextlib.ExitStack() as stack:
+            calls = {"compiled call": act_alone(sized, sized.num_envs)}
+            for way in ways:
+                calls[way] = stack.enter_context(_deciding(sized, options.target, overrides, way))
+            sides = {way: repeated(call, size) for way, call in calls.items()}
+            for way, rates in in_turns(sides, options.seconds, options.rounds).items():
+                _tell(options, way, size, rates)
     return 0
+
+
+def _tell(options: Any, way: str, size: int, rates: list[float]) -> None:
+    line = {
+        "name": "act",
+        "config": {"env": options.target, "num_slots": size, "through": way},
+        "value": median(rates),
+        "unit": "slots/s",
+        "latency_us": 1e6 * size / median(rates),
+        "rounds": rates,
+    }
+    numbers = f"{line['latency_us']:>10,.1f} us  {line['value']:>14,.0f} slots/s"
+    text = f"{size:>8} slots  {way:<14} {numbers}"
+    sys.stdout.write((json.dumps(line) if options.json else text) + "\n")
+
+
+def _ways(text: str | None) -> list[str]:
+    """How to call, beside the compiled function by itself."""
+    if text is None:
+        return []
+    ways = text.split(",")
+    for way in ways:
+        expect(way in _THROUGH, "--through", text, f"of {', '.join(_THROUGH)}")
+    return ["in process", *ways]
+
+
+@contextlib.contextmanager
+def _deciding(
+    experiment: Experiment, target: str, overrides: list[str], way: str
+) -> Iterator[Callable[[], Any]]:
+    """What an actor calls for a step: of arrays of NumPy's, here or through a stream."""
+    specs, timestep = first_timestep(experiment, experiment.num_envs)
+    if way == "in process":
+        learner = Learner(experiment, specs)
+        envs = range(experiment.num_envs)
+        acting = LocalActing(
+            experiment,
+            learner.teams,
+            compiled_act(learner.teams),
+            lambda oldest: (learner.progress.version, learner.policies),
+            envs,
+            swaps=False,
+        )
+        acting.begin((0, 0))
+        memory = acting.initial_memory()
+        yield lambda: acting.decide(timestep, memory, 0)
+        return
+    with _server(experiment, specs, target, overrides, way) as address:
+        identity = Identity(RUN, 0, 0)
+        remote = RemoteActing(
+            lambda: connect(address, identity, limit_bytes=STATE_BYTES), lambda: ()
+        )
+        memory = remote.initial_memory()
+        yield lambda: remote.decide(timestep, memory, 0)
+        remote.close()
+
+
+@contextlib.contextmanager
+def _server(
+    experiment: Experiment, specs: Specs, target: str, overrides: list[str], way: str
+) -> Iterator[str]:
+    """The address of a policy worker, in a thread or in a process."""
+    if way == "thread":
+        server, listener = serve(experiment, specs, "thread")
+        ended = threading.Event()
+        thread = threading.Thread(target=server.serve, args=(ended.is_set,))
+        thread.start()
+        yield listener.address
+        ended.set()
+        thread.join()
+        listener.close()
+        return
+    sizes = ["--num-envs", str(experiment.num_envs), "--groups", "1"]
+    orders = {"target": target, "overrides": [*overrides, *sizes], "transport": way}
+    command = [sys.executable, "-m", "srl.bench.act_peer", json.dumps(orders)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().decode().strip()
+        process.communicate()
 
 
 def _sizes(text: str, agents: int) -> list[int]:

@@ -36,6 +36,11 @@ class Fragment:
     """Of each replica; a fraction shares one."""
     compiled: bool = False
     """Compile the whole loop, simulator included, into one program."""
+    batch: int = 0
+    """Groups of environments that each replica acts for in one call, if it acts for other workers;
+    0 takes half of those that it serves. A call with fewer costs as much."""
+    deadline: float = 0.001
+    """Seconds that a request may wait until there are so many."""
 
     @property
     def placed(self) -> tuple[str, ...]:
@@ -175,6 +180,8 @@ def _validate_values(plan: Plan) -> None:
         expect_number(f"{where}.replicas", fragment.replicas, 1)
         expect_number(f"{where}.cores", fragment.cores, 0.0)
         expect_number(f"{where}.gpus", fragment.gpus, 0.0)
+        expect_number(f"{where}.batch", fragment.batch, 0)
+        expect_number(f"{where}.deadline", fragment.deadline, 0.0)
 
 
 def _validate_places(plan: Plan, nodes: tuple[str, ...]) -> None:

@@ -20,7 +20,7 @@ from srl.errors import RunError, UserError, WorkerLost
 from srl.pools.pool import Row, Rows, empty_timestep, leaves, timestep_at
 from srl.pools.process_handle import ProcessHandle, end_all
 from srl.pools.process_protocol import FAILED, FAILURES, PICTURE, READY, RECORD, Kind
-from srl.pools.python_pool import PythonPool, copy_rows
+from srl.pools.python_pool import PythonPool, copy_rows, slots_of
 from srl.pools.shared_memory import shared_arrays
 from srl.pools.simulator import SimulatorSource, difference, refuse_unlike, source_name
 from srl.pools.stepper import Failure, empty_control
@@ -265,10 +265,8 @@ class ProcessPool(PythonPool):
         if self._scratch is None:
             self._scratch = self._make_rows(1)[0]
         self._advance(ids, self._scratch)
-        agents = len(self.specs.agents)
         envs = np.arange(self.num_envs) if ids is None else ids
-        slots = (envs[:, None] * agents + np.arange(agents)).ravel()
-        copy_rows(self._scratch.timestep, row.timestep, envs, slots)
+        copy_rows(self._scratch.timestep, row.timestep, envs, len(self.specs.agents))
 
     def _start(self, ids: np.ndarray) -> None:
         self._refuse_broken()
@@ -440,8 +438,7 @@ class ProcessPool(PythonPool):
 
     def _write_lost(self, ids: np.ndarray, row: Row) -> None:
         """Writes the row of an episode that was lost: the last observation once more."""
-        step, agents = row.timestep, len(self.specs.agents)
-        slots = (ids[:, None] * agents + np.arange(agents)).ravel()
+        step, slots = row.timestep, slots_of(ids, len(self.specs.agents))
         if self._last is not None and self._last is not row:
             last = self._last.timestep
             for a, b in zip(leaves(last.observation), leaves(step.observation), strict=True):

@@ -117,8 +117,7 @@ class PythonPool(ExclusivePool):
         """The present rows of the environments, as a batch."""
         assert self._slots is not None
         row = self._row(None)
-        agents = len(self.specs.agents)
-        slots = (ids[:, None] * agents + np.arange(agents, dtype=np.int32)).ravel()
+        slots = slots_of(ids, len(self.specs.agents))
         names, last = Timestep._fields, self._slots.timestep
         for name, source, target in zip(names, last, row.timestep, strict=True):
             places = ids if name in _BY_ENVIRONMENT else slots
@@ -271,8 +270,14 @@ class PythonPool(ExclusivePool):
         return own.row
 
 
-def copy_rows(source: Timestep, target: Timestep, envs: np.ndarray, slots: np.ndarray) -> None:
-    """Copies the rows of some environments, whose slots these are."""
+def slots_of(envs: np.ndarray, agents: int) -> np.ndarray:
+    """The slots of environments of so many agents each."""
+    return (envs[:, None] * agents + np.arange(agents, dtype=np.int32)).ravel()
+
+
+def copy_rows(source: Timestep, target: Timestep, envs: np.ndarray, agents: int) -> None:
+    """Copies the rows of some environments, each of so many agents."""
+    slots = slots_of(envs, agents)
     for name, from_, to in zip(Timestep._fields, source, target, strict=True):
         places = envs if name in _BY_ENVIRONMENT else slots
         for a, b in zip(leaves(from_), leaves(to), strict=True):

@@ -336,8 +336,8 @@ def serve_policies(
         listener,
         inference_layout(teams, site.group_envs, request, reply),
         site.group_envs,
-        width=max(1, len(site.share("act", 0)) // 2),
-        deadline=0.001,
+        width=site.fragment.batch or max(1, len(site.share("act", 0)) // 2),
+        deadline=site.fragment.deadline,
         sink=sink,
         shared=site.transport != "network",
     )

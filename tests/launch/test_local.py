@@ -16,8 +16,9 @@ from srl.errors import RunError, UserError
 from srl.experiment import load_experiment
 from srl.launch.display import Display
 from srl.launch.folder import create_run, open_run
-from srl.launch.local import report_interval, train
+from srl.launch.local import train
 from srl.metrics import read_metrics
+from srl.workers.run import report_interval
 
 PROGRAM = Path(__file__).with_name("tiny_trainer.py")
 

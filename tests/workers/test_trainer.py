@@ -10,10 +10,11 @@ import pytest
 from srl import Experiment, RunError, UserError
 from srl.algorithms import PPO
 from srl.checkpoint import Checkpoints
+from srl.dataflow import plans
 from srl.envs.hide_and_seek import HideAndSeek
 from srl.networks import MLP, EntityAttention
 from srl.workers.trainer import Trainer
-from srl.workers.training import environment_seed
+from srl.workers.seeds import environment_seed
 
 CARTPOLE = Experiment(
     name="cartpole",
@@ -107,56 +108,64 @@ def test_other_environments_restart_their_episodes(start):
     train(resumed, 1)
 
 
+def batch_of(trainer):
+    """The memory that unrolls are written into."""
+    return trainer._actors[0]._unrolls.deliver(trainer._actors[0])
+
+
+def first_actions(trainer, policies=None):
+    """What would be done now, by other policies if they are given."""
+    actor, learner = trainer._actors[0], trainer._learner
+    learner.policies = policies or learner.policies
+    actor._acting.begin((0, 0))
+    decision, _ = actor._acting.decide(actor._last, actor._memory, 0)
+    return decision.action
+
+
 def test_learn_reads_the_memory_that_the_pool_wrote(start):
     """Counts the copies of an unroll on its way from the simulator to the learner: none."""
     trainer = start(CARTPOLE)
-    rows, actions, _ = trainer._blocks[0]
     trainer.update()
-    trainer._blocks.reverse()  # look at the unroll that was just learned from
-    written = [
-        [rows[t].timestep.observation.ctypes.data, rows[t].timestep.reward.ctypes.data]
-        for t in range(len(rows))
-    ]
-    unroll = trainer._unroll([trainer._memory])
-    observation = unroll.observation.unsafe_buffer_pointer()
-    reward = unroll.reward.unsafe_buffer_pointer()
-    size = unroll.observation.dtype.itemsize * 8 * 4
-    copies = sum(
-        (observation + t * size != row[0]) + (reward + t * 4 * 8 != row[1])
-        for t, row in enumerate(written)
-    )
-    assert copies == 0
-    assert unroll.action.unsafe_buffer_pointer() == actions.ctypes.data
+    batch, rows = batch_of(trainer), trainer._actors[0]._place.rows
+    unroll = trainer._learner.prepared(batch)
+    assert unroll.action.unsafe_buffer_pointer() == batch.action.ctypes.data
+    for name in ("observation", "reward"):
+        read = getattr(unroll, name).unsafe_buffer_pointer()
+        stride = getattr(batch.timesteps, name).strides[0]
+        written = [getattr(rows[t].timestep, name).ctypes.data for t in range(len(rows))]
+        assert written == [read + t * stride for t in range(len(rows))]
 
 
-def test_only_the_row_between_two_unrolls_is_copied(start):
+def test_an_unroll_begins_with_the_row_that_ended_the_one_before(start):
     trainer = start(CARTPOLE)
+    trainer.update()
     for _ in range(3):
+        last = batch_of(trainer).timesteps.observation[-1].copy()
         trainer.update()
-        now, before = trainer._blocks[0][0], trainer._blocks[1][0]
-        np.testing.assert_array_equal(
-            now[0].timestep.observation, before[len(before) - 1].timestep.observation
-        )
+        np.testing.assert_array_equal(batch_of(trainer).timesteps.observation[0], last)
 
 
 def test_each_agent_acts_with_the_policy_it_is_mapped_to(start):
     trainer = start(GAME)
-    row = trainer._current[0].timestep
-    before = np.asarray(trainer._decide(row).action).reshape(4, 4, 5)
-    changed = dict(trainer._policies)
+    before = first_actions(trainer).reshape(4, 4, 5)
+    changed = dict(trainer._learner.policies)
     changed["seekers"] = jax.tree.map(lambda x: 30 * x, changed["seekers"])
-    trainer._policies = changed
-    after = np.asarray(trainer._decide(row).action).reshape(4, 4, 5)
+    after = first_actions(trainer, changed).reshape(4, 4, 5)
     np.testing.assert_array_equal(before[:, :2], after[:, :2])
     assert (before[:, 2:] != after[:, 2:]).any()
 
 
 def test_what_a_slot_draws_does_not_depend_on_how_many_slots_there_are(start):
-    policies = {}
-    for num_envs in (2, 6):
-        trainer = start(replace(CARTPOLE, num_envs=num_envs))
-        policies[num_envs] = np.asarray(trainer._decide(trainer._current[0].timestep).action)
-    np.testing.assert_array_equal(policies[2], policies[6][:2])
+    few, many = (first_actions(start(replace(CARTPOLE, num_envs=n))) for n in (2, 6))
+    np.testing.assert_array_equal(few, many[:2])
+
+
+def test_groups_take_turns_and_fill_their_own_columns(start):
+    trainer = start(replace(CARTPOLE, plan=plans.replicated(1), groups=4))
+    assert train(trainer, 2)[-1]["env_steps"] == 2 * 16 * 8
+    batch = trainer._actors[-1]._unrolls.deliver(trainer._actors[-1])
+    lasts = np.concatenate([actor._last.observation for actor in trainer._actors])
+    np.testing.assert_array_equal(batch.timesteps.observation[-1], lasts)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,62 @@
+"""A policy worker by itself, for `srl bench act --through`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+
+from srl.bench.alone import first_timestep
+from srl.dataflow.plans import decoupled
+from srl.experiment import Experiment, load_experiment
+from srl.launch.compilation import keep_compiled_programs
+from srl.streams.channel import Listener, Transport, listen
+from srl.streams.message import Identity
+from srl.streams.sample import STATE_BYTES
+from srl.types import Specs
+from srl.workers.learner import Learner
+from srl.workers.policy import PolicyServer, serve_policies
+from srl.workers.wiring import Site
+
+RUN = 1
+"""Of the benchmark's messages."""
+
+
+def serve(
+    experiment: Experiment, specs: Specs, transport: Transport
+) -> tuple[PolicyServer, Listener]:
+    """A server of an untrained policy for all environments as one group, and where it listens."""
+    learner = Learner(experiment, specs)
+    plan = decoupled(actors=1)
+    stop = threading.Event()
+    identity = Identity(RUN, 0, 0)
+    site = Site(experiment, plan, "policies", 0, identity, dict, stop, transport)
+    listener = listen(transport, identity, limit_bytes=STATE_BYTES)
+
+    def newest(oldest: tuple[int, int]):
+        return learner.progress.version, learner.policies
+
+    return serve_policies(site, learner.teams, newest, listener, None), listener
+
+
+def main() -> None:
+    """Serves until standard input ends."""
+    orders = json.loads(sys.argv[1])
+    keep_compiled_programs()
+    experiment = load_experiment(orders["target"], orders["overrides"]).experiment
+    specs, _ = first_timestep(experiment, 1)
+    server, listener = serve(experiment, specs, orders["transport"])
+    sys.stdout.write(listener.address + "\n")
+    sys.stdout.flush()
+    ended = threading.Event()
+
+    def watch() -> None:
+        sys.stdin.read()
+        ended.set()
+
+    threading.Thread(target=watch, daemon=True).start()
+    server.serve(ended.is_set)
+
+
+if __name__ == "__main__":
+    main()
