@@ -103,7 +103,11 @@ class Groups:
                 experiment, self._teams, self._act, self._newest, envs, swaps=swaps
             )
         else:
-            acting = RemoteActing(lambda: site.connect("inference", group), state)
+            acting = RemoteActing(
+                lambda: site.connect("inference", group),
+                state,
+                lambda: site.home("inference", group),
+            )
         if site.has("collect"):
             unrolls = begun = SentUnrolls(lambda: site.connect("sample", group), group, self._alive)
         else:

@@ -167,7 +167,7 @@ class Received:
             self._open()
 
     def _fetch(self, timeout: float) -> None:
-        """Takes in what was sent; one request is always under way, and answered by what is newer."""
+        """Takes in what was sent; a request waits at the other end for what is newer."""
         if not self._asked:
             request_parameters(self._connection, self._layout, self._version)
             self._asked = True
