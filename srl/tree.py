@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from srl.types import Array, Tree
@@ -10,7 +10,7 @@ from srl.types import Array, Tree
 
 def map_tree(function: Callable[[Array], Any], tree: Tree) -> Tree:
     """The same tree with `function` of each array in its place."""
-    if isinstance(tree, Mapping):
+    if isinstance(tree, dict):
         return {name: map_tree(function, part) for name, part in tree.items()}
     if isinstance(tree, tuple):
         parts = (map_tree(function, part) for part in tree)
@@ -19,9 +19,9 @@ def map_tree(function: Callable[[Array], Any], tree: Tree) -> Tree:
 
 
 def leaves_of(tree: Tree) -> list[Array]:
-    """The arrays of a tree, in order."""
-    if isinstance(tree, Mapping):
-        return [leaf for part in tree.values() for leaf in leaves_of(part)]
+    """The arrays of a tree, in order; those of a dict in the order of its names."""
+    if isinstance(tree, dict):
+        return [leaf for name in sorted(tree) for leaf in leaves_of(tree[name])]
     if isinstance(tree, tuple):
         return [leaf for part in tree for leaf in leaves_of(part)]
     return [tree]

@@ -27,8 +27,12 @@ from srl.streams.layout import Layout
 from srl.streams.message import Message, Refused, text_of
 from srl.streams.parcel import pack, unpack
 from srl.streams.sample import STATE_BYTES, Start, Stopped
-from srl.tree import copy_tree, map_tree
+from srl.tree import copy_tree, leaves_of, map_tree
 from srl.types import Decision, Timestep, Tree
+
+
+ACTED_ON = ("observation", "terminated", "truncated", "memory")
+"""What `act` looks at, of all that a request may hold."""
 
 
 class Kind(IntEnum):
@@ -224,6 +228,10 @@ class Desk:
         self._listener, self._layout, self._shared = listener, layout, shared
         self._sequence = 0
         self._request = Layout.of(self.area.request)
+        # Memory that does not come with a request is what the last reply gave, or is kept elsewhere.
+        there = {"memory": (), **self.area.reply, **self.area.request}
+        self.asked = leaves_of(tuple(there[name] for name in ACTED_ON))
+        """What `act` looks at, leaf by leaf."""
 
     def open(self, start: Start) -> None:
         """Tells the group what its area is, and how to begin."""
@@ -257,11 +265,6 @@ class Desk:
         """
         kept = self.area.reply["memory"]
         copy_tree(Layout.of(kept).views(message.body), kept)
-
-    @property
-    def memory(self) -> Tree:
-        """With which to act on the request: it came along, or is what the last reply gave."""
-        return self.area.request.get("memory", self.area.reply.get("memory"))
 
     def reply(self, version: np.ndarray) -> None:
         """Answers the request, by what stands in the area."""

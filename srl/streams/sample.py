@@ -102,7 +102,8 @@ class SampleSource:
         one = _batch(layout.views(layout.empty()))
         wide = layout if self.remote else Layout.of(widened(one, self._positions))
         if self.remote:
-            self._bodies = [layout.empty() for _ in range(_OWN_UNROLLS)]
+            # Zeros, as pools leave alone what their environments do not have.
+            self._bodies = [layout.pack(_zeros(layout)) for _ in range(_OWN_UNROLLS)]
         else:
             assert len(form.fds) == batches
             memory = [SharedMemory.attach(fd, wide.size) for fd in form.fds]

@@ -12,12 +12,12 @@ import numpy as np
 from srl.experiment import Experiment
 from srl.lazy import jax
 from srl.streams.channel import Listener, Peer
-from srl.streams.inference import Desk, Kind
+from srl.streams.inference import ACTED_ON, Desk, Kind
 from srl.streams.layout import Layout
 from srl.streams.message import JOINED, LEFT, Message, Refused
 from srl.streams.parcel import unpack
 from srl.streams.sample import STATE_BYTES, Grant, SampleSink, Start, Stopped
-from srl.tree import copy_tree, map_tree
+from srl.tree import copy_tree, leaves_of, map_tree
 from srl.types import Decision, Timestep, Tree
 from srl.workers.acting import Newest
 from srl.workers.learner import decision_form, run_key
@@ -247,13 +247,12 @@ class PolicyServer:
         version, policies = self._newest(oldest)
         for place, desk in desks.items():
             unroll = self._unrolls.get(desk.group)
-            memory = desk.memory if unroll is None else unroll.memory
-            self._inputs.write(place, desk.group, desk.area.request, memory, desk.clock)
+            kept = () if unroll is None else leaves_of(unroll.memory)
+            self._inputs.write(place, desk.group, [*desk.asked, *kept], desk.clock)
         decision = map_tree(np.asarray, self._act(policies, self._inputs.arrays, self._key))
         for place, desk in desks.items():
             own = map_tree(partial(self._inputs.part, place=place), decision)
-            reply = desk.area.reply
-            for name, part in reply.items():
+            for name, part in desk.area.reply.items():
                 copy_tree(getattr(own, name), part)
             unroll = self._unrolls.get(desk.group)
             if unroll is not None:
@@ -305,26 +304,29 @@ class _Inputs:
             "clock": np.zeros(count, np.uint32),
             "slots": np.zeros(count, np.int32),
         }
+        self._offsets = np.arange(self._slots, dtype=np.int32)
+        self._places = [
+            (
+                [self.part(x, place) for name in ACTED_ON for x in leaves_of(self.arrays[name])],
+                self.part(self.arrays["clock"], place),
+                self.part(self.arrays["slots"], place),
+            )
+            for place in range(width)
+        ]
 
     def part(self, x: np.ndarray, place: int) -> np.ndarray:
         """The rows of one place."""
         rows = len(x) // self._width
         return x[place * rows : (place + 1) * rows]
 
-    def write(self, place: int, group: int, request: Tree, memory: Tree, clock: int) -> None:
-        """Puts a group's request into a place."""
-        values = {
-            "observation": request["observation"],
-            "terminated": request["terminated"],
-            "truncated": request["truncated"],
-            "memory": memory,
-        }
-        for name, value in values.items():
-            target = map_tree(lambda x: self.part(x, place), self.arrays[name])
-            copy_tree(value, target)
-        self.part(self.arrays["clock"], place)[:] = clock
-        slots = np.arange(group * self._slots, (group + 1) * self._slots)
-        self.part(self.arrays["slots"], place)[:] = slots
+    def write(self, place: int, group: int, asked: list[np.ndarray], clock: int) -> None:
+        """Puts what a group asks for into a place."""
+        targets, clocks, slots = self._places[place]
+        for target, value in zip(targets, asked, strict=True):
+            target[...] = value
+        clocks[:] = clock
+        slots[:] = self._offsets
+        slots += group * self._slots
 
 
 def serve_policies(
