@@ -30,7 +30,6 @@ from srl.streams.sample import STATE_BYTES, Start, Stopped
 from srl.tree import copy_tree, leaves_of, map_tree
 from srl.types import Decision, Timestep, Tree
 
-
 ACTED_ON = ("observation", "terminated", "truncated", "memory")
 """What `act` looks at, of all that a request may hold."""
 
@@ -228,7 +227,7 @@ class Desk:
         self._listener, self._layout, self._shared = listener, layout, shared
         self._sequence = 0
         self._request = Layout.of(self.area.request)
-        # Memory that does not come with a request is what the last reply gave, or is kept elsewhere.
+        # Memory that no request brings is what the last reply gave, or is kept elsewhere.
         there = {"memory": (), **self.area.reply, **self.area.request}
         self.asked = leaves_of(tuple(there[name] for name in ACTED_ON))
         """What `act` looks at, leaf by leaf."""

@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from srl.errors import RunError
+from srl.pools.pool import aligned_zeros
 from srl.shared_memory import SharedMemory
 from srl.streams.batch import Batch, widened
 from srl.streams.channel import Connection, Listener, Peer
@@ -103,7 +104,7 @@ class SampleSource:
         wide = layout if self.remote else Layout.of(widened(one, self._positions))
         if self.remote:
             # Zeros, as pools leave alone what their environments do not have.
-            self._bodies = [layout.pack(_zeros(layout)) for _ in range(_OWN_UNROLLS)]
+            self._bodies = [aligned_zeros((layout.size,), "uint8") for _ in range(_OWN_UNROLLS)]
         else:
             assert len(form.fds) == batches
             memory = [SharedMemory.attach(fd, wide.size) for fd in form.fds]

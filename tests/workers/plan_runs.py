@@ -13,6 +13,7 @@ from srl.experiment import load_experiment, plan_of
 from srl.launch.folder import create_run
 from srl.launch.local import train
 from srl.launch.processes import train_in_processes
+from srl.streams import Transport
 from srl.streams.parcel import unpack
 from srl.tree import leaves_of
 
@@ -48,14 +49,16 @@ experiment = Experiment(
     algorithm=PPO(
         network=EntityAttention(width=8, heads=2), unroll_length=8, epochs=1, minibatches=2
     ),
-    policies={"hider*": "hiders", "seeker*": "seekers"},
+    policies={"seeker*": "seekers", "hider*": "hiders"},
     updates=3,
 )
 """
 FILES = {
     "cartpole": _CARTPOLE,
     "cartpole with memory": _CARTPOLE.replace("width=16)", "width=16, memory=8), chunk=4"),
-    "cartpole by REINFORCE": _CARTPOLE.replace("algorithms import PPO", "reinforce import Reinforce")
+    "cartpole by REINFORCE": _CARTPOLE.replace(
+        "algorithms import PPO", "reinforce import Reinforce"
+    )
     .replace("from srl.reinforce", "from reinforce")
     .replace("PPO(", "Reinforce(")
     .replace(", epochs=2, minibatches=2", ""),
@@ -74,7 +77,7 @@ class Trained(NamedTuple):
     """Where the environments stand, by field; their actions have led there."""
 
 
-def trained(folder: Path, name: str, *options: str, transport: str = "host") -> Trained:
+def trained(folder: Path, name: str, *options: str, transport: Transport = "host") -> Trained:
     """Trains the experiment of this name.
 
     Args:
@@ -106,7 +109,7 @@ def _timesteps(tree) -> dict[str, list[np.ndarray]]:
     states = [groups[group]["timestep"] for group in sorted(groups, key=int)]
     assert states
     return {
-        field: [np.concatenate(parts) for parts in zip(*(leaves_of(s[field]) for s in states))]
+        field: list(map(np.concatenate, zip(*(leaves_of(s[field]) for s in states), strict=True)))
         for field in states[0]
         if field != "env_id"  # counts within a group
     }

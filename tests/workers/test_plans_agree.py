@@ -49,8 +49,7 @@ def test_another_algorithm_trains_by_every_plan(trained, plan):
 
 
 @pytest.mark.slow
-def test_memory_that_stays_with_the_policy_is_the_same():
-    ...
+def test_memory_that_stays_with_the_policy_is_the_same(): ...
 
 
 @pytest.mark.parametrize("plan", ["threads", "central"])
