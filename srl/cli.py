@@ -79,10 +79,17 @@ def run(words: list[str]) -> int:
     resolved = load_experiment(target, overrides)
     if options.dry_run:
         return _say(json.dumps(config_values(resolved.experiment), indent=2))
+    from srl.launch.auto import settled
     from srl.launch.folder import create_run
     from srl.launch.local import train
 
-    return train(resolved.experiment, create_run(resolved, options.run_dir))
+    folder = create_run(resolved, options.run_dir)
+    try:
+        resolved = settled(folder, resolved, _say)
+    except BaseException:
+        folder.discard()
+        raise
+    return train(resolved.experiment, folder)
 
 
 def resume(words: list[str]) -> int:
@@ -91,13 +98,14 @@ def resume(words: list[str]) -> int:
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
     parser.add_argument("--env-steps", type=int, metavar="N", help="train to this many in all")
     options = parser.parse_args(words)
+    from srl.launch.auto import settled
     from srl.launch.folder import extend_run, open_run
     from srl.launch.local import train
 
     folder, resolved = open_run(options.run_dir, to_train=True)
     if options.env_steps is not None:
         resolved = extend_run(folder, resolved, options.env_steps)
-    return train(resolved.experiment, folder, resume=True)
+    return train(settled(folder, resolved, _say).experiment, folder, resume=True)
 
 
 def evaluate(words: list[str]) -> int:

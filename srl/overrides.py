@@ -43,6 +43,19 @@ def override(value: T, words: Sequence[str]) -> T:
     return result
 
 
+def without(words: Sequence[str], *options: str) -> list[str]:
+    """The words without these options, such as --plan, and their values."""
+    kept: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        flag, has_value, _ = word.partition("=")
+        if flag.replace("_", "-") not in options:
+            kept.append(word)
+        elif not has_value:
+            next(rest, None)
+    return kept
+
+
 def flags(value: Any, prefix: str = "--") -> list[str]:
     """Every option that `override` takes for `value`."""
     found = []

@@ -94,6 +94,8 @@ def test_a_dry_run_prints_the_resolved_experiment_and_stops(capsys, tmp_path, mo
     values = json.loads(capsys.readouterr().out)
     assert (values["env"], values["num_envs"]) == ("CartPole-v1", 3)
     assert values["algorithm"]["clip"] == 0.5
+    assert values["plan"]["name"] == "replicated"
+    assert values["plan"]["fragments"]["learners"]["replicas"] == 1
     assert list(tmp_path.iterdir()) == []
 
 

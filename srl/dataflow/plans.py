@@ -62,7 +62,10 @@ def replicated(learners: int = 2) -> Plan:
 
 
 def parameter_server(actors: int = 2) -> Plan:
-    """Actors that send gradients, and a server that holds the parameters (as in A3C)."""
+    """Actors that send gradients, and a server that holds the parameters (as in A3C).
+
+    The server waits for all of them, so staleness is 0 whatever `max_staleness` allows.
+    """
     fragments = {
         "actors": Fragment(("step", "act", "collect", "gradient"), actors),
         "server": Fragment(("update",)),

@@ -43,9 +43,9 @@ class Terminal(Protocol):
 class Controller:
     """Runs a plan's workers until those that update parameters have finished.
 
-    It knows fragments and their nodes, and no algorithm. Workers whose fragment has `gradient` or
-    `update` form a gang with the other replicas: when one dies all are started again, from the
-    last checkpoint. Any other worker is started again by itself.
+    It knows fragments and their nodes, and no algorithm. Workers whose fragment has `update` form a
+    gang with the other replicas: when one dies all are started again, from the last checkpoint.
+    Any other worker is started again by itself.
     """
 
     def __init__(
@@ -355,12 +355,12 @@ def _gangs(plan: Plan, log: Callable[[str], Path]) -> tuple[list[Gang], list[Mem
     members: list[Member] = []
     updaters = any("update" in fragment.placed for fragment in plan.fragments.values())
     for name, fragment in plan.fragments.items():
-        trains = "gradient" in fragment.placed or "update" in fragment.placed
+        holds = "update" in fragment.placed
         gang = None
         for replica in range(fragment.replicas):
-            if gang is None or not trains:
-                updates = "update" in fragment.placed or not updaters
-                deaths = _TRAINER_DEATHS if trains else _OTHER_DEATHS
+            if gang is None or not holds:
+                updates = holds or not updaters
+                deaths = _TRAINER_DEATHS if holds else _OTHER_DEATHS
                 gang = Gang(updates=updates, most_deaths=deaths)
                 gangs.append(gang)
             number = len(members) + 1

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from srl.experiment import Experiment, config_values
 from srl.launch.folder import RunFolder
@@ -22,7 +23,7 @@ class Display:
         """Shows nothing yet."""
         self._console = console or Console(highlight=False, soft_wrap=True)
         self._experiment = experiment
-        self._progress: Progress | None = None
+        self._progress: _Bar | None = None
         self._next_refresh = 0.0
         self._begin = (0.0, 0)
 
@@ -50,7 +51,7 @@ class Display:
         if self._console.is_terminal:
             counts = TextColumn("{task.completed:,.0f}/{task.total:,.0f} {task.description}")
             columns = (BarColumn(), counts, TimeRemainingColumn(compact=True))
-            self._progress = Progress(*columns, console=self._console, auto_refresh=False)
+            self._progress = _Bar(*columns, console=self._console, auto_refresh=False)
             total = self._experiment.updates or self._experiment.env_steps
             self._progress.add_task(self._unit, total=total, completed=self._begin[1])
             self._progress.start()
@@ -67,18 +68,22 @@ class Display:
         done = self._done(trainer)
         if self._progress is not None:
             task = self._progress.task_ids[0]
-            text = f"{self._unit}  {self.summary(report)}"
+            text = f"{self._unit}  {self._numbers(report)}"
+            self._progress.below = [report.get("bottleneck", ""), *_activities(report)]
             self._progress.update(task, description=text, completed=done)
             return
         total = self._experiment.updates or self._experiment.env_steps
         began, first = self._begin
         left = (time.monotonic() - began) / max(done - first, 1) * max(total - done, 0)
         share = min(100 * done // total, 100)
-        numbers = f"{self.summary(report)}  left {_duration(left)}"
-        self.say(f"{self._unit} {done:,}/{total:,} ({share}%)  {numbers}")
+        how = f"{self._numbers(report)}  left {_duration(left)}  {report.get('bottleneck', '')}"
+        self.say(f"{self._unit} {done:,}/{total:,} ({share}%)  {how}".rstrip())
 
     def summary(self, report: Mapping[str, Any]) -> str:
-        """The numbers of a report that tell most."""
+        """What of a report tells most."""
+        return f"{self._numbers(report)}  {report.get('bottleneck', '')}".rstrip()
+
+    def _numbers(self, report: Mapping[str, Any]) -> str:
         fps, length = _number(report.get("fps")), _number(report.get("episode_length"))
         return f"fps {fps}  return {_returns(report)}  length {length}"
 
@@ -102,6 +107,34 @@ class Display:
 
     def _line(self, name: str, text: str) -> None:
         self.say(f"{name:<12} {text}")
+
+
+class _Bar(Progress):
+    """A progress bar with lines of text below it."""
+
+    below: Sequence[str] = ()
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """The bar, and then the lines."""
+        yield from super().get_renderables()
+        for line in self.below:
+            if line:
+                yield Text(line, "dim", no_wrap=True, overflow="ellipsis")
+
+
+def _activities(report: Mapping[str, Any]) -> list[str]:
+    """What each kind of worker does with its time, the most first; a line each."""
+    kinds: dict[str, dict[str, float]] = {}
+    for name, share in report.items():
+        first, _, rest = name.partition("/")
+        if first == "time":
+            kind, _, activity = rest.partition("/")
+            kinds.setdefault(kind, {})[activity] = share
+    lines = []
+    for kind, shares in kinds.items():
+        told = sorted((item for item in shares.items() if item[1] >= 0.005), key=lambda i: -i[1])
+        lines.append(f"{kind:<12} " + "  ".join(f"{name} {share:.0%}" for name, share in told))
+    return lines
 
 
 def _budget(experiment: Experiment) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 from srl.checkpoint import Checkpoints
 from srl.errors import UserError
 from srl.experiment import Resolved, config_values, load_experiment
+from srl.overrides import without
 
 logger = logging.getLogger(__name__)
 
@@ -160,14 +161,7 @@ def extend_run(folder: RunFolder, resolved: Resolved, env_steps: int) -> Resolve
     Raises:
         UserError: When so much is done already, or another process trains the run.
     """
-    words, kept = iter(resolved.overrides), []
-    for word in words:
-        flag, has_value, _ = word.partition("=")
-        if flag.replace("_", "-") in ("--env-steps", "--updates"):
-            if not has_value:
-                next(words, None)
-        else:
-            kept.append(word)
+    kept = without(resolved.overrides, "--env-steps", "--updates")
     overrides = (*kept, "--env-steps", str(env_steps))
     experiment = dataclasses.replace(resolved.experiment, env_steps=env_steps, updates=None)
     experiment.validate()
@@ -176,8 +170,13 @@ def extend_run(folder: RunFolder, resolved: Resolved, env_steps: int) -> Resolve
         done = _env_steps_done(folder)
         if env_steps <= done:
             raise UserError(f"--env-steps {env_steps}: {done} are done already; give more")
-        _write_config(folder, resolved, read_config(folder)["sha256"])
+        record(folder, resolved)
     return resolved
+
+
+def record(folder: RunFolder, resolved: Resolved) -> None:
+    """Writes into `config.json` what the run is from now on."""
+    _write_config(folder, resolved, read_config(folder)["sha256"])
 
 
 def _env_steps_done(folder: RunFolder) -> int:

@@ -55,6 +55,8 @@ def train(
             with run:
                 run.start(resume=resume)
                 run.loop()
+                if trainer.account:
+                    show.say(trainer.account)
         except UserError:
             if not resume and not run.trained:
                 folder.discard()
@@ -70,8 +72,9 @@ def train(
 
 
 def in_processes(plan: Plan) -> bool:
-    """Whether a plan's workers are processes of their own."""
-    return not plan.one_process
+    """Whether a plan's workers are processes of their own; one alone needs none."""
+    workers = sum(fragment.replicas for fragment in plan.fragments.values())
+    return workers > 1 and not plan.one_process
 
 
 def make_trainer(experiment: Experiment) -> TrainerLike:

@@ -14,6 +14,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Literal, Self
 
 from srl.errors import RunError, expect
@@ -71,6 +72,19 @@ class Connection(ABC):
             Disconnected: If the other end has gone, or refused this one.
             Refused: If what came is no message of this run.
         """
+
+    def wait(self, alive: Callable[[], None]) -> Message:
+        """The next message, however long it takes.
+
+        Args:
+            alive: Called about twice a second meanwhile; what it raises ends the wait.
+
+        Raises:
+            Disconnected: If the other end has gone, or refused this one.
+        """
+        while (message := self.receive(0.5)) is None:
+            alive()
+        return message
 
     @property
     def held(self) -> int:

@@ -14,14 +14,14 @@ A group whose own worker is there again goes back to it at the beginning of an u
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import IntEnum
-from typing import NamedTuple
 
 import numpy as np
 
 from srl.errors import RunError
-from srl.shared_memory import SharedMemory
+from srl.streams.area import Area
 from srl.streams.channel import Connection, Disconnected, Listener, Peer
 from srl.streams.layout import Layout
 from srl.streams.message import Message, Refused, text_of
@@ -52,32 +52,17 @@ class Kind(IntEnum):
     """Body: the group's state, as it is before it acts on what it has sent."""
     STOP = 37
     """No step is wanted any more."""
-    MEMORY = 38
+    SPENT = 38
+    """Counts: microseconds of each activity."""
+    MEMORY = 39
     """Body: the group's recurrent memory, where that stays with who answers, before the first
     request and where it is not what the last reply gave."""
 
 
-class Area(NamedTuple):
-    """A group's memory at one end."""
-
-    request: Tree
-    reply: Tree
-    memory: tuple[SharedMemory, SharedMemory]
-
-    @staticmethod
-    def map(layout: Layout, fds: tuple[int, ...] = ()) -> Area:
-        """Maps the parts that the descriptors are of, or makes new ones."""
-        example = layout.views(layout.empty())
-        parts = [Layout.of(example[name]) for name in ("request", "reply")]
-        if fds:
-            pairs = zip(fds, parts, strict=True)
-            memory = [SharedMemory.attach(fd, part.size) for fd, part in pairs]
-            for part in memory:
-                part.close()
-        else:
-            memory = [SharedMemory.create(part.size) for part in parts]
-        views = [part.views(m.array) for part, m in zip(parts, memory, strict=True)]
-        return Area(views[0], views[1], (memory[0], memory[1]))
+def _parts(layout: Layout) -> dict[str, Layout]:
+    """The layouts of an area's parts: `request` and `reply`."""
+    example = layout.views(layout.empty())
+    return {name: Layout.of(example[name]) for name in ("request", "reply")}
 
 
 class RemoteActing:
@@ -89,22 +74,24 @@ class RemoteActing:
         self,
         connect: Callable[[], Connection],
         state: Callable[[], Tree],
+        alive: Callable[[], None] = lambda: None,
         home: Callable[[], str | None] = lambda: None,
     ) -> None:
         """Opens the stream.
 
         Args:
             connect: Gives a connection to whoever acts for this group now; called again when that
-                one has gone, or another is at home.
+                one has gone, or who is to act is there again.
             state: Gives the group's state, which may be asked for.
+            alive: Called now and then while there is nothing to do but wait; may raise Stopped.
             home: Gives the address of who is to act for this group, if it is there now.
         """
-        self._connect, self._state, self._home = connect, state, home
+        self._connect, self._state, self._alive, self._home = connect, state, alive, home
         self._next: Connection | None = None  # to its home, which has not yet answered
         self._oldest = (0, 0)
         self._sequence = 0
         self._open()
-        self._initial = map_tree(np.array, self._area.reply.get("memory", ()))
+        self._initial = map_tree(np.array, self._area["reply"].get("memory", ()))
 
     def _open(self) -> None:
         while True:
@@ -118,10 +105,10 @@ class RemoteActing:
     def _begin_anew(self, form: Message) -> None:
         epoch, lives, restored = form.counts[:3]
         self._remote = not form.fds
-        self._area = Area.map(Layout.from_json(text_of(form), STATE_BYTES), form.fds)
+        self._area = Area(_parts(Layout.from_json(text_of(form), STATE_BYTES)), form.fds)
         saved = unpack(self._expect(Kind.RESTORE).body, STATE_BYTES) if restored else None
         self.start = Start(epoch, lives, saved)
-        self._stays = "memory" in self._area.reply and "memory" not in self._area.request
+        self._stays = "memory" in self._area["reply"] and "memory" not in self._area["request"]
         self._known: Tree = None  # the memory that the other end has, if it stays there
 
     def begin(self, oldest_version: tuple[int, int]) -> None:
@@ -163,7 +150,7 @@ class RemoteActing:
         self._sequence += 1
         while True:
             try:
-                request = self._area.request
+                request = self._area["request"]
                 for name, part in request.items():
                     copy_tree(memory if name == "memory" else getattr(timestep, name), part)
                 self._ask(memory, clock)
@@ -172,10 +159,20 @@ class RemoteActing:
                 self._connection.close()
                 self._open()
 
+    def tell_spent(self, seconds: Sequence[float]) -> None:
+        """Tells what the group's time went to since this was last told; one that died is not told.
+
+        Args:
+            seconds: Up to eight.
+        """
+        spent = tuple(round(1e6 * s) for s in seconds)
+        with suppress(Disconnected):
+            self._connection.send(Message(Kind.SPENT, counts=spent))
+
     def _ask(self, memory: Tree, clock: int) -> None:
-        body = self._area.memory[0].array if self._remote else None
+        body = self._area.body("request") if self._remote else None
         if self._stays and memory is not self._known:
-            kept = Layout.of(self._area.reply["memory"]).pack(memory)
+            kept = Layout.of(self._area["reply"]["memory"]).pack(memory)
             self._connection.send(Message(Kind.MEMORY, body=kept))
         self._connection.send(
             Message(Kind.REQUEST, self._sequence, self._oldest, counts=(clock,), body=body)
@@ -183,8 +180,7 @@ class RemoteActing:
 
     def _answer(self) -> tuple[Decision, np.ndarray]:
         while True:
-            message = self._connection.receive(None)
-            assert message is not None
+            message = self._connection.wait(self._alive)
             if message.kind == Kind.STOP:
                 raise Stopped
             if message.kind == Kind.WANT_STATE:
@@ -194,17 +190,16 @@ class RemoteActing:
             elif message.sequence == self._sequence:
                 break
         if self._remote:
-            copy_tree(Layout.of(self._area.reply).views(message.body), self._area.reply)
-        reply = self._area.reply
+            self._area.take_in("reply", message.body)
+        reply = self._area["reply"]
         self._known = reply.get("memory", ())
         decision = Decision(reply["action"], reply.get("log_prob"), self._known)
         return decision, np.array(message.version, np.int32)
 
     def _expect(self, kind: Kind) -> Message:
-        message = self._connection.receive(60.0)
-        if message is None or message.kind != kind:
-            got = "nothing for 60 s" if message is None else f"kind {message.kind}"
-            raise RunError(f"expected {kind.name} on an inference stream, got {got}")
+        message = self._connection.wait(self._alive)
+        if message.kind != kind:
+            raise RunError(f"expected {kind.name} on an inference stream, got kind {message.kind}")
         return message
 
     def close(self) -> None:
@@ -219,29 +214,27 @@ class Desk:
     def __init__(self, listener: Listener, peer: Peer, layout: Layout, *, shared: bool) -> None:
         """Makes the group's area; `open` tells it."""
         self.peer, self.group = peer, peer.identity.sender
-        self.area = Area.map(layout)
+        self.area = Area(_parts(layout))
         self.clock = 0
         self.oldest_version = (0, 0)
         self.arrived = 0.0
         """When the request came that is not answered yet; 0 without one."""
         self._listener, self._layout, self._shared = listener, layout, shared
         self._sequence = 0
-        self._request = Layout.of(self.area.request)
         # Memory that no request brings is what the last reply gave, or is kept elsewhere.
-        there = {"memory": (), **self.area.reply, **self.area.request}
+        there = {"memory": (), **self.area["reply"], **self.area["request"]}
         self.asked = leaves_of(tuple(there[name] for name in ACTED_ON))
         """What `act` looks at, leaf by leaf."""
 
     def open(self, start: Start) -> None:
         """Tells the group what its area is, and how to begin."""
-        fds = tuple(memory.fd for memory in self.area.memory) if self._shared else ()
+        fds = self.area.fds if self._shared else ()
         epoch, lives, saved = start
         counts = (epoch, lives, saved is not None)
         self.send(Message(Kind.FORM, counts=counts, body=self._layout.to_json(), fds=fds))
-        for memory in self.area.memory:
-            memory.close()
         if saved is not None:
             self.send(Message(Kind.RESTORE, body=pack(saved)))
+        self.area.close()
 
     def take_in(self, message: Message, now: float) -> None:
         """Takes a request.
@@ -252,7 +245,7 @@ class Desk:
         if len(message.counts) < 1:
             raise Refused("a request without a clock")
         if not self._shared:
-            copy_tree(self._request.views(message.body), self.area.request)
+            self.area.take_in("request", message.body)
         self.clock, self.oldest_version = message.counts[0], message.version
         self._sequence, self.arrived = message.sequence, now
 
@@ -262,14 +255,14 @@ class Desk:
         Raises:
             Refused: If it is not of the agreed form.
         """
-        kept = self.area.reply["memory"]
+        kept = self.area["reply"]["memory"]
         copy_tree(Layout.of(kept).views(message.body), kept)
 
     def reply(self, version: np.ndarray) -> None:
         """Answers the request, by what stands in the area."""
         self.arrived = 0.0
         epoch, n = version.tolist()
-        body = None if self._shared else self.area.memory[1].array.copy()
+        body = None if self._shared else bytes(self.area.body("reply"))
         self.send(Message(Kind.REPLY, self._sequence, (epoch, n), body=body))
 
     def send(self, message: Message) -> None:

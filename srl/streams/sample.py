@@ -85,13 +85,23 @@ class Grant(NamedTuple):
 class SampleSource:
     """A group's end."""
 
-    def __init__(self, connection: Connection, group: int) -> None:
-        """Opens the stream.
+    def __init__(
+        self,
+        connection: Connection,
+        group: int,
+        alive: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Opens the stream, which takes as long as the learner needs to begin.
+
+        Args:
+            connection: To the learner.
+            group: Whose unrolls these are.
+            alive: Called now and then meanwhile; may raise.
 
         Raises:
             Disconnected: If the learner is not there.
         """
-        self._connection, self._group = connection, group
+        self._connection, self._alive = connection, alive
         self.sequence = 0
         """Unrolls delivered."""
         connection.send(Message(Kind.OPEN, counts=(group,)))
@@ -109,7 +119,7 @@ class SampleSource:
             assert len(form.fds) == batches
             memory = [SharedMemory.attach(fd, wide.size) for fd in form.fds]
             self._bodies = [part.array for part in memory]
-            for part in memory:
+            for part in memory:  # stays mapped
                 part.close()
         self._batches = [_batch(wide.views(body)) for body in self._bodies]
         self._columns: dict[tuple[int, int], Batch] = {}
@@ -169,10 +179,7 @@ class SampleSource:
         return self._columns[place]
 
     def _expect(self, kind: Kind) -> Message:
-        message = self._connection.receive(60.0)
-        if message is None:
-            raise RunError(f"group {self._group}: the learner sent no {kind.name} for 60 s")
-        return _demand(message, kind)
+        return _demand(self._connection.wait(self._alive), kind)
 
     def close(self) -> None:
         """Ends the stream; a ticket that is held is lost."""
@@ -216,7 +223,9 @@ class SampleSink:
         self._lives: dict[int, int] = {}
         self._peers: dict[int, Peer] = {}
         self._asking: dict[int, None] = {}  # groups that wait for a ticket, first come first
-        self._want_state: set[int] = set()
+        self._there: set[int] = set()
+        self._want_state: set[int] = set()  # groups that are still to be asked
+        self._awaited: set[int] = set()  # groups whose state is still to come
         self._states: dict[int, Tree] = {}
         self._changed = threading.Condition()  # its lock may be taken again by its holder
         self._draining = self._closed = False
@@ -235,8 +244,7 @@ class SampleSink:
         """Waits for the next update's batch; None after `timeout` seconds without it."""
         with self._changed:
             self._changed.wait_for(lambda: self.office.complete or self._error, timeout)
-            if self._error:
-                raise self._error
+            self._check()
             if not self.office.complete:
                 return None
             return self.batches[self.office.version % len(self.batches)]
@@ -260,18 +268,39 @@ class SampleSink:
         """Asks every group for its state, as it is before its next unroll."""
         with self._changed:
             self._states.clear()
-            self._want_state = set(range(self._first, self._first + self.office.positions))
+            self._want_state, self._awaited = set(self._there), set(self._there)
         self._look()
 
-    def states(self, timeout: float) -> dict[int, Tree]:
-        """The states that were asked for.
+    def states(self, alive: Callable[[], None]) -> dict[int, Tree]:
+        """Waits for the states that were asked for.
+
+        A group that dies meanwhile is left out. One that has not come yet is still in the state
+        that it is to go on from.
 
         Args:
-            timeout: Seconds to wait for them; a group that is dead or slower is left out.
+            alive: Called now and then meanwhile; may raise.
         """
         with self._changed:
-            self._changed.wait_for(lambda: len(self._states) == self.office.positions, timeout)
-            return dict(sorted(self._states.items()))
+            while self._awaited:
+                self._changed.wait(0.5)
+                self._check()
+                alive()
+            return dict(sorted({**self.saved, **self._states}.items()))
+
+    @property
+    def whole(self) -> bool:
+        """Whether every group is there."""
+        return len(self._there) == self.office.positions
+
+    def fail(self, error: BaseException) -> None:
+        """Raises an error of another thread in the learner's calls."""
+        with self._changed:
+            self._error = error
+            self._changed.notify_all()
+
+    def _check(self) -> None:
+        if self._error:
+            raise self._error
 
     def drain(self) -> None:
         """From now on nobody gets a ticket."""
@@ -299,6 +328,7 @@ class SampleSink:
         """Begins with a group."""
         with self._changed:
             self._leave(group)
+            self._there.add(group)
             lives = self._lives[group] = self._lives.get(group, -1) + 1
             return Start(self.epoch, lives, self.saved.pop(group, None))
 
@@ -332,6 +362,10 @@ class SampleSink:
             if self.office.completes(ticket.update):
                 self._changed.notify_all()
 
+    def spent(self, seconds: Sequence[float]) -> None:
+        """Takes in the seconds that a group has spent on each activity."""
+        self._on_seconds(seconds)
+
     def wants_state(self, group: int) -> bool:
         """Whether the group's state is wanted before its next unroll."""
         return group in self._want_state
@@ -340,6 +374,7 @@ class SampleSink:
         """Takes the group's state in."""
         with self._changed:
             self._want_state.discard(group)
+            self._awaited.discard(group)
             self._states[group] = state
             self._changed.notify_all()
 
@@ -354,9 +389,7 @@ class SampleSink:
                         self._hear(*received)
                     self._grant()
         except BaseException as error:
-            with self._changed:
-                self._error = error
-                self._changed.notify_all()
+            self.fail(error)
 
     def _hear(self, peer: Peer, message: Message) -> None:
         try:
@@ -388,6 +421,9 @@ class SampleSink:
     def _leave(self, group: int) -> None:
         self._peers.pop(group, None)
         self._asking.pop(group, None)
+        for groups in (self._there, self._want_state, self._awaited):
+            groups.discard(group)
+        self._changed.notify_all()
         self.office.expire(group)
         self._on_counts(self.office)
 

@@ -85,9 +85,20 @@ class Actor(Loop):
         unrolls: Unrolls,
         teams: Teams,
         learn: Callable[[Batch], None] = lambda batch: None,
+        alive: Callable[[], None] = lambda: None,
     ) -> None:
-        """Takes a pool of the group's environments, which `reset` or `restore` begins."""
-        self.algorithm, self.pool = algorithm, pool
+        """Takes a pool of the group's environments, which `reset` or `restore` begins.
+
+        Args:
+            algorithm: Whose loop is run.
+            pool: Of the group.
+            acting: The node `act`.
+            unrolls: What becomes of unrolls.
+            teams: The run's policies.
+            learn: Called with each batch, where that is done here too.
+            alive: Called after each step.
+        """
+        self.algorithm, self.pool, self._alive = algorithm, pool, alive
         self._seconds: dict[str, float] = dict.fromkeys(ACTIVITIES, 0.0)
         self._acting, self._unrolls, self._learn = acting, unrolls, learn
         self._env_action, self._chunk = teams.env_action, teams.chunk
@@ -156,6 +167,7 @@ class Actor(Loop):
         row = rows[(self._t + 1) % len(rows)]
         self.pool.step(self._env_action(action), row)
         self._seconds["step"] += time.perf_counter() - before
+        self._alive()
         return row.timestep
 
     def collect(self, timestep: Timestep, decision: Decision) -> None:

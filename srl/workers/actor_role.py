@@ -1,6 +1,8 @@
-"""Workers that step environments, and do no gradient."""
+"""Workers that step environments, and hold no parameters of their own."""
 
 from __future__ import annotations
+
+import contextlib
 
 from srl.streams.sample import Stopped
 from srl.workers.groups import Groups
@@ -12,7 +14,8 @@ from srl.workers.worker import Context
 def run_actor(context: Context) -> None:
     """Steps the worker's groups; acts for them if its fragment has `act`."""
     site = context.site()
-    pools = [make_group(site.experiment, site.group_envs) for _ in site.share("step", site.replica)]
+    share = site.share("step", site.replica)
+    pools = [make_group(site.experiment, site.group_envs, len(share)) for _ in share]
     context.register({}, pools[0].specs)
     teams = bind_teams(site.experiment, pools[0].specs)
     newest = None
@@ -20,11 +23,31 @@ def run_actor(context: Context) -> None:
         if site.has("act"):
             from srl.workers.parameters import Received
 
-            newest = Received(lambda: site.connect("parameters"), teams).newest
+            newest = Received(lambda: site.connect("parameters"), teams, site.go_on).newest
         groups = Groups(site, pools, teams, newest)
         groups.start()
         groups.wait(lambda: context.progress(env_steps=groups.env_steps))
         groups.close()
     except Stopped:
         return
-    context.stopping.wait()
+    _wait(context)
+
+
+def run_contributor(context: Context) -> None:
+    """Steps and acts, and gives the sums of its slots' gradients to a server."""
+    from srl.workers.contributor import Contributor
+
+    training = Contributor(context.site())
+    context.register({}, training.make_pools())
+    with contextlib.closing(training), contextlib.suppress(Stopped):
+        training.start()
+        while True:
+            training.update()
+            context.progress(unrolls=training.unrolls)
+    _wait(context)
+
+
+def _wait(context: Context) -> None:
+    """The work is done; others may still be at theirs."""
+    while not context.stopping.wait(1.0):
+        context.progress()

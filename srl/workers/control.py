@@ -121,8 +121,13 @@ class Control:
         os.eventfd_write(self._wake, 1)
 
     def alive(self, counters: dict[str, float]) -> None:
-        """Marks the main loop as alive."""
-        self._alive, self._counters, self._state = time.monotonic(), counters, "running"
+        """Marks the main loop as alive, and, if it counts anything, as running.
+
+        Counters stay as they were last given.
+        """
+        self._alive = time.monotonic()
+        if counters:
+            self._counters, self._state = {**self._counters, **counters}, "running"
 
     def wait_for_start(self) -> Start:
         """Waits until the worker is to begin.

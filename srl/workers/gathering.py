@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from srl.streams.channel import Listener, listen
 from srl.streams.sample import SampleSink
@@ -18,8 +19,9 @@ from srl.workers.policy import PolicyServer, serve_policies
 from srl.workers.training import Training
 from srl.workers.wiring import Site
 
+_ACTING = "acting"
+"""The kind that the learner's thread is told as which acts for others."""
 _PREFETCH_SECONDS = 0.002  # between two looks whether the present update is done
-_STATE_SECONDS = 30.0  # that groups have to give their states for a checkpoint
 
 
 class Gathering(Training):
@@ -45,7 +47,7 @@ class Gathering(Training):
         """
         super().__init__(site.experiment)
         self._site, self._listeners, self._specs, self._ledger = site, listeners, specs, ledger
-        self._begun = self._unreleased = False
+        self._begun = self._unreleased = self._closed = False
         self._saved: Mapping[int, Tree] = {}
         self._prefetched: Unroll | None = None
         self._policy_server: PolicyServer | None = None
@@ -65,6 +67,7 @@ class Gathering(Training):
         learner.progress.workers = {
             site.fragment_name: 1,
             site.plan.home("step"): len(self._groups),
+            **self._acting_workers(),
         }
         learner.progress.replicas = site.fragment.replicas
         self._office = TicketOffice(len(self._groups), experiment.max_staleness)
@@ -78,14 +81,17 @@ class Gathering(Training):
             on_counts=self._account,
         )
         self.published = Published(
-            learner.policies, self._listeners.get("parameters"), shared=shared
+            learner.policies,
+            self._listeners.get("parameters"),
+            shared=shared,
+            on_seconds=self._spend_acting,
         )
         learner.compile(self.sink.batches[0])
         if site.has("act"):
             sink = self.sink if site.has("collect") else None
             requests = self._listeners["inference"]
             self._policy_server = serve_policies(
-                site, learner.teams, self.published.newest, requests, sink
+                site, learner.teams, self.published.newest, requests, sink, self._spend_acting
             )
         self._accounted = (0, 0, 0)
 
@@ -101,17 +107,27 @@ class Gathering(Training):
         self._publish()
         self.sink.start()
         if self._policy_server is not None:
-            server = self._policy_server
             thread = threading.Thread(
-                target=server.serve, args=(self._site.stopping.is_set,), name="act", daemon=True
+                target=self._act, args=(self._policy_server,), name="act", daemon=True
             )
             self._threads.append(thread)
             thread.start()
         progress.restart_clock()
         self._begun = True
 
+    def _act(self, server: PolicyServer) -> None:
+        try:
+            server.serve(lambda: self._closed)  # also when told to end, until the state is kept
+        except BaseException as error:
+            self.sink.fail(error)
+
     def update(self) -> None:
-        """Waits for the next batch and learns from it; does nothing if the worker is to end."""
+        """Waits for the next batch and learns from it.
+
+        If the worker is to end, it still does, as the groups are in the middle of their unrolls,
+        and between two of them is the only state that can be gone on from exactly. It does nothing
+        only where a group is not there.
+        """
         if self._begun:
             self._release()
         else:
@@ -119,7 +135,8 @@ class Gathering(Training):
         before = time.perf_counter()
         while (batch := self.sink.gather(0.5)) is None:
             self._wait()
-            if self._site.stopping.is_set() and self._site.fragment.replicas == 1:
+            stopping = self._site.stopping.is_set() and self._site.fragment.replicas == 1
+            if stopping and not self.sink.whole:
                 return
         progress = self._learner.progress
         progress.spend(self._site.fragment_name, "batch wait", time.perf_counter() - before)
@@ -132,7 +149,10 @@ class Gathering(Training):
         """Lets actors go on after an update; not before it is known whether to ask their states."""
         if self._unreleased:
             self._unreleased = False
+            before = time.perf_counter()
             self._publish()
+            progress = self._learner.progress
+            progress.spend(self._site.fragment_name, "publish", time.perf_counter() - before)
             self.sink.learned()
 
     def _wait(self) -> None:
@@ -149,6 +169,19 @@ class Gathering(Training):
     def _publish(self) -> None:
         learner = self._learner
         self.published.publish(learner.progress.version, learner.policies)
+
+    def _acting_workers(self) -> dict[str, int]:
+        """How many there are that act for others: workers, or this one's thread."""
+        home = self._site.plan.home("act")
+        if home == self._site.plan.home("step"):
+            return {}
+        if home == self._site.fragment_name:
+            return {_ACTING: 1}
+        return {home: self._site.plan.fragments[home].replicas}
+
+    def _spend_acting(self, seconds: float) -> None:
+        for worker in self._acting_workers():
+            self._learner.progress.spend(worker, "act", seconds)
 
     def _spend(self, seconds: Sequence[float]) -> None:
         worker = self._site.plan.home("step")
@@ -169,6 +202,11 @@ class Gathering(Training):
             if lost:
                 self._ledger.lose(lost)
 
+    def report(self) -> dict[str, Any]:
+        """Gives a line of metrics, with what has become of all unrolls."""
+        unrolls = {} if self._ledger is None else self._ledger.report()
+        return {**super().report(), **unrolls}
+
     # ---- state ----
 
     def _group_states(self) -> Mapping[int, Tree]:
@@ -176,7 +214,7 @@ class Gathering(Training):
             return {}
         self.sink.ask_states()
         self._release()
-        return self.sink.states(_STATE_SECONDS)
+        return self.sink.states(self._wait)
 
     def _restore_groups(self, states: Mapping[int, Tree]) -> None:
         fits = len(states) == self._site.num_groups
@@ -189,6 +227,7 @@ class Gathering(Training):
 
     def close(self) -> None:
         """Ends the streams."""
+        self._closed = True
         self._site.stopping.set()
         for thread in self._threads:
             thread.join()

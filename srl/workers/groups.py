@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 
 from srl.pools import Pool
 from srl.streams.inference import RemoteActing
@@ -38,6 +40,8 @@ class Groups:
         self._error: BaseException | None = None
         self._ended = threading.Event()
         numbers = site.share("step", site.replica)
+        self._running = set(numbers)
+        self._quiet = set(numbers)  # those that have shown no progress since the worker did
         self._threads = [
             threading.Thread(target=self._run, args=(group, pool), name=f"group {group}")
             for group, pool in zip(numbers, pools, strict=True)
@@ -50,12 +54,18 @@ class Groups:
             thread.start()
 
     def wait(self, alive: Callable[[], None]) -> None:
-        """Waits until all groups have ended; raises what one of them raised."""
+        """Waits until all groups have ended; raises what one of them raised.
+
+        Args:
+            alive: Called now and then, whenever every group has shown progress: not while one of
+                them hangs, whatever the others do.
+        """
         while any(thread.is_alive() for thread in self._threads):
             self._ended.wait(0.5)
-            alive()
-            if self._error is not None:
-                raise self._error
+            self.check()
+            if not self._quiet:
+                self._quiet = set(self._running)
+                alive()
 
     def check(self) -> None:
         """Raises what one of the groups has raised."""
@@ -82,10 +92,14 @@ class Groups:
         except BaseException as error:
             self._error = error
             self._ended.set()
+        finally:
+            self._running.discard(group)
+            self._quiet.discard(group)
 
     def _actor(self, group: int, pool: Pool) -> Actor:
         """The group's actor, with each node that is elsewhere at the end of a stream."""
-        site, experiment = self._site, self._site.experiment
+        experiment = self._site.experiment
+        site = replace(self._site, alive=partial(self._show, group))
         actor: Actor | None = None
 
         def state() -> Tree:
@@ -106,14 +120,15 @@ class Groups:
             acting = RemoteActing(
                 lambda: site.connect("inference", group),
                 state,
+                site.go_on,
                 lambda: site.home("inference", group),
             )
         if site.has("collect"):
-            unrolls = begun = SentUnrolls(lambda: site.connect("sample", group), group, self._alive)
+            unrolls = begun = SentUnrolls(lambda: site.connect("sample", group), group, site.go_on)
         else:
             assert isinstance(acting, RemoteActing)
-            unrolls, begun = NoUnrolls(), acting
-        actor = Actor(experiment.algorithm, pool, acting, unrolls, self._teams)
+            unrolls, begun = NoUnrolls(acting.tell_spent), acting
+        actor = Actor(experiment.algorithm, pool, acting, unrolls, self._teams, alive=site.alive)
         start = begun.start
         if start.saved is not None and pool.saves_exactly:
             actor.restore(start.saved)
@@ -121,7 +136,6 @@ class Groups:
             actor.reset(environment_seed(experiment.seed, start.purpose) + group * pool.num_envs)
         return actor
 
-    def _alive(self) -> None:
-        if self._site.stopping.is_set():
-            raise Stopped
-        self._site.alive()
+    def _show(self, group: int) -> None:
+        """Notes that a group has made progress."""
+        self._quiet.discard(group)

@@ -99,7 +99,7 @@ class Learner:
 
     def compile(self, batch: Batch) -> None:
         """Runs `learn` once on empty memory, so that no update waits for a compiler."""
-        example = self._unroll(batch)
+        example = self.unroll(batch)
         *_, losses = jax.eval_shape(self.teams.learn, self.states, example)
         self.progress.losses = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), losses)
         if jax.device_count() > 1 and batch.version.shape[1] % jax.local_device_count() == 0:
@@ -120,10 +120,11 @@ class Learner:
 
     def prepared(self, batch: Batch) -> Unroll:
         """The batch on the learner's devices; on a CPU the arrays are the batch's own memory."""
-        unroll = self._unroll(batch)
+        unroll = self.unroll(batch)
         return jax.device_put(unroll) if self.sharded is None else self.sharded.place(unroll)
 
-    def _unroll(self, batch: Batch) -> Unroll:
+    def unroll(self, batch: Batch) -> Unroll:
+        """What a batch says to an algorithm, in the batch's own memory where it can be."""
         steps = batch.timesteps
         truncated = steps.truncated
         if steps.lost.any():
@@ -155,7 +156,7 @@ class Learner:
         Args:
             batch: Of the next update.
             unroll: The same on the learner's device, if it is there already.
-            meanwhile: Called while the device computes, with a function that tells whether it is done.
+            meanwhile: Called while the device computes, with what tells whether it is done.
         """
         before = time.perf_counter()
         called = self._learn(self.states, unroll or self.prepared(batch), self.progress.losses)

@@ -9,6 +9,7 @@ from srl.types import Specs
 from srl.workers.gathering import Gathering
 from srl.workers.replicas import free_address, join
 from srl.workers.run import Run, TrainerLike
+from srl.workers.server import Server
 from srl.workers.trainer import Trainer
 from srl.workers.training import Training
 from srl.workers.worker import Context
@@ -22,6 +23,14 @@ def run_learner(context: Context) -> None:
     specs = _register(context, addresses, None)
     training = Gathering(site, listeners, specs, context.ledger)
     _run(context, training)
+
+
+def run_server(context: Context) -> None:
+    """Updates with the sums of others, until the budget is used up or it is told to stop."""
+    site = context.site()
+    listener = site.listen()["gradients"]
+    specs = _register(context, {"gradients": listener.address}, None)
+    _run(context, Server(site, listener, specs, context.ledger))
 
 
 def run_whole_loop(context: Context) -> None:

@@ -97,6 +97,16 @@ class Ledger:
         self._rows[other] = row
         self._valid[0] = other
 
+    def report(self) -> dict[str, int]:
+        """The account as metrics."""
+        return {
+            "unrolls/produced": self.granted,
+            "unrolls/learned": self.learned,
+            "unrolls/in_flight": self.in_flight,
+            "unrolls/lost": self.lost,
+            "unrolls/rolled_back": self.rolled_back,
+        }
+
     def __str__(self) -> str:
         """The account of a run."""
         return (

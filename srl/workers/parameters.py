@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import IntEnum
 from typing import Any
 
@@ -27,6 +28,7 @@ from srl.workers.teams import Teams
 
 Policies = Mapping[str, Policy]
 Version = tuple[int, int]
+_LOOK_SECONDS = 0.01  # between two looks for a version that is not there yet
 
 
 class Kind(IntEnum):
@@ -35,19 +37,33 @@ class Kind(IntEnum):
     OPEN = 50
     FORM = 51
     """Body: the layout of the parameters. Descriptor: their memory, within a host."""
+    SPENT = 52
+    """Counts: microseconds of acting, of a worker that does nothing else."""
+
+
+_SPENT_EVERY = 0.02  # seconds
 
 
 class Published:
     """The newest policies, for threads of the process that updates them and for other processes."""
 
-    def __init__(self, policies: Policies, listener: Listener | None, *, shared: bool) -> None:
+    def __init__(
+        self,
+        policies: Policies,
+        listener: Listener | None,
+        *,
+        shared: bool,
+        on_seconds: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
         """Serves the listener's peers, in a thread of its own.
 
         Args:
             policies: Examples, of the shapes of all that will be published.
             listener: Where other processes connect; None where there are none.
             shared: Whether they share memory with this one.
+            on_seconds: Told the seconds of acting that peers tell of.
         """
+        self._on_seconds = on_seconds
         self._newest: tuple[np.ndarray, Policies] = (np.full(2, -1, np.int32), policies)
         self._listener, self._closed = listener, False
         self._thread: threading.Thread | None = None
@@ -89,6 +105,8 @@ class Published:
                 self._listener.send(peer, self._form)
             elif message.kind == PARAMETERS:
                 self._server.request(peer, message)
+            elif message.kind == Kind.SPENT:
+                self._on_seconds(1e-6 * sum(message.counts))
             else:
                 self._server.forget(peer)
 
@@ -106,19 +124,26 @@ class Published:
 class Received:
     """The newest policies as they are published elsewhere; for all threads of this process."""
 
-    def __init__(self, connect: Callable[[], Connection], teams: Teams) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        teams: Teams,
+        alive: Callable[[], None] = lambda: None,
+    ) -> None:
         """Connects.
 
         Args:
             connect: Gives a connection to who publishes; called again when that has gone.
             teams: The policies' functions, which tell what they are made of.
+            alive: Called now and then while there is nothing to do but wait; may raise Stopped.
         """
-        self._connect = connect
+        self._connect, self._alive = connect, alive
         examples = jax.eval_shape(lambda key: teams.policies(teams.init(key)), jax.random.key(0))
         self._leaves, self._structure = jax.tree.flatten(examples)
         self._lock = threading.Lock()
         self._version: Version = (-1, -1)
         self._policies: Any = None
+        self._spent, self._spent_told = 0.0, time.monotonic()
         self._open()
 
     def _open(self) -> None:
@@ -131,8 +156,8 @@ class Received:
     def _begin_anew(self) -> None:
         self._connection = self._connect()
         self._connection.send(Message(Kind.OPEN))
-        form = self._connection.receive(60.0)
-        if form is None or form.kind != Kind.FORM:
+        form = self._connection.wait(self._alive)
+        if form.kind != Kind.FORM:
             raise RunError("a parameter stream did not begin with its form")
         self._layout = Layout.from_json(text_of(form), 1 << 32)
         if self._layout != Layout.of(tuple(self._leaves)):
@@ -141,26 +166,31 @@ class Received:
         self._asked = False
 
     def newest(self, oldest: Version) -> tuple[np.ndarray, Policies]:
-        """The newest version and its policies, waiting for `oldest` or a later one.
-
-        Raises:
-            RunError: If it does not come within a minute.
-        """
+        """The newest version and its policies, waiting for `oldest` or a later one."""
         with self._lock:
-            deadline = time.monotonic() + 60
-            while True:
-                self._look(oldest)
-                if self._version >= oldest and self._policies is not None:
-                    return np.array(self._version, np.int32), self._policies
-                if time.monotonic() > deadline:
-                    raise RunError(f"version {oldest} of the policies did not come within 60 s")
+            self._look(0.0)
+            while self._version < oldest or self._policies is None:
+                self._alive()
+                self._look(_LOOK_SECONDS)
+            return np.array(self._version, np.int32), self._policies
 
-    def _look(self, oldest: Version) -> None:
-        """Takes newer parameters in, if there are any."""
+    def spend(self, seconds: float) -> None:
+        """Lets who publishes know of so much acting, now or soon."""
+        with self._lock:
+            self._spent += seconds
+            now = time.monotonic()
+            if now < self._spent_told + _SPENT_EVERY:
+                return
+            with suppress(Disconnected):
+                self._connection.send(Message(Kind.SPENT, counts=(round(1e6 * self._spent),)))
+            self._spent, self._spent_told = 0.0, now
+
+    def _look(self, wait: float) -> None:
+        """Takes newer parameters in, if there are any; may wait so many seconds for them."""
         try:
             if self._reader is None:
-                self._fetch(0.1 if self._version < oldest else 0.0)
-            elif self._connection.receive(0) is None and self._reader.version > self._version:
+                self._fetch(wait)
+            elif self._connection.receive(wait) is None and self._reader.version > self._version:
                 self._take(*self._reader.read())
         except Disconnected:
             self._connection.close()

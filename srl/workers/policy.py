@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from srl.streams.sample import STATE_BYTES, Grant, SampleSink, Start, Stopped
 from srl.tree import copy_tree, leaves_of, map_tree
 from srl.types import Decision, Timestep, Tree
 from srl.workers.acting import Newest
+from srl.workers.actor import ACTIVITIES
 from srl.workers.learner import decision_form, run_key
 from srl.workers.teams import Teams
 from srl.workers.wiring import Site
@@ -63,6 +64,7 @@ class PolicyServer:
         deadline: float,
         sink: SampleSink | None = None,
         shared: bool = True,
+        on_seconds: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         """Compiles nothing yet.
 
@@ -80,8 +82,9 @@ class PolicyServer:
             deadline: Seconds that a request may wait for others.
             sink: Where unrolls go that are collected here.
             shared: Whether groups share memory with this process.
+            on_seconds: Told the seconds that each answer took.
         """
-        self.listener, self._newest = listener, newest
+        self.listener, self._newest, self._on_seconds = listener, newest, on_seconds
         self._teams, self._layout, self._shared = teams, layout, shared
         self._width, self._groups, self._deadline = width, groups, deadline
         self._sink = sink
@@ -161,6 +164,8 @@ class PolicyServer:
             desk.take_in(message, time.monotonic())
         elif message.kind == Kind.MEMORY:
             desk.remember(message)
+        elif message.kind == Kind.SPENT and self._sink is not None:
+            self._tell_spent(group, message.counts)
         elif message.kind == Kind.STATE and self._sink is not None:
             state = unpack(message.body, STATE_BYTES)
             memory = map_tree(np.array, self._unrolls[group].memory)
@@ -168,11 +173,21 @@ class PolicyServer:
         else:
             raise Refused(f"a message of kind {message.kind}")
 
+    def _tell_spent(self, group: int, counts: Sequence[int]) -> None:
+        """Passes on what a group's time went to, whose waits for tickets only this end knows."""
+        unroll = self._unrolls[group]
+        seconds = dict(zip(ACTIVITIES, [1e-6 * count for count in counts], strict=False))
+        waited, unroll.waited = unroll.waited, 0.0
+        seconds["inference wait"] = max(0.0, seconds.get("inference wait", 0.0) - waited)
+        seconds["send wait"] = seconds.get("send wait", 0.0) + waited
+        assert self._sink is not None
+        self._sink.spent([seconds.get(activity, 0.0) for activity in ACTIVITIES])
+
     def _open(self, peer: Peer, group: int) -> None:
         desk = self._desks[group] = Desk(self.listener, peer, self._layout, shared=self._shared)
         initial = self._teams.initial_memory(self._num_envs)
-        if "memory" in desk.area.reply:
-            copy_tree(map_tree(np.asarray, initial), desk.area.reply["memory"])
+        if "memory" in desk.area["reply"]:
+            copy_tree(map_tree(np.asarray, initial), desk.area["reply"]["memory"])
         if self._sink is None:
             desk.open(Start(0, 0, None))
             return
@@ -210,7 +225,7 @@ class PolicyServer:
         """Writes the timestep of a request into its unroll; False while that may not begin."""
         assert self._sink is not None
         unroll, group = self._unrolls[desk.group], desk.group
-        timestep = Timestep(**desk.area.request)
+        timestep = Timestep(**desk.area["request"])
         if unroll.t == self._length:
             assert unroll.grant is not None
             unroll.write(timestep)
@@ -231,6 +246,7 @@ class PolicyServer:
             if unroll.grant is None:
                 return False
             desk.oldest_version = unroll.grant.oldest_version
+            unroll.waited += time.monotonic() - desk.arrived
         if not unroll.written:
             unroll.write(timestep)
             unroll.written = True
@@ -245,6 +261,7 @@ class PolicyServer:
     def _answer(self, desks: dict[int, Desk]) -> None:
         oldest = max(desk.oldest_version for desk in desks.values())
         version, policies = self._newest(oldest)
+        before = time.perf_counter()
         for place, desk in desks.items():
             unroll = self._unrolls.get(desk.group)
             kept = () if unroll is None else leaves_of(unroll.memory)
@@ -252,12 +269,13 @@ class PolicyServer:
         decision = map_tree(np.asarray, self._act(policies, self._inputs.arrays, self._key))
         for place, desk in desks.items():
             own = map_tree(partial(self._inputs.part, place=place), decision)
-            for name, part in desk.area.reply.items():
+            for name, part in desk.area["reply"].items():
                 copy_tree(getattr(own, name), part)
             unroll = self._unrolls.get(desk.group)
             if unroll is not None:
                 unroll.decide(own, version)
             desk.reply(version)
+        self._on_seconds(time.perf_counter() - before)
 
 
 class _Unroll:
@@ -270,6 +288,8 @@ class _Unroll:
         self.written = False
         """Whether row t holds its timestep."""
         self.asked_state = False
+        self.waited = 0.0
+        """Seconds for tickets, not told yet."""
 
     def write(self, timestep: Timestep) -> None:
         """Writes row t."""
@@ -330,7 +350,12 @@ class _Inputs:
 
 
 def serve_policies(
-    site: Site, teams: Teams, newest: Newest, listener: Listener, sink: SampleSink | None
+    site: Site,
+    teams: Teams,
+    newest: Newest,
+    listener: Listener,
+    sink: SampleSink | None,
+    on_seconds: Callable[[float], None],
 ) -> PolicyServer:
     """The server of a worker whose fragment has `act` and not `step`, compiled and not yet serving.
 
@@ -340,6 +365,7 @@ def serve_policies(
         newest: Where parameters come from.
         listener: Where groups connect.
         sink: Where unrolls go, if they are collected here.
+        on_seconds: Told the seconds that each answer took.
     """
     stream = site.streams["inference"]
     request, reply = ({field.name for field in part} for part in (stream.request, stream.reply))
@@ -356,6 +382,7 @@ def serve_policies(
         deadline=site.fragment.deadline,
         sink=sink,
         shared=site.transport != "network",
+        on_seconds=on_seconds,
     )
     server.compile()
     return server

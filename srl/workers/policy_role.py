@@ -23,8 +23,10 @@ def run_policy(context: Context) -> None:
         return context.stopping.is_set()
 
     try:
-        received = Received(lambda: site.connect("parameters"), teams)
-        server = serve_policies(site, teams, received.newest, listeners["inference"], None)
+        received = Received(lambda: site.connect("parameters"), teams, site.go_on)
+        server = serve_policies(
+            site, teams, received.newest, listeners["inference"], None, received.spend
+        )
         server.serve(stopped)
         received.close()
     except Stopped:

@@ -16,6 +16,7 @@ from srl.lazy import jax, jnp
 from srl.streams.batch import Batch
 from srl.tree import map_tree
 from srl.types import Metrics, Specs, Timestep, Tree
+from srl.workers.bottleneck import bottleneck
 from srl.workers.episodes import EpisodeWindow
 
 
@@ -86,6 +87,7 @@ class Progress:
         since, steps = self._last_report
         self.restart_clock()
         elapsed = max(self._last_report[0] - since, 1e-9)
+        shares = self._shares(elapsed)
         report = {
             "env_steps": self.env_steps,
             "agent_steps": self.agent_steps,
@@ -95,21 +97,27 @@ class Progress:
             "policy_version": self.updates,
             **self._staleness.report(),
             **self._mean_losses(),
-            **self._shares(elapsed),
+            **{f"time/{kind}/{a}": x for kind, own in shares.items() for a, x in own.items()},
+            "bottleneck": bottleneck(shares),
         }
         self._updates_reported = self.updates
         self.losses = jax.tree.map(jnp.zeros_like, self.losses)
         return report
 
-    def _shares(self, elapsed: float) -> dict[str, float]:
-        """The share of its time that each kind of worker has spent on each activity."""
+    def _shares(self, elapsed: float) -> dict[str, dict[str, float]]:
+        """The share of its time that each kind of worker has spent on each activity.
+
+        They add up to 1. Actors tell after an unroll what it took, so it may be more than has
+        passed since the last report.
+        """
         with self._lock:
             seconds, self._seconds = self._seconds, defaultdict(float)
         shares = {}
         for worker, count in self.workers.items():
-            own = {a: s / (elapsed * count) for (w, a), s in seconds.items() if w == worker}
-            own["idle"] = max(0.0, 1 - sum(own.values()))
-            shares |= {f"time/{worker}/{name}": share for name, share in own.items()}
+            own = {activity: s for (kind, activity), s in seconds.items() if kind == worker}
+            whole = max(elapsed * count, sum(own.values()))
+            own["idle"] = whole - sum(own.values())
+            shares[worker] = {activity: s / whole for activity, s in own.items()}
         return shares
 
     def check(self) -> None:

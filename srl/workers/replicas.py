@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from srl.lazy import jax, jnp
+from srl.lazy import jax
 from srl.types import Tree, Unroll
+from srl.workers.vectors import tree_of, vectors_of
 
 HEARTBEAT_SECONDS = 20
 """After which a replica that hangs is given up by the others."""
@@ -52,17 +53,7 @@ class Sharded:
         specs = by_slot._replace(slot=rows)
 
         def total(sums: Tree) -> Tree:
-            # One vector for each type: a collective costs as much for one number as for thousands.
-            leaves, structure = jax.tree.flatten(sums)
-            added = list(leaves)
-            for dtype in {leaf.dtype for leaf in leaves}:
-                places = [i for i, leaf in enumerate(leaves) if leaf.dtype == dtype]
-                parts = [leaves[i].reshape(-1) for i in places]
-                vector = jax.lax.psum(jnp.concatenate(parts), _AXIS)
-                ends = np.cumsum([part.size for part in parts])[:-1].tolist()
-                for i, part in zip(places, jnp.split(vector, ends), strict=True):
-                    added[i] = part.reshape(leaves[i].shape)
-            return jax.tree.unflatten(structure, added)
+            return tree_of(jax.lax.psum(vectors_of(sums), _AXIS), like=sums)
 
         def one(states: Any, unroll: Unroll, losses: Any, wishes: Any) -> Any:
             return *learn(states, unroll, losses, total), jax.lax.psum(wishes, _AXIS)

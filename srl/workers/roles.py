@@ -24,15 +24,23 @@ def role_of(fragment: Fragment) -> Role:
         from srl.workers.actor_role import run_actor
 
         return run_actor
-    if gradient and update and not steps:
-        from srl.workers.learner_role import run_learner
+    if steps and gradient and not update:
+        from srl.workers.actor_role import run_contributor
 
-        return run_learner
-    if steps and update:
+        return run_contributor
+    if steps and gradient and update:
         from srl.workers.learner_role import run_whole_loop
 
         return run_whole_loop
-    if acts and not steps:
+    if gradient and update:
+        from srl.workers.learner_role import run_learner
+
+        return run_learner
+    if update:
+        from srl.workers.learner_role import run_server
+
+        return run_server
+    if acts and not gradient:
         from srl.workers.policy_role import run_policy
 
         return run_policy

@@ -61,6 +61,11 @@ class TrainerLike(Protocol):
     def restore(self, tree: Tree) -> None:
         """Goes on from a saved state."""
 
+    @property
+    def account(self) -> str:
+        """What has become of all unrolls, where that is to be told here; else nothing."""
+        ...
+
     def close(self) -> None:
         """Lets go of the environments."""
 

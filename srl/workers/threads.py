@@ -10,6 +10,7 @@ from srl.streams.message import Identity
 from srl.workers.gathering import Gathering
 from srl.workers.groups import Groups
 from srl.workers.learner import bind_teams
+from srl.workers.ledger import Ledger
 from srl.workers.training import make_group
 from srl.workers.wiring import Addresses, Site
 
@@ -42,7 +43,12 @@ class Threads(Gathering):
             site(actors, replica, replica + 1) for replica in range(plan.fragments[actors].replicas)
         ]
         self._workers: list[Groups] = []
-        super().__init__(own, own.listen(), None)
+        super().__init__(own, own.listen(), None, Ledger.create())
+
+    @property
+    def account(self) -> str:
+        """What has become of all unrolls."""
+        return str(self._ledger)
 
     def _peers(self) -> Addresses:
         return self._addresses
@@ -77,5 +83,7 @@ class Threads(Gathering):
     def close(self) -> None:
         """Ends the threads and the environments."""
         super().close()
+        if self._ledger is not None:
+            self._ledger.close()
         for worker in self._workers:
             worker.close()

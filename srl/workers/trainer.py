@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+
+import numpy as np
 
 from srl.dataflow.plan import groups
 from srl.experiment import Experiment, plan_of
 from srl.pools import Pool
 from srl.pools.pool import aligned_zeros
-from srl.streams.batch import widened
+from srl.streams.batch import Batch, widened
 from srl.tree import map_tree
-from srl.types import Specs, Tree
+from srl.types import Policy, Specs, Tree
 from srl.workers.acting import LocalActing, compiled_act
 from srl.workers.actor import Actor
 from srl.workers.learner import Learner, form_of
@@ -59,14 +60,29 @@ class Trainer(Training):
             envs = range(group * each, (group + 1) * each)
             acting = LocalActing(experiment, learner.teams, act, self._newest, envs, swaps=False)
             unrolls = OwnUnrolls(pool, batch, position, count)
-            actor = Actor(experiment.algorithm, pool, acting, unrolls, learner.teams, learner.learn)
+            actor = Actor(experiment.algorithm, pool, acting, unrolls, learner.teams, self._learn)
             self._actors.append(actor)
         self._actors[0].rehearse()
-        learner.compile(batch)
-        self._reset("environments")
+        self._compile(batch)
+        self._begin()
         learner.progress.restart_clock()
 
-    def _newest(self, oldest_version: tuple[int, int]) -> Any:
+    # What a trainer does otherwise whose learning is not all here.
+
+    def _compile(self, batch: Batch) -> None:
+        """Runs `learn` once on empty memory."""
+        self._learner.compile(batch)
+
+    def _begin(self) -> None:
+        """Starts the first episodes."""
+        self._reset("environments")
+
+    def _learn(self, batch: Batch) -> None:
+        """Learns from the batch of all groups."""
+        self._learner.learn(batch)
+
+    def _newest(self, oldest_version: tuple[int, int]) -> tuple[np.ndarray, Mapping[str, Policy]]:
+        """The version and the policies that act in an unroll which begins now."""
         return self._learner.progress.version, self._learner.policies
 
     def _reset(self, purpose: str) -> None:

@@ -102,6 +102,11 @@ class Training(ABC):
         """Processes that learn together."""
         return self._learner.progress.replicas
 
+    @property
+    def account(self) -> str:
+        """What has become of all unrolls, where they pass a stream in this process."""
+        return ""
+
     def report(self) -> dict[str, Any]:
         """Gives a line of metrics: since the last report, or over the last 100 episodes."""
         return self._learner.progress.report()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from srl.pools import Pool, Rows
 from srl.streams.batch import Batch
@@ -48,11 +48,12 @@ class SentUnrolls:
     def _open(self) -> None:
         self._rows: dict[int, Rows] = {}  # over each columns that the source gives
         while True:
+            connection = self._connect()
             try:
-                self.source = SampleSource(self._connect(), self._group)
+                self.source = SampleSource(connection, self._group, self._alive)
                 return
             except Disconnected:  # it died meanwhile; `connect` waits for the next
-                continue
+                connection.close()
 
     @property
     def start(self) -> Start:
@@ -87,6 +88,10 @@ class SentUnrolls:
 class NoUnrolls:
     """For a group whose steps are collected by who acts for it."""
 
+    def __init__(self, tell_spent: Callable[[Sequence[float]], None]) -> None:
+        """Takes where to tell what the group's time went to."""
+        self._tell_spent = tell_spent
+
     def next(self, actor: Actor) -> Place:
         """Two rows in turn."""
         if not hasattr(self, "_place"):
@@ -94,4 +99,5 @@ class NoUnrolls:
         return self._place
 
     def deliver(self, actor: Actor) -> None:
-        """Nothing is to be delivered."""
+        """Nothing is to be delivered but what the time went to."""
+        self._tell_spent(list(actor.spent().values()))

@@ -42,6 +42,16 @@ class Site:
     alive: Callable[[], None] = field(default=lambda: None)
     """Called now and then, to show that there is progress."""
 
+    def go_on(self) -> None:
+        """Shows progress where there is nothing to do but wait.
+
+        Raises:
+            Stopped: If the worker is to end.
+        """
+        if self.stopping.is_set():
+            raise Stopped
+        self.alive()
+
     @property
     def fragment(self) -> Fragment:
         """This worker's nodes and resources."""
@@ -70,7 +80,10 @@ class Site:
     def streams(self) -> dict[str, Stream]:
         """What the plan cuts the algorithm's loop into, by kind; collectives are JAX's matter."""
         streams = cut(trace(self.experiment.algorithm), self.plan)
-        return {stream.kind: stream for stream in streams if stream.transport != "collective"}
+        kinds = {stream.kind: stream for stream in streams if stream.transport != "collective"}
+        if "gradients" in kinds:  # where sums go apart, the state comes back on the same way
+            del kinds["parameters"]
+        return kinds
 
     def listen(self) -> dict[str, Listener]:
         """A listener for each stream that ends here."""

@@ -40,6 +40,7 @@ class TinyTrainer:
 
     parameters = {"policy": 4}  # noqa: RUF012
     agents = {"policy": ("hider0", "hider1")}  # noqa: RUF012
+    account = ""
 
     def start(self):
         if self.fail_at == 0:

@@ -39,16 +39,14 @@ _GAME = """
 from srl import Experiment
 from srl.algorithms import PPO
 from srl.envs.hide_and_seek import HideAndSeek
-from srl.networks import EntityAttention
+from srl.networks import EntityAttention, MLP
 
 experiment = Experiment(
     name="game",
     env=HideAndSeek(horizon=20),
     num_envs=8,
     groups=4,
-    algorithm=PPO(
-        network=EntityAttention(width=8, heads=2), unroll_length=8, epochs=1, minibatches=2
-    ),
+    algorithm=PPO(network=NETWORK, unroll_length=8, epochs=1, minibatches=2),
     policies={"seeker*": "seekers", "hider*": "hiders"},
     updates=3,
 )
@@ -62,10 +60,10 @@ FILES = {
     .replace("from srl.reinforce", "from reinforce")
     .replace("PPO(", "Reinforce(")
     .replace(", epochs=2, minibatches=2", ""),
-    "game": _GAME,
-    "game with memory": _GAME.replace("heads=2)", "heads=2, memory=8), chunk=4"),
+    "game": _GAME.replace("NETWORK", "MLP(width=16, memory=8), chunk=4"),
+    "hide and seek": _GAME.replace("NETWORK", "EntityAttention(width=8, heads=2)"),
 }
-"""Experiments by what is special about them; of the games, two policies for two agents each."""
+"""Experiments: of one agent, and of two policies for two agents each; the game has memory too."""
 
 
 class Trained(NamedTuple):

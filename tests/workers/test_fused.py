@@ -59,7 +59,8 @@ def train(trainer, updates):
     for _ in range(updates):
         trainer.update()
         report = trainer.report()
-        reports.append({k: v for k, v in report.items() if k != "fps" and k[:5] != "time/"})
+        timed = [k for k in report if k in ("fps", "bottleneck") or k.startswith("time/")]
+        reports.append({k: v for k, v in report.items() if k not in timed})
     return reports
 
 

@@ -11,8 +11,8 @@ from plan_runs import trained as train
 
 from srl.dataflow.plans import PLANS
 
-QUICK = ("cartpole", "game with memory")
-SLOW = ("cartpole with memory", "game")
+QUICK = ("cartpole", "game")
+SLOW = ("cartpole with memory", "hide and seek")
 
 
 def cases(*words):

@@ -13,8 +13,8 @@ from srl.checkpoint import Checkpoints
 from srl.dataflow import plans
 from srl.envs.hide_and_seek import HideAndSeek
 from srl.networks import MLP, EntityAttention
-from srl.workers.trainer import Trainer
 from srl.workers.seeds import environment_seed
+from srl.workers.trainer import Trainer
 
 CARTPOLE = Experiment(
     name="cartpole",
@@ -54,7 +54,8 @@ def train(trainer, updates):
     for _ in range(updates):
         trainer.update()
         report = trainer.report()
-        reports.append({k: v for k, v in report.items() if k != "fps" and k[:5] != "time/"})
+        timed = [k for k in report if k in ("fps", "bottleneck") or k.startswith("time/")]
+        reports.append({k: v for k, v in report.items() if k not in timed})
     return reports
 
 

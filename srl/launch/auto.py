@@ -1,0 +1,127 @@
+"""`--plan auto`: trains for some seconds under each plan that may suit, and keeps the fastest."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from srl.errors import PlanError, RunError, UserError
+from srl.experiment import Resolved, load_experiment
+from srl.launch.folder import RunFolder, create_run, record
+from srl.launch.measure import Measured
+from srl.overrides import without
+
+SECONDS = 4.0
+"""For which each plan is measured, once it is warm."""
+_REPORTS_A_SECOND = 2.0
+_MOST_UPDATES = 1_000_000  # so that no budget ends before the measuring does
+
+
+def settled(folder: RunFolder, resolved: Resolved, say: Callable[[str], object]) -> Resolved:
+    """The run with its plan chosen, which its folder then tells; as it is, if it names one.
+
+    Args:
+        folder: The run's.
+        resolved: What is going to run.
+        say: Shows a line of what was found.
+
+    Raises:
+        UserError: If the experiment runs under no plan; with the reason of the last.
+    """
+    if resolved.experiment.plan != "auto":
+        return resolved
+    with folder.locked():
+        resolved = choose(resolved, say)
+        record(folder, resolved)
+    return resolved
+
+
+def choose(resolved: Resolved, say: Callable[[str], object]) -> Resolved:
+    """The same with the plan that is fastest here, as words of the command line."""
+    experiment = resolved.experiment
+    steps = experiment.num_envs * experiment.algorithm.unroll_length
+    found: list[tuple[float, Resolved]] = []
+    reason, pace = "none fits", 0.0  # updates a second
+    say(f"trains for {SECONDS:g} s under each plan; env steps/s, and what holds it back:")
+    with tempfile.TemporaryDirectory(prefix="srl-auto-", ignore_cleanup_errors=True) as place:
+        for words, candidate in candidates(resolved):
+            try:
+                measured = _measure(candidate, Path(place) / "_".join(words[1:]), pace)
+            except (UserError, RunError) as error:
+                reason = str(error)
+                say(f"  {_shown(words)} {'-':>11}  {reason}")
+                continue
+            say(f"  {_shown(words)} {measured.fps:>11,.0f}  {measured.bottleneck}")
+            pace = max(pace, measured.fps / steps)
+            found.append((measured.fps, candidate))
+    if not found:
+        raise UserError(f"no plan could be measured: {reason}")
+    fastest = max(found, key=lambda each: each[0])[1]
+    say(f"chosen: the plan {fastest.experiment.plan.name}; the run's config.json keeps it")
+    return fastest
+
+
+def candidates(resolved: Resolved) -> Iterator[tuple[tuple[str, ...], Resolved]]:
+    """Plans that this experiment could run under, with sizes for this machine, in words."""
+    cores = max(2, len(os.sched_getaffinity(0)))
+    sizes = [n for n in range(2, cores + 1) if resolved.experiment.num_envs % n == 0]
+    halves = [n for n in sizes if n <= cores // 2]
+    plans = [
+        ("--plan", "fused"),
+        *(("--plan", "threads", "--plan.actors.replicas", str(n)) for n in sizes[:1]),
+        ("--plan", "replicated", "--plan.learners.replicas", "1"),
+        *(
+            ("--plan", "inline", "--plan.actors.replicas", str(n))
+            for n in sorted({*halves[-1:], *sizes[-1:]})
+        ),
+    ]
+    kept = without(resolved.overrides, "--plan")
+    for words in plans:
+        with suppress(PlanError):
+            yield words, _loaded(resolved, (*kept, *words))
+
+
+def _shown(words: Sequence[str]) -> str:
+    return f"{' '.join(words):<46}"
+
+
+def _measure(resolved: Resolved, path: Path, pace: float) -> Measured:
+    """What another process finds: the same run, without an end, in a folder of its own."""
+    experiment = resolved.experiment
+    steps = experiment.num_envs * experiment.algorithm.unroll_length
+    every = max(1, round(pace / _REPORTS_A_SECOND))
+    kept = without(resolved.overrides, "--env-steps", "--updates", "--report-every")
+    words = (*kept, "--env-steps", str(_MOST_UPDATES * steps), "--report-every", str(every))
+    folder = create_run(_loaded(resolved, words), path)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "srl.launch.measure", str(folder.path), str(SECONDS)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        output, errors = process.communicate()
+    finally:
+        process.kill()
+        process.wait()
+    lines = output.splitlines()
+    if process.returncode or not lines:
+        last = errors.strip().splitlines()[-1:] or [f"it ended with code {process.returncode}"]
+        raise RunError(last[0])
+    told = json.loads(lines[-1])
+    if "error" in told:
+        raise RunError(told["error"])
+    return Measured(**told)
+
+
+def _loaded(resolved: Resolved, overrides: Sequence[str]) -> Resolved:
+    return load_experiment(
+        resolved.target, overrides, source=resolved.source, directory=resolved.directory
+    )

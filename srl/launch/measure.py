@@ -1,0 +1,126 @@
+"""How fast an experiment trains: `python -m srl.launch.measure RUN_DIR SECONDS`.
+
+It is a process of its own, so that what one plan leaves in memory, of a GPU's too, is gone before
+the next is measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from srl.child_process import die_with
+from srl.dataflow.plan import Plan
+from srl.errors import RunError, UserError
+from srl.experiment import Experiment, plan_of
+from srl.launch.controller import Controller
+from srl.launch.folder import RunFolder, open_run
+from srl.launch.local import in_processes, make_trainer
+
+_WARM_SECONDS = 1.0
+_REPORT_SECONDS = 0.5
+_MOST_SECONDS = 60.0  # until there are two reports
+
+
+class Measured(NamedTuple):
+    """What was found."""
+
+    fps: float
+    """Env steps a second, once warm."""
+    bottleneck: str
+    """What holds it back, in words."""
+
+
+def main() -> int:
+    """Prints what was found, or why it cannot be, as one line of JSON."""
+    die_with(os.getppid())
+    folder, resolved = open_run(Path(sys.argv[1]))
+    try:
+        found = measure(resolved.experiment, folder, float(sys.argv[2]))
+        sys.stdout.write(json.dumps(found._asdict()) + "\n")
+    except (UserError, RunError) as error:
+        sys.stdout.write(json.dumps({"error": str(error)}) + "\n")
+    return 0
+
+
+def measure(experiment: Experiment, folder: RunFolder, seconds: float) -> Measured:
+    """Trains for so many seconds after warming up; longer where two updates take longer.
+
+    Raises:
+        UserError: If the experiment cannot run as it is.
+        RunError: If it fails, or two updates take more than a minute.
+    """
+    watch = _Watch(seconds)
+    plan = plan_of(experiment)
+    if in_processes(plan):
+        _train_in_processes(experiment, plan, folder, watch)
+    else:
+        _train_here(experiment, watch)
+    return watch.found()
+
+
+def _train_here(experiment: Experiment, watch: _Watch) -> None:
+    trainer = make_trainer(experiment)
+    with contextlib.closing(trainer):
+        trainer.start()
+        reported = time.perf_counter()
+        while not watch.enough():
+            trainer.update()
+            if time.perf_counter() > reported + _REPORT_SECONDS:
+                reported = time.perf_counter()
+                watch.report(trainer.report())
+
+
+def _train_in_processes(
+    experiment: Experiment, plan: Plan, folder: RunFolder, watch: _Watch
+) -> None:
+    seconds = experiment.heartbeat_seconds
+    controller = Controller(plan, folder.path, folder.log, watch, heartbeat_seconds=seconds)
+    with contextlib.closing(controller):
+        controller.run(watch.enough)
+
+
+class _Watch:
+    """Takes reports until there are enough."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._first = self._last = 0.0
+        self._reports: list[tuple[float, Mapping[str, Any]]] = []
+
+    def say(self, text: str) -> None:
+        """What a run tells is of no interest here."""
+
+    def report(self, metrics: Mapping[str, Any]) -> None:
+        """Takes a report, which is as old as it takes to arrive."""
+        now = time.perf_counter()
+        self._first = self._first or now
+        if now >= self._first + _WARM_SECONDS:
+            self._reports.append((now, metrics))
+
+    def enough(self) -> bool:
+        """Whether nothing more has to be measured."""
+        now = time.perf_counter()
+        self._last = self._last or now
+        if len(self._reports) > 1:
+            return self._reports[-1][0] - self._reports[0][0] >= self._seconds
+        return now > self._last + _MOST_SECONDS
+
+    def found(self) -> Measured:
+        """From the first report to the last."""
+        if len(self._reports) < 2:
+            raise RunError(f"it did not do two updates in {_MOST_SECONDS:.0f} s")
+        (begin, first), (end, last) = self._reports[0], self._reports[-1]
+        fps = (last["env_steps"] - first["env_steps"]) / (end - begin)
+        return Measured(fps, last["bottleneck"])
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    sys.exit(main())

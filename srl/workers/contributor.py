@@ -1,0 +1,116 @@
+"""The plain loop without `update`, which a server does with the sums of several such workers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from srl.lazy import jax
+from srl.streams.batch import Batch
+from srl.streams.gradients import GradientSource, Turn
+from srl.streams.sample import Stopped
+from srl.types import Tree, Unroll
+from srl.workers.sums import Crossing, account
+from srl.workers.trainer import Trainer
+from srl.workers.vectors import Vectors, tree_of, vectors_of
+from srl.workers.wiring import Site
+
+ACTIVITIES = ("step", "act", "gradient", "server wait")
+"""What a contributor's time goes to."""
+
+
+class Contributor(Trainer):
+    """Makes unrolls with the server's state, and gives the sums of these slots.
+
+    Of the state it has no more than the stream brings: the learner's own is not used.
+    """
+
+    def __init__(self, site: Site) -> None:
+        """Takes the worker's place; `start` does the work, until the first update begins."""
+        super().__init__(site.experiment, site.replica)
+        self._site = site
+        self._seconds = dict.fromkeys(ACTIVITIES, 0.0)
+        self.unrolls = 0
+        """Made so far by all groups."""
+
+    def _compile(self, batch: Batch) -> None:
+        learner = self._learner
+        self._crossing = Crossing.of(learner, batch)
+        self._policies = jax.jit(lambda state: learner.teams.policies(self._states(state)))
+        self._measure = jax.jit(self._measured)
+        self._gradient = jax.jit(self._gradient_of)
+        form = self._crossing.forms.state
+        empty = form.views(form.empty())
+        jax.block_until_ready(self._policies(empty))
+        batches, _ = self._measure(empty, learner.prepared(batch))
+        jax.block_until_ready(self._gradient(empty, batches, 0))
+
+    def _states(self, vectors: Vectors) -> Any:
+        return tree_of(vectors, like=self._crossing.states)
+
+    def _measured(self, state: Vectors, unroll: Unroll) -> tuple[Any, Vectors]:
+        batches, sums = self._learner.teams.measure(self._states(state), unroll)
+        return batches, vectors_of(sums)
+
+    def _gradient_of(self, state: Vectors, batches: Any, round: Any) -> Vectors:
+        return vectors_of(self._learner.teams.gradient(self._states(state), batches, round))
+
+    def _begin(self) -> None:
+        """Starts episodes, or goes on with saved ones; waits until an update begins."""
+        site = self._site
+        self._source = GradientSource(
+            lambda: site.connect("gradients"), site.replica, self._crossing.forms, self._alive
+        )
+        start = self._source.start
+        if start.saved is not None and self.resumes_exactly:
+            for group, actor in zip(self._groups, self._actors, strict=True):
+                actor.restore(start.saved[str(group)])
+        else:
+            self._reset(start.purpose)
+        self._turn = self._next_turn()
+
+    def _learn(self, batch: Batch) -> None:
+        """Answers with the sums of this batch until its update is done or given up."""
+        self._note_actors()
+        update, unroll, batches = self._turn.update, self._learner.prepared(batch), None
+        while self._turn.update == update:
+            before, turn = time.perf_counter(), self._turn
+            if turn.phase == 0:
+                batches, measured = self._measure(turn.state, unroll)
+                answer, spent = (jax.device_get(measured), account(batch)), self._spent()
+            else:
+                gradient = self._gradient(turn.state, batches, turn.phase - 1)
+                answer, spent = jax.device_get(gradient), []
+            self._source.answer(answer, spent)
+            self._seconds["gradient"] += time.perf_counter() - before
+            self._turn = self._next_turn()
+        self.unrolls += len(self._groups)
+
+    def _next_turn(self) -> Turn:
+        before = time.perf_counter()
+        turn = self._source.wait(self._states_by_name)
+        self._seconds["server wait"] += time.perf_counter() - before
+        if turn.phase == 0:
+            progress = self._learner.progress
+            _, progress.epoch, progress.updates = turn.update
+            self._learner.policies = self._policies(turn.state)
+        return turn
+
+    def _states_by_name(self) -> Mapping[str, Tree]:
+        return {str(group): state for group, state in self._group_states().items()}
+
+    def _alive(self) -> None:
+        if self._site.stopping.is_set():
+            raise Stopped
+        self._site.alive()
+
+    def _note_actors(self) -> None:
+        for actor in self._actors:
+            for activity, seconds in actor.spent().items():
+                if activity in self._seconds:
+                    self._seconds[activity] += seconds
+
+    def _spent(self) -> list[float]:
+        seconds, self._seconds = self._seconds, dict.fromkeys(ACTIVITIES, 0.0)
+        return list(seconds.values())

@@ -1,0 +1,61 @@
+"""What crosses a gradients stream, as both of its ends find it from the experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from srl.algorithms.algorithm import State
+from srl.lazy import jax, jnp
+from srl.streams.batch import Batch
+from srl.streams.gradients import Forms
+from srl.streams.layout import Layout
+from srl.types import Timestep
+from srl.workers.learner import Learner
+from srl.workers.vectors import vectors_of
+
+
+class Crossing(NamedTuple):
+    """The layouts of what crosses, and the shapes of the trees that it is made of."""
+
+    forms: Forms
+    states: Any
+    measured: Any
+    gradient: Any
+
+    @staticmethod
+    def of(learner: Learner, batch: Batch) -> Crossing:
+        """Computes nothing.
+
+        Args:
+            learner: Of either end.
+            batch: Of the slots of one worker.
+        """
+        teams = learner.teams
+
+        def trees(states: Any, unroll: Any) -> tuple[Any, Any, Any]:
+            batches, measured = teams.measure(states, unroll)
+            return needed(states), measured, teams.gradient(states, batches, jnp.int32(0))
+
+        shapes = jax.eval_shape(trees, learner.states, learner.unroll(batch))
+        states, measured, gradient = (jax.eval_shape(vectors_of, tree) for tree in shapes)
+        forms = Forms(Layout.of(states), Layout.of((measured, account(batch))), Layout.of(gradient))
+        return Crossing(forms, *shapes)
+
+
+def needed(states: Mapping[str, State]) -> dict[str, State]:
+    """What sums are computed from: all but what the optimizer keeps."""
+    return {name: state._replace(optimizer=()) for name, state in states.items()}
+
+
+def account(batch: Batch) -> tuple[np.ndarray, ...]:
+    """What is told of a batch's steps beside the sums: the timesteps without the observations."""
+    _, *fields = batch.timesteps
+    return tuple(field[1:] for field in fields)
+
+
+def whole_account(parts: list[tuple[np.ndarray, ...]]) -> Timestep:
+    """The timesteps of all workers, side by side: [T, ...], copied."""
+    return Timestep((), *(np.concatenate(fields, axis=1) for fields in zip(*parts, strict=True)))

@@ -1,0 +1,241 @@
+"""Runs of `srl` in processes of their own, what is seen of them from outside, and what is left."""
+
+import contextlib
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from srl.checkpoint import Checkpoints
+
+EXPERIMENT = '''
+import os
+import time
+
+import gymnasium
+
+from srl import Experiment
+from srl.algorithms import PPO
+from srl.networks import MLP
+
+
+class Fickle(gymnasium.Wrapper):
+    """CartPole that takes `{pace}` seconds a step until the file `go` lies beside this one."""
+
+    def reset(self, **words):
+        self.hurries = os.path.exists({go!r})
+        return super().reset(**words)
+
+    def step(self, action):
+        if not self.hurries:
+            time.sleep({pace})
+        return super().step(action)
+
+
+def make():
+    return Fickle(gymnasium.make("CartPole-v1"))
+
+
+experiment = Experiment(
+    name="faults",
+    env={env},
+    num_envs=8,
+    groups=4,
+    algorithm=PPO(network=MLP(width=16), unroll_length=16, epochs=1),
+    report_every=1,
+)
+'''
+GROUPS, STEPS_OF_UPDATE = 4, 128
+DEADLINE = 120
+
+
+class RealRun:
+    """`srl run` or `srl resume`, and its folder."""
+
+    def __init__(self, path, *words, env="make", pace="0.0", command=None):
+        """Starts it, in `path`; `words` are options."""
+        self.path, self.folder, self.go = path, path / "run", path / "go"
+        file = path / "experiment.py"
+        if not file.exists():
+            file.write_text(EXPERIMENT.format(env=env, pace=pace, go=str(self.go)))
+        command = command or ["run", str(file), "--run-dir", str(self.folder)]
+        self._log = path / "terminal"
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "srl", *command, *map(str, words)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=path,
+            )
+        self.pid = self.process.pid
+
+    def resumed(self, *words):
+        """`srl resume` in the same folder."""
+        return RealRun(self.path, *words, command=["resume", str(self.folder)])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.process.kill()
+        self.process.wait()
+
+    @property
+    def told(self):
+        """All that the terminal shows."""
+        return self._log.read_text()
+
+    def wait(self, condition, seconds=DEADLINE):
+        """Waits for a condition while the run goes on; gives what it gives."""
+        deadline = time.monotonic() + seconds
+        while not (found := condition()):
+            assert self.process.poll() is None, self.told
+            assert time.monotonic() < deadline, self.told
+            time.sleep(0.02)
+        return found
+
+    def end(self, seconds=DEADLINE):
+        """Waits for the run's end; gives its exit code."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(self.told) from None
+
+    def metrics(self):
+        """The lines of metrics so far."""
+        file = self.folder / "metrics.jsonl"
+        lines = file.read_text().split("\n")[:-1] if file.exists() else []
+        return [json.loads(line) for line in lines]
+
+    @property
+    def updates(self):
+        lines = self.metrics()
+        return lines[-1]["updates"] if lines else 0
+
+    def checkpoint(self):
+        """The newest checkpoint's version; -1 without one."""
+        version = Checkpoints(self.folder / "checkpoints").latest()
+        return -1 if version is None else version
+
+    def workers(self):
+        """Process ids of the workers that there are now, by name."""
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError, ValueError):
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                if parent == self.pid and b"srl.workers.main" in b"".join(words):
+                    orders = json.loads(words[-2])
+                    found[f"{orders['fragment']}-{orders['replica']}"] = int(folder.name)
+        return found
+
+    def account(self):
+        """Produced, learned, in flight, lost and rolled back, as told at the end."""
+        line = re.findall(r"unrolls: .*", self.told)[-1]
+        return [int(number) for number in re.findall(r"\d+", line.replace(",", ""))]
+
+    def deaths(self):
+        """How often which worker was started again, as told at the end."""
+        counts = {}
+        for line in re.findall(r"^started again: (.*)$", self.told, re.MULTILINE):
+            name, times = line.partition(",")[0], re.search(r"\((\d+) times\)", line)
+            counts[name] = counts.get(name, 0) + int(times[1] if times else 1)
+        return counts
+
+
+class Traces:
+    """What a run uses of the machine, noted while it goes on, to be looked for afterwards."""
+
+    def __init__(self):
+        self.pids, self.addresses = set(), set()
+
+    def note(self, run):
+        """Notes all that the run's processes hold now."""
+        pids = {run.pid, *run.workers().values()}
+        self.pids |= pids
+        held = {inode for pid in pids for inode in sockets_of(pid)}
+        for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[6] in held and words[-1].startswith("@"):
+                self.addresses.add(words[-1])
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                assert "/dev/shm/" not in Path(f"/proc/{pid}/maps").read_text()
+
+    def left(self, run):
+        """What is still there."""
+        mine = str(run.folder).encode()
+        processes = [pid for pid in self.pids if os.path.exists(f"/proc/{pid}")]
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if mine in (folder / "cmdline").read_bytes():
+                    processes.append(int(folder.name))
+        bound = set(re.findall(r"@\w+$", Path("/proc/net/unix").read_text(), re.MULTILINE))
+        return processes, self.addresses & bound
+
+
+def sockets_of(pid):
+    """Inodes of a process' sockets, as text."""
+    found = []
+    for link in Path(f"/proc/{pid}/fd").glob("*"):
+        with contextlib.suppress(OSError):
+            if match := re.fullmatch(r"socket:\[(\d+)\]", os.readlink(link)):
+                found.append(match[1])
+    return found
+
+
+def holdings(pid):
+    """How many descriptors, threads and pieces of shared memory a process has."""
+    maps = Path(f"/proc/{pid}/maps").read_text()
+    return (
+        len(os.listdir(f"/proc/{pid}/fd")),
+        len(os.listdir(f"/proc/{pid}/task")),
+        maps.count("/memfd:srl"),
+    )
+
+
+class Trouble:
+    """Kills and stops workers of a run at random moments."""
+
+    def __init__(self, run, seed, kinds=(signal.SIGKILL, signal.SIGSTOP)):
+        self.run, self.kinds, self.traces = run, kinds, Traces()
+        self.hit = {}
+        """Of each process that was hit: the worker's name and the signal."""
+        self._random, self._pause = random.Random(seed), threading.Event()
+        self._learned = -1
+
+    def strike(self, name, number):
+        """Hits a worker some time after its last process was there."""
+        run = self.run
+        if name.startswith("learner"):  # dying again and again without progress ends a run
+            run.wait(lambda: run.checkpoint() > self._learned)
+        pid = run.wait(lambda: run.workers().get(name))
+        self._pause.wait(self._random.uniform(0, 1.5))
+        self.traces.note(run)
+        self._learned = run.checkpoint() if name.startswith("learner") else self._learned
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+            self.hit[pid] = (name, number)
+
+    def strike_often(self, names, times):
+        """Hits each of the workers about as often with each signal, in a random order."""
+        blows = [
+            (names[i % len(names)], self.kinds[i // len(names) % len(self.kinds)])
+            for i in range(times)
+        ]
+        self._random.shuffle(blows)
+        for name, number in blows:
+            self.strike(name, number)
+
+    def over(self):
+        """Waits until every process that was hit is gone, and all workers are there again."""
+        names = {name for name, _ in self.hit.values()}
+        self.run.wait(lambda: not [p for p in self.hit if os.path.exists(f"/proc/{p}")])
+        self.run.wait(lambda: names <= self.run.workers().keys())
+        self.traces.note(self.run)

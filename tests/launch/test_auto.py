@@ -1,0 +1,105 @@
+"""`--plan auto` measures plans, and the run keeps its choice."""
+
+import tempfile
+
+import pytest
+
+from srl.cli import main
+from srl.experiment import load_experiment
+from srl.launch import auto
+from srl.launch.folder import open_run, read_config
+
+SLOW = """
+import time
+
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+from srl import Experiment
+from srl.algorithms import PPO
+from srl.networks import MLP
+
+
+class Slow(CartPoleEnv):
+    def step(self, action):
+        time.sleep(0.01)
+        return super().step(action)
+
+
+experiment = Experiment(
+    name="slow",
+    env=Slow,
+    num_envs=4,
+    algorithm=PPO(network=MLP(width=8), unroll_length=8, epochs=1, minibatches=1),
+    plan="auto",
+    updates=2,
+)
+"""
+
+
+@pytest.fixture
+def short(monkeypatch, tmp_path):
+    """Measures for less long, in a place that is looked at afterwards."""
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setattr(auto, "SECONDS", 0.5)
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    yield
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.usefixtures("short")
+def test_a_run_keeps_the_plan_that_was_chosen_so_that_resume_measures_nothing(tmp_path, capfd):
+    run = tmp_path / "run"
+    words = ["--num-envs", "1", "--plan", "auto", "--updates", "2", "--run-dir", str(run)]
+    assert main(["run", "CartPole-v1", *words]) == 0
+    told = capfd.readouterr().out
+    assert "--plan replicated --plan.learners.replicas 1 " in told
+    assert "chosen: the plan replicated" in told
+    folder, resolved = open_run(run, to_train=True)
+    assert resolved.experiment.plan.name == "replicated"
+    chosen = ["--plan", "replicated", "--plan.learners.replicas", "1"]
+    assert read_config(folder)["overrides"][-4:] == chosen
+    assert auto.settled(folder, resolved, pytest.fail) is resolved  # as `srl resume` asks for it
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("short")
+def test_a_slow_simulator_gets_several_actors(tmp_path, capfd):
+    file, run = tmp_path / "slow.py", tmp_path / "run"
+    file.write_text(SLOW)
+    assert main(["run", str(file), "--run-dir", str(run)]) == 0
+    told = capfd.readouterr().out
+    assert "--plan replicated --plan.learners.replicas 1 " in told
+    assert "fused" not in told  # it is not native
+    plan = open_run(run)[1].experiment.plan
+    assert plan.name in ("threads", "inline")
+    assert plan.fragments["actors"].replicas >= 2
+
+
+@pytest.mark.usefixtures("short")
+def test_an_environment_that_cannot_be_made_is_told_and_leaves_no_folder(tmp_path, capfd):
+    words = ["run", "NoSuch-v0", "--num-envs", "3", "--plan", "auto"]
+    assert main([*words, "--run-dir", str(tmp_path / "run")]) == 2
+    assert "NoSuch" in capfd.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def names(*words):
+    resolved = load_experiment(words[0], [*words[1:], "--plan", "auto"])
+    return [candidate[1] for candidate, _ in auto.candidates(resolved)]
+
+
+def test_only_plans_that_fit_the_experiment_are_candidates():
+    assert names("native:CartPole-v1", "--num-envs", "1") == ["fused", "replicated"]
+    assert names("CartPole-v1", "--num-envs", "1") == ["replicated"]
+    assert {"threads", "inline", "fused"} < set(names("native:CartPole-v1"))
+
+
+def test_a_candidate_keeps_the_other_words(tmp_path):
+    words = ["--plan=auto", "--seed", "3", "--max-staleness", "1"]
+    resolved = load_experiment("CartPole-v1", words)
+    for words, candidate in auto.candidates(resolved):
+        assert candidate.overrides == ("--seed", "3", "--max-staleness", "1", *words)
+        assert candidate.experiment.max_staleness == 1
+        assert candidate.experiment.plan.name == words[1]

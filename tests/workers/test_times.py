@@ -1,0 +1,66 @@
+"""What runs tell of their time and of their unrolls."""
+
+from collections import defaultdict
+
+import pytest
+
+from srl.cli import main
+from srl.metrics import read_metrics
+
+WORDS = (
+    "--num-envs 8 --algorithm.unroll-length 16 --algorithm.epochs 1 --updates 12 --report-every 4"
+)
+KINDS = {
+    "threads": {"learner": "learn", "actors": "act"},
+    "central": {"learner": "learn", "actors": "inference wait", "acting": "act"},
+    "decoupled": {"learner": "learn", "actors": "inference wait", "policies": "act"},
+}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def run(request, tmp_path_factory):
+    """The plan's name, the lines of its metrics, and the path of its folder."""
+    path = tmp_path_factory.mktemp(request.param) / "run"
+    words = ["run", "native:CartPole-v1", "--plan", request.param, "--run-dir", str(path)]
+    assert main([*words, *WORDS.split()]) == 0
+    return request.param, read_metrics(path)
+
+
+def test_every_kind_of_worker_tells_what_all_of_its_time_goes_to(run):
+    name, lines = run
+    for line in lines:
+        shares = defaultdict(dict)
+        for key, share in line.items():
+            if key.startswith("time/"):
+                _, kind, activity = key.split("/")
+                shares[kind][activity] = share
+        assert shares.keys() == KINDS[name].keys()
+        for own in shares.values():
+            assert sum(own.values()) == pytest.approx(1)
+            assert min(own.values()) >= 0
+    for kind, activity in KINDS[name].items():
+        assert max(line[f"time/{kind}/{activity}"] for line in lines) > 0.001
+
+
+def test_a_report_says_what_holds_the_run_back(run):
+    _, lines = run
+    for line in lines:
+        bound, wait = line["bottleneck"].split(": ")
+        assert bound in ("learner-bound", "actor-bound", "inference-bound")
+        assert "wait" in wait
+
+
+def test_a_report_accounts_for_every_unroll(run):
+    _, lines = run
+    for line in lines:
+        told = {key[8:]: count for key, count in line.items() if key.startswith("unrolls/")}
+        produced = told.pop("produced")
+        assert produced == sum(told.values()) > 0
+        assert (told["lost"], told["rolled_back"]) == (0, 0)
+        assert (line["staleness_mean"], line["staleness_max"]) == (0, 0)
+
+
+def test_a_run_in_one_process_tells_the_account_at_its_end(capsys, tmp_path):
+    words = ["run", "native:CartPole-v1", "--plan", "threads", "--run-dir", str(tmp_path / "run")]
+    assert main([*words, *WORDS.split()]) == 0
+    assert "unrolls: 24 produced = 24 learned + 0 in flight" in capsys.readouterr().out
