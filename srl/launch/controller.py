@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from srl.dataflow.plan import Plan
 from srl.errors import RunError, UserError
+from srl.launch.compilation import cache_environment
 from srl.launch.gang import Gang, Member
 from srl.launch.resources import machine_gpus, shares
 from srl.launch.worker_process import WorkerProcess
@@ -218,7 +219,8 @@ class Controller:
             transport=self._transport,
             ledger=self.ledger.fd if updates else -1,
         )
-        member.process = WorkerProcess(orders, member.log, share.environment)
+        environment = {**share.environment, **cache_environment()}
+        member.process = WorkerProcess(orders, member.log, environment)
         member.spawned = member.heard = time.monotonic()
         logger.info("started %s as process %d", member.name, member.process.pid)
 

@@ -1,6 +1,5 @@
 """Runs of real workers go on to their end whatever happens to these."""
 
-
 import pytest
 from real_runs import GROUPS, STEPS_OF_UPDATE, RealRun, Trouble, holdings
 

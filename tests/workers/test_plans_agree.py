@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 from plan_runs import PLAIN, assert_agree, assert_same_actions
 from plan_runs import trained as train
 
+import srl
 from srl.dataflow.plans import PLANS
 
 QUICK = ("cartpole", "game")
@@ -48,8 +52,17 @@ def test_another_algorithm_trains_by_every_plan(trained, plan):
     assert_agree(trained(name, *PLAIN), trained(name, plan))
 
 
-@pytest.mark.slow
-def test_memory_that_stays_with_the_policy_is_the_same(): ...
+def test_memory_that_stays_with_who_acts_is_the_same(trained):
+    assert_agree(trained("game", *PLAIN), trained("game", "decoupled", "--plan.memory", "stays"))
+
+
+@pytest.mark.parametrize("folder", ["dataflow", "launch", "streams", "workers"])
+def test_nothing_that_runs_an_algorithm_knows_its_name(folder):
+    known = re.compile("(?<![a-z])(ppo|reinforce)(?![a-z])", re.IGNORECASE)
+    for path in (Path(srl.__file__).parent / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [getattr(node, field, "") for field in ("id", "attr", "name", "module", "arg")]
+            assert not any(known.search(name or "") for name in names), (path, node.lineno)
 
 
 @pytest.mark.parametrize("plan", ["threads", "central"])
