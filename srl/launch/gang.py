@@ -85,7 +85,7 @@ class Member:
         elif self.started is None:  # it waits for others
             return ""
         else:
-            idle = min(self.beat.get("idle", 0.0) + silent, now - self.started)
+            idle = min(self.beat.get("idle", 0.0), now - self.started)
             running = self.beat.get("state") != "starting"
             limit = limit_seconds if running else begin_seconds
         if idle <= limit:

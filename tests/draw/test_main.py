@@ -105,7 +105,7 @@ def test_the_picture_of_a_users_own_plan_is_sound(tmp_path):
     told = texts(picture(scene_of(load_experiment(str(path)).experiment)))
     assert "own: a < b & c" in told
     kinds = {text.split(":")[0] for text in told if ": " in text}
-    assert kinds >= {"inference", "parameters", "gradients"}
+    assert kinds >= {"inference", "sample"}
 
 
 def test_the_target_comes_first(capsys):
