@@ -112,7 +112,6 @@ class Control:
         self._alive = time.monotonic()
         self._counters: dict[str, float] = {}
         self._first_counters: dict[str, float] = {}
-        self._state = "starting"
         self._closing = False
         self._thread = threading.Thread(target=self._talk, name="control", daemon=True)
         self._thread.start()
@@ -123,14 +122,10 @@ class Control:
         os.eventfd_write(self._wake, 1)
 
     def alive(self, counters: dict[str, float]) -> None:
-        """Marks the main loop as alive, and, if it counts anything, as running.
-
-        Counters stay as they were last given.
-        """
+        """Marks the main loop as alive; counters stay as they were last given."""
         self._alive = time.monotonic()
-        if counters:
-            self._first_counters = {**counters, **self._first_counters}
-            self._counters, self._state = {**self._counters, **counters}, "running"
+        self._first_counters = {**counters, **self._first_counters}
+        self._counters = {**self._counters, **counters}
 
     def wait_for_start(self) -> Start:
         """Waits until the worker is to begin.
@@ -182,8 +177,9 @@ class Control:
                 os._exit(1)
 
     def _beat(self, now: float) -> None:
-        state = "draining" if self.stopping.is_set() else self._state
         grown = {name: n - self._first_counters[name] for name, n in self._counters.items()}
+        state = "running" if any(grown.values()) else "starting"
+        state = "draining" if self.stopping.is_set() else state
         values = {"state": state, "idle": now - self._alive, "grown": grown}
         self._outgoing.append(pack(Kind.BEAT, values))
 

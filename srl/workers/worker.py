@@ -90,8 +90,8 @@ class Context:
         A worker whose loop shows none for `heartbeat_seconds` is taken for hung.
 
         Args:
-            **counters: Totals of this worker, such as steps. With the first the main loop has
-                begun. Where one has grown, the worker has done something: its earlier deaths are
+            **counters: Totals of this worker, such as steps. Once one has grown, the worker has
+                done something: from now on it is watched for hanging, and earlier deaths are
                 forgiven.
         """
         self._control.alive(counters)
