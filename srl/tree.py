@@ -19,9 +19,9 @@ def map_tree(function: Callable[[Array], Any], tree: Tree) -> Tree:
 
 
 def leaves_of(tree: Tree) -> list[Array]:
-    """The arrays of a tree, in order."""
+    """The arrays of a tree, in order; those of a dict in the order of its names."""
     if isinstance(tree, dict):
-        return [leaf for part in tree.values() for leaf in leaves_of(part)]
+        return [leaf for name in sorted(tree) for leaf in leaves_of(tree[name])]
     if isinstance(tree, tuple):
         return [leaf for part in tree for leaf in leaves_of(part)]
     return [tree]

@@ -9,29 +9,53 @@ from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
+_SETTINGS = {
+    "jax_persistent_cache_min_compile_time_secs": 0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+}
+
 
 def keep_compiled_programs() -> None:
-    """Turns on JAX's compilation cache, in the user's cache folder.
+    """Turns on JAX's compilation cache in this process, in the user's cache folder.
 
     SRL_COMPILATION_CACHE names another folder, or is 0 for none. A folder that JAX was already
     given (JAX_COMPILATION_CACHE_DIR) stays.
     """
-    chosen = os.environ.get("SRL_COMPILATION_CACHE")
-    if chosen == "0":
-        return
     import jax
 
+    folder = _folder(jax.config.values["jax_compilation_cache_dir"])
+    if folder is not None:
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        for name, value in _SETTINGS.items():
+            jax.config.update(name, value)
+
+
+def cache_environment() -> dict[str, str]:
+    """The variables that turn it on in processes that are started with them; imports no JAX."""
+    folder = _folder(os.environ.get("JAX_COMPILATION_CACHE_DIR"))
+    if folder is None:
+        return {}
+    settings = {"jax_compilation_cache_dir": folder, **_SETTINGS}
+    return {name.upper(): str(value) for name, value in settings.items()}
+
+
+def _folder(given: str | None) -> Path | None:
+    """Where compiled programs are kept; None for nowhere.
+
+    Args:
+        given: The folder that JAX has been told of.
+    """
+    chosen = os.environ.get("SRL_COMPILATION_CACHE")
+    if chosen == "0":
+        return None
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    given = jax.config.values["jax_compilation_cache_dir"]
     folder = Path(chosen or given or base / "srl" / "jax" / _processor())
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         logger.warning("compiled programs are not kept: %s", error)
-        return
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+        return None
+    return folder
 
 
 def _processor() -> str:

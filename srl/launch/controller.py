@@ -13,10 +13,11 @@ from typing import Any, Protocol
 
 from srl.dataflow.plan import Plan
 from srl.errors import RunError, UserError
+from srl.launch.compilation import cache_environment
 from srl.launch.gang import Gang, Member
 from srl.launch.resources import machine_gpus, shares
 from srl.launch.worker_process import WorkerProcess
-from srl.streams import JOINED, LEFT, Identity, Message, Peer, listen
+from srl.streams import JOINED, LEFT, Identity, Message, Peer, Transport, listen
 from srl.workers.control import CONTROLLER, LIMIT_BYTES, Kind, pack, unpack
 from srl.workers.ledger import Ledger
 from srl.workers.orders import Orders
@@ -58,6 +59,7 @@ class Controller:
         heartbeat_seconds: float = 60.0,
         resume: bool = False,
         role: str = "",
+        transport: Transport = "host",
     ) -> None:
         """Starts nothing yet.
 
@@ -69,6 +71,7 @@ class Controller:
             heartbeat_seconds: That a worker's main loop may take without showing progress.
             resume: Whether the run goes on from a checkpoint.
             role: module:function that workers run in place of what their nodes ask for.
+            transport: Of the streams between workers.
         """
         self.ledger = Ledger.create()
         self.begun = False
@@ -77,6 +80,7 @@ class Controller:
         """Whether the run was told to stop."""
         self._plan, self._folder, self._terminal = plan, folder, terminal
         self._heartbeat_seconds, self._resume, self._role = heartbeat_seconds, resume, role
+        self._transport: Transport = transport
         self._shares = shares(plan, sorted(os.sched_getaffinity(0)), machine_gpus())
         self._identity = Identity(secrets.randbits(64), CONTROLLER, 0)
         self._gangs, self._members = _gangs(plan, log)
@@ -212,9 +216,11 @@ class Controller:
             cores=share.cores,
             resume=self._resume or member.gang.incarnation > 0,
             role=self._role,
+            transport=self._transport,
             ledger=self.ledger.fd if updates else -1,
         )
-        member.process = WorkerProcess(orders, member.log, share.environment)
+        environment = {**share.environment, **cache_environment()}
+        member.process = WorkerProcess(orders, member.log, environment)
         member.spawned = member.heard = time.monotonic()
         logger.info("started %s as process %d", member.name, member.process.pid)
 

@@ -19,6 +19,7 @@ from srl.launch.display import Display
 from srl.launch.folder import RunFolder
 from srl.launch.local import DONE, FAILED, INTERRUPTED
 from srl.launch.terminal import Stop, logging_to, shown
+from srl.streams import Transport
 from srl.workers.run import finished
 
 logger = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ def train_in_processes(
     *,
     resume: bool = False,
     role: str = "",
+    transport: Transport = "host",
 ) -> int:
     """Runs an experiment's workers in its folder, or goes on with it.
 
@@ -42,6 +44,7 @@ def train_in_processes(
         folder: The run's.
         resume: Whether to go on from the newest checkpoint.
         role: module:function that workers run in place of what their nodes ask for.
+        transport: Of the streams between workers: shared memory on a host, or as between hosts.
 
     Returns:
         The exit code: 0 done, 1 failed, 130 interrupted after a checkpoint.
@@ -64,6 +67,7 @@ def train_in_processes(
             heartbeat_seconds=seconds,
             resume=resume,
             role=role,
+            transport=transport,
         )
         try:
             with contextlib.closing(controller), contextlib.closing(screen.display):

@@ -4,7 +4,15 @@ Connections carry messages over one of three transports (`listen`, `connect`); a
 lies where in their bodies; ParameterWriter and ParameterReader hold the newest parameters.
 """
 
-from srl.streams.channel import Connection, Disconnected, Listener, Peer, connect, listen
+from srl.streams.channel import (
+    Connection,
+    Disconnected,
+    Listener,
+    Peer,
+    Transport,
+    connect,
+    listen,
+)
 from srl.streams.layout import Layout
 from srl.streams.message import JOINED, LEFT, Identity, Message, Refused
 from srl.streams.parameters import ParameterReader, ParameterWriter
@@ -22,6 +30,7 @@ __all__ = [
     "ParameterWriter",
     "Peer",
     "Refused",
+    "Transport",
     "connect",
     "listen",
 ]

@@ -91,6 +91,10 @@ class Connection(ABC):
         """How many of the bodies sent last are still to be read where they lie."""
         return 0
 
+    def wait_held(self, most: int, timeout: float) -> bool:
+        """Waits until `held` is at most so many; False if it is more after `timeout` seconds."""
+        return self.held <= most
+
     @abstractmethod
     def fileno(self) -> int:
         """Readable when something may have come: then `receive(0)` until it gives None."""

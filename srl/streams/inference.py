@@ -7,7 +7,9 @@ one who asks, the observation and the memory go there and come back; where it is
 answers, the whole timestep goes and the action alone comes back.
 
 Nothing is lost when the answering worker dies: a request stays as it is until it is answered, and
-may be asked again of another.
+may be asked again of another. Recurrent memory goes with each request, or stays with who answers;
+each reply brings it along in both cases, so that a group has it when it comes to another worker.
+A group whose own worker is there again goes back to it at the beginning of an unroll.
 """
 
 from __future__ import annotations
@@ -52,6 +54,9 @@ class Kind(IntEnum):
     """No step is wanted any more."""
     SPENT = 38
     """Counts: microseconds of each activity."""
+    MEMORY = 39
+    """Body: the group's recurrent memory, where that stays with who answers, before the first
+    request and where it is not what the last reply gave."""
 
 
 def _parts(layout: Layout) -> dict[str, Layout]:
@@ -70,16 +75,19 @@ class RemoteActing:
         connect: Callable[[], Connection],
         state: Callable[[], Tree],
         alive: Callable[[], None] = lambda: None,
+        home: Callable[[], str | None] = lambda: None,
     ) -> None:
         """Opens the stream.
 
         Args:
             connect: Gives a connection to whoever acts for this group now; called again when that
-                one has gone.
+                one has gone, or who is to act is there again.
             state: Gives the group's state, which may be asked for.
             alive: Called now and then while there is nothing to do but wait; may raise Stopped.
+            home: Gives the address of who is to act for this group, if it is there now.
         """
-        self._connect, self._state, self._alive = connect, state, alive
+        self._connect, self._state, self._alive, self._home = connect, state, alive, home
+        self._next: Connection | None = None  # to its home, which has not yet answered
         self._oldest = (0, 0)
         self._sequence = 0
         self._open()
@@ -87,24 +95,47 @@ class RemoteActing:
 
     def _open(self) -> None:
         while True:
+            self._connection = self._connect()
             try:
-                return self._begin_anew()
+                self._connection.send(Message(Kind.OPEN))
+                return self._begin_anew(self._expect(Kind.FORM))
             except Disconnected:  # it died meanwhile; `connect` waits for the next
                 self._connection.close()
 
-    def _begin_anew(self) -> None:
-        self._connection = self._connect()
-        self._connection.send(Message(Kind.OPEN))
-        form = self._expect(Kind.FORM)
+    def _begin_anew(self, form: Message) -> None:
         epoch, lives, restored = form.counts[:3]
         self._remote = not form.fds
         self._area = Area(_parts(Layout.from_json(text_of(form), STATE_BYTES)), form.fds)
         saved = unpack(self._expect(Kind.RESTORE).body, STATE_BYTES) if restored else None
         self.start = Start(epoch, lives, saved)
+        self._stays = "memory" in self._area["reply"] and "memory" not in self._area["request"]
+        self._known: Tree = None  # the memory that the other end has, if it stays there
 
     def begin(self, oldest_version: tuple[int, int]) -> None:
         """Begins an unroll, in which no older version may act."""
         self._oldest = oldest_version
+        try:
+            self._go_home()
+        except Disconnected:  # it died again
+            self._forget_next()
+
+    def _go_home(self) -> None:
+        """Asks the worker that this group belongs to, if it is another, as soon as it answers."""
+        if self._next is None:
+            if self._home() in (None, self._connection.address):
+                return
+            self._next = self._connect()
+            self._next.send(Message(Kind.OPEN))
+        form = self._next.receive(0)
+        if form is not None:
+            self._connection.close()
+            self._connection, self._next = self._next, None
+            self._begin_anew(form)
+
+    def _forget_next(self) -> None:
+        if self._next is not None:
+            self._next.close()
+            self._next = None
 
     def initial_memory(self) -> Tree:
         """Of all slots at the start of an episode; () where it stays with who acts."""
@@ -122,7 +153,7 @@ class RemoteActing:
                 request = self._area["request"]
                 for name, part in request.items():
                     copy_tree(memory if name == "memory" else getattr(timestep, name), part)
-                self._ask(clock)
+                self._ask(memory, clock)
                 return self._answer()
             except Disconnected:
                 self._connection.close()
@@ -138,8 +169,11 @@ class RemoteActing:
         with suppress(Disconnected):
             self._connection.send(Message(Kind.SPENT, counts=spent))
 
-    def _ask(self, clock: int) -> None:
+    def _ask(self, memory: Tree, clock: int) -> None:
         body = self._area.body("request") if self._remote else None
+        if self._stays and memory is not self._known:
+            kept = Layout.of(self._area["reply"]["memory"]).pack(memory)
+            self._connection.send(Message(Kind.MEMORY, body=kept))
         self._connection.send(
             Message(Kind.REQUEST, self._sequence, self._oldest, counts=(clock,), body=body)
         )
@@ -158,7 +192,8 @@ class RemoteActing:
         if self._remote:
             self._area.take_in("reply", message.body)
         reply = self._area["reply"]
-        decision = Decision(reply["action"], reply.get("log_prob"), reply.get("memory", ()))
+        self._known = reply.get("memory", ())
+        decision = Decision(reply["action"], reply.get("log_prob"), self._known)
         return decision, np.array(message.version, np.int32)
 
     def _expect(self, kind: Kind) -> Message:
@@ -169,6 +204,7 @@ class RemoteActing:
 
     def close(self) -> None:
         """Ends the stream."""
+        self._forget_next()
         self._connection.close()
 
 
@@ -185,8 +221,9 @@ class Desk:
         """When the request came that is not answered yet; 0 without one."""
         self._listener, self._layout, self._shared = listener, layout, shared
         self._sequence = 0
-        request = self.area["request"]
-        self.asked = leaves_of(tuple(request.get(name, ()) for name in ACTED_ON))
+        # Memory that no request brings is what the last reply gave, or is kept elsewhere.
+        there = {"memory": (), **self.area["reply"], **self.area["request"]}
+        self.asked = leaves_of(tuple(there[name] for name in ACTED_ON))
         """What `act` looks at, leaf by leaf."""
 
     def open(self, start: Start) -> None:
@@ -211,6 +248,15 @@ class Desk:
             self.area.take_in("request", message.body)
         self.clock, self.oldest_version = message.counts[0], message.version
         self._sequence, self.arrived = message.sequence, now
+
+    def remember(self, message: Message) -> None:
+        """Takes in the memory that stays here.
+
+        Raises:
+            Refused: If it is not of the agreed form.
+        """
+        kept = self.area["reply"]["memory"]
+        copy_tree(Layout.of(kept).views(message.body), kept)
 
     def reply(self, version: np.ndarray) -> None:
         """Answers the request, by what stands in the area."""

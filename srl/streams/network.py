@@ -341,6 +341,16 @@ class NetworkConnection(Connection):
             self._trackers.popleft()
         return len(self._trackers)
 
+    def wait_held(self, most: int, timeout: float) -> bool:
+        """Waits until `held` is at most so many; False if it is more after `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        while self.held > most:
+            try:
+                self._trackers[0].wait(max(0.0, deadline - time.monotonic()))
+            except zmq.NotDone:
+                return False
+        return True
+
     def fileno(self) -> int:
         """Readable when something may have come: then `receive(0)` until it gives None."""
         return self._epoll.fileno()

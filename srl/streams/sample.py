@@ -14,11 +14,12 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from srl.errors import RunError
+from srl.pools.pool import aligned_zeros
 from srl.shared_memory import SharedMemory
 from srl.streams.batch import Batch, widened
 from srl.streams.channel import Connection, Listener, Peer
 from srl.streams.layout import Layout
-from srl.streams.message import JOINED, LEFT, Message, text_of
+from srl.streams.message import JOINED, LEFT, Message, Refused, text_of
 from srl.streams.parcel import pack, unpack
 from srl.streams.tickets import Ticket, TicketOffice
 from srl.tree import copy_tree
@@ -49,6 +50,7 @@ class Kind(IntEnum):
 
 STATE_BYTES = UNROLL_BYTES = 1 << 30
 """The most that a group's state, or its unroll, may have."""
+_OWN_UNROLLS = 2  # of a group that sends them: one is written while the other is on its way
 
 
 class Stopped(Exception):
@@ -76,7 +78,7 @@ class Grant(NamedTuple):
 
     ticket: Ticket
     columns: Batch
-    """Where the unroll is to be written."""
+    """Where the unroll is to be written; the same object where it is the same memory."""
     oldest_version: tuple[int, int]
 
 
@@ -111,15 +113,16 @@ class SampleSource:
         one = _batch(layout.views(layout.empty()))
         wide = layout if self.remote else Layout.of(widened(one, self._positions))
         if self.remote:
-            self._memory = [SharedMemory.create(layout.size)]
+            # Zeros, as pools leave alone what their environments do not have.
+            self._bodies = [aligned_zeros((layout.size,), "uint8") for _ in range(_OWN_UNROLLS)]
         else:
             assert len(form.fds) == batches
-            self._memory = [SharedMemory.attach(fd, wide.size) for fd in form.fds]
-        for memory in self._memory:  # stays mapped
-            memory.close()
-        self.batches = len(self._memory)
-        """How many batches there are; update n uses n modulo this."""
-        self._batches = [_batch(wide.views(memory.array)) for memory in self._memory]
+            memory = [SharedMemory.attach(fd, wide.size) for fd in form.fds]
+            self._bodies = [part.array for part in memory]
+            for part in memory:  # stays mapped
+                part.close()
+        self._batches = [_batch(wide.views(body)) for body in self._bodies]
+        self._columns: dict[tuple[int, int], Batch] = {}
         saved = unpack(self._expect(Kind.RESTORE).body, STATE_BYTES) if restored else None
         self.start = Start(epoch, lives, saved)
         self._asked = False
@@ -137,6 +140,9 @@ class SampleSource:
             Disconnected: If the learner has gone.
         """
         if not self._asked:
+            # Memory that is still being sent is not to be written.
+            if self.remote and not self._connection.wait_held(_OWN_UNROLLS - 1, timeout or 60.0):
+                return None
             self._connection.send(Message(Kind.TAKE))
             self._asked = True
         message = self._connection.receive(timeout)
@@ -150,9 +156,7 @@ class SampleSource:
             raise Stopped
         _demand(message, Kind.TICKET)
         self._ticket = Ticket(*message.counts[:2])
-        batch = self._batches[self._ticket.update % len(self._batches)]
-        columns = batch if self.remote else batch.columns(self._ticket.position, self._positions)
-        return Grant(self._ticket, columns, message.version)
+        return Grant(self._ticket, self._columns_of(self._ticket), message.version)
 
     def deliver(self, seconds: Sequence[float]) -> None:
         """Hands the unroll of the last ticket over.
@@ -161,10 +165,18 @@ class SampleSource:
             seconds: Up to six, spent on each activity since the last delivery.
         """
         spent = (round(1e6 * s) for s in seconds)
-        body = self._memory[0].array if self.remote else None
+        body = self._bodies[self.sequence % _OWN_UNROLLS] if self.remote else None
         counts = (*self._ticket, *spent)
         self._connection.send(Message(Kind.DELIVER, self.sequence, counts=counts, body=body))
         self.sequence += 1
+
+    def _columns_of(self, ticket: Ticket) -> Batch:
+        if self.remote:
+            return self._batches[self.sequence % _OWN_UNROLLS]
+        place = ticket.update % len(self._batches), ticket.position
+        if place not in self._columns:
+            self._columns[place] = self._batches[place[0]].columns(place[1], self._positions)
+        return self._columns[place]
 
     def _expect(self, kind: Kind) -> Message:
         return _demand(self._connection.wait(self._alive), kind)
@@ -374,10 +386,16 @@ class SampleSink:
                 received = self.listener.receive(1.0)
                 with self._changed:
                     if received is not None:
-                        self._answer(*received)
+                        self._hear(*received)
                     self._grant()
         except BaseException as error:
             self.fail(error)
+
+    def _hear(self, peer: Peer, message: Message) -> None:
+        try:
+            self._answer(peer, message)
+        except Refused as reason:
+            self.listener.refuse(peer, reason)
 
     def _answer(self, peer: Peer, message: Message) -> None:
         group = peer.identity.sender
@@ -390,7 +408,7 @@ class SampleSink:
         elif kind == Kind.OPEN:
             self._open(peer, group)
         elif self._peers.get(group) is not peer:
-            self.listener.refuse(peer, f"{message.kind} before OPEN")
+            raise Refused(f"a message of kind {message.kind} before OPEN")
         elif kind == Kind.TAKE:
             self._asking[group] = None
         elif kind == Kind.DELIVER:
@@ -398,7 +416,7 @@ class SampleSink:
         elif kind == Kind.STATE:
             self.give_state(group, unpack(message.body, STATE_BYTES))
         else:
-            self.listener.refuse(peer, f"a message of kind {kind}")
+            raise Refused(f"a message of kind {kind}")
 
     def _leave(self, group: int) -> None:
         self._peers.pop(group, None)
@@ -425,12 +443,10 @@ class SampleSink:
 
     def _take_in(self, peer: Peer, group: int, message: Message) -> None:
         if len(message.counts) < 2:
-            self.listener.refuse(peer, "DELIVER without a ticket")
-            return
+            raise Refused("DELIVER without a ticket")
         ticket = Ticket(*message.counts[:2])
         if not self.office.holds(group, ticket):
-            self.listener.refuse(peer, f"an unroll whose ticket {ticket} is not its own")
-            return
+            raise Refused(f"an unroll whose ticket {ticket} is not its own")
         if not self._shared:
             unroll = _batch(self._layout.views(message.body))
             batch = self.batches[ticket.update % len(self.batches)]

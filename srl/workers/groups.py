@@ -117,7 +117,12 @@ class Groups:
                 experiment, self._teams, self._act, self._newest, envs, swaps=swaps
             )
         else:
-            acting = RemoteActing(lambda: site.connect("inference", group), state, site.go_on)
+            acting = RemoteActing(
+                lambda: site.connect("inference", group),
+                state,
+                site.go_on,
+                lambda: site.home("inference", group),
+            )
         if site.has("collect"):
             unrolls = begun = SentUnrolls(lambda: site.connect("sample", group), group, site.go_on)
         else:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from srl.streams.channel import Transport
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,8 @@ class Orders:
     """module:function to run in place of what the fragment's nodes ask for."""
     dump: int = -1
     """Descriptor that stacks are written into."""
+    transport: Transport = "host"
+    """Of the streams between workers."""
     ledger: int = -1
     """Descriptor of the `Ledger`, for workers that update."""
 

@@ -21,7 +21,7 @@ from srl.streams.parameters import (
     ParameterReader,
     ParameterServer,
     ParameterWriter,
-    fetch_parameters,
+    request_parameters,
 )
 from srl.types import Policy
 from srl.workers.teams import Teams
@@ -70,8 +70,8 @@ class Published:
         if listener is not None:
             layout = Layout.of(_flat(policies))
             self._form = Message(Kind.FORM, body=layout.to_json())
-            self._lock = threading.Lock()
             self._server = ParameterServer(listener, layout)
+            self._sent = self._newest
             self._writer = ParameterWriter(layout) if shared else None
             if self._writer is not None:
                 self._form = self._form._replace(fds=(self._writer.fd,))
@@ -80,15 +80,11 @@ class Published:
 
     def publish(self, version: np.ndarray, policies: Policies) -> None:
         """Makes these the newest."""
-        if self._listener is not None:
-            epoch, n = version.tolist()
-            leaves = _flat(policies)
-            if self._writer is not None:
-                self._writer.publish((epoch, n), leaves)
-            else:
-                with self._lock:
-                    self._server.publish((epoch, n), leaves)
+        if self._listener is not None and self._writer is not None:
+            self._writer.publish(_pair(version), _flat(policies))
         self._newest = (version, policies)
+        if self._listener is not None and self._writer is None:
+            self._listener.wake()  # its thread sends them
 
     def newest(self, oldest: Version) -> tuple[np.ndarray, Policies]:
         """The newest version and its policies; who asks knows that `oldest` is there."""
@@ -98,18 +94,21 @@ class Published:
         assert self._listener is not None
         while not self._closed:
             received = self._listener.receive(0.5)
+            newest = self._newest
+            if self._writer is None and newest is not self._sent:
+                self._sent = newest
+                self._server.publish(_pair(newest[0]), _flat(newest[1]))
             if received is None:
                 continue
             peer, message = received
-            with self._lock:
-                if message.kind == Kind.OPEN:
-                    self._listener.send(peer, self._form)
-                elif message.kind == PARAMETERS:
-                    self._server.request(peer, message)
-                elif message.kind == Kind.SPENT:
-                    self._on_seconds(1e-6 * sum(message.counts))
-                else:
-                    self._server.forget(peer)
+            if message.kind == Kind.OPEN:
+                self._listener.send(peer, self._form)
+            elif message.kind == PARAMETERS:
+                self._server.request(peer, message)
+            elif message.kind == Kind.SPENT:
+                self._on_seconds(1e-6 * sum(message.counts))
+            else:
+                self._server.forget(peer)
 
     def close(self) -> None:
         """Ends the stream."""
@@ -164,6 +163,7 @@ class Received:
         if self._layout != Layout.of(tuple(self._leaves)):
             raise RunError("the policies that are published are not those of this experiment")
         self._reader = ParameterReader(self._layout, form.fds[0]) if form.fds else None
+        self._asked = False
 
     def newest(self, oldest: Version) -> tuple[np.ndarray, Policies]:
         """The newest version and its policies, waiting for `oldest` or a later one."""
@@ -189,15 +189,24 @@ class Received:
         """Takes newer parameters in, if there are any; may wait so many seconds for them."""
         try:
             if self._reader is None:
-                found = fetch_parameters(self._connection, self._layout, self._version, wait)
-                if found is not None:
-                    self._take(*found)
-                return
-            if self._connection.receive(wait) is None and self._reader.version > self._version:
+                self._fetch(wait)
+            elif self._connection.receive(wait) is None and self._reader.version > self._version:
                 self._take(*self._reader.read())
         except Disconnected:
             self._connection.close()
             self._open()
+
+    def _fetch(self, timeout: float) -> None:
+        """Takes in what was sent; a request waits at the other end for what is newer."""
+        if not self._asked:
+            request_parameters(self._connection, self._layout, self._version)
+            self._asked = True
+        answer = self._connection.receive(timeout)
+        if answer is not None:
+            if answer.kind != PARAMETERS:
+                raise RunError(f"a message of kind {answer.kind} in place of parameters")
+            self._take(answer.version, self._layout.open(answer))
+            self._asked = False
 
     def _take(self, version: Version, leaves: Any) -> None:
         self._version = version
@@ -206,6 +215,11 @@ class Received:
     def close(self) -> None:
         """Ends the stream."""
         self._connection.close()
+
+
+def _pair(version: np.ndarray) -> Version:
+    epoch, n = version.tolist()
+    return epoch, n
 
 
 def _flat(policies: Policies) -> tuple[Any, ...]:

@@ -60,6 +60,7 @@ class PolicyServer:
         num_envs: int,
         *,
         width: int,
+        groups: int,
         deadline: float,
         sink: SampleSink | None = None,
         shared: bool = True,
@@ -74,8 +75,10 @@ class PolicyServer:
             listener: Where groups connect.
             layout: Of a group's area.
             num_envs: Of a group.
-            width: Groups that are acted for in one call; a call with fewer is filled up, so that
-                results never depend on who else asked.
+            width: Groups that are acted for in one call. A group always has the same place in it,
+                and a place that nobody asks for is filled up: so results never depend on who
+                else asked.
+            groups: That ask, and so share the places.
             deadline: Seconds that a request may wait for others.
             sink: Where unrolls go that are collected here.
             shared: Whether groups share memory with this process.
@@ -83,7 +86,7 @@ class PolicyServer:
         """
         self.listener, self._newest, self._on_seconds = listener, newest, on_seconds
         self._teams, self._layout, self._shared = teams, layout, shared
-        self._width, self._deadline = width, deadline
+        self._width, self._groups, self._deadline = width, groups, deadline
         self._sink = sink
         self._length, self._chunk = experiment.algorithm.unroll_length, teams.chunk
         self._desks: dict[int, Desk] = {}
@@ -159,6 +162,8 @@ class PolicyServer:
                 self._sink.leave(group)
         elif message.kind == Kind.REQUEST:
             desk.take_in(message, time.monotonic())
+        elif message.kind == Kind.MEMORY:
+            desk.remember(message)
         elif message.kind == Kind.SPENT and self._sink is not None:
             self._tell_spent(group, message.counts)
         elif message.kind == Kind.STATE and self._sink is not None:
@@ -195,17 +200,24 @@ class PolicyServer:
         unroll = self._unrolls.get(group)
         return unroll is not None and unroll.grant is None
 
-    def _due(self) -> list[Desk]:
-        """The groups to answer now: enough of them, or some that have waited long enough."""
+    def _place(self, group: int) -> int:
+        """Neighbours share a place: one of them is stepped while the other is acted for."""
+        return group % self._groups * self._width // self._groups
+
+    def _due(self) -> dict[int, Desk]:
+        """The groups to answer now, by place: enough, or some that have waited long enough."""
         waiting = sorted(
             (desk for desk in self._desks.values() if desk.arrived), key=lambda desk: desk.arrived
         )
         ready = [desk for desk in waiting if self._sink is None or self._collect(desk)]
         if not ready:
-            return []
+            return {}
         late = ready[0].arrived + self._deadline <= time.monotonic()
-        enough = min(self._width, len(self._desks))
-        return ready[: self._width] if late or len(ready) >= enough else []
+        chosen: dict[int, Desk] = {}
+        for desk in ready:
+            chosen.setdefault(self._place(desk.group), desk)
+        enough = len({self._place(group) for group in self._desks})
+        return chosen if late or len(chosen) == enough else {}
 
     # ---- collecting ----
 
@@ -246,16 +258,16 @@ class PolicyServer:
 
     # ---- acting ----
 
-    def _answer(self, desks: list[Desk]) -> None:
-        oldest = max(desk.oldest_version for desk in desks)
+    def _answer(self, desks: dict[int, Desk]) -> None:
+        oldest = max(desk.oldest_version for desk in desks.values())
         version, policies = self._newest(oldest)
         before = time.perf_counter()
-        for place, desk in enumerate(desks):
+        for place, desk in desks.items():
             unroll = self._unrolls.get(desk.group)
             kept = () if unroll is None else leaves_of(unroll.memory)
             self._inputs.write(place, desk.group, [*desk.asked, *kept], desk.clock)
         decision = map_tree(np.asarray, self._act(policies, self._inputs.arrays, self._key))
-        for place, desk in enumerate(desks):
+        for place, desk in desks.items():
             own = map_tree(partial(self._inputs.part, place=place), decision)
             for name, part in desk.area["reply"].items():
                 copy_tree(getattr(own, name), part)
@@ -357,6 +369,7 @@ def serve_policies(
     """
     stream = site.streams["inference"]
     request, reply = ({field.name for field in part} for part in (stream.request, stream.reply))
+    groups = len(site.share("act", 0))
     server = PolicyServer(
         site.experiment,
         teams,
@@ -364,7 +377,8 @@ def serve_policies(
         listener,
         inference_layout(teams, site.group_envs, request, reply),
         site.group_envs,
-        width=site.fragment.batch or max(1, len(site.share("act", 0)) // 2),
+        width=site.fragment.batch or max(1, groups // 2),
+        groups=groups,
         deadline=site.fragment.deadline,
         sink=sink,
         shared=site.transport != "network",

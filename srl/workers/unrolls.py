@@ -46,7 +46,7 @@ class SentUnrolls:
         self._open()
 
     def _open(self) -> None:
-        self._rows: dict[tuple[int, int], Rows] = {}
+        self._rows: dict[int, Rows] = {}  # over each columns that the source gives
         while True:
             connection = self._connect()
             try:
@@ -72,10 +72,10 @@ class SentUnrolls:
                 continue
             if grant is not None:
                 break
-        place = grant.ticket.update % self.source.batches, grant.ticket.position
-        if place not in self._rows:
-            self._rows[place] = actor.pool.rows_over(grant.columns.timesteps)
-        return Place(self._rows[place], grant.columns, grant.oldest_version)
+        columns = grant.columns
+        if id(columns) not in self._rows:
+            self._rows[id(columns)] = actor.pool.rows_over(columns.timesteps)
+        return Place(self._rows[id(columns)], columns, grant.oldest_version)
 
     def deliver(self, actor: Actor) -> None:
         """Hands the unroll over; if the learner has gone meanwhile, it is lost."""

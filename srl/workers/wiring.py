@@ -104,26 +104,29 @@ class Site:
             Stopped: If the worker is to end.
         """
         name = server(self.streams[kind])
-        replicas = self.plan.fragments[name].replicas
-        if group is None:
-            replica, identity = 0, self.identity
-        else:
-            # Who learns is fixed for a group; who acts for it may be anyone that is there.
-            replica = group * replicas // self.num_groups
-            identity = self.identity._replace(sender=group)
+        identity = self.identity if group is None else self.identity._replace(sender=group)
+        # Who learns is fixed for a group; who acts for it may be anyone that is there.
         movable = kind == "inference" and name != self.plan.home("collect")
         while not self.stopping.is_set():
-            there = self.peers().get(name, [])
-            choices = (
-                [replica] if not movable else [(replica + i) % replicas for i in range(replicas)]
-            )
-            for choice in choices:
-                address = there[choice].get(kind) if choice < len(there) else None
+            for turn in range(self.plan.fragments[name].replicas if movable else 1):
                 try:
-                    if address:
+                    if address := self.home(kind, group, turn):
                         return connect(address, identity, limit_bytes=STATE_BYTES)
                 except (Disconnected, UserError):
                     continue
             self.alive()
             self.stopping.wait(0.05)
         raise Stopped
+
+    def home(self, kind: StreamKind, group: int | None = None, turn: int = 0) -> str | None:
+        """The address of the worker that a group belongs to, if it is there now.
+
+        Args:
+            kind: Of the stream.
+            group: Of environments; None for what all get from the first.
+            turn: How many to pass over, to name the next instead.
+        """
+        name = server(self.streams[kind])
+        replicas, there = self.plan.fragments[name].replicas, self.peers().get(name, [])
+        replica = ((group or 0) * replicas // self.num_groups + turn) % replicas
+        return there[replica].get(kind) if replica < len(there) else None

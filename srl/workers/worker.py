@@ -74,7 +74,8 @@ class Context:
             self.identity,
             self._newest_peers,
             self.stopping,
-            alive=self.progress,
+            self._orders.transport,
+            self.progress,
         )
 
     def _newest_peers(self) -> Addresses:

@@ -2,106 +2,94 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+from plan_runs import PLAIN, assert_agree, assert_same_actions
+from plan_runs import trained as train
 
-from srl.checkpoint import Checkpoints
-from srl.cli import main
+import srl
 from srl.dataflow.plans import PLANS
-from srl.streams.parcel import unpack
-from srl.tree import leaves_of
 
-CARTPOLE = """
-from srl import Experiment
-from srl.algorithms import PPO
-from srl.networks import MLP
+QUICK = ("cartpole", "game")
+SLOW = ("cartpole with memory", "hide and seek")
 
-experiment = Experiment(
-    name="cartpole",
-    env="native:CartPole-v1",
-    num_envs=16,
-    groups=4,
-    algorithm=PPO(network=MLP(width=16), unroll_length=16, epochs=2),
-    updates=3,
-)
-"""
-RECURRENT = CARTPOLE.replace("MLP(width=16)", "MLP(width=16, memory=8), chunk=4")
-GAME = """
-from srl import Experiment
-from srl.algorithms import PPO
-from srl.envs.hide_and_seek import HideAndSeek
-from srl.networks import EntityAttention
 
-experiment = Experiment(
-    name="game",
-    env=HideAndSeek(horizon=20),
-    num_envs=8,
-    groups=4,
-    algorithm=PPO(network=EntityAttention(width=8, heads=2), unroll_length=8, epochs=1),
-    policies={"hider*": "hiders", "seeker*": "seekers"},
-    updates=3,
-)
-"""
-FILES = {"cartpole": CARTPOLE, "recurrent": RECURRENT, "game": GAME}
+def cases(*words):
+    """Those of the quick experiments, and of the slow ones, with each of the words."""
+    quick = [pytest.param(name, word) for name in QUICK for word in words]
+    slow = [pytest.param(name, word, marks=pytest.mark.slow) for name in SLOW for word in words]
+    return [*quick, *slow]
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Trains an experiment by a plan; gives its checkpoint."""
-
-    @cache
-    def train(name: str, *options: str):
-        folder: Path = tmp_path_factory.mktemp("plans")
-        (folder / "experiment.py").write_text(FILES[name])
-        run = folder / "run"
-        words = ["run", str(folder / "experiment.py"), "--run-dir", str(run), "--plan", *options]
-        assert main(words) == 0
-        checkpoints = Checkpoints(run / "checkpoints")
-        tree, _ = checkpoints.restore()
-        checkpoints.close()
-        return tree
-
-    return train
+    """Trains an experiment by a plan, once."""
+    return cache(
+        lambda name, *options, **settings: train(
+            tmp_path_factory.mktemp("plans"), name, *options, **settings
+        )
+    )
 
 
-def parameters(tree) -> np.ndarray:
-    leaves = leaves_of({name: state["params"] for name, state in tree["learners"].items()})
-    return np.concatenate([np.ravel(leaf) for leaf in leaves])
-
-
-def environments(tree) -> list[np.ndarray]:
-    """The timesteps that groups go on from, side by side: where the actions have led."""
-    groups = unpack(tree["environments"].copy(), 1 << 30)
-    assert groups
-    parts = [leaves_of(groups[group]["timestep"]) for group in sorted(groups, key=int)]
-    return [np.concatenate(leaf) for leaf in zip(*parts, strict=True)]
-
-
-def assert_same_actions(a, b) -> None:
-    # All but env_id, which counts within a group.
-    different = [
-        not np.array_equal(x, y) for x, y in zip(environments(a), environments(b), strict=True)
-    ]
-    assert sum(different) <= 1
-
-
-@pytest.mark.parametrize("plan", [plan for plan in PLANS if plan != "replicated"])
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(("name", "plan"), cases(*PLANS))
 def test_every_plan_trains_as_the_plain_loop_does(trained, name, plan):
-    plain = trained(name, "replicated", "--plan.learners.replicas", "1")
-    other = trained(name, plan)
-    assert_same_actions(plain, other)
-    a, b = parameters(plain), parameters(other)
-    assert np.linalg.norm(a - b) / np.linalg.norm(a) < 1e-5
+    assert_agree(trained(name, *PLAIN), trained(name, plan))
 
 
-@pytest.mark.parametrize("name", ["cartpole", "game"])
-def test_two_replicas_train_as_one_does(trained, name):
-    plain = trained(name, "replicated", "--plan.learners.replicas", "1")
-    other = trained(name, "replicated")
-    assert_same_actions(plain, other)
-    a, b = parameters(plain), parameters(other)
-    assert np.linalg.norm(a - b) / np.linalg.norm(a) < 1e-5
+@pytest.mark.parametrize(("name", "plan"), cases("inline", "central", "decoupled"))
+def test_plans_train_the_same_over_the_network(trained, name, plan):
+    assert_agree(trained(name, *PLAIN), trained(name, plan, transport="network"))
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_another_algorithm_trains_by_every_plan(trained, plan):
+    name = "cartpole by REINFORCE"
+    assert_agree(trained(name, *PLAIN), trained(name, plan))
+
+
+def test_memory_that_stays_with_who_acts_is_the_same(trained):
+    assert_agree(trained("game", *PLAIN), trained("game", "decoupled", "--plan.memory", "stays"))
+
+
+@pytest.mark.parametrize("folder", ["dataflow", "launch", "streams", "workers"])
+def test_nothing_that_runs_an_algorithm_knows_its_name(folder):
+    known = re.compile("(?<![a-z])(ppo|reinforce)(?![a-z])", re.IGNORECASE)
+    for path in (Path(srl.__file__).parent / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [getattr(node, field, "") for field in ("id", "attr", "name", "module", "arg")]
+            assert not any(known.search(name or "") for name in names), (path, node.lineno)
+
+
+@pytest.mark.parametrize("plan", ["threads", "central"])
+def test_parameters_are_the_same_bits_however_many_actors_share_the_groups(trained, plan):
+    assert_same_bits(trained, "cartpole", plan, 1, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", ["threads", "inline", "central", "decoupled"])
+@pytest.mark.parametrize("name", [*QUICK, *SLOW])
+def test_parameters_are_the_same_bits_for_one_two_and_four_actors(trained, name, plan):
+    assert_same_bits(trained, name, plan, 1, 2, 4)
+
+
+def assert_same_bits(trained, name, plan, *actors):
+    runs = [
+        trained(name, plan, "--plan.actors.replicas", str(number), "--updates", "20")
+        for number in actors
+    ]
+    for run in runs[1:]:
+        assert_same_actions(runs[0], run)
+        assert np.array_equal(runs[0].parameters, run.parameters)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", ["replicated", "env_servers", "parameter_server"])
+def test_replicas_train_the_same_bits_again(tmp_path, plan):
+    one, other = (train(tmp_path / word, "cartpole", plan, "--updates", "20") for word in "ab")
+    assert_same_actions(one, other)
+    assert np.array_equal(one.parameters, other.parameters)

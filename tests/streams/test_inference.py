@@ -1,0 +1,160 @@
+"""The inference stream: who acts may go and come back, and no step is lost."""
+
+import threading
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from srl.streams.channel import Disconnected, connect, listen
+from srl.streams.inference import Desk, Kind, RemoteActing
+from srl.streams.layout import Layout
+from srl.streams.message import Identity
+from srl.streams.sample import Start
+
+RUN, GROUP, LIMIT, SECONDS = 7, 3, 1 << 16, 20.0
+
+
+def layout(memory):
+    """Of areas whose memory travels or stays."""
+    numbers = np.zeros(4, np.float32)
+    request = {"observation": numbers, "terminated": numbers > 0, "truncated": numbers > 0}
+    if memory == "travels":
+        request["memory"] = {"counter": numbers}
+    reply = {"action": numbers, "log_prob": numbers, "memory": {"counter": numbers}}
+    return Layout.of({"request": request, "reply": reply})
+
+
+class Clerk:
+    """Acts for groups: the action is its own name, and the memory counts the steps."""
+
+    def __init__(self, name, transport, memory):
+        self.name, self.layout, self.shared = name, layout(memory), transport == "host"
+        self.listener = listen(transport, Identity(RUN, name, 0), limit_bytes=LIMIT)
+        self.closed = False
+        self.thread = threading.Thread(target=self.serve)
+        self.thread.start()
+
+    def serve(self):
+        desks = {}
+        while not self.closed:
+            received = self.listener.receive(SECONDS)
+            if received is None:
+                continue
+            peer, message = received
+            if message.kind == Kind.OPEN:
+                desks[peer] = Desk(self.listener, peer, self.layout, shared=self.shared)
+                desks[peer].open(Start(0, 0, None))
+            elif message.kind == Kind.MEMORY:
+                desks[peer].remember(message)
+            elif message.kind == Kind.REQUEST:
+                desk = desks[peer]
+                desk.take_in(message, time.monotonic())
+                *_, counter = desk.asked
+                following = counter + 1
+                desk.area.reply["action"][:] = self.name
+                desk.area.reply["memory"]["counter"][:] = following
+                desk.reply(np.zeros(2, np.int32))
+
+    def close(self):
+        self.closed = True
+        self.listener.wake()
+        self.thread.join()
+        self.listener.close()
+
+
+@pytest.fixture(params=["host", "network"])
+def office(request):
+    """Clerks by number, and the address of each that is there."""
+    clerks = {}
+
+    def hire(name, memory):
+        clerks[name] = Clerk(name, request.param, memory)
+
+    def fire(name):
+        clerks.pop(name).close()
+
+    def address(name):
+        return clerks[name].listener.address if name in clerks else None
+
+    yield SimpleNamespace(hire=hire, fire=fire, address=address, clerks=clerks)
+    for clerk in clerks.values():
+        clerk.close()
+
+
+def group(office):
+    """A group that belongs to clerk 0, or asks any other."""
+
+    def reach():
+        for name in sorted(office.clerks):
+            try:
+                identity = Identity(RUN, GROUP, 0)
+                return connect(office.address(name), identity, limit_bytes=LIMIT)
+            except Disconnected:
+                continue
+        raise AssertionError("nobody is there")
+
+    return RemoteActing(reach, dict, lambda: office.address(0))
+
+
+TIMESTEP = SimpleNamespace(
+    observation=np.ones(4, np.float32), terminated=np.zeros(4, bool), truncated=np.zeros(4, bool)
+)
+
+
+def steps(acting, memory, number):
+    """Who acted in so many steps, and the memory after them."""
+    names = set()
+    for _ in range(number):
+        decision, _ = acting.decide(TIMESTEP, memory, clock=0)
+        memory = decision.memory
+        names |= set(decision.action)
+    return names, memory
+
+
+@pytest.mark.parametrize("memory", ["travels", "stays"])
+def test_a_group_whose_worker_died_asks_another_at_once_and_takes_its_memory_along(office, memory):
+    office.hire(0, memory)
+    office.hire(1, memory)
+    acting = group(office)
+    acting.begin((0, 0))
+    names, kept = steps(acting, {"counter": np.zeros(4, np.float32)}, 3)
+    assert names == {0}
+    office.fire(0)
+    names, kept = steps(acting, kept, 4)
+    assert names == {1}
+    assert kept["counter"].tolist() == [7.0] * 4
+    acting.close()
+
+
+@pytest.mark.parametrize("memory", ["travels", "stays"])
+def test_it_goes_back_when_its_worker_is_there_again_but_not_within_an_unroll(office, memory):
+    office.hire(1, memory)
+    acting = group(office)
+    acting.begin((0, 0))
+    names, kept = steps(acting, {"counter": np.full(4, 10, np.float32)}, 2)
+    office.hire(0, memory)
+    names, kept = steps(acting, kept, 2)
+    assert names == {1}
+    deadline, done = time.monotonic() + SECONDS, 4
+    while names != {0}:
+        assert time.monotonic() < deadline
+        acting.begin((0, 0))  # it answers when it can; until then the other acts
+        names, kept = steps(acting, kept, 2)
+        assert len(names) == 1
+        done += 2
+    assert kept["counter"].tolist() == [10.0 + done] * 4
+    acting.close()
+
+
+@pytest.mark.parametrize("memory", ["stays"])
+def test_memory_that_another_puts_in_its_place_is_told_to_who_keeps_it(office, memory):
+    office.hire(0, memory)
+    acting = group(office)
+    acting.begin((0, 0))
+    _, kept = steps(acting, {"counter": np.zeros(4, np.float32)}, 2)
+    assert kept["counter"].tolist() == [2.0] * 4
+    _, kept = steps(acting, {"counter": np.full(4, 5, np.float32)}, 1)
+    assert kept["counter"].tolist() == [6.0] * 4
+    acting.close()

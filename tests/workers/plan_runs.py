@@ -1,0 +1,127 @@
+"""Trains small experiments by plans, and compares what they have led to."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from srl.checkpoint import Checkpoints
+from srl.experiment import load_experiment, plan_of
+from srl.launch.folder import create_run
+from srl.launch.local import train
+from srl.launch.processes import train_in_processes
+from srl.streams import Transport
+from srl.streams.parcel import unpack
+from srl.tree import leaves_of
+
+REINFORCE = Path(__file__).parents[2] / "docs" / "reinforce.py"
+PLAIN = ("replicated", "--plan.learners.replicas", "1")
+"""The plain loop, in one thread."""
+
+_CARTPOLE = """
+from srl import Experiment
+from srl.algorithms import PPO
+from srl.networks import MLP
+
+experiment = Experiment(
+    name="cartpole",
+    env="native:CartPole-v1",
+    num_envs=16,
+    groups=4,
+    algorithm=PPO(network=MLP(width=16), unroll_length=16, epochs=2, minibatches=2),
+    updates=3,
+)
+"""
+_GAME = """
+from srl import Experiment
+from srl.algorithms import PPO
+from srl.envs.hide_and_seek import HideAndSeek
+from srl.networks import EntityAttention, MLP
+
+experiment = Experiment(
+    name="game",
+    env=HideAndSeek(horizon=20),
+    num_envs=8,
+    groups=4,
+    algorithm=PPO(network=NETWORK, unroll_length=8, epochs=1, minibatches=2),
+    policies={"seeker*": "seekers", "hider*": "hiders"},
+    updates=3,
+)
+"""
+FILES = {
+    "cartpole": _CARTPOLE,
+    "cartpole with memory": _CARTPOLE.replace("width=16)", "width=16, memory=8), chunk=4"),
+    "cartpole by REINFORCE": _CARTPOLE.replace(
+        "algorithms import PPO", "reinforce import Reinforce"
+    )
+    .replace("from srl.reinforce", "from reinforce")
+    .replace("PPO(", "Reinforce(")
+    .replace(", epochs=2, minibatches=2", ""),
+    "game": _GAME.replace("NETWORK", "MLP(width=16, memory=8), chunk=4"),
+    "hide and seek": _GAME.replace("NETWORK", "EntityAttention(width=8, heads=2)"),
+}
+"""Experiments: of one agent, and of two policies for two agents each; the game has memory too."""
+
+
+class Trained(NamedTuple):
+    """What a run has led to."""
+
+    parameters: np.ndarray
+    """Those of all policies, one after the other."""
+    timesteps: dict[str, list[np.ndarray]]
+    """Where the environments stand, by field; their actions have led there."""
+
+
+def trained(folder: Path, name: str, *options: str, transport: Transport = "host") -> Trained:
+    """Trains the experiment of this name.
+
+    Args:
+        folder: Empty or absent; for the run.
+        name: One of FILES.
+        options: A plan's name, and options as on the command line.
+        transport: Of the streams between processes.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "experiment.py").write_text(FILES[name])
+    shutil.copy(REINFORCE, folder)
+    resolved = load_experiment(str(folder / "experiment.py"), ["--plan", *options])
+    experiment, run = resolved.experiment, create_run(resolved, folder / "run")
+    if transport == "host":
+        assert train(experiment, run) == 0
+    else:
+        plan = plan_of(experiment)
+        assert train_in_processes(experiment, plan, run, transport=transport) == 0
+    checkpoints = Checkpoints(run.checkpoints)
+    tree, _ = checkpoints.restore()
+    checkpoints.close()
+    parts = leaves_of({name: state["params"] for name, state in tree["learners"].items()})
+    parameters = np.concatenate([np.ravel(part) for part in parts])
+    return Trained(parameters, _timesteps(tree))
+
+
+def _timesteps(tree) -> dict[str, list[np.ndarray]]:
+    groups = unpack(tree["environments"].copy(), 1 << 30)
+    states = [groups[group]["timestep"] for group in sorted(groups, key=int)]
+    assert states
+    return {
+        field: list(map(np.concatenate, zip(*(leaves_of(s[field]) for s in states), strict=True)))
+        for field in states[0]
+        if field != "env_id"  # counts within a group
+    }
+
+
+def assert_agree(one: Trained, other: Trained) -> None:
+    """Actions are the same, and parameters up to rounding."""
+    assert_same_actions(one, other)
+    distance = np.linalg.norm(one.parameters - other.parameters)
+    assert distance / np.linalg.norm(one.parameters) < 1e-5
+
+
+def assert_same_actions(one: Trained, other: Trained) -> None:
+    """The environments have come to the same states."""
+    for field, leaves in one.timesteps.items():
+        for a, b in zip(leaves, other.timesteps[field], strict=True):
+            assert np.array_equal(a, b), f"{field} differs, so actions have differed"
