@@ -38,6 +38,7 @@ class Kind(IntEnum):
     """What is said on an inference stream."""
 
     OPEN = 30
+    """Counts: the group's requests so far; after the first it goes on as it is."""
     FORM = 31
     """Counts: epoch, lives of the group, whether RESTORE follows. Body: the layout of the area.
     Descriptor: the area, within a host."""
@@ -97,7 +98,7 @@ class RemoteActing:
         while True:
             self._connection = self._connect()
             try:
-                self._connection.send(Message(Kind.OPEN))
+                self._connection.send(Message(Kind.OPEN, counts=(self._sequence,)))
                 return self._begin_anew(self._expect(Kind.FORM))
             except Disconnected:  # it died meanwhile; `connect` waits for the next
                 self._connection.close()
@@ -125,7 +126,7 @@ class RemoteActing:
             if self._home() in (None, self._connection.address):
                 return
             self._next = self._connect()
-            self._next.send(Message(Kind.OPEN))
+            self._next.send(Message(Kind.OPEN, counts=(self._sequence,)))
         form = self._next.receive(0)
         if form is not None:
             self._connection.close()

@@ -13,7 +13,7 @@ from srl.dataflow.loop import Interact, Loop
 from srl.pools import Pool, Rows
 from srl.pools.pool import empty_timestep
 from srl.streams.batch import Batch
-from srl.tree import copy_tree, map_tree
+from srl.tree import copy_tree, leaves_of, map_tree
 from srl.types import Decision, Timestep, Tree
 from srl.workers.teams import Teams
 
@@ -101,7 +101,7 @@ class Actor(Loop):
         self.algorithm, self.pool, self._alive = algorithm, pool, alive
         self._seconds: dict[str, float] = dict.fromkeys(ACTIVITIES, 0.0)
         self._acting, self._unrolls, self._learn = acting, unrolls, learn
-        self._env_action, self._chunk = teams.env_action, teams.chunk
+        self._env_action = teams.env_action
         self._clock = 0
         self._last = empty_timestep(pool.specs, pool.num_envs)
         self._memory = acting.initial_memory()
@@ -153,12 +153,18 @@ class Actor(Loop):
         """Decides, here or through the inference stream."""
         before = time.perf_counter()
         columns = self._place.columns
-        if columns is not None and self._t % self._chunk == 0:
-            chunk = self._t // self._chunk
-            copy_tree(memory, map_tree(lambda x: x[chunk], columns.memory))
+        if columns is not None:
+            self._keep(memory, columns)
         decision, self._version = self._acting.decide(timestep, memory, self._clock)
         self._seconds[self._acting.activity] += time.perf_counter() - before
         return decision
+
+    def _keep(self, memory: Tree, columns: Batch) -> None:
+        """Writes the memory before the first step of each chunk into the unroll."""
+        for now, kept in zip(leaves_of(memory), leaves_of(columns.memory), strict=True):
+            chunk = len(columns.action) // len(kept)  # not asked of `teams`: that would load JAX
+            if self._t % chunk == 0:
+                kept[self._t // chunk] = now
 
     def step(self, action: Tree) -> Timestep:
         """Steps the group's environments, into the next row of the unroll."""

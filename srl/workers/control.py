@@ -129,8 +129,8 @@ class Control:
         """
         self._alive = time.monotonic()
         if counters:
-            self._counters, self._state = {**self._counters, **counters}, "running"
             self._first_counters = {**counters, **self._first_counters}
+            self._counters, self._state = {**self._counters, **counters}, "running"
 
     def wait_for_start(self) -> Start:
         """Waits until the worker is to begin.

@@ -152,7 +152,7 @@ class PolicyServer:
         if message.kind == JOINED:
             return
         if message.kind == Kind.OPEN:
-            self._open(peer, group)
+            self._open(peer, group, goes_on=any(message.counts[:1]))
         elif desk is None or desk.peer is not peer:
             if message.kind != LEFT:
                 raise Refused(f"a message of kind {message.kind} before OPEN")
@@ -183,7 +183,7 @@ class PolicyServer:
         assert self._sink is not None
         self._sink.spent([seconds.get(activity, 0.0) for activity in ACTIVITIES])
 
-    def _open(self, peer: Peer, group: int) -> None:
+    def _open(self, peer: Peer, group: int, *, goes_on: bool) -> None:
         desk = self._desks[group] = Desk(self.listener, peer, self._layout, shared=self._shared)
         initial = self._teams.initial_memory(self._num_envs)
         if "memory" in desk.area["reply"]:
@@ -192,6 +192,8 @@ class PolicyServer:
             desk.open(Start(0, 0, None))
             return
         start = self._sink.join(group)
+        if goes_on:  # from where it is, which is not where a checkpoint has it
+            start = start._replace(saved=None)
         memory = initial if start.saved is None else start.saved["memory"]
         self._unrolls[group] = _Unroll(map_tree(np.array, memory))
         desk.open(start)

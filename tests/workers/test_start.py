@@ -6,6 +6,10 @@ import sys
 
 import pytest
 
+from srl.experiment import load_experiment, plan_of
+from srl.launch.folder import create_run
+from srl.launch.processes import train_in_processes
+
 PROGRAM = """
 import json, resource, sys, time
 start = time.perf_counter()
@@ -38,3 +42,17 @@ def test_a_worker_that_does_not_act_loads_neither_jax_nor_flax(name):
     )
     assert told["modules"] == []
     assert told["memory"] < 80  # its proportional share, before it makes environments
+
+
+@pytest.mark.parametrize("name", ["central", "decoupled"])
+def test_a_worker_that_does_not_act_needs_neither_while_it_runs(tmp_path, name):
+    words = ["--plan", name, "--num-envs", "8", "--updates", "3"]
+    resolved = load_experiment("native:CartPole-v1", words)
+    folder = create_run(resolved, tmp_path / "run")
+    plan = plan_of(resolved.experiment)
+    assert train_in_processes(resolved.experiment, plan, folder, role="watched_role:watched") == 0
+    for actor in ("actors-0", "actors-1"):
+        told = json.loads((folder.path / f"told-{actor}").read_text())
+        sys.stdout.write(f"{name}, {actor}: {told['memory']:.0f} MB\n")
+        assert (told["role"], told["modules"]) == ("run_actor", [])
+        assert told["memory"] < 80
