@@ -46,7 +46,7 @@ def choose(resolved: Resolved, say: Callable[[str], object]) -> Resolved:
     """The same with the plan that is fastest here, as words of the command line."""
     experiment = resolved.experiment
     steps = experiment.num_envs * experiment.algorithm.unroll_length
-    found: list[tuple[float, Resolved]] = []
+    found: list[tuple[float, str, Resolved]] = []
     reason, pace = "none fits", 0.0  # updates a second
     say(f"trains for {SECONDS:g} s under each plan; env steps/s, and what holds it back:")
     with tempfile.TemporaryDirectory(prefix="srl-auto-", ignore_cleanup_errors=True) as place:
@@ -59,11 +59,11 @@ def choose(resolved: Resolved, say: Callable[[str], object]) -> Resolved:
                 continue
             say(f"  {_shown(words)} {measured.fps:>11,.0f}  {measured.bottleneck}")
             pace = max(pace, measured.fps / steps)
-            found.append((measured.fps, candidate))
+            found.append((measured.fps, " ".join(words), candidate))
     if not found:
         raise UserError(f"no plan could be measured: {reason}")
-    fastest = max(found, key=lambda each: each[0])[1]
-    say(f"chosen: the plan {fastest.experiment.plan.name}; the run's config.json keeps it")
+    _, words, fastest = max(found, key=lambda each: each[0])
+    say(f"chosen: {words}; the run's config.json keeps it")
     return fastest
 
 

@@ -15,7 +15,7 @@ from srl.streams import Peer
 _SAME_FAILURES = 3  # in a row, that end a run
 _FORGIVEN_SECONDS = 300.0  # of work, after which a failure is no more in a row with the one before
 _MOST_DELAY_SECONDS = 5.0
-_PATIENCE = 5  # times longer may take what comes before a main loop: imports, simulators, compiling
+_BEGIN_SECONDS = 300.0  # for what comes before a main loop: imports, simulators, compiling
 _BEAT_LIMIT_SECONDS = 10.0
 
 
@@ -39,7 +39,6 @@ class Member:
     """When it was started, or last sent anything."""
     spawned: float = 0.0
     beat: dict[str, Any] = field(default_factory=dict)
-    first_counters: dict[str, float] = field(default_factory=dict)
     failure: dict[str, Any] | None = None
     """The exception that it is ending with."""
     killed: str = ""
@@ -59,16 +58,13 @@ class Member:
     def forget(self) -> None:
         """Forgets what belongs to a process that has ended."""
         self.process = self.peer = self.addresses = self.started = self.failure = None
-        self.beat, self.first_counters = {}, {}
+        self.beat = {}
         self.killed, self.stopped, self.drained = "", False, False
 
     def take_beat(self, beat: dict[str, Any]) -> None:
-        """Notes a beat; counters that grow forgive the gang's deaths."""
+        """Notes a beat; counters that have grown forgive the gang's deaths."""
         self.beat = beat
-        counters = beat["counters"]
-        if counters and not self.first_counters:
-            self.first_counters = counters
-        if any(value > self.first_counters.get(name, value) for name, value in counters.items()):
+        if any(grown > 0 for grown in beat["grown"].values()):
             self.gang.deaths = 0
 
     def trouble(self, now: float, limit_seconds: float) -> str:
@@ -79,18 +75,19 @@ class Member:
             limit_seconds: That its main loop may take without showing progress.
         """
         assert self.process is not None
-        silent = now - self.heard
-        connecting = self.peer is None
-        if not connecting and silent > min(_BEAT_LIMIT_SECONDS, limit_seconds):
-            return f"has not been heard of for {silent:.0f} s: it is {self.process.state()}"
+        silent, begin_seconds = now - self.heard, max(_BEGIN_SECONDS, limit_seconds)
+        if silent > min(_BEAT_LIMIT_SECONDS, limit_seconds):
+            state = self.process.state()
+            if self.peer is not None or state.startswith("stopped"):  # else it is still connecting
+                return f"has not been heard of for {silent:.0f} s: it is {state}"
         if self.addresses is None:
-            idle, limit = now - self.spawned, _PATIENCE * limit_seconds
+            idle, limit = now - self.spawned, begin_seconds
         elif self.started is None:  # it waits for others
             return ""
         else:
             idle = min(self.beat.get("idle", 0.0) + silent, now - self.started)
             running = self.beat.get("state") != "starting"
-            limit = limit_seconds if running else _PATIENCE * limit_seconds
+            limit = limit_seconds if running else begin_seconds
         if idle <= limit:
             return ""
         return f"has shown no progress for {idle:.0f} s: it is {self.process.state()}"

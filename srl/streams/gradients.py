@@ -111,13 +111,16 @@ class GradientSource:
 
     def _open(self) -> None:
         while True:
+            self._connection = self._connect()
             try:
                 return self._begin_anew()
             except Disconnected:  # it died meanwhile; `connect` waits for the next
                 self._connection.close()
+            except BaseException:
+                self._connection.close()
+                raise
 
     def _begin_anew(self) -> None:
-        self._connection = self._connect()
         self._openings += 1
         self._connection.send(Message(Kind.OPEN, counts=(self._replica,)))
         form = self._expect(Kind.FORM)

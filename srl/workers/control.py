@@ -40,7 +40,8 @@ class Kind(IntEnum):
     PEERS = 18
     """Controller: as START, after an address has changed."""
     BEAT = 19
-    """Worker: `state`, `idle` (seconds since its main loop showed progress) and `counters`."""
+    """Worker: `state`, `idle` (seconds since its main loop showed progress) and `grown`: what its
+    counters have grown by since they were first told."""
     REPORT = 20
     """Worker: metrics, for the display."""
     SAY = 21
@@ -110,6 +111,7 @@ class Control:
         self._unseen = False
         self._alive = time.monotonic()
         self._counters: dict[str, float] = {}
+        self._first_counters: dict[str, float] = {}
         self._state = "starting"
         self._closing = False
         self._thread = threading.Thread(target=self._talk, name="control", daemon=True)
@@ -128,6 +130,7 @@ class Control:
         self._alive = time.monotonic()
         if counters:
             self._counters, self._state = {**self._counters, **counters}, "running"
+            self._first_counters = {**counters, **self._first_counters}
 
     def wait_for_start(self) -> Start:
         """Waits until the worker is to begin.
@@ -180,7 +183,8 @@ class Control:
 
     def _beat(self, now: float) -> None:
         state = "draining" if self.stopping.is_set() else self._state
-        values = {"state": state, "idle": now - self._alive, "counters": self._counters}
+        grown = {name: n - self._first_counters[name] for name, n in self._counters.items()}
+        values = {"state": state, "idle": now - self._alive, "grown": grown}
         self._outgoing.append(pack(Kind.BEAT, values))
 
     def _take(self, message: Message) -> None:

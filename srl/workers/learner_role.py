@@ -74,7 +74,7 @@ class _Show:
         self.say = context.say
 
     def start(self, trainer: TrainerLike) -> None:
-        return None
+        self._context.progress(updates=trainer.updates)
 
     def tick(self, trainer: TrainerLike, now: float) -> None:
         self._context.progress(updates=trainer.updates)

@@ -99,24 +99,31 @@ class Ledger:
 
     def report(self) -> dict[str, int]:
         """The account as metrics."""
-        return {
-            "unrolls/produced": self.granted,
-            "unrolls/learned": self.learned,
-            "unrolls/in_flight": self.in_flight,
-            "unrolls/lost": self.lost,
-            "unrolls/rolled_back": self.rolled_back,
-        }
+        return {f"unrolls/{word}": count for word, count in self._account().items()}
 
     def __str__(self) -> str:
         """The account of a run."""
-        return (
-            f"unrolls: {self.granted:,} produced = {self.learned:,} learned + "
-            f"{self.in_flight:,} in flight + {self.lost:,} lost + {self.rolled_back:,} rolled back"
-        )
+        (_, produced), *parts = self._account().items()
+        summed = " + ".join(f"{count:,} {word.replace('_', ' ')}" for word, count in parts)
+        return f"unrolls: {produced:,} produced = {summed}"
+
+    def _account(self) -> dict[str, int]:
+        """All counts as they were at one moment, the first being the sum of the others."""
+        granted, learned, lost, rolled_back = self._totals()
+        return {
+            "produced": granted,
+            "learned": learned,
+            "in_flight": granted - learned - lost - rolled_back,
+            "lost": lost,
+            "rolled_back": rolled_back,
+        }
 
     def _get(self, word: str) -> int:
+        return self._totals()[_WORDS.index(word)]
+
+    def _totals(self) -> list[int]:
         rows = self._all_rows[np.arange(MOST_LEARNERS), self._all_valid]
-        return int(rows[:, _WORDS.index(word)].sum())
+        return rows.sum(axis=0).tolist()
 
     def _add(self, word: str, count: int) -> None:
         self._rows[self._valid[0], _WORDS.index(word)] += count

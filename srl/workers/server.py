@@ -166,6 +166,10 @@ class Server(Training):
 
     # ---- accounts ----
 
+    def report(self) -> dict[str, Any]:
+        """Gives a line of metrics, with what has become of all unrolls."""
+        return {**super().report(), **self._ledger.report()}
+
     def _grant(self) -> None:
         """Every worker makes its unrolls of this update, or still has them."""
         free = set(range(self._workers)) - self._holding

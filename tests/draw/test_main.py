@@ -97,9 +97,8 @@ def test_the_picture_of_a_users_own_plan_is_sound(tmp_path):
         "experiment = Experiment(\n"
         f"    name='own', env={ENV!r},\n"
         "    plan=Plan('a < b & c', {\n"
-        "        'a': Fragment(('step',), replicas=4),\n"
-        "        'b': Fragment(('act', 'collect', 'gradient'), replicas=2),\n"
-        "        'c': Fragment(('update',)),\n"
+        "        'a': Fragment(('step', 'collect'), replicas=4),\n"
+        "        'b': Fragment(('act', 'learn')),\n"
         "    }),\n"
         ")\n"
     )

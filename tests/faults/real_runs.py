@@ -5,17 +5,20 @@ import json
 import os
 import random
 import re
+import resource
 import signal
 import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 from srl.checkpoint import Checkpoints
 
 EXPERIMENT = '''
 import os
+import random
 import time
 
 import gymnasium
@@ -26,16 +29,34 @@ from srl.networks import MLP
 
 
 class Fickle(gymnasium.Wrapper):
-    """CartPole that takes `{pace}` seconds a step until the file `go` lies beside this one."""
+    """CartPole that obeys files beside this one.
+
+    It takes about `{pace}` seconds a step until `go` is there, raises once if `raise` is, and
+    stays in a step as long as `hang` is.
+    """
 
     def reset(self, **words):
-        self.hurries = os.path.exists({go!r})
+        self.hurries = os.path.exists({folder!r} + "/go")
         return super().reset(**words)
 
     def step(self, action):
         if not self.hurries:
-            time.sleep({pace})
+            time.sleep(random.uniform(0, 2 * {pace}))
+            if os.path.exists({folder!r} + "/raise"):
+                stumble()
+            if os.path.exists({folder!r} + "/hang"):
+                brood()
         return super().step(action)
+
+
+def stumble():
+    os.unlink({folder!r} + "/raise")
+    raise ValueError("the pole broke")
+
+
+def brood():
+    while os.path.exists({folder!r} + "/hang"):
+        time.sleep(0.1)
 
 
 def make():
@@ -58,12 +79,21 @@ DEADLINE = 120
 class RealRun:
     """`srl run` or `srl resume`, and its folder."""
 
-    def __init__(self, path, *words, env="make", pace="0.0", command=None):
-        """Starts it, in `path`; `words` are options."""
-        self.path, self.folder, self.go = path, path / "run", path / "go"
+    def __init__(self, path, *words, env="make", pace="0.0", command=None, most_memory=None):
+        """Starts it, in `path`.
+
+        Args:
+            path: A folder, for the experiment's file and the run's folder.
+            *words: Options.
+            env: Of the experiment, as Python.
+            pace: Seconds that the environment takes a step.
+            command: In place of `run` and its target.
+            most_memory: Bytes that a file, or a piece of shared memory, may have.
+        """
+        self.path, self.folder = path, path / "run"
         file = path / "experiment.py"
         if not file.exists():
-            file.write_text(EXPERIMENT.format(env=env, pace=pace, go=str(self.go)))
+            file.write_text(EXPERIMENT.format(env=env, pace=pace, folder=str(path)))
         command = command or ["run", str(file), "--run-dir", str(self.folder)]
         self._log = path / "terminal"
         with self._log.open("ab") as log:
@@ -72,12 +102,14 @@ class RealRun:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=path,
+                preexec_fn=most_memory and partial(limit_memory, most_memory),
             )
         self.pid = self.process.pid
 
-    def resumed(self, *words):
-        """`srl resume` in the same folder."""
-        return RealRun(self.path, *words, command=["resume", str(self.folder)])
+    def order(self, word):
+        """Tells the environments something; gives the file that does."""
+        (self.path / word).touch()
+        return self.path / word
 
     def __enter__(self):
         return self
@@ -118,6 +150,10 @@ class RealRun:
         lines = self.metrics()
         return lines[-1]["updates"] if lines else 0
 
+    def has_passed(self, updates):
+        """Whether more updates have been reported."""
+        return self.updates > updates
+
     def checkpoint(self):
         """The newest checkpoint's version; -1 without one."""
         version = Checkpoints(self.folder / "checkpoints").latest()
@@ -147,6 +183,11 @@ class RealRun:
             name, times = line.partition(",")[0], re.search(r"\((\d+) times\)", line)
             counts[name] = counts.get(name, 0) + int(times[1] if times else 1)
         return counts
+
+
+def limit_memory(size):
+    """As a full file system would."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
 class Traces:
@@ -224,13 +265,12 @@ class Trouble:
             self.hit[pid] = (name, number)
 
     def strike_often(self, names, times):
-        """Hits each of the workers about as often with each signal, in a random order."""
-        blows = [
-            (names[i % len(names)], self.kinds[i // len(names) % len(self.kinds)])
-            for i in range(times)
-        ]
-        self._random.shuffle(blows)
-        for name, number in blows:
+        """Hits each of the workers as often, with each signal as often, in a random order."""
+        victims = [names[i % len(names)] for i in range(times)]
+        blows = [self.kinds[i % len(self.kinds)] for i in range(times)]
+        for order in (victims, blows):
+            self._random.shuffle(order)
+        for name, number in zip(victims, blows, strict=True):
             self.strike(name, number)
 
     def over(self):
@@ -239,3 +279,34 @@ class Trouble:
         self.run.wait(lambda: not [p for p in self.hit if os.path.exists(f"/proc/{p}")])
         self.run.wait(lambda: names <= self.run.workers().keys())
         self.traces.note(self.run)
+
+
+class Delays:
+    """Stops workers of a run for moments, at random, while in a `with` block."""
+
+    def __init__(self, run, seed, names=None, longest=0.3):
+        """Delays the named workers, or all, each time for up to `longest` seconds."""
+        self._run, self._names, self._longest = run, names, longest
+        self._random, self._over = random.Random(seed), threading.Event()
+        self._thread = threading.Thread(target=self._delay)
+        self.count = 0
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error):
+        self._over.set()
+        self._thread.join()
+
+    def _delay(self):
+        workers = self._run.workers()
+        pids = [workers[name] for name in self._names or sorted(workers)]
+        while not self._over.is_set():
+            pid = self._random.choice(pids)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+                self._over.wait(self._random.uniform(0, self._longest))
+                os.kill(pid, signal.SIGCONT)
+                self.count += 1
+            self._over.wait(self._random.uniform(0, self._longest / 3))

@@ -1,36 +1,36 @@
 """Runs of real workers go on to their end whatever happens to these."""
 
+import os
+import re
+import signal
+import sys
+from functools import partial
+
 import pytest
-from real_runs import GROUPS, STEPS_OF_UPDATE, RealRun, Trouble, holdings
+from real_runs import GROUPS, STEPS_OF_UPDATE, Delays, RealRun, Trouble, holdings
 
-PLANS = {
-    "inline": ["actors-0", "actors-1", "learner-0"],
-    "decoupled": ["actors-0", "actors-1", "policies-0", "policies-1", "learner-0"],
-}
+NATIVE = repr("native:CartPole-v1")
+SMALL = ["--plan", "inline", "--plan.actors.replicas", 1]
+EVERYONE = ["actors-0", "actors-1", "policies-0", "policies-1", "learner-0"]
 
 
-def check_trouble(path, plan, faults, env_steps, *words, seconds=120):
+def check_trouble(path, plan, names, faults, env_steps, *words):
     """A run among faults: it ends with what was asked for, accounts for it and leaves nothing."""
     words = ["--plan", plan, "--env-steps", env_steps, "--checkpoint-minutes", 0.01, *words]
     with RealRun(path, *words, "--heartbeat-seconds", 5, pace="0.01") as run:
         run.wait(lambda: run.updates >= 1)
         before = holdings(run.pid)
         trouble = Trouble(run, seed=faults)
-        trouble.strike_often(PLANS[plan], faults)
+        trouble.strike_often(names, faults)
         trouble.over()
         after = holdings(run.pid)
         assert run.updates * STEPS_OF_UPDATE < env_steps, "too few steps for so many faults"
-        run.go.touch()
-        assert run.end(seconds) == 0, run.told
-        last = run.metrics()[-1]
-        updates = -(-env_steps // STEPS_OF_UPDATE)
-        assert (last["env_steps"], last["updates"]) == (updates * STEPS_OF_UPDATE, updates)
-        produced, learned, in_flight, lost, rolled_back = run.account()
-        assert produced == learned + in_flight + lost + rolled_back
-        assert learned == updates * GROUPS
-        assert in_flight <= GROUPS
+        run.order("go")
+        assert run.end(600) == 0, run.told
+        sys.stdout.write(run.told[run.told.index("started again: ") :])
+        check_account(run, -(-env_steps // STEPS_OF_UPDATE))
         deaths = run.deaths()
-        for name in PLANS[plan]:
+        for name in names:
             hits = sum(name == hit for hit, _ in trouble.hit.values())
             assert deaths.get(name, 0) >= hits, (name, hits, deaths)
         assert run.told.count("it is started again") == sum(deaths.values())
@@ -40,13 +40,90 @@ def check_trouble(path, plan, faults, env_steps, *words, seconds=120):
         assert trouble.traces.left(run) == ([], set())
 
 
-@pytest.mark.parametrize("plan", PLANS)
-def test_a_run_survives_kills_and_stops_at_random_moments(tmp_path, plan):
-    more = ["--plan.policies.replicas", 2] if plan == "decoupled" else []
-    check_trouble(tmp_path, plan, len(PLANS[plan]) + 1, 40_000, *more)
+def check_account(run, updates, max_staleness=0):
+    """The run has done so many updates, and knows where every unroll went."""
+    last = run.metrics()[-1]
+    assert (last["env_steps"], last["updates"]) == (updates * STEPS_OF_UPDATE, updates)
+    produced, learned, in_flight, lost, rolled_back = run.account()
+    assert produced == learned + in_flight + lost + rolled_back
+    assert learned == updates * GROUPS
+    assert in_flight <= GROUPS * (max_staleness + 1)
+
+
+def test_a_run_survives_the_death_of_an_actor_and_of_the_learner(tmp_path):
+    check_trouble(tmp_path, "inline", ["actors-0", "learner-0"], 2, 20_000)
+
+
+def test_a_run_survives_kills_and_stops_at_random_moments(tmp_path):
+    two = ["--plan.policies.replicas", 2]
+    check_trouble(tmp_path, "decoupled", EVERYONE[1:], 4, 20_000, *two)
 
 
 @pytest.mark.slow
 def test_a_run_survives_fifty_faults(tmp_path):
-    more = ["--plan.policies.replicas", 2]
-    check_trouble(tmp_path, "decoupled", 50, 600_000, *more, seconds=600)
+    two = ["--plan.policies.replicas", 2]
+    check_trouble(tmp_path, "decoupled", EVERYONE, 50, 600_000, *two)
+
+
+def test_an_environment_that_raises_or_hangs_is_told_with_its_stack_and_left_behind(tmp_path):
+    with RealRun(tmp_path, *SMALL, "--heartbeat-seconds", 3, pace="0.001") as run:
+        run.wait(lambda: run.updates >= 1)
+        run.order("raise")
+        run.wait(lambda: "actors-0 raised" in run.told)
+        assert "in stumble" in run.told
+        assert "the pole broke; it is started again" in run.told
+        run.wait(partial(run.has_passed, run.updates + 1))
+        hang = run.order("hang")
+        run.wait(lambda: "actors-0 has shown no progress; it is started again" in run.told)
+        assert re.search(r"actors-0 has shown no progress for \d+ s: it is sleeping", run.told)
+        assert "in brood" in run.told
+        hang.unlink()
+        run.wait(partial(run.has_passed, run.updates + 1))
+
+
+@pytest.mark.parametrize(("slow", "wait"), [("policies-0", "inference"), ("learner-0", "send")])
+def test_a_slow_worker_makes_the_others_wait_and_nothing_pile_up(tmp_path, slow, wait):
+    words = ["--plan", "decoupled", "--plan.actors.replicas", 1, "--max-staleness", 2]
+    with RealRun(tmp_path, *words, env=NATIVE) as run:
+        run.wait(lambda: run.updates >= 5)
+        pids = run.workers().values()
+        before = [holdings(pid) for pid in pids]
+        with Delays(run, 1, [slow], longest=0.5) as delays:
+            since = run.updates
+            run.wait(lambda: delays.count >= 10 and run.updates > since)
+        assert [holdings(pid) for pid in pids] == before
+        run.process.send_signal(signal.SIGINT)
+        assert run.end() == 130, run.told
+        assert max(line["staleness_max"] for line in run.metrics()) <= 2
+        assert max(line.get(f"time/actors/{wait} wait", 0) for line in run.metrics()) > 0.5
+        produced, learned, in_flight, lost, rolled_back = run.account()
+        assert produced == learned + in_flight + lost + rolled_back
+        assert (in_flight <= 3 * GROUPS, lost, rolled_back) == (True, 0, 0)
+
+
+def test_two_runs_at_once_one_of_them_after_its_controller_was_killed(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    words = [*SMALL, "--updates", 60, "--checkpoint-minutes", 0.01]
+    with RealRun(tmp_path / "one", *words, env=NATIVE) as killed:
+        killed.wait(lambda: killed.checkpoint() > 0)
+        workers = killed.workers().values()
+        killed.process.kill()
+        killed.process.wait()
+        with (
+            RealRun(tmp_path / "two", *words, env=NATIVE) as two,
+            RealRun(tmp_path / "one", command=["resume", str(killed.folder)]) as one,
+        ):
+            for run in (one, two):
+                assert run.end() == 0, run.told
+                check_account(run, 60)
+        assert not [pid for pid in workers if os.path.exists(f"/proc/{pid}")]
+
+
+@pytest.mark.slow
+def test_a_lack_of_shared_memory_ends_the_run_with_its_size_and_a_cure(tmp_path):
+    words = [*SMALL, "--algorithm.unroll-length", 400_000]
+    with RealRun(tmp_path, *words, env=NATIVE, most_memory=30_000_000) as run:
+        assert run.end() == 1, run.told
+        assert re.search(r"cannot reserve [\d,]+ bytes of shared memory: File too large", run.told)
+        assert "take smaller batches" in run.told
