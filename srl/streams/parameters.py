@@ -194,10 +194,10 @@ def request_parameters(connection: Connection, layout: Layout, newer_than: Versi
     connection.send(Message(PARAMETERS, 0, newer_than, layout.hash))
 
 
-def fetch_parameters(
-    connection: Connection, layout: Layout, newer_than: Version, timeout: float | None
+def receive_parameters(
+    connection: Connection, layout: Layout, timeout: float | None
 ) -> tuple[Version, Tree] | None:
-    """Waits for parameters that are newer, over a connection that serves nothing else.
+    """The answer to a request, over a connection that serves nothing else.
 
     Returns:
         Their version and tree; None after `timeout` seconds, and then the answer is still to come.
@@ -206,7 +206,6 @@ def fetch_parameters(
         Disconnected: If the other end has gone.
         Refused: If the answer is of another layout.
     """
-    request_parameters(connection, layout, newer_than)
     answer = connection.receive(timeout)
     if answer is None:
         return None

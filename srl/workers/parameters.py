@@ -21,6 +21,7 @@ from srl.streams.parameters import (
     ParameterReader,
     ParameterServer,
     ParameterWriter,
+    receive_parameters,
     request_parameters,
 )
 from srl.types import Policy
@@ -201,11 +202,9 @@ class Received:
         if not self._asked:
             request_parameters(self._connection, self._layout, self._version)
             self._asked = True
-        answer = self._connection.receive(timeout)
-        if answer is not None:
-            if answer.kind != PARAMETERS:
-                raise RunError(f"a message of kind {answer.kind} in place of parameters")
-            self._take(answer.version, self._layout.open(answer))
+        found = receive_parameters(self._connection, self._layout, timeout)
+        if found is not None:
+            self._take(*found)
             self._asked = False
 
     def _take(self, version: Version, leaves: Any) -> None:

@@ -357,7 +357,7 @@ def serve_policies(
     newest: Newest,
     listener: Listener,
     sink: SampleSink | None,
-    on_seconds: Callable[[float], None],
+    on_seconds: Callable[[float], None] = lambda seconds: None,
 ) -> PolicyServer:
     """The server of a worker whose fragment has `act` and not `step`, compiled and not yet serving.
 

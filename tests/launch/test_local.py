@@ -1,6 +1,7 @@
 import collections
 import contextlib
 import dataclasses
+import io
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 from tiny_trainer import STEPS, TinyTrainer
 
 from srl.checkpoint import Checkpoints
@@ -359,3 +361,17 @@ def counting(call, name, asked):
         return call()
 
     return counted
+
+
+def test_a_terminal_shows_what_holds_the_run_back_and_where_each_kind_of_workers_time_goes():
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=True, width=100, color_system=None)
+    display = Display(load_experiment("Tiny-v0").experiment, console)
+    trainer = TinyTrainer()
+    display.start(trainer)
+    times = {"time/learner/learn": 0.4, "time/learner/idle": 0.6, "time/actors/step": 1.0}
+    display.report(trainer, {"bottleneck": "actor-bound: the learner waits 60 %", **times})
+    display.close()
+    shown = output.getvalue()
+    for line in ("actor-bound: the learner waits 60 %", "idle 60%  learn 40%", "step 100%"):
+        assert line in shown

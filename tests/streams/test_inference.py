@@ -53,8 +53,8 @@ class Clerk:
                 desk.take_in(message, time.monotonic())
                 *_, counter = desk.asked
                 following = counter + 1
-                desk.area.reply["action"][:] = self.name
-                desk.area.reply["memory"]["counter"][:] = following
+                desk.area["reply"]["action"][:] = self.name
+                desk.area["reply"]["memory"]["counter"][:] = following
                 desk.reply(np.zeros(2, np.int32))
 
     def close(self):
@@ -95,7 +95,12 @@ def group(office):
                 continue
         raise AssertionError("nobody is there")
 
-    return RemoteActing(reach, dict, lambda: office.address(0))
+    deadline = time.monotonic() + SECONDS
+
+    def alive():
+        assert time.monotonic() < deadline, "nobody answers"
+
+    return RemoteActing(reach, dict, alive, lambda: office.address(0))
 
 
 TIMESTEP = SimpleNamespace(

@@ -27,7 +27,7 @@ from srl.streams.parameters import (
     NONE_YET,
     PARAMETERS,
     ParameterServer,
-    fetch_parameters,
+    receive_parameters,
     request_parameters,
 )
 
@@ -162,19 +162,21 @@ def served(request):
 def test_parameters_are_served_once_they_are_newer(served):
     listener, publish = served
     with connect(listener.address, Identity(1, 1, 0), limit_bytes=1 << 20) as connection:
-        assert fetch_parameters(connection, LAYOUT, NONE_YET, 0.05) is None
+        request_parameters(connection, LAYOUT, NONE_YET)
+        assert receive_parameters(connection, LAYOUT, 0.05) is None
         publish(1)
-        answer = connection.receive(SECONDS)
-        assert answer.version == (0, 1)
-        assert LAYOUT.open(answer)["w"].tolist() == [1] * 5
+        version, tree = receive_parameters(connection, LAYOUT, SECONDS)
+        assert version == (0, 1)
+        assert tree["w"].tolist() == [1] * 5
         publish(2)
-        version, tree = fetch_parameters(connection, LAYOUT, (0, 1), SECONDS)
+        request_parameters(connection, LAYOUT, (0, 1))
+        version, tree = receive_parameters(connection, LAYOUT, SECONDS)
         assert version == (0, 2)
         assert tree["b"].tolist() == [2] * 7
         request_parameters(connection, LAYOUT, (0, 2))
-        assert connection.receive(0.05) is None
+        assert receive_parameters(connection, LAYOUT, 0.05) is None
         publish(5)
-        assert connection.receive(SECONDS).version == (0, 5)
+        assert receive_parameters(connection, LAYOUT, SECONDS)[0] == (0, 5)
 
 
 def test_a_request_of_another_layout_is_refused(served):
@@ -182,7 +184,8 @@ def test_a_request_of_another_layout_is_refused(served):
     publish(1)
     with connect(listener.address, Identity(1, 1, 0), limit_bytes=1 << 20) as connection:
         request_parameters(connection, Layout.of(parameters(0, size=6)), NONE_YET)
-        version, _ = fetch_parameters(connection, LAYOUT, NONE_YET, SECONDS)
+        request_parameters(connection, LAYOUT, NONE_YET)
+        version, _ = receive_parameters(connection, LAYOUT, SECONDS)
         assert version == (0, 1)
         assert listener.refused == 1
 
@@ -193,7 +196,7 @@ def test_answers_that_are_no_parameters_are_refused():
         peer, _ = listener.receive(SECONDS)
         listener.send(peer, Message(16))
         with pytest.raises(Refused, match="in place of parameters"):
-            fetch_parameters(connection, LAYOUT, NONE_YET, SECONDS)
+            receive_parameters(connection, LAYOUT, SECONDS)
         listener.close()
         with pytest.raises(Disconnected):
-            fetch_parameters(connection, LAYOUT, NONE_YET, SECONDS)
+            receive_parameters(connection, LAYOUT, SECONDS)

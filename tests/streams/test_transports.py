@@ -311,3 +311,20 @@ def test_a_listener_answers_only_for_its_own_run():
             assert select.select([connection.fileno()], [], [], SECONDS)[0]
             with pytest.raises(Refused, match="answers for run"):
                 connection.receive(SECONDS)
+
+
+def test_memory_is_free_again_once_the_network_has_read_it():
+    body, number = np.zeros(1 << 22, np.uint8), 30
+    with (
+        listen("network", Identity(RUN, 0, 0), limit_bytes=body.nbytes) as listener,
+        connect(listener.address, Identity(RUN, 1, 0), limit_bytes=body.nbytes) as connection,
+    ):
+        for _ in range(number):
+            connection.send(Message(16, body=body))
+        held = connection.held  # the listener takes in only so many that nobody has asked for
+        assert held > 0
+        assert not connection.wait_held(0, 0.05)
+        for _ in range(1 + number):  # after JOINED
+            assert listener.receive(SECONDS)
+        assert connection.wait_held(0, SECONDS)
+        assert connection.held == 0

@@ -19,11 +19,10 @@ QUICK = ("cartpole", "game")
 SLOW = ("cartpole with memory", "hide and seek")
 
 
-def cases(*words):
-    """Those of the quick experiments, and of the slow ones, with each of the words."""
-    quick = [pytest.param(name, word) for name in QUICK for word in words]
-    slow = [pytest.param(name, word, marks=pytest.mark.slow) for name in SLOW for word in words]
-    return [*quick, *slow]
+def cases(names, words, quick):
+    """Every name with every word; slow but for those that are quick."""
+    pairs = [(name, word) for name in names for word in words]
+    return [pytest.param(*p, marks=() if quick(*p) else pytest.mark.slow) for p in pairs]
 
 
 @pytest.fixture(scope="module")
@@ -36,19 +35,28 @@ def trained(tmp_path_factory):
     )
 
 
-@pytest.mark.parametrize(("name", "plan"), cases(*PLANS))
+@pytest.mark.parametrize(
+    ("name", "plan"), cases([*QUICK, *SLOW], PLANS, lambda name, plan: name in QUICK)
+)
 def test_every_plan_trains_as_the_plain_loop_does(trained, name, plan):
     assert_agree(trained(name, *PLAIN), trained(name, plan))
 
 
-@pytest.mark.parametrize(("name", "plan"), cases("inline", "central", "decoupled"))
+@pytest.mark.parametrize(
+    ("name", "plan"),
+    cases(QUICK, ["inline", "central", "decoupled"], lambda name, plan: name == "cartpole"),
+)
 def test_plans_train_the_same_over_the_network(trained, name, plan):
     assert_agree(trained(name, *PLAIN), trained(name, plan, transport="network"))
 
 
-@pytest.mark.parametrize("plan", PLANS)
-def test_another_algorithm_trains_by_every_plan(trained, plan):
-    name = "cartpole by REINFORCE"
+@pytest.mark.parametrize(
+    ("name", "plan"),
+    cases(
+        ["cartpole by REINFORCE"], PLANS, lambda _, plan: plan in ("fused", "threads", "central")
+    ),
+)
+def test_another_algorithm_trains_by_every_plan(trained, name, plan):
     assert_agree(trained(name, *PLAIN), trained(name, plan))
 
 
@@ -62,7 +70,7 @@ def test_nothing_that_runs_an_algorithm_knows_its_name(folder):
     for path in (Path(srl.__file__).parent / folder).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [getattr(node, field, "") for field in ("id", "attr", "name", "module", "arg")]
-            assert not any(known.search(name or "") for name in names), (path, node.lineno)
+            assert not any(known.search(name or "") for name in names), (path, names)
 
 
 @pytest.mark.parametrize("plan", ["threads", "central"])
@@ -72,7 +80,7 @@ def test_parameters_are_the_same_bits_however_many_actors_share_the_groups(train
 
 @pytest.mark.slow
 @pytest.mark.parametrize("plan", ["threads", "inline", "central", "decoupled"])
-@pytest.mark.parametrize("name", [*QUICK, *SLOW])
+@pytest.mark.parametrize("name", ["cartpole", "hide and seek"])
 def test_parameters_are_the_same_bits_for_one_two_and_four_actors(trained, name, plan):
     assert_same_bits(trained, name, plan, 1, 2, 4)
 
