@@ -107,6 +107,7 @@ class RemoteActing:
         epoch, lives, restored = form.counts[:3]
         self._remote = not form.fds
         self._area = Area(_parts(Layout.from_json(text_of(form), STATE_BYTES)), form.fds)
+        self._area.close()  # its descriptors; it stays mapped
         saved = unpack(self._expect(Kind.RESTORE).body, STATE_BYTES) if restored else None
         self.start = Start(epoch, lives, saved)
         self._stays = "memory" in self._area["reply"] and "memory" not in self._area["request"]
