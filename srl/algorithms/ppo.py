@@ -56,6 +56,9 @@ class PPO(ActorCritic):
     """vtrace corrects values for policies that acted and are not the present one."""
     objective: Literal["ppo", "decoupled"] = "ppo"
     """What the probability ratio is to: the policy that acted, or the present one (decoupled)."""
+    max_weight: float = 10.0
+    """Of a sample in the decoupled objective: how much more probable the proximal policy may have
+    found its action than the policy that acted did."""
     clip: float = 0.2
     """How far the probability ratio may leave 1 before it earns nothing more."""
     value_cost: float = 0.5
@@ -77,6 +80,7 @@ class PPO(ActorCritic):
         "max_grad_norm": (0.0,),
         "gae_lambda": (0.0, 1.0),
         "clip": (0.0,),
+        "max_weight": (1.0,),
         "value_cost": (0.0,),
         "entropy_cost": (0.0,),
     }
@@ -181,7 +185,7 @@ class PPOInstance(ActorCriticInstance):
                 observation=observation,
                 action=action,
                 log_prob=proximal if decoupled else acted,
-                weight=jnp.exp(proximal - acted) if decoupled else jnp.ones_like(acted),
+                weight=self._weight(proximal - acted) if decoupled else jnp.ones_like(acted),
                 advantage=_zero_unless(valid, advantage),
                 target=_zero_unless(valid, target),
                 valid=valid,
@@ -291,6 +295,9 @@ class PPOInstance(ActorCriticInstance):
         if self.config.normalize_values:
             value = unstandardize(state.values, value)
         return value, jax.tree.map(lambda x: x[:-1][:: self.chunk], memories)
+
+    def _weight(self, log_ratio: Array) -> Array:
+        return jnp.exp(jnp.minimum(log_ratio, jnp.log(self.config.max_weight)))
 
     def _advantages(self, unroll: Unroll, value: Array, log_ratio: Array) -> tuple[Array, Array]:
         """Gives the advantages, and the value targets' differences to the values."""

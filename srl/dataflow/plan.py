@@ -252,6 +252,13 @@ def _validate_replicas(plan: Plan, update: str, shares_gradient: bool) -> None:
             f"{update} has {updaters} replicas in one process, where one learner already uses "
             "every device; give it one replica, or leave one_process off"
         )
+    if plan.one_process and len(plan.fragments) > 1:
+        interacts = plan.home("act") == plan.home("step") == plan.home("collect")
+        if not (interacts and shares_gradient):
+            raise PlanError(
+                f"the plan {plan.name!r} is for one process, where nobody serves others: put step, "
+                "act and collect into one fragment and learn into another, or leave one_process off"
+            )
     for name, fragment in plan.fragments.items():
         if fragment.compiled and (len(plan.fragments) > 1 or fragment.replicas > 1):
             raise PlanError(

@@ -315,7 +315,9 @@ class Controller:
         learners = [m for gang in self._gangs if gang.updates for m in gang.members]
         if self._ending is None and all(member.done for member in learners):
             self._ending = time.monotonic() + _END_SECONDS
-        told = self._members if self._ending is not None else learners * self.interrupted
+        told = learners if self.interrupted else []
+        if self._ending is not None:
+            told = self._members
         for member in told:
             if member.process is None:
                 member.done = True

@@ -116,11 +116,9 @@ class SampleSource:
             # Zeros, as pools leave alone what their environments do not have.
             self._bodies = [aligned_zeros((layout.size,), "uint8") for _ in range(_OWN_UNROLLS)]
         else:
-            assert len(form.fds) == batches
-            memory = [SharedMemory.attach(fd, wide.size) for fd in form.fds]
-            self._bodies = [part.array for part in memory]
-            for part in memory:  # stays mapped
-                part.close()
+            memory = SharedMemory.attach(form.fds[0], batches * wide.size)
+            memory.close()  # stays mapped
+            self._bodies = _bodies(wide, memory)
         self._batches = [_batch(wide.views(body)) for body in self._bodies]
         self._columns: dict[tuple[int, int], Batch] = {}
         saved = unpack(self._expect(Kind.RESTORE).body, STATE_BYTES) if restored else None
@@ -217,8 +215,9 @@ class SampleSink:
         self.saved, self._shared, self._first = dict(saved or {}), shared, first_group
         self._layout = Layout.of(form)
         self._wide = Layout.of(widened(form, office.positions))
-        self._memory = [SharedMemory.create(self._wide.size) for _ in range(office.batches)]
-        self.batches = [_batch(self._wide.views(memory.array)) for memory in self._memory]
+        self._memory = SharedMemory.create(office.batches * self._wide.size)
+        bodies = _bodies(self._wide, self._memory)
+        self.batches = [_batch(self._wide.views(body)) for body in bodies]
         self._on_seconds, self._on_counts = on_seconds, on_counts
         self._lives: dict[int, int] = {}
         self._peers: dict[int, Peer] = {}
@@ -319,8 +318,7 @@ class SampleSink:
         if self._thread.is_alive():
             self._thread.join()
         self.listener.close()
-        for memory in self._memory:
-            memory.close()
+        self._memory.close()
 
     # ---- for groups whose unrolls are written in this process ----
 
@@ -394,8 +392,9 @@ class SampleSink:
     def _hear(self, peer: Peer, message: Message) -> None:
         try:
             self._answer(peer, message)
-        except Refused as reason:
+        except Refused as reason:  # or it would keep what it holds, and nobody else could have it
             self.listener.refuse(peer, reason)
+            self.listener.cut_off(peer, str(reason))
 
     def _answer(self, peer: Peer, message: Message) -> None:
         group = peer.identity.sender
@@ -410,6 +409,8 @@ class SampleSink:
         elif self._peers.get(group) is not peer:
             raise Refused(f"a message of kind {message.kind} before OPEN")
         elif kind == Kind.TAKE:
+            if self.office.held(group) is not None:
+                raise Refused("TAKE by a group that holds a ticket")
             self._asking[group] = None
         elif kind == Kind.DELIVER:
             self._take_in(peer, group, message)
@@ -435,7 +436,7 @@ class SampleSink:
         self._peers[group] = peer
         restored = start.saved is not None
         counts = (len(self.batches), self.office.positions, start.epoch, start.lives, restored)
-        fds = tuple(memory.fd for memory in self._memory) if self._shared else ()
+        fds = (self._memory.fd,) if self._shared else ()
         body = self._layout.to_json()
         self.listener.send(peer, Message(Kind.FORM, counts=counts, body=body, fds=fds))
         if restored:
@@ -475,6 +476,12 @@ class SampleSink:
                 self._on_counts(self.office)
             del self._asking[group]
             self.listener.send(peer, message)
+
+
+def _bodies(layout: Layout, memory: SharedMemory) -> list[np.ndarray]:
+    """The batches' parts of their memory, one behind the other."""
+    starts = range(0, memory.size, layout.size)
+    return [memory.array[start : start + layout.size] for start in starts]
 
 
 def _batch(tree: Tree) -> Batch:

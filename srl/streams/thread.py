@@ -48,7 +48,7 @@ class Mailbox:
                     break
                 self._changed.wait(left)
             item = self._items.popleft() if self._items else None
-            if item is not None and len(self._items) == MOST_UNREAD - 1:
+            if len(self._items) == MOST_UNREAD - 1:
                 self._changed.notify_all()
             if self._event >= 0 and not self._items and not self.closed:
                 os.eventfd_write(self._event, 1)  # so that the read below never blocks

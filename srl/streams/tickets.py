@@ -86,6 +86,10 @@ class TicketOffice:
             return ticket
         return None
 
+    def held(self, group: int) -> Ticket | None:
+        """The group's ticket, if it has one."""
+        return self._holders.get(group)
+
     def holds(self, group: int, ticket: Ticket) -> bool:
         """Whether the ticket is the group's."""
         return self._holders.get(group) == ticket

@@ -103,7 +103,7 @@ class Actor(Loop):
         self._acting, self._unrolls, self._learn = acting, unrolls, learn
         self._env_action = teams.env_action
         self._clock = 0
-        self._last = empty_timestep(pool.specs, pool.num_envs)
+        self._last = self._now = empty_timestep(pool.specs, pool.num_envs)
         self._memory = acting.initial_memory()
         self._version = np.zeros(2, np.int32)
         self._t = 0
@@ -113,6 +113,7 @@ class Actor(Loop):
         rows = self.pool.rows(1)
         self.pool.reset(seed, rows[0])
         copy_tree(rows[0].timestep, self._last)
+        self._now = self._last
         self._memory = self._acting.initial_memory()
 
     def rehearse(self) -> None:
@@ -126,8 +127,11 @@ class Actor(Loop):
         return seconds
 
     def state(self) -> dict[str, Tree]:
-        """Gives everything that the group's future depends on, between two unrolls."""
-        return group_state(self.pool, self._last, self._memory, self._clock)
+        """Gives everything that the group's future depends on, between two unrolls.
+
+        Of a group that does not collect: between any two steps.
+        """
+        return group_state(self.pool, self._now, self._memory, self._clock)
 
     def restore(self, state: dict[str, Tree]) -> None:
         """Goes on from a saved state; the pool must be one that saves exactly."""
@@ -172,6 +176,8 @@ class Actor(Loop):
         rows = self._place.rows
         row = rows[(self._t + 1) % len(rows)]
         self.pool.step(self._env_action(action), row)
+        if self._place.columns is None:  # who collects may want the state at any step
+            self._now = row.timestep
         self._seconds["step"] += time.perf_counter() - before
         self._alive()
         return row.timestep

@@ -104,6 +104,7 @@ class Fused(Training):
     def _restore_groups(self, states: Mapping[int, Tree]) -> None:
         assert self._pool is not None
         if len(states) != 1:
+            self.resumes_exactly = False
             self._reset(f"environments {self._learner.progress.epoch}")
             return
         state = states[0]

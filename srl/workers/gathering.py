@@ -47,7 +47,7 @@ class Gathering(Training):
         """
         super().__init__(site.experiment)
         self._site, self._listeners, self._specs, self._ledger = site, listeners, specs, ledger
-        self._begun = self._unreleased = self._closed = False
+        self._made = self._begun = self._unreleased = self._closed = False
         self._saved: Mapping[int, Tree] = {}
         self._prefetched: Unroll | None = None
         self._policy_server: PolicyServer | None = None
@@ -86,6 +86,7 @@ class Gathering(Training):
             shared=shared,
             on_seconds=self._spend_acting,
         )
+        self._made = True
         learner.compile(self.sink.batches[0])
         if site.has("act"):
             sink = self.sink if site.has("collect") else None
@@ -217,7 +218,9 @@ class Gathering(Training):
         return self.sink.states(self._wait)
 
     def _restore_groups(self, states: Mapping[int, Tree]) -> None:
-        fits = len(states) == self._site.num_groups
+        # Pools that cannot be saved give nothing.
+        fits = len(states) == self._site.num_groups and all(len(s["pool"]) for s in states.values())
+        self.resumes_exactly = fits
         self._saved = {group: states[group] for group in self._groups} if fits else {}
 
     def finish(self) -> None:
@@ -231,9 +234,9 @@ class Gathering(Training):
         self._site.stopping.set()
         for thread in self._threads:
             thread.join()
-        if self._maybe_learner is not None:
-            if self._begun:
-                self.sink.close()
+        if self._begun:
+            self.sink.close()
+        if self._made:
             self.published.close()
         for listener in self._listeners.values():
             listener.close()

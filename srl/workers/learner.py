@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from srl.algorithms.algorithm import State
+from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.lazy import jax, jnp
 from srl.streams.batch import Batch, batch_form
@@ -18,6 +20,8 @@ from srl.types import Decision, Policy, Specs, Tree, Unroll
 from srl.workers.progress import Progress
 from srl.workers.replicas import Sharded
 from srl.workers.teams import Teams
+
+logger = logging.getLogger(__name__)
 
 _ACT, _INIT = 1, 0  # purposes that the run's random key is folded with
 
@@ -102,10 +106,25 @@ class Learner:
         example = self.unroll(batch)
         *_, losses = jax.eval_shape(self.teams.learn, self.states, example)
         self.progress.losses = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), losses)
-        if jax.device_count() > 1 and batch.version.shape[1] % jax.local_device_count() == 0:
+        if jax.device_count() > 1 and self._divisible(batch):
             self._learn = self.sharded = Sharded(self._learn_and_count, example)
         unroll = self.prepared(batch)
         jax.block_until_ready(self._learn(self.states, unroll, self.progress.losses))
+
+    def _divisible(self, batch: Batch) -> bool:
+        """Whether the batch's environments can be divided among this process' devices.
+
+        Raises:
+            UserError: If they cannot, and the other replicas count on it.
+        """
+        envs, devices = batch.timesteps.lost.shape[1], jax.local_device_count()
+        if envs % devices == 0:
+            return True
+        told = f"{envs} environments cannot be divided among {devices} devices"
+        if jax.process_count() > 1:
+            raise UserError(f"{told} of each learner; change --num-envs")
+        logger.warning("%s: one of them learns alone; change --num-envs", told)
+        return False
 
     def _learn_and_count(
         self,
@@ -180,8 +199,3 @@ class Learner:
         }
         self.policies = self.teams.policies(self.states)
         self.progress.restore(tree)
-
-
-def host_copy(policies: Mapping[str, Policy]) -> Tree:
-    """The policies as dicts and tuples of NumPy arrays."""
-    return map_tree(np.asarray, jax.device_get(dict(policies)))

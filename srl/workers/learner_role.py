@@ -35,7 +35,7 @@ def run_server(context: Context) -> None:
 
 def run_whole_loop(context: Context) -> None:
     """Runs the plain loop over a share of the environments, beside other replicas."""
-    training = Trainer(context.experiment, context.replica)
+    training = Trainer(context.experiment, context.replica, context.progress)
     _register(context, {}, training.make_pools())
     _run(context, training)
 

@@ -130,10 +130,8 @@ class PolicyServer:
 
     def _patience(self) -> float:
         """How long to wait for messages."""
-        waiting = [desk.arrived for desk in self._desks.values() if desk.arrived]
-        if not waiting or all(self._blocked(g) for g, d in self._desks.items() if d.arrived):
-            return 0.5
-        return max(0.0, min(waiting) + self._deadline - time.monotonic())
+        waiting = [d.arrived for g, d in self._desks.items() if d.arrived and not self._blocked(g)]
+        return max(0.0, min(waiting) + self._deadline - time.monotonic()) if waiting else 0.5
 
     def _receive(self, patience: float) -> None:
         """Takes in what has come; waits only for the first message."""
@@ -218,8 +216,8 @@ class PolicyServer:
         chosen: dict[int, Desk] = {}
         for desk in ready:
             chosen.setdefault(self._place(desk.group), desk)
-        enough = len({self._place(group) for group in self._desks})
-        return chosen if late or len(chosen) == enough else {}
+        enough = len({self._place(group) for group in self._desks if not self._blocked(group)})
+        return chosen if late or len(chosen) >= enough else {}
 
     # ---- collecting ----
 
@@ -371,7 +369,7 @@ def serve_policies(
     """
     stream = site.streams["inference"]
     request, reply = ({field.name for field in part} for part in (stream.request, stream.reply))
-    groups = len(site.share("act", 0))
+    groups = -(-site.num_groups // site.fragment.replicas)  # at most
     server = PolicyServer(
         site.experiment,
         teams,

@@ -49,6 +49,7 @@ class Sharded:
 
         mesh = Mesh(np.array(jax.devices()), (_AXIS,))
         whole, rows = PartitionSpec(), PartitionSpec(_AXIS)
+        example = example._replace(version=())  # of groups, which may be fewer than devices
         by_slot = jax.tree.map(lambda _: PartitionSpec(None, _AXIS), example)
         specs = by_slot._replace(slot=rows)
 
@@ -80,6 +81,7 @@ class Sharded:
 
     def place(self, unroll: Unroll) -> Unroll:
         """The batch of all replicas, of which this process has its part."""
+        unroll = unroll._replace(version=())
         return jax.tree.map(jax.make_array_from_process_local_data, self._shardings, unroll)
 
     def __call__(self, states: Any, unroll: Unroll, losses: Any) -> Any:

@@ -89,6 +89,7 @@ class Server(Training):
     def _begin(self) -> None:
         """Lets workers begin: with the state as it is, which may have been restored."""
         progress, each = self._learner.progress, self._groups_each
+        progress.epoch += self._site.identity.incarnation
         self._ledger.restart(progress.updates * self._site.num_groups)
         self.sink.epoch = progress.epoch
         if len(self._saved) == self._site.num_groups:

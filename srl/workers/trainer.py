@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -27,9 +27,21 @@ class Trainer(Training):
     With several replicas each has its own groups, and `learn` adds the sums of all.
     """
 
-    def __init__(self, experiment: Experiment, replica: int = 0) -> None:
-        """Takes the experiment; `start` does the work."""
+    def __init__(
+        self,
+        experiment: Experiment,
+        replica: int = 0,
+        alive: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Takes the experiment; `start` does the work.
+
+        Args:
+            experiment: What is trained.
+            replica: Which of the plan's replicas this is.
+            alive: Called after each step, to show that there is progress.
+        """
         super().__init__(experiment)
+        self._alive = alive
         plan = plan_of(experiment)
         self._replica, self._replicas = replica, plan.fragment("step").replicas
         self._num_groups = count = groups(plan, experiment)
@@ -60,7 +72,15 @@ class Trainer(Training):
             envs = range(group * each, (group + 1) * each)
             acting = LocalActing(experiment, learner.teams, act, self._newest, envs, swaps=False)
             unrolls = OwnUnrolls(pool, batch, position, count)
-            actor = Actor(experiment.algorithm, pool, acting, unrolls, learner.teams, self._learn)
+            actor = Actor(
+                experiment.algorithm,
+                pool,
+                acting,
+                unrolls,
+                learner.teams,
+                self._learn,
+                self._alive,
+            )
             self._actors.append(actor)
         self._actors[0].rehearse()
         self._compile(batch)
@@ -107,6 +127,7 @@ class Trainer(Training):
             for group, actor in zip(self._groups, self._actors, strict=True):
                 actor.restore(states[group])
         else:
+            self.resumes_exactly = False
             self._reset(f"environments {self._learner.progress.epoch}")
 
     def close(self) -> None:
