@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
+import numpy as np
+
 from srl.errors import RunError
 from srl.pools.pool import aligned_zeros
 from srl.shared_memory import SharedMemory

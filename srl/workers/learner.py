@@ -15,7 +15,6 @@ from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.lazy import jax, jnp
 from srl.streams.batch import Batch, batch_form
-from srl.tree import map_tree
 from srl.types import Decision, Policy, Specs, Tree, Unroll
 from srl.workers.progress import Progress
 from srl.workers.replicas import Sharded
@@ -109,6 +108,8 @@ class Learner:
         if jax.device_count() > 1 and self._divisible(batch):
             self._learn = self.sharded = Sharded(self._learn_and_count, example)
         unroll = self.prepared(batch)
+        if self.sharded is not None:
+            self.sharded.compile(self.states, unroll, self.progress.losses)
         jax.block_until_ready(self._learn(self.states, unroll, self.progress.losses))
 
     def _divisible(self, batch: Batch) -> bool:

@@ -14,6 +14,7 @@ from srl.workers.vectors import tree_of, vectors_of
 
 HEARTBEAT_SECONDS = 20
 """After which a replica that hangs is given up by the others."""
+_COMPILE_SECONDS = 600  # that replicas may differ by in compiling
 _AXIS = "slots"
 
 
@@ -79,6 +80,20 @@ class Sharded:
         self._wishes = wishes
         return self._granted
 
+    def compile(self, states: Any, unroll: Unroll, losses: Any) -> None:
+        """Compiles, and waits until the other replicas have: a collective waits half a minute."""
+        states, losses = jax.tree.map(self._replicate, (states, losses))
+        self._learn = self._learn.lower(states, unroll, losses, self._wished()).compile()
+        if jax.process_count() > 1:
+            from jax._src import distributed  # no public name leads to the client
+
+            client: Any = distributed.global_state.client
+            client.wait_at_barrier("srl compiled", timeout_in_ms=1000 * _COMPILE_SECONDS)
+
+    def _wished(self) -> Any:
+        wishes = np.tile(np.array(self._wishes, np.int32), (self._local, 1))
+        return jax.make_array_from_process_local_data(self._rows, wishes)
+
     def place(self, unroll: Unroll) -> Unroll:
         """The batch of all replicas, of which this process has its part."""
         unroll = unroll._replace(version=())
@@ -86,10 +101,8 @@ class Sharded:
 
     def __call__(self, states: Any, unroll: Unroll, losses: Any) -> Any:
         """Learns; takes and gives states as arrays of this process alone."""
-        wishes = np.tile(np.array(self._wishes, np.int32), (self._local, 1))
-        wishes = jax.make_array_from_process_local_data(self._rows, wishes)
         states, losses = jax.tree.map(self._replicate, (states, losses))
-        *results, granted = self._learn(states, unroll, losses, wishes)
+        *results, granted = self._learn(states, unroll, losses, self._wished())
         self._granted = tuple(np.asarray(granted.addressable_data(0))[0] > 0)
         return jax.tree.map(lambda x: x.addressable_data(0), results)
 
