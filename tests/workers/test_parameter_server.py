@@ -161,8 +161,10 @@ def test_a_server_and_its_workers_train_as_the_plain_loop_does(plain, trained):
 
 
 def test_it_reports_what_the_plain_loop_reports(plain, trained):
-    assert plain[1].keys() == trained[1].keys()
-    for name, value in plain[1].items():
+    own = {name for name in trained[1] if name.startswith("unrolls/")}
+    assert plain[1].keys() == trained[1].keys() - own
+    for name in plain[1].keys() - {"bottleneck"}:
+        value = plain[1][name]
         assert trained[1][name] == pytest.approx(value, rel=1e-3, abs=1e-4), name
 
 
