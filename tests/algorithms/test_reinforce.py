@@ -58,10 +58,10 @@ def test_it_learns_to_balance_a_pole(reinforce, start):
 
 def test_it_learns_with_memory(reinforce, start):
     trainer = start(reinforce(unroll_length=8, network=MLP(width=8, memory=4)))
-    before = jax.device_get(trainer._states["policy"].params["policy"])
+    before = jax.device_get(trainer.state()["learners"]["policy"]["params"]["policy"])
     for _ in range(2):
         trainer.update()
-    after = jax.device_get(trainer._states["policy"].params["policy"])
+    after = jax.device_get(trainer.state()["learners"]["policy"]["params"]["policy"])
     changed = jax.tree.map(lambda x, y: bool((x != y).any()), before, after)
     assert all(jax.tree.leaves(changed))
     assert np.isfinite(trainer.report()["loss/policy_loss"])
