@@ -72,7 +72,7 @@ def test_an_environment_that_raises_or_hangs_is_told_with_its_stack_and_left_beh
         run.wait(lambda: "actors-0 raised" in run.told)
         assert "in stumble" in run.told
         assert "the pole broke; it is started again" in run.told
-        run.wait(partial(run.has_passed, run.updates + 1))
+        run.wait(partial(run.has_passed, run.updates + 60))  # until it has told that it works
         hang = run.order("hang")
         run.wait(lambda: "actors-0 has shown no progress; it is started again" in run.told)
         assert re.search(r"actors-0 has shown no progress for \d+ s: it is sleeping", run.told)
