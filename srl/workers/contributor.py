@@ -9,7 +9,6 @@ from typing import Any
 from srl.lazy import jax
 from srl.streams.batch import Batch
 from srl.streams.gradients import GradientSource, Turn
-from srl.streams.sample import Stopped
 from srl.types import Tree, Unroll
 from srl.workers.sums import Crossing, account
 from srl.workers.trainer import Trainer
@@ -60,7 +59,7 @@ class Contributor(Trainer):
         """Starts episodes, or goes on with saved ones; waits until an update begins."""
         site = self._site
         self._source = GradientSource(
-            lambda: site.connect("gradients"), site.replica, self._crossing.forms, self._alive
+            lambda: site.connect("gradients"), site.replica, self._crossing.forms, site.go_on
         )
         start = self._source.start
         if start.saved is not None and self.resumes_exactly:
@@ -99,11 +98,6 @@ class Contributor(Trainer):
 
     def _states_by_name(self) -> Mapping[str, Tree]:
         return {str(group): state for group, state in self._group_states().items()}
-
-    def _alive(self) -> None:
-        if self._site.stopping.is_set():
-            raise Stopped
-        self._site.alive()
 
     def _note_actors(self) -> None:
         for actor in self._actors:
