@@ -19,7 +19,8 @@ from srl.check_env.report import (
     spaces_findings,
 )
 from srl.errors import RunError, UserError
-from srl.pools.pool import Pool, leaves
+from srl.pools.pool import Pool
+from srl.tree import leaves_of
 from srl.types import Timestep, Tree
 
 
@@ -176,7 +177,7 @@ class PoolChecks:
     def _agree(self, expected: list[Timestep], given: list[Timestep], what: str) -> None:
         for number, pair in enumerate(zip(expected, given, strict=True)):
             for name in ("observation", "reward", "terminated", "truncated"):
-                one, other = (leaves(getattr(timestep, name)) for timestep in pair)
+                one, other = (leaves_of(getattr(timestep, name)) for timestep in pair)
                 if not all(map(np.array_equal, one, other)):
                     call = "the reset" if number == 0 else f"step {number}"
                     raise Fault(f"{what} gives another {name} at {call}")

@@ -24,7 +24,8 @@ from srl.pools.envpool_specs import (
     space_tree,
 )
 from srl.pools.exclusive import ExclusivePool, exclusive
-from srl.pools.pool import Row, as_actions, as_array, checked_seed, empty_observation, leaves
+from srl.pools.pool import Row, as_actions, as_array, checked_seed, empty_observation
+from srl.tree import leaves_of
 from srl.types import Specs, Timestep, Tree
 
 _ENDED_BY_THE_LIMIT_ALONE = ("envpool.classic_control", "envpool.box2d", "envpool.mujoco.gym")
@@ -76,7 +77,7 @@ class EnvpoolPool(ExclusivePool):
             agents=tuple(f"player_{i}" for i in range(agents)) if agents > 1 else ("agent",),
             max_episode_steps=limit or None,
         )
-        narrowed = leaves(empty_observation(self.specs.observation, ()))
+        narrowed = leaves_of(empty_observation(self.specs.observation, ()))
         self._names = list(spec.state_array_spec)
         self._parts = [(*path, leaf.dtype) for path, leaf in zip(paths, narrowed, strict=True)]
         self._choices, self._start = action_range(self.specs.action)
@@ -357,7 +358,7 @@ class EnvpoolPool(ExclusivePool):
 
     def _refuse_nan(self, timestep: Timestep) -> None:
         for name, leaf in (
-            *(("observation", leaf) for leaf in leaves(timestep.observation)),
+            *(("observation", leaf) for leaf in leaves_of(timestep.observation)),
             ("reward", timestep.reward),
         ):
             if leaf.dtype.kind != "f" or np.count_nonzero(np.isfinite(leaf)) == leaf.size:
@@ -387,4 +388,4 @@ def _copied(timestep: Timestep, into: Row | None, places: Any = ...) -> Timestep
 
 
 def _arrays(timestep: Timestep) -> list[np.ndarray]:
-    return [*leaves(timestep.observation), *timestep[1:]]
+    return [*leaves_of(timestep.observation), *timestep[1:]]

@@ -12,8 +12,8 @@ from gymnasium import spaces
 
 from srl.errors import UserError
 from srl.pools.padding import common_space, corner, crop
-from srl.pools.pool import leaves
 from srl.pools.simulator import Misfit, Simulator, narrowed, observation_writer, supported_action
+from srl.tree import leaves_of
 from srl.types import Specs, Timestep, Tree
 
 
@@ -179,7 +179,7 @@ class PettingZooSimulator(Simulator):
                 self._joined[i] = True
                 truncated = truncated or (agent not in staying and not terminated)
             else:
-                for array in leaves(rows.observation):
+                for array in leaves_of(rows.observation):
                     array[slot] = 0
                 terminated, truncated = bool(self._joined[i]), not self._joined[i]
             self._done[i] = terminated or truncated

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -13,6 +13,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from srl.errors import UserError, expect
+from srl.tree import map_tree
 from srl.types import Specs, Timestep, Tree
 
 if TYPE_CHECKING:
@@ -297,15 +298,7 @@ def as_actions(actions: Tree, shape: tuple[int, ...], dtype: Any, integers: bool
 
 def timestep_at(timesteps: Timestep, t: int) -> Timestep:
     """Timestep `t` of several, whose arrays are parts of theirs."""
-
-    def part(tree: Tree) -> Tree:
-        if isinstance(tree, dict):
-            return {name: part(value) for name, value in tree.items()}
-        if isinstance(tree, tuple):
-            return tuple(part(value) for value in tree)
-        return tree[t]
-
-    return Timestep(*(part(field) for field in timesteps))
+    return map_tree(lambda x: x[t], timesteps)
 
 
 # ---- memory ----
@@ -376,12 +369,3 @@ def empty_timestep(
         env_id=allocate(envs, np.int32),
         lost=allocate(envs, np.bool_),
     )
-
-
-def leaves(tree: Tree) -> list[np.ndarray]:
-    """The arrays of a tree, in order."""
-    if isinstance(tree, Mapping):
-        return [leaf for part in tree.values() for leaf in leaves(part)]
-    if isinstance(tree, tuple):
-        return [leaf for part in tree for leaf in leaves(part)]
-    return [tree]

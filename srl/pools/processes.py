@@ -17,13 +17,14 @@ import gymnasium
 import numpy as np
 
 from srl.errors import RunError, UserError, WorkerLost
-from srl.pools.pool import Row, Rows, empty_timestep, leaves, timestep_at
+from srl.pools.pool import Row, Rows, empty_timestep, timestep_at
 from srl.pools.process_handle import ProcessHandle, end_all
 from srl.pools.process_protocol import FAILED, FAILURES, PICTURE, READY, RECORD, Kind
 from srl.pools.python_pool import PythonPool, copy_rows, slots_of
 from srl.pools.shared_memory import shared_arrays
 from srl.pools.simulator import SimulatorSource, difference, refuse_unlike, source_name
 from srl.pools.stepper import Failure, empty_control
+from srl.tree import leaves_of
 
 logger = logging.getLogger(__name__)
 
@@ -441,7 +442,7 @@ class ProcessPool(PythonPool):
         step, slots = row.timestep, slots_of(ids, len(self.specs.agents))
         if self._last is not None and self._last is not row:
             last = self._last.timestep
-            for a, b in zip(leaves(last.observation), leaves(step.observation), strict=True):
+            for a, b in zip(leaves_of(last.observation), leaves_of(step.observation), strict=True):
                 b[slots] = a[slots]
             step.statistics[ids] = last.statistics[ids]
         step.reward[slots], step.terminated[slots], step.truncated[slots] = 0, False, True

@@ -14,9 +14,10 @@ from gymnasium import spaces
 from srl.errors import RunError, UserError
 from srl.pools.exclusive import ExclusivePool, exclusive
 from srl.pools.padding import corner
-from srl.pools.pool import Row, as_actions, as_array, checked_seed, empty_timestep, leaves
+from srl.pools.pool import Row, as_actions, as_array, checked_seed, empty_timestep
 from srl.pools.simulator import outside
 from srl.pools.stepper import Control, Failure, Target
+from srl.tree import leaves_of
 from srl.types import Specs, Timestep, Tree
 
 
@@ -121,7 +122,7 @@ class PythonPool(ExclusivePool):
         names, last = Timestep._fields, self._slots.timestep
         for name, source, target in zip(names, last, row.timestep, strict=True):
             places = ids if name in _BY_ENVIRONMENT else slots
-            for a, b in zip(leaves(source), leaves(target), strict=True):
+            for a, b in zip(leaves_of(source), leaves_of(target), strict=True):
                 np.take(a, places, 0, b, mode="clip")  # other modes would write into a buffer first
         return row.timestep
 
@@ -280,7 +281,7 @@ def copy_rows(source: Timestep, target: Timestep, envs: np.ndarray, agents: int)
     slots = slots_of(envs, agents)
     for name, from_, to in zip(Timestep._fields, source, target, strict=True):
         places = envs if name in _BY_ENVIRONMENT else slots
-        for a, b in zip(leaves(from_), leaves(to), strict=True):
+        for a, b in zip(leaves_of(from_), leaves_of(to), strict=True):
             b[places] = a[places]
 
 
@@ -304,7 +305,7 @@ class _OwnRow:
 
 def _held_by(timestep: Timestep) -> list[Any]:
     """Everything whose holder may still read the timestep."""
-    arrays = [leaf for field in timestep for leaf in leaves(field)]
+    arrays = [leaf for field in timestep for leaf in leaves_of(field)]
     # A part of an array holds the array at its base.
     return [timestep, *_trees(timestep.observation), *arrays, *(x.base for x in arrays)]
 

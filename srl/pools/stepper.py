@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from srl.pools.pool import Allocate, aligned_zeros, leaves
+from srl.pools.pool import Allocate, aligned_zeros
 from srl.pools.simulator import Misfit, Simulator
+from srl.tree import leaves_of
 from srl.types import Array, Specs, Timestep
 
 
@@ -61,7 +62,7 @@ class Target:
         self.place: Any = None  # where a process pool has it
         self.episode_return = by_env(rows.episode_return)
         self.episode_length, self.lost = rows.episode_length[part], rows.lost[part]
-        floats = [by_env(x) for x in leaves(rows.observation) if x.dtype.kind == "f"]
+        floats = [by_env(x) for x in leaves_of(rows.observation) if x.dtype.kind == "f"]
         flags = by_env(rows.terminated), by_env(rows.truncated)
         self.results = [by_env(rows.reward), *flags, *floats]
 

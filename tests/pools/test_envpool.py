@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from srl import UserError, make_pool
-from srl.pools.pool import leaves
+from srl.tree import leaves_of
 from srl.types import Timestep
 
 ENVS = 4
@@ -155,7 +155,7 @@ class TestWithEnvpool:
                 for action in actions_of_any(pool, 3):
                     timestep = pool.step(action)
                 row = pool.rows(1)[0].timestep
-                given, expected = leaves(timestep.observation), leaves(row.observation)
+                given, expected = leaves_of(timestep.observation), leaves_of(row.observation)
                 assert [a.dtype for a in given] == [a.dtype for a in expected]
                 assert [a.shape for a in given] == [a.shape for a in expected]
                 first = first_of(timestep.observation)
@@ -170,7 +170,7 @@ class TestWithEnvpool:
             assert given is rows[1].timestep
             fresh = pool.reset(0)
             for memory, values in zip(
-                leaves(rows[0].timestep.observation), leaves(fresh.observation), strict=True
+                leaves_of(rows[0].timestep.observation), leaves_of(fresh.observation), strict=True
             ):
                 np.testing.assert_array_equal(memory, values)
 

@@ -6,7 +6,8 @@ from gymnasium import spaces
 
 from srl import UserError
 from srl.pools.padding import common_space, crop
-from srl.pools.pool import empty_observation, leaves
+from srl.pools.pool import empty_observation
+from srl.tree import leaves_of
 
 BOX = spaces.Box(-1, 1, (2, 3))
 ALIKE = {
@@ -39,9 +40,9 @@ def test_what_is_in_an_agents_own_space_is_in_the_common_one_with_zeros_around(g
         rows = empty_observation(common, (3,))
         value = space.sample()
         own = crop(space, rows, slice(1, 2))
-        for memory, part in zip(leaves(own), leaves(value), strict=True):
+        for memory, part in zip(leaves_of(own), leaves_of(value), strict=True):
             memory[0] = part
-        for memory, part in zip(leaves(rows), leaves(value), strict=True):
+        for memory, part in zip(leaves_of(rows), leaves_of(value), strict=True):
             assert np.count_nonzero(memory[1]) == np.count_nonzero(part)
             assert not memory[[0, 2]].any()
         assert row(rows, 1) in common

@@ -279,4 +279,5 @@ def test_a_killed_worker_and_a_killed_server_leave_an_exact_account(tmp_path):
         int(path.name) for path in faults.folder.checkpoints.iterdir() if path.name.isdigit()
     )
     assert in_flight == 0
-    assert 1 <= lost <= 4
+    # One of each worker at each death at most; none where it dies between two unrolls.
+    assert lost <= 4
