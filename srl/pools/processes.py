@@ -442,8 +442,8 @@ class ProcessPool(PythonPool):
         step, slots = row.timestep, slots_of(ids, len(self.specs.agents))
         if self._last is not None and self._last is not row:
             last = self._last.timestep
-            for a, b in zip(leaves_of(last.observation), leaves_of(step.observation), strict=True):
-                b[slots] = a[slots]
+            for old, new in zip(*map(leaves_of, (last.observation, step.observation)), strict=True):
+                new[slots] = old[slots]
             step.statistics[ids] = last.statistics[ids]
         step.reward[slots], step.terminated[slots], step.truncated[slots] = 0, False, True
         step.episode_return[slots] = self._control.episode_return[ids].ravel()

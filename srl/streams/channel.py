@@ -15,14 +15,16 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Literal, Self
+from enum import IntEnum
+from typing import Any, Literal, Self, TypeVar
 
 from srl.errors import RunError, expect
-from srl.streams.message import JOINED, LEFT, Identity, Message, Refused, as_bytes
+from srl.streams.message import JOINED, LEFT, Identity, Message, Refused, as_bytes, demand
 
 log = logging.getLogger(__name__)
 
 Transport = Literal["thread", "host", "network"]
+Begun = TypeVar("Begun")
 _TOLD_REFUSALS = 20
 """After so many a listener only counts, or a mad peer would fill the disk with log."""
 
@@ -85,6 +87,15 @@ class Connection(ABC):
         while (message := self.receive(0.5)) is None:
             alive()
         return message
+
+    def expect(self, kind: IntEnum, alive: Callable[[], None]) -> Message:
+        """The next message, which is to be of this kind; see `wait`.
+
+        Raises:
+            Disconnected: If the other end has gone, or refused this one.
+            RunError: If it is of another kind.
+        """
+        return demand(self.wait(alive), kind)
 
     @property
     def held(self) -> int:
@@ -230,6 +241,26 @@ class Listener(ABC):
             self._ready.append((peer, Message(LEFT)))
 
 
+def opened(
+    connect: Callable[[], Connection], begin: Callable[[Connection], Begun]
+) -> tuple[Connection, Begun]:
+    """A connection, and what `begin` made of it; begins anew where the other end dies meanwhile.
+
+    Args:
+        connect: Gives a connection to whoever is at the other end now; may wait for that.
+        begin: Says the first words.
+    """
+    while True:
+        connection = connect()
+        try:
+            return connection, begin(connection)
+        except Disconnected:
+            connection.close()
+        except BaseException:
+            connection.close()
+            raise
+
+
 def check_size(message: Message, limit_bytes: int) -> None:
     """Raises RunError if the body is more than the other end would take."""
     body = message.body
@@ -312,4 +343,5 @@ __all__ = [
     "Transport",
     "connect",
     "listen",
+    "opened",
 ]

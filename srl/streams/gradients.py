@@ -21,9 +21,17 @@ from typing import NamedTuple
 
 from srl.errors import RunError
 from srl.streams.area import Area
-from srl.streams.channel import Connection, Disconnected, Listener, Peer
+from srl.streams.channel import Connection, Disconnected, Listener, Peer, opened
 from srl.streams.layout import Layout
-from srl.streams.message import LEFT, Message, Refused, text_of
+from srl.streams.message import (
+    LEFT,
+    Message,
+    Refused,
+    as_microseconds,
+    as_seconds,
+    demand,
+    text_of,
+)
 from srl.streams.parcel import pack, unpack
 from srl.streams.sample import STATE_BYTES, Start, Stopped
 from srl.tree import copy_tree
@@ -110,29 +118,23 @@ class GradientSource:
         self._open()
 
     def _open(self) -> None:
-        while True:
-            self._connection = self._connect()
-            try:
-                return self._begin_anew()
-            except Disconnected:  # it died meanwhile; `connect` waits for the next
-                self._connection.close()
-            except BaseException:
-                self._connection.close()
-                raise
+        self._connection, self.start = opened(self._connect, self._begin_anew)
+        """How the worker's groups begin, if they have not begun yet."""
 
-    def _begin_anew(self) -> None:
+    def _begin_anew(self, connection: Connection) -> Start:
         self._openings += 1
-        self._connection.send(Message(Kind.OPEN, counts=(self._replica,)))
-        form = self._expect(Kind.FORM)
+        connection.send(Message(Kind.OPEN, counts=(self._replica,)))
+        form = connection.expect(Kind.FORM, self._alive)
         if text_of(form) != self._forms.text:
             form.close_fds()
             raise RunError("the server's parameters are not those of this experiment")
         self._remote = not form.fds
         self._area = Area({"state": self._forms.state, **self._forms.sums}, form.fds)
         epoch, lives, restored = form.counts[:3]
-        saved = unpack(self._expect(Kind.RESTORE).body, STATE_BYTES) if restored else None
-        self.start = Start(epoch, lives, saved)
-        """How the worker's groups begin, if they have not begun yet."""
+        saved = None
+        if restored:
+            saved = unpack(connection.expect(Kind.RESTORE, self._alive).body, STATE_BYTES)
+        return Start(epoch, lives, saved)
 
     def wait(self, groups: Callable[[], Tree]) -> Turn:
         """Waits for the next state.
@@ -145,7 +147,7 @@ class GradientSource:
         """
         while True:
             try:
-                message = self._receive()
+                message = self._connection.wait(self._alive)
                 if message.kind == Kind.WANT_GROUPS:
                     self._connection.send(Message(Kind.GROUPS, body=pack(groups())))
                     continue
@@ -155,7 +157,7 @@ class GradientSource:
                 continue
             if message.kind == Kind.STOP:
                 raise Stopped
-            _demand(message, Kind.STATE)
+            demand(message, Kind.STATE)
             self._sequence, self._phase = message.sequence, message.counts[0]
             if self._remote:
                 self._area.take_in("state", message.body)
@@ -173,20 +175,12 @@ class GradientSource:
         """
         part = _answer(self._phase)
         copy_tree(sums, self._area[part])
-        spent = tuple(round(1e6 * s) for s in seconds)
+        spent = as_microseconds(seconds)
         body = self._area.body(part) if self._remote else None
         try:
             self._connection.send(Message(Kind.SUMS, self._sequence, counts=spent, body=body))
         except Disconnected:
             return
-
-    def _receive(self) -> Message:
-        while (message := self._connection.receive(0.5)) is None:
-            self._alive()
-        return message
-
-    def _expect(self, kind: Kind) -> Message:
-        return _demand(self._receive(), kind)
 
     def close(self) -> None:
         """Ends the stream."""
@@ -348,11 +342,4 @@ class GradientSink:
         if not self._shared:
             desk.area.take_in(_answer(self._phase), message.body)
         desk.missing = False
-        self._on_seconds([1e-6 * count for count in message.counts])
-
-
-def _demand(message: Message, kind: Kind) -> Message:
-    if message.kind != kind:
-        message.close_fds()
-        raise RunError(f"expected {kind.name} on a gradients stream, got kind {message.kind}")
-    return message
+        self._on_seconds(as_seconds(message.counts))

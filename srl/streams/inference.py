@@ -20,11 +20,10 @@ from enum import IntEnum
 
 import numpy as np
 
-from srl.errors import RunError
 from srl.streams.area import Area
-from srl.streams.channel import Connection, Disconnected, Listener, Peer
+from srl.streams.channel import Connection, Disconnected, Listener, Peer, opened
 from srl.streams.layout import Layout
-from srl.streams.message import Message, Refused, text_of
+from srl.streams.message import Message, Refused, as_microseconds, demand, text_of
 from srl.streams.parcel import pack, unpack
 from srl.streams.sample import STATE_BYTES, Start, Stopped
 from srl.tree import copy_tree, leaves_of, map_tree
@@ -95,20 +94,20 @@ class RemoteActing:
         self._initial = map_tree(np.array, self._area["reply"].get("memory", ()))
 
     def _open(self) -> None:
-        while True:
-            self._connection = self._connect()
-            try:
-                self._connection.send(Message(Kind.OPEN, counts=(self._sequence,)))
-                return self._begin_anew(self._expect(Kind.FORM))
-            except Disconnected:  # it died meanwhile; `connect` waits for the next
-                self._connection.close()
+        self._connection, _ = opened(self._connect, self._begin)
 
-    def _begin_anew(self, form: Message) -> None:
+    def _begin(self, connection: Connection) -> None:
+        connection.send(Message(Kind.OPEN, counts=(self._sequence,)))
+        self._begin_anew(connection, connection.expect(Kind.FORM, self._alive))
+
+    def _begin_anew(self, connection: Connection, form: Message) -> None:
         epoch, lives, restored = form.counts[:3]
         self._remote = not form.fds
         self._area = Area(_parts(Layout.from_json(text_of(form), STATE_BYTES)), form.fds)
         self._area.close()  # its descriptors; it stays mapped
-        saved = unpack(self._expect(Kind.RESTORE).body, STATE_BYTES) if restored else None
+        saved = None
+        if restored:
+            saved = unpack(connection.expect(Kind.RESTORE, self._alive).body, STATE_BYTES)
         self.start = Start(epoch, lives, saved)
         self._stays = "memory" in self._area["reply"] and "memory" not in self._area["request"]
         self._known: Tree = None  # the memory that the other end has, if it stays there
@@ -132,7 +131,7 @@ class RemoteActing:
         if form is not None:
             self._connection.close()
             self._connection, self._next = self._next, None
-            self._begin_anew(form)
+            self._begin_anew(self._connection, form)
 
     def _forget_next(self) -> None:
         if self._next is not None:
@@ -167,9 +166,8 @@ class RemoteActing:
         Args:
             seconds: Up to eight.
         """
-        spent = tuple(round(1e6 * s) for s in seconds)
         with suppress(Disconnected):
-            self._connection.send(Message(Kind.SPENT, counts=spent))
+            self._connection.send(Message(Kind.SPENT, counts=as_microseconds(seconds)))
 
     def _ask(self, memory: Tree, clock: int) -> None:
         body = self._area.body("request") if self._remote else None
@@ -187,9 +185,7 @@ class RemoteActing:
                 raise Stopped
             if message.kind == Kind.WANT_STATE:
                 self._connection.send(Message(Kind.STATE, body=pack(self._state())))
-            elif message.kind != Kind.REPLY:
-                raise RunError(f"expected REPLY on an inference stream, got {message.kind}")
-            elif message.sequence == self._sequence:
+            elif demand(message, Kind.REPLY).sequence == self._sequence:
                 break
         if self._remote:
             self._area.take_in("reply", message.body)
@@ -197,12 +193,6 @@ class RemoteActing:
         self._known = reply.get("memory", ())
         decision = Decision(reply["action"], reply.get("log_prob"), self._known)
         return decision, np.array(message.version, np.int32)
-
-    def _expect(self, kind: Kind) -> Message:
-        message = self._connection.wait(self._alive)
-        if message.kind != kind:
-            raise RunError(f"expected {kind.name} on an inference stream, got kind {message.kind}")
-        return message
 
     def close(self) -> None:
         """Ends the stream."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterable
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -67,6 +69,28 @@ class Message(NamedTuple):
 
 class Refused(RunError):
     """A message that does not fit: it is dropped, counted and logged, and nothing else happens."""
+
+
+def demand(message: Message, kind: IntEnum) -> Message:
+    """The message itself, which is to be of this kind.
+
+    Raises:
+        RunError: If it is of another.
+    """
+    if message.kind != kind:
+        message.close_fds()
+        raise RunError(f"expected {kind.name} ({kind}) on a stream, got kind {message.kind}")
+    return message
+
+
+def as_microseconds(seconds: Iterable[float]) -> tuple[int, ...]:
+    """Seconds as a message's counts."""
+    return tuple(round(1e6 * s) for s in seconds)
+
+
+def as_seconds(counts: Iterable[int]) -> list[float]:
+    """What `as_microseconds` gave."""
+    return [1e-6 * count for count in counts]
 
 
 def encode(identity: Identity, message: Message, body_size: int) -> bytes:

@@ -9,19 +9,27 @@ crosses; between hosts DELIVER carries the unroll. A group that disconnects lose
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 
-from srl.errors import RunError
 from srl.pools.pool import aligned_zeros
 from srl.shared_memory import SharedMemory
 from srl.streams.batch import Batch, widened
 from srl.streams.channel import Connection, Listener, Peer
 from srl.streams.layout import Layout
-from srl.streams.message import JOINED, LEFT, Message, Refused, text_of
+from srl.streams.message import (
+    JOINED,
+    LEFT,
+    Message,
+    Refused,
+    as_microseconds,
+    as_seconds,
+    demand,
+    text_of,
+)
 from srl.streams.parcel import pack, unpack
 from srl.streams.tickets import Ticket, TicketOffice
 from srl.tree import copy_tree
@@ -32,7 +40,6 @@ class Kind(IntEnum):
     """What is said on a sample stream."""
 
     OPEN = 10
-    """Counts: group."""
     FORM = 11
     """Counts: batches, positions, epoch, lives of the group, whether RESTORE follows. Body: the
     layout of one unroll. Descriptors: the memory of the batches, within a host."""
@@ -87,27 +94,21 @@ class Grant(NamedTuple):
 class SampleSource:
     """A group's end."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        group: int,
-        alive: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, connection: Connection, alive: Callable[[], None] = lambda: None) -> None:
         """Opens the stream, which takes as long as the learner needs to begin.
 
         Args:
-            connection: To the learner.
-            group: Whose unrolls these are.
+            connection: To the learner, as the group.
             alive: Called now and then meanwhile; may raise.
 
         Raises:
             Disconnected: If the learner is not there.
         """
-        self._connection, self._alive = connection, alive
+        self._connection = connection
         self.sequence = 0
         """Unrolls delivered."""
-        connection.send(Message(Kind.OPEN, counts=(group,)))
-        form = self._expect(Kind.FORM)
+        connection.send(Message(Kind.OPEN))
+        form = connection.expect(Kind.FORM, alive)
         batches, self._positions, epoch, lives, restored = form.counts[:5]
         layout = Layout.from_json(text_of(form), UNROLL_BYTES)
         self.remote = not form.fds
@@ -123,7 +124,9 @@ class SampleSource:
             self._bodies = _bodies(wide, memory)
         self._batches = [_batch(wide.views(body)) for body in self._bodies]
         self._columns: dict[tuple[int, int], Batch] = {}
-        saved = unpack(self._expect(Kind.RESTORE).body, STATE_BYTES) if restored else None
+        saved = None
+        if restored:
+            saved = unpack(connection.expect(Kind.RESTORE, alive).body, STATE_BYTES)
         self.start = Start(epoch, lives, saved)
         self._asked = False
 
@@ -154,7 +157,7 @@ class SampleSource:
         self._asked = False
         if message.kind == Kind.STOP:
             raise Stopped
-        _demand(message, Kind.TICKET)
+        demand(message, Kind.TICKET)
         self._ticket = Ticket(*message.counts[:2])
         return Grant(self._ticket, self._columns_of(self._ticket), message.version)
 
@@ -164,9 +167,8 @@ class SampleSource:
         Args:
             seconds: Up to six, spent on each activity since the last delivery.
         """
-        spent = (round(1e6 * s) for s in seconds)
         body = self._bodies[self.sequence % _OWN_UNROLLS] if self.remote else None
-        counts = (*self._ticket, *spent)
+        counts = (*self._ticket, *as_microseconds(seconds))
         self._connection.send(Message(Kind.DELIVER, self.sequence, counts=counts, body=body))
         self.sequence += 1
 
@@ -177,9 +179,6 @@ class SampleSource:
         if place not in self._columns:
             self._columns[place] = self._batches[place[0]].columns(place[1], self._positions)
         return self._columns[place]
-
-    def _expect(self, kind: Kind) -> Message:
-        return _demand(self._connection.wait(self._alive), kind)
 
     def close(self) -> None:
         """Ends the stream; a ticket that is held is lost."""
@@ -194,7 +193,6 @@ class SampleSink:
         listener: Listener,
         office: TicketOffice,
         form: Batch,
-        saved: Mapping[int, Tree] | None = None,
         *,
         shared: bool = True,
         first_group: int = 0,
@@ -207,14 +205,15 @@ class SampleSink:
             listener: Where groups connect.
             office: Grants their tickets.
             form: Of one group's unroll.
-            saved: States that groups go on from.
             shared: Whether groups write into the batches' memory.
             first_group: The first of the groups that deliver here.
             on_seconds: Told the seconds that a group spent on each activity.
             on_counts: Told after each change of the office's counts.
         """
         self.listener, self.office, self.epoch = listener, office, 0
-        self.saved, self._shared, self._first = dict(saved or {}), shared, first_group
+        self.saved: dict[int, Tree] = {}
+        """States that groups go on from, by group; each is given once."""
+        self._shared, self._first = shared, first_group
         self._layout = Layout.of(form)
         self._wide = Layout.of(widened(form, office.positions))
         self._memory = SharedMemory.create(office.batches * self._wide.size)
@@ -350,9 +349,12 @@ class SampleSink:
             if ticket is None:
                 return None
             self._on_counts(self.office)
-            batch = self.batches[ticket.update % len(self.batches)]
-            columns = batch.columns(ticket.position, self.office.positions)
-            return Grant(ticket, columns, (self.epoch, self.office.oldest_version(ticket)))
+            version = self.epoch, self.office.oldest_version(ticket)
+            return Grant(ticket, self._columns(ticket), version)
+
+    def _columns(self, ticket: Ticket) -> Batch:
+        batch = self.batches[ticket.update % len(self.batches)]
+        return batch.columns(ticket.position, self.office.positions)
 
     def deliver(self, group: int, ticket: Ticket) -> None:
         """Takes in an unroll that was written into its columns."""
@@ -451,14 +453,9 @@ class SampleSink:
         if not self.office.holds(group, ticket):
             raise Refused(f"an unroll whose ticket {ticket} is not its own")
         if not self._shared:
-            unroll = _batch(self._layout.views(message.body))
-            batch = self.batches[ticket.update % len(self.batches)]
-            copy_tree(unroll, batch.columns(ticket.position, self.office.positions))
-        self.office.deliver(group, ticket)
-        self._on_seconds([1e-6 * count for count in message.counts[2:]])
-        self._on_counts(self.office)
-        if self.office.completes(ticket.update):
-            self._changed.notify_all()
+            copy_tree(_batch(self._layout.views(message.body)), self._columns(ticket))
+        self._on_seconds(as_seconds(message.counts[2:]))
+        self.deliver(group, ticket)
 
     def _grant(self) -> None:
         """Gives tickets to those that wait, as far as there are any."""
@@ -467,15 +464,14 @@ class SampleSink:
             if group in self._want_state:
                 self._want_state.discard(group)
                 self.listener.send(peer, Message(Kind.WANT_STATE))
-            if self._draining:
+            try:
+                grant = self.take(group)
+            except Stopped:
                 message = Message(Kind.STOP)
             else:
-                ticket = self.office.take(group)
-                if ticket is None:
+                if grant is None:
                     continue
-                version = (self.epoch, self.office.oldest_version(ticket))
-                message = Message(Kind.TICKET, version=version, counts=ticket)
-                self._on_counts(self.office)
+                message = Message(Kind.TICKET, version=grant.oldest_version, counts=grant.ticket)
             del self._asking[group]
             self.listener.send(peer, message)
 
@@ -490,9 +486,3 @@ def _batch(tree: Tree) -> Batch:
     """A batch from the dicts and tuples that a layout knows."""
     batch = Batch(*tree)
     return batch._replace(timesteps=Timestep(*batch.timesteps))
-
-
-def _demand(message: Message, kind: Kind) -> Message:
-    if message.kind != kind:
-        raise RunError(f"expected {kind.name} on a sample stream, got kind {message.kind}")
-    return message

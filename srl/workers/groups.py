@@ -124,7 +124,7 @@ class Groups:
                 lambda: site.home("inference", group),
             )
         if site.has("collect"):
-            unrolls = begun = SentUnrolls(lambda: site.connect("sample", group), group, site.go_on)
+            unrolls = begun = SentUnrolls(lambda: site.connect("sample", group), site.go_on)
         else:
             assert isinstance(acting, RemoteActing)
             unrolls, begun = NoUnrolls(acting.tell_spent), acting

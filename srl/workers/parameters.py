@@ -13,9 +13,9 @@ import numpy as np
 
 from srl.errors import RunError
 from srl.lazy import jax
-from srl.streams.channel import Connection, Disconnected, Listener
+from srl.streams.channel import Connection, Disconnected, Listener, opened
 from srl.streams.layout import Layout
-from srl.streams.message import Message, text_of
+from srl.streams.message import Message, as_microseconds, as_seconds, text_of
 from srl.streams.parameters import (
     PARAMETERS,
     ParameterReader,
@@ -107,7 +107,7 @@ class Published:
             elif message.kind == PARAMETERS:
                 self._server.request(peer, message)
             elif message.kind == Kind.SPENT:
-                self._on_seconds(1e-6 * sum(message.counts))
+                self._on_seconds(sum(as_seconds(message.counts)))
             else:
                 self._server.forget(peer)
 
@@ -148,18 +148,11 @@ class Received:
         self._open()
 
     def _open(self) -> None:
-        while True:
-            try:
-                return self._begin_anew()
-            except Disconnected:  # it died meanwhile; `connect` waits for the next
-                self._connection.close()
+        self._connection, _ = opened(self._connect, self._begin)
 
-    def _begin_anew(self) -> None:
-        self._connection = self._connect()
-        self._connection.send(Message(Kind.OPEN))
-        form = self._connection.wait(self._alive)
-        if form.kind != Kind.FORM:
-            raise RunError("a parameter stream did not begin with its form")
+    def _begin(self, connection: Connection) -> None:
+        connection.send(Message(Kind.OPEN))
+        form = connection.expect(Kind.FORM, self._alive)
         self._layout = Layout.from_json(text_of(form), 1 << 32)
         if self._layout != Layout.of(tuple(self._leaves)):
             raise RunError("the policies that are published are not those of this experiment")
@@ -183,7 +176,7 @@ class Received:
             if now < self._spent_told + _SPENT_EVERY:
                 return
             with suppress(Disconnected):
-                self._connection.send(Message(Kind.SPENT, counts=(round(1e6 * self._spent),)))
+                self._connection.send(Message(Kind.SPENT, counts=as_microseconds([self._spent])))
             self._spent, self._spent_told = 0.0, now
 
     def _look(self, wait: float) -> None:

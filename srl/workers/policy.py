@@ -14,7 +14,7 @@ from srl.lazy import jax
 from srl.streams.channel import Listener, Peer
 from srl.streams.inference import ACTED_ON, Desk, Kind
 from srl.streams.layout import Layout
-from srl.streams.message import JOINED, LEFT, Message, Refused
+from srl.streams.message import JOINED, LEFT, Message, Refused, as_seconds
 from srl.streams.parcel import unpack
 from srl.streams.sample import STATE_BYTES, Grant, SampleSink, Start, Stopped
 from srl.tree import copy_tree, leaves_of, map_tree
@@ -174,7 +174,7 @@ class PolicyServer:
     def _tell_spent(self, group: int, counts: Sequence[int]) -> None:
         """Passes on what a group's time went to, whose waits for tickets only this end knows."""
         unroll = self._unrolls[group]
-        seconds = dict(zip(ACTIVITIES, [1e-6 * count for count in counts], strict=False))
+        seconds = dict(zip(ACTIVITIES, as_seconds(counts), strict=False))
         waited, unroll.waited = unroll.waited, 0.0
         seconds["inference wait"] = max(0.0, seconds.get("inference wait", 0.0) - waited)
         seconds["send wait"] = seconds.get("send wait", 0.0) + waited

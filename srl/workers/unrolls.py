@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from srl.pools import Pool, Rows
 from srl.streams.batch import Batch
-from srl.streams.channel import Connection, Disconnected
+from srl.streams.channel import Connection, Disconnected, opened
 from srl.streams.sample import SampleSource, Start
 from srl.workers.actor import Actor, Place
 
@@ -32,28 +33,20 @@ class OwnUnrolls:
 class SentUnrolls:
     """Unrolls that go to a learner elsewhere, through a sample stream."""
 
-    def __init__(
-        self, connect: Callable[[], Connection], group: int, alive: Callable[[], None]
-    ) -> None:
+    def __init__(self, connect: Callable[[], Connection], alive: Callable[[], None]) -> None:
         """Opens the stream.
 
         Args:
             connect: Gives a connection to the group's learner; called again when that has gone.
-            group: Whose unrolls these are.
             alive: Called now and then while there is nothing to do but wait; may raise Stopped.
         """
-        self._connect, self._group, self._alive = connect, group, alive
+        self._connect, self._alive = connect, alive
         self._open()
 
     def _open(self) -> None:
         self._rows: dict[int, Rows] = {}  # over each columns that the source gives
-        while True:
-            connection = self._connect()
-            try:
-                self.source = SampleSource(connection, self._group, self._alive)
-                return
-            except Disconnected:  # it died meanwhile; `connect` waits for the next
-                connection.close()
+        begin = partial(SampleSource, alive=self._alive)
+        _, self.source = opened(self._connect, begin)
 
     @property
     def start(self) -> Start:
