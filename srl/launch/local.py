@@ -14,7 +14,7 @@ from srl.experiment import Experiment, plan_of
 from srl.launch.compilation import keep_compiled_programs
 from srl.launch.display import Display
 from srl.launch.folder import RunFolder
-from srl.launch.terminal import Stop, logging_to, shown
+from srl.launch.terminal import Stop, cure, logging_to, shown
 from srl.workers.run import Run, TrainerLike, closing, finished
 
 logger = logging.getLogger(__name__)
@@ -115,5 +115,6 @@ def _tell_failure(error: Exception, folder: RunFolder, run: Run) -> None:
     foreseen = isinstance(error, RunError) and error.__cause__ is None
     text = f"{error}\n" if foreseen else trace
     version = run.checkpoints.latest()
-    cure = f"; `srl resume {shown(folder)}` goes on after update {version}" if version else ""
-    sys.stderr.write(f"{text}{WORKER} failed; its log is {shown(folder, WORKER)}{cure}\n")
+    sys.stderr.write(
+        f"{text}{WORKER} failed; its log is {shown(folder, WORKER)}{cure(folder, version)}\n"
+    )

@@ -18,7 +18,7 @@ from srl.launch.controller import Controller
 from srl.launch.display import Display
 from srl.launch.folder import RunFolder
 from srl.launch.local import DONE, FAILED, INTERRUPTED
-from srl.launch.terminal import Stop, logging_to, shown
+from srl.launch.terminal import Stop, cure, logging_to, shown
 from srl.streams import Transport
 from srl.workers.run import finished
 
@@ -128,5 +128,6 @@ def _tell_failure(error: Exception, folder: RunFolder) -> None:
     logger.info("%s", text)
     with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
         version = checkpoints.latest()
-    cure = f"; `srl resume {shown(folder)}` goes on after update {version}" if version else ""
-    sys.stderr.write(f"{text}\nthe run failed; its log is {shown(folder, WORKER)}{cure}\n")
+    sys.stderr.write(
+        f"{text}\nthe run failed; its log is {shown(folder, WORKER)}{cure(folder, version)}\n"
+    )

@@ -42,6 +42,11 @@ class Stop:
         os.write(2, f"{show_cursor}\n{text}\n".encode())
 
 
+def cure(folder: RunFolder, version: int | None) -> str:
+    """How a failed run goes on, to end a line; nothing without a checkpoint."""
+    return f"; `srl resume {shown(folder)}` goes on after update {version}" if version else ""
+
+
 @contextlib.contextmanager
 def logging_to(folder: RunFolder, worker: str) -> Iterator[None]:
     """Logs of this process go to the worker's file, warnings to the terminal too."""

@@ -69,7 +69,7 @@ def make_pool(
     limits = {"restarts": restarts, "step_timeout": step_timeout, "start_timeout": start_timeout}
     limits = {name: limit for name, limit in limits.items() if limit is not None}
     kind, _, name = env.partition(":") if isinstance(env, str) else ("", "", "")
-    if kind not in ("native", "envpool"):
+    if not threaded(env):
         given = {"threads": threads} if threads else {}
         _refuse(env, given | ({"cores": cores} if len(cores) else {}), "steps no threads")
         return _python_pool(env, num_envs, batch_size, workers, limits, options)
@@ -83,6 +83,12 @@ def make_pool(
 
     _refuse(env, {"cores": cores} if len(cores) else {}, "pins by thread_affinity_offset=N")
     return EnvpoolPool(name, num_envs, batch_size, threads, options)
+
+
+def threaded(env: EnvSource) -> bool:
+    """Whether a pool steps this environment on threads of its own, so that `threads` is for it."""
+    name = env.pool_id if isinstance(env, EnvConfig) else env
+    return isinstance(name, str) and name.startswith(("native:", "envpool:"))
 
 
 def _python_pool(

@@ -448,8 +448,7 @@ class ProcessPool(PythonPool):
         step.reward[slots], step.terminated[slots], step.truncated[slots] = 0, False, True
         step.episode_return[slots] = self._control.episode_return[ids].ravel()
         step.episode_length[ids] = self._control.episode_length[ids]
-        step.lost[ids] = True
-        self._lost[ids] = False
+        step.lost[ids], self._lost[ids] = True, False
 
     # ---- other calls ----
 

@@ -14,6 +14,7 @@ from srl.algorithms.algorithm import State
 from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.lazy import jax, jnp
+from srl.pools.pool import empty_timestep
 from srl.streams.batch import Batch, batch_form
 from srl.types import Decision, Policy, Specs, Tree, Unroll
 from srl.workers.progress import Progress
@@ -46,8 +47,6 @@ def form_of(experiment: Experiment, teams: Teams, num_envs: int) -> Batch:
 
 def decision_form(teams: Teams, num_envs: int) -> Decision:
     """Shapes and dtypes of a group's decision."""
-    from srl.pools.pool import empty_timestep
-
     timestep = empty_timestep(teams.specs, num_envs)
 
     def decide(key: Any, observation: Tree, ended: Any) -> Decision:

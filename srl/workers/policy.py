@@ -11,6 +11,7 @@ import numpy as np
 
 from srl.experiment import Experiment
 from srl.lazy import jax
+from srl.pools.pool import empty_timestep
 from srl.streams.channel import Listener, Peer
 from srl.streams.inference import ACTED_ON, Desk, Kind
 from srl.streams.layout import Layout
@@ -35,8 +36,6 @@ def inference_layout(teams: Teams, num_envs: int, request: set[str], reply: set[
         request: Names of what the asking end sends: fields of a timestep, and memory.
         reply: Names of fields of the decision.
     """
-    from srl.pools.pool import empty_timestep
-
     decision = decision_form(teams, num_envs)
     sent = {**empty_timestep(teams.specs, num_envs)._asdict(), "memory": decision.memory}
     return Layout.of(
@@ -311,8 +310,6 @@ class _Inputs:
     """What `act` takes, for so many groups side by side."""
 
     def __init__(self, teams: Teams, num_envs: int, width: int) -> None:
-        from srl.pools.pool import empty_timestep
-
         self._width, self._slots = width, num_envs * len(teams.specs.agents)
         timestep = empty_timestep(teams.specs, width * num_envs)
         count = width * self._slots

@@ -11,13 +11,12 @@ import numpy as np
 
 from srl.experiment import Experiment
 from srl.pools import Pool, make_pool
+from srl.pools.make import threaded
 from srl.streams.parcel import pack, unpack
 from srl.streams.sample import STATE_BYTES
 from srl.types import Tree
 from srl.workers.learner import Learner
 from srl.workers.replicas import gathered
-
-_THREADED = ("native:", "envpool:")  # environments that are stepped on threads of their own
 
 
 class Training(ABC):
@@ -140,11 +139,7 @@ def make_group(experiment: Experiment, num_envs: int, beside: int = 1) -> Pool:
         beside: Groups that step at the same time in this process, and share its cores.
     """
     threads = experiment.threads
-    if (
-        not threads
-        and beside > 1
-        and str(getattr(experiment.env, "pool_id", experiment.env)).startswith(_THREADED)
-    ):
+    if not threads and beside > 1 and threaded(experiment.env):
         threads = max(1, len(os.sched_getaffinity(0)) // beside)
     return make_pool(
         experiment.env,
