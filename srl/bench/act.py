@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import subprocess
 import sys
@@ -84,6 +85,7 @@ def _deciding(
 ) -> Iterator[Callable[[], Any]]:
     """What an actor calls for a step: of arrays of NumPy's, here or through a stream."""
     specs, timestep = first_timestep(experiment, experiment.num_envs)
+    clock = itertools.count()  # as a group's: what does not go on by one is converted anew
     if way == "in process":
         learner = Learner(experiment, specs)
         envs = range(experiment.num_envs)
@@ -97,7 +99,7 @@ def _deciding(
         )
         acting.begin((0, 0))
         memory = acting.initial_memory()
-        yield lambda: acting.decide(timestep, memory, 0)
+        yield lambda: acting.decide(timestep, memory, next(clock))
         return
     with _server(experiment, specs, target, overrides, way) as address:
         identity = Identity(RUN, 0, 0)
@@ -105,7 +107,7 @@ def _deciding(
             lambda: connect(address, identity, limit_bytes=STATE_BYTES), lambda: ()
         )
         memory = remote.initial_memory()
-        yield lambda: remote.decide(timestep, memory, 0)
+        yield lambda: remote.decide(timestep, memory, next(clock))
         remote.close()
 
 

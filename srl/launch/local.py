@@ -14,7 +14,7 @@ from srl.experiment import Experiment, plan_of
 from srl.launch.compilation import keep_compiled_programs
 from srl.launch.display import Display
 from srl.launch.folder import RunFolder
-from srl.launch.terminal import Stop, cure, logging_to, shown
+from srl.launch.terminal import Stop, Watch, cure, logging_to, shown
 from srl.workers.run import Run, TrainerLike, closing, finished
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,8 @@ def train(
             return DONE
         show.display.header(folder)
         try:
-            with run:
+            with run, Watch(experiment.heartbeat_seconds, folder.log(WORKER), show.say) as watch:
+                show.watch = watch
                 run.start(resume=resume)
                 run.loop()
                 if trainer.account:
@@ -99,8 +100,14 @@ class _Show:
 
     def __init__(self, experiment: Experiment) -> None:
         self.display = Display(experiment)
-        self.start, self.tick = self.display.start, self.display.tick
+        self.start = self.display.start
         self.say, self.close = self.display.say, self.display.close
+        self.watch: Watch | None = None
+
+    def tick(self, trainer: TrainerLike, now: float) -> None:
+        if self.watch:
+            self.watch.alive()
+        self.display.tick(trainer, now)
 
     def report(self, trainer: TrainerLike, report: dict[str, Any]) -> None:
         self.display.report(trainer, report)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from srl.launch.folder import RunFolder
@@ -45,6 +48,52 @@ class Stop:
 def cure(folder: RunFolder, version: int | None) -> str:
     """How a failed run goes on, to end a line; nothing without a checkpoint."""
     return f"; `srl resume {shown(folder)}` goes on after update {version}" if version else ""
+
+
+class Watch:
+    """Names a training in this process that shows no progress, and writes down where it is.
+
+    Nothing is killed: there is nobody who could start this process again.
+    """
+
+    def __init__(self, limit_seconds: float, log: Path, say: Callable[[str], None]) -> None:
+        """Takes what to tell it.
+
+        Args:
+            limit_seconds: That may pass between two calls of `alive`, after the first.
+            log: Where the stacks of all threads go.
+            say: Shows a line.
+        """
+        self._limit, self._log, self._say = limit_seconds, log, say
+        self._alive: float | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="watch", daemon=True)
+
+    def alive(self) -> None:
+        """Marks progress."""
+        self._alive = time.monotonic()
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        told = None
+        while not self._ended.wait(min(1.0, self._limit / 4)):
+            since = self._alive
+            if since is None or since == told or time.monotonic() - since <= self._limit:
+                continue
+            told = since
+            text = f"the training has shown no progress for {self._limit:g} s"
+            self._say(f"{text}; the stack of each thread is in {self._log}")
+            with contextlib.suppress(OSError), self._log.open("a") as log:
+                log.write(f"{text}:\n")
+                log.flush()
+                faulthandler.dump_traceback(log)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -199,6 +200,21 @@ def test_an_error_with_a_cause_shows_the_traceback_of_the_cause(tmp_path, capsys
     errors = capsys.readouterr().err
     assert "KeyError: 'deep in the simulator'" in errors
     assert "environment 3 raised" in errors
+
+
+def test_a_run_that_hangs_is_named_with_its_stack(tmp_path, capsys):
+    log = tmp_path / "run" / "logs" / "trainer.log"
+
+    def hang(trainer):
+        deadline = time.monotonic() + 60
+        while trainer.updates == 3 and time.monotonic() < deadline:
+            if log.exists() and "in hang" in log.read_text():
+                break
+
+    words = ("--updates", "9", "--heartbeat-seconds", "0.2")
+    assert run(tmp_path / "run", *words, trainer=TinyTrainer(on_update=hang)) == 0
+    assert "the training has shown no progress for 0.2 s" in capsys.readouterr().out
+    assert "in hang" in log.read_text()
 
 
 def test_a_foreseen_failure_is_told_without_a_traceback(tmp_path, capsys):
