@@ -60,10 +60,10 @@ FILES = {
     .replace("from srl.reinforce", "from reinforce")
     .replace("PPO(", "Reinforce(")
     .replace(", epochs=2, minibatches=2", ""),
-    "game": _GAME.replace("NETWORK", "MLP(width=16, memory=8), chunk=4"),
+    "game": _GAME.replace("NETWORK", "MLP(width=16)"),
     "hide and seek": _GAME.replace("NETWORK", "EntityAttention(width=8, heads=2)"),
 }
-"""Experiments: of one agent, and of two policies for two agents each; the game has memory too."""
+"""Experiments: of one agent, and of two policies for two agents each."""
 
 
 class Trained(NamedTuple):

@@ -5,63 +5,15 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+from small_runs import CARTPOLE, GAME, RECURRENT, assert_same, train
 
-from srl import Experiment, UserError
-from srl.algorithms import PPO
+from srl import UserError
 from srl.checkpoint import Checkpoints
-from srl.envs.hide_and_seek import HideAndSeek
-from srl.networks import MLP, EntityAttention
 from srl.streams.parcel import unpack
 from srl.workers.fused import Fused
 from srl.workers.trainer import Trainer
 
-CARTPOLE = Experiment(
-    name="cartpole",
-    env="native:CartPole-v1",
-    num_envs=8,
-    algorithm=PPO(network=MLP(width=16), unroll_length=16, epochs=2),
-    env_steps=10_000,
-)
-GAME = Experiment(
-    name="game",
-    env=HideAndSeek(horizon=20),
-    num_envs=4,
-    algorithm=PPO(network=EntityAttention(width=8, heads=2), unroll_length=8, epochs=1),
-    policies={"hider*": "hiders", "seeker*": "seekers"},
-    env_steps=10_000,
-)
-RECURRENT = replace(CARTPOLE.algorithm, network=MLP(width=16, memory=8), chunk=4)
-EXPERIMENTS = {
-    "cartpole": CARTPOLE,
-    "recurrent": replace(CARTPOLE, algorithm=RECURRENT),
-    "game": GAME,
-}
-
-
-@pytest.fixture
-def start():
-    trainers = []
-
-    def make(kind, experiment):
-        trainer = kind(experiment)
-        trainers.append(trainer)
-        trainer.start()
-        return trainer
-
-    yield make
-    for trainer in trainers:
-        trainer.close()
-
-
-def train(trainer, updates):
-    """The reports after each update, without what depends on the machine."""
-    reports = []
-    for _ in range(updates):
-        trainer.update()
-        report = trainer.report()
-        timed = [k for k in report if k in ("fps", "bottleneck") or k.startswith("time/")]
-        reports.append({k: v for k, v in report.items() if k not in timed})
-    return reports
+EXPERIMENTS = {"cartpole": CARTPOLE, "recurrent": RECURRENT, "game": GAME}
 
 
 def parameters(trainer):
@@ -82,14 +34,9 @@ def assert_close(a, b):
     assert np.linalg.norm(a - b) / np.linalg.norm(b) < 1e-5
 
 
-def assert_same(a, b):
-    leaves = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
-    assert all(np.array_equal(x, y) for x, y in leaves)
-
-
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_it_trains_as_the_plain_loop_does(start, name):
-    fused, plain = start(Fused, EXPERIMENTS[name]), start(Trainer, EXPERIMENTS[name])
+    fused, plain = start(EXPERIMENTS[name], Fused), start(EXPERIMENTS[name], Trainer)
     for ours, theirs in zip(train(fused, 3), train(plain, 3), strict=True):
         assert ours.keys() == theirs.keys()
         for name, value in ours.items():
@@ -102,16 +49,16 @@ def test_it_trains_as_the_plain_loop_does(start, name):
 
 @pytest.mark.parametrize("name", ["cartpole", "recurrent"])
 def test_a_stopped_run_resumes_bitwise(start, tmp_path, name):
-    whole = start(Fused, EXPERIMENTS[name])
+    whole = start(EXPERIMENTS[name], Fused)
     reports = train(whole, 5)
 
-    stopped = start(Fused, EXPERIMENTS[name])
+    stopped = start(EXPERIMENTS[name], Fused)
     train(stopped, 2)
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(2, stopped.state(), {}, wait=True)
     train(stopped, 1)  # what was saved is not touched
 
-    resumed = start(Fused, EXPERIMENTS[name])
+    resumed = start(EXPERIMENTS[name], Fused)
     assert resumed.resumes_exactly
     tree, _ = checkpoints.restore(2, like=resumed.state())
     checkpoints.close()
@@ -122,7 +69,7 @@ def test_a_stopped_run_resumes_bitwise(start, tmp_path, name):
 
 @pytest.mark.parametrize(("first", "second"), [(Fused, Trainer), (Trainer, Fused)])
 def test_a_run_goes_on_under_the_other_plan(start, first, second):
-    whole, stopped, resumed = (start(kind, CARTPOLE) for kind in (first, first, second))
+    whole, stopped, resumed = (start(CARTPOLE, kind) for kind in (first, first, second))
     train(whole, 4)
     train(stopped, 2)
     resumed.restore(stopped.state())
@@ -132,7 +79,7 @@ def test_a_run_goes_on_under_the_other_plan(start, first, second):
 
 
 def test_episodes_are_counted_whole(start):
-    trainer = start(Fused, GAME)
+    trainer = start(GAME, Fused)
     train(trainer, 5)  # 40 steps: episodes of 20, and the reset step after each
     report = trainer.report()
     assert report["episodes"] == 4
@@ -141,4 +88,4 @@ def test_episodes_are_counted_whole(start):
 
 def test_an_environment_that_no_program_can_step_is_refused(start):
     with pytest.raises(UserError, match=r"the plan fused: .*native.*choose another"):
-        start(Fused, replace(CARTPOLE, env="CartPole-v1"))
+        start(replace(CARTPOLE, env="CartPole-v1"), Fused)

@@ -19,6 +19,11 @@ QUICK = ("cartpole", "game")
 SLOW = ("cartpole with memory", "hide and seek")
 
 
+def is_quick(name, plan):
+    """Memory's ways to travel are those of two plans; attention takes long to compile."""
+    return name in QUICK or (name in SLOW[:1] and plan in ("central", "decoupled"))
+
+
 def cases(names, words, quick):
     """Every name with every word; slow but for those that are quick."""
     pairs = [(name, word) for name in names for word in words]
@@ -35,9 +40,7 @@ def trained(tmp_path_factory):
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "plan"), cases([*QUICK, *SLOW], PLANS, lambda name, plan: name in QUICK)
-)
+@pytest.mark.parametrize(("name", "plan"), cases([*QUICK, *SLOW], PLANS, is_quick))
 def test_every_plan_trains_as_the_plain_loop_does(trained, name, plan):
     assert_agree(trained(name, *PLAIN), trained(name, plan))
 
@@ -61,7 +64,8 @@ def test_another_algorithm_trains_by_every_plan(trained, name, plan):
 
 
 def test_memory_that_stays_with_who_acts_is_the_same(trained):
-    assert_agree(trained("game", *PLAIN), trained("game", "decoupled", "--plan.memory", "stays"))
+    name = "cartpole with memory"
+    assert_agree(trained(name, *PLAIN), trained(name, "decoupled", "--plan.memory", "stays"))
 
 
 @pytest.mark.parametrize("folder", ["dataflow", "launch", "streams", "workers"])

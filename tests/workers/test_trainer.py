@@ -6,62 +6,14 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+from small_runs import CARTPOLE, GAME, assert_same, train
 
-from srl import Experiment, RunError, UserError
-from srl.algorithms import PPO
+from srl import RunError, UserError
 from srl.checkpoint import Checkpoints
 from srl.dataflow import plans
-from srl.envs.hide_and_seek import HideAndSeek
-from srl.networks import MLP, EntityAttention
 from srl.workers.seeds import environment_seed
-from srl.workers.trainer import Trainer
 
-CARTPOLE = Experiment(
-    name="cartpole",
-    env="native:CartPole-v1",
-    num_envs=8,
-    algorithm=PPO(network=MLP(width=16), unroll_length=16, epochs=2),
-    env_steps=10_000,
-)
-GAME = Experiment(
-    name="game",
-    env=HideAndSeek(horizon=20),
-    num_envs=4,
-    algorithm=PPO(network=EntityAttention(width=8, heads=2), unroll_length=8, epochs=1),
-    policies={"hider*": "hiders", "seeker*": "seekers"},
-    env_steps=10_000,
-)
 EXPERIMENTS = {"cartpole": CARTPOLE, "game": GAME}
-
-
-@pytest.fixture
-def start():
-    trainers = []
-
-    def make(experiment):
-        trainer = Trainer(experiment)
-        trainers.append(trainer)
-        trainer.start()
-        return trainer
-
-    yield make
-    for trainer in trainers:
-        trainer.close()
-
-
-def train(trainer, updates):
-    reports = []
-    for _ in range(updates):
-        trainer.update()
-        report = trainer.report()
-        timed = [k for k in report if k in ("fps", "bottleneck") or k.startswith("time/")]
-        reports.append({k: v for k, v in report.items() if k not in timed})
-    return reports
-
-
-def assert_same(a, b):
-    leaves = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
-    assert all(np.array_equal(x, y) for x, y in leaves)
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

@@ -1,0 +1,48 @@
+"""Small experiments that train in this process, and what to compare of them."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+
+from srl import Experiment
+from srl.algorithms import PPO
+from srl.envs.hide_and_seek import HideAndSeek
+from srl.networks import MLP
+
+CARTPOLE = Experiment(
+    name="cartpole",
+    env="native:CartPole-v1",
+    num_envs=8,
+    algorithm=PPO(network=MLP(width=16), unroll_length=16, epochs=2),
+    env_steps=10_000,
+)
+RECURRENT = replace(
+    CARTPOLE, algorithm=replace(CARTPOLE.algorithm, network=MLP(width=16, memory=8), chunk=4)
+)
+GAME = Experiment(
+    name="game",
+    env=HideAndSeek(horizon=20),
+    num_envs=4,
+    algorithm=PPO(network=MLP(width=16), unroll_length=8, epochs=1, minibatches=2),
+    policies={"hider*": "hiders", "seeker*": "seekers"},
+    env_steps=10_000,
+)
+"""Two policies; perceptrons, as attention takes many times as long to compile."""
+
+
+def train(trainer, updates):
+    """The reports after each update, without what depends on the machine."""
+    reports = []
+    for _ in range(updates):
+        trainer.update()
+        report = trainer.report()
+        timed = [k for k in report if k in ("fps", "bottleneck") or k.startswith("time/")]
+        reports.append({k: v for k, v in report.items() if k not in timed})
+    return reports
+
+
+def assert_same(a, b):
+    """Equal to the last bit."""
+    leaves = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    assert all(np.array_equal(x, y) for x, y in leaves)
