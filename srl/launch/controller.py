@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import secrets
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,13 +10,10 @@ from typing import Any, Protocol
 
 from srl.dataflow.plan import Plan
 from srl.errors import RunError, UserError
-from srl.launch.compilation import cache_environment
 from srl.launch.gang import Gang, Member
-from srl.launch.resources import machine_gpus, shares
-from srl.launch.worker_process import WorkerProcess
-from srl.streams import JOINED, LEFT, Identity, Message, Peer, Transport, listen
-from srl.workers.control import CONTROLLER, LIMIT_BYTES, Kind, pack, unpack
-from srl.workers.ledger import Ledger
+from srl.launch.hosts import Hosts, Said, ThisHost
+from srl.streams import JOINED, LEFT, Transport
+from srl.workers.control import Kind, pack, unpack
 from srl.workers.orders import Orders
 
 logger = logging.getLogger(__name__)
@@ -60,6 +54,7 @@ class Controller:
         resume: bool = False,
         role: str = "",
         transport: Transport = "host",
+        hosts: Hosts | None = None,
     ) -> None:
         """Starts nothing yet.
 
@@ -72,8 +67,9 @@ class Controller:
             resume: Whether the run goes on from a checkpoint.
             role: module:function that workers run in place of what their nodes ask for.
             transport: Of the streams between workers.
+            hosts: Where workers run; on this machine by default.
         """
-        self.ledger = Ledger.create()
+        self._hosts = hosts or ThisHost(plan)
         self.begun = False
         """Whether all workers have begun, so that there may be something to keep."""
         self.interrupted = False
@@ -81,8 +77,6 @@ class Controller:
         self._plan, self._folder, self._terminal = plan, folder, terminal
         self._heartbeat_seconds, self._resume, self._role = heartbeat_seconds, resume, role
         self._transport: Transport = transport
-        self._shares = shares(plan, sorted(os.sched_getaffinity(0)), machine_gpus())
-        self._identity = Identity(secrets.randbits(64), CONTROLLER, 0)
         self._gangs, self._members = _gangs(plan, log)
         self._specs: dict[str, Any] | None = None
         self._peers_changed = False
@@ -98,15 +92,15 @@ class Controller:
             UserError: If a worker finds a mistake of the user's.
             WorkerLost: If a worker dies again and again.
         """
-        with listen("host", self._identity, limit_bytes=LIMIT_BYTES) as self._listener:
-            try:
-                for member in self._members:
-                    self._spawn(member)
-                self._last_round = time.monotonic()
-                while not all(member.done for member in self._members):
-                    self._round(stop)
-            finally:
-                self._end_all()
+        try:
+            for member in self._members:
+                self._spawn(member)
+            self._last_round = time.monotonic()
+            while not all(member.done for member in self._members):
+                self._round(stop)
+        finally:
+            self._end_all()
+            self._hosts.close()
 
     def account(self) -> list[str]:
         """What is to be told at the end: what was started again, and where unrolls went."""
@@ -116,11 +110,13 @@ class Controller:
             for why, times in gang.causes.items():
                 often = f" ({times} times)" if times > 1 else ""
                 lines.append(f"started again: {names}, as it {why}{often}")
-        return [*lines, str(self.ledger)] if self.ledger.granted else lines
+        ledger = self._hosts.ledger
+        return [*lines, str(ledger)] if ledger.granted else lines
 
     def close(self) -> None:
-        """Lets go of the ledger."""
-        self.ledger.close()
+        """Lets go of the hosts and of the ledger."""
+        self._hosts.close()
+        self._hosts.ledger.close()
 
     # ---- a round ----
 
@@ -147,30 +143,26 @@ class Controller:
 
     def _listen(self, timeout: float) -> None:
         """Takes all messages there are; waits for the first."""
-        received = self._listener.receive(timeout)
-        while received is not None:
-            peer, message = received
-            for fd in message.fds:  # nobody sends any
-                os.close(fd)
-            self._take(peer, message)
-            received = self._listener.receive(0)
+        said = self._hosts.receive(timeout)
+        while said is not None:
+            self._take(said)
+            said = self._hosts.receive(0)
 
-    def _take(self, peer: Peer, message: Message) -> None:
-        number = peer.identity.sender
+    def _take(self, said: Said) -> None:
+        number, incarnation, message = said
         member = self._members[number - 1] if 1 <= number <= len(self._members) else None
-        if member is None or peer.identity.incarnation != member.gang.incarnation:
+        if member is None or incarnation != member.gang.incarnation:
             return  # the last words of one that was started again since
         member.heard = time.monotonic()
-        if message.kind == JOINED:
-            member.peer = peer
-        elif message.kind == LEFT:
-            member.peer = None
-        else:
-            try:
-                kind, values = Kind(message.kind), unpack(message)
-            except (RunError, ValueError) as error:
-                return self._listener.refuse(peer, error)
-            self._take_words(member, kind, values)
+        if message.kind in (JOINED, LEFT):
+            member.connected = message.kind == JOINED
+            return
+        try:
+            kind, values = Kind(message.kind), unpack(message)
+        except (RunError, ValueError) as error:
+            logger.warning("refused from %s: %s", member.name, error)
+            return
+        self._take_words(member, kind, values)
 
     def _take_words(self, member: Member, kind: Kind, values: dict[str, Any]) -> None:
         if kind == Kind.BEAT:
@@ -201,28 +193,20 @@ class Controller:
     # ---- the life of one worker ----
 
     def _spawn(self, member: Member) -> None:
-        share = self._shares[member.fragment, member.replica]
-        updates = member.gang.updates
         orders = Orders(
             folder=str(self._folder),
             fragment=member.fragment,
             replica=member.replica,
             number=member.number,
             incarnation=member.gang.incarnation,
-            run=self._identity.run,
-            controller=self._listener.address,
-            parent=os.getpid(),
-            path=tuple(entry for entry in sys.path if isinstance(entry, str)),
-            cores=share.cores,
             resume=self._resume or member.gang.incarnation > 0,
             role=self._role,
             transport=self._transport,
-            ledger=self.ledger.fd if updates else -1,
         )
-        environment = {**share.environment, **cache_environment()}
-        member.process = WorkerProcess(orders, member.log, environment)
-        member.spawned = member.heard = time.monotonic()
-        logger.info("started %s as process %d", member.name, member.process.pid)
+        member.process = self._hosts.start(orders, member.log, accounts=member.gang.updates)
+        if member.process is not None:
+            member.spawned = member.heard = time.monotonic()
+            logger.info("started %s", member.name)
 
     def _look_after(self, member: Member) -> None:
         """Notices that a worker has ended, or ends one that hangs, or starts one again."""
@@ -321,7 +305,7 @@ class Controller:
         for member in told:
             if member.process is None:
                 member.done = True
-            elif member.peer is not None and not member.drained:
+            elif member.connected and not member.drained:
                 member.drained = True
                 self._send(member, Kind.DRAIN, {})
         if self._ending is not None and time.monotonic() > self._ending:
@@ -345,8 +329,7 @@ class Controller:
     # ---- words ----
 
     def _send(self, member: Member, kind: Kind, values: dict[str, Any]) -> None:
-        if member.peer is not None:
-            self._listener.send(member.peer, pack(kind, values))
+        self._hosts.send(member.number, pack(kind, values))
 
     def _tell(self, text: str) -> None:
         logger.info("%s", text)

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from srl.errors import UserError, WorkerLost
-from srl.launch.worker_process import WorkerProcess
-from srl.streams import Peer
+from srl.launch.hosts import Process
 
 _SAME_FAILURES = 3  # in a row, that end a run
 _FORGIVEN_SECONDS = 300.0  # of work, after which a failure is no more in a row with the one before
@@ -28,9 +27,9 @@ class Member:
     number: int
     log: Path
     gang: Gang = field(repr=False)
-    process: WorkerProcess | None = None
-    peer: Peer | None = None
-    """Its connection."""
+    process: Process | None = None
+    connected: bool = False
+    """Whether it can be told anything."""
     addresses: dict[str, str] | None = None
     """Once it has registered."""
     started: float | None = None
@@ -57,9 +56,9 @@ class Member:
 
     def forget(self) -> None:
         """Forgets what belongs to a process that has ended."""
-        self.process = self.peer = self.addresses = self.started = self.failure = None
+        self.process = self.addresses = self.started = self.failure = None
         self.beat = {}
-        self.killed, self.stopped, self.drained = "", False, False
+        self.killed, self.connected, self.stopped, self.drained = "", False, False, False
 
     def take_beat(self, beat: dict[str, Any]) -> None:
         """Notes a beat; counters that have grown forgive the gang's deaths."""
@@ -78,7 +77,7 @@ class Member:
         silent, begin_seconds = now - self.heard, max(_BEGIN_SECONDS, limit_seconds)
         if silent > min(_BEAT_LIMIT_SECONDS, limit_seconds):
             state = self.process.state()
-            if self.peer is not None or state.startswith("stopped"):  # else it is still connecting
+            if self.connected or state.startswith("stopped"):  # else it is still connecting
                 return f"has not been heard of for {silent:.0f} s: it is {state}"
         if self.addresses is None:
             idle, limit = now - self.spawned, begin_seconds

@@ -23,13 +23,13 @@ class Orders:
     """Of the worker among all of the run, from 1; the same after a restart."""
     incarnation: int
     """Starts of this worker before this one; all of a gang count together."""
-    run: int
+    run: int = 0
     """64 random bits that tell the processes of this run from those of others."""
-    controller: str
-    """Address of the controller."""
-    parent: int
-    """Its process id."""
-    path: tuple[str, ...]
+    controller: str = ""
+    """Address at which the controller is reached."""
+    parent: int = 0
+    """Process that has started this one."""
+    path: tuple[str, ...] = ()
     """Its `sys.path`."""
     cores: tuple[int, ...] = ()
     """Processors to stay on; none for wherever there is room."""

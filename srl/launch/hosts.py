@@ -1,0 +1,152 @@
+"""Where a run's workers live: on this machine, or on others. The controller knows no more of it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from srl.dataflow.plan import Plan
+from srl.launch.compilation import cache_environment
+from srl.launch.resources import machine_gpus, shares
+from srl.launch.worker_process import WorkerProcess
+from srl.streams import JOINED, LEFT, Identity, Message, Peer, listen
+from srl.workers.control import CONTROLLER, LIMIT_BYTES
+from srl.workers.ledger import Ledger
+from srl.workers.orders import Orders
+
+
+class Said(NamedTuple):
+    """What a worker has said; first of all JOINED, last LEFT."""
+
+    number: int
+    """The worker's."""
+    incarnation: int
+    message: Message
+
+
+class Process(Protocol):
+    """One process of a worker."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has; `reap` must follow."""
+        ...
+
+    def state(self) -> str:
+        """Whether it runs, sleeps or is stopped, in words."""
+        ...
+
+    def stack(self) -> str:
+        """Its Python stack, if it can tell now."""
+        ...
+
+    def kill(self) -> None:
+        """Kills the process and what it has started."""
+
+    def reap(self) -> tuple[int, str, str]:
+        """Its exit code, how it ended in words, and what it crashed of, if that is known."""
+        ...
+
+
+class Hosts(ABC):
+    """Starts workers' processes, and carries what they and the controller say to each other."""
+
+    run: int
+    """64 random bits that tell the processes of this run from those of others."""
+    ledger: Ledger
+    """The account of unrolls, which learners write."""
+
+    @abstractmethod
+    def start(self, orders: Orders, log: Path, *, accounts: bool) -> Process | None:
+        """Starts a worker; None while there is no room for it.
+
+        Args:
+            orders: For the worker; what its host alone can know is filled in there.
+            log: A file for its standard output and error.
+            accounts: Whether it writes the ledger.
+        """
+
+    @abstractmethod
+    def receive(self, timeout: float) -> Said | None:
+        """What was said next; None after `timeout` seconds, or earlier, without anything."""
+
+    @abstractmethod
+    def send(self, number: int, message: Message) -> None:
+        """Says something to a worker; lost if that has gone."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the connections, but no worker; the ledger stays."""
+
+
+class ThisHost(Hosts):
+    """Processes on this machine, which they share as the plan says."""
+
+    def __init__(self, plan: Plan, run: int | None = None) -> None:
+        """Takes the machine.
+
+        Args:
+            plan: Of the workers that may be started here.
+            run: Of the run; drawn by default.
+        """
+        self.run = secrets.randbits(64) if run is None else run
+        self.ledger = Ledger.create()
+        identity = Identity(self.run, CONTROLLER, 0)
+        self._listener = listen("host", identity, limit_bytes=LIMIT_BYTES)
+        self._peers: dict[int, Peer] = {}
+        self._shares = shares(plan, sorted(os.sched_getaffinity(0)), machine_gpus())
+
+    def start(
+        self, orders: Orders, log: Path, *, accounts: bool, slot: int | None = None
+    ) -> WorkerProcess:
+        """Starts a worker on its share of the machine.
+
+        Args:
+            orders: For the worker.
+            log: A file for its standard output and error.
+            accounts: Whether it writes the ledger.
+            slot: Which of the shares of its fragment it gets; by default that of its replica.
+        """
+        share = self._shares[orders.fragment, orders.replica if slot is None else slot]
+        orders = replace(
+            orders,
+            run=self.run,
+            controller=self._listener.address,
+            parent=os.getpid(),
+            path=tuple(entry for entry in sys.path if isinstance(entry, str)),
+            cores=share.cores,
+            ledger=self.ledger.fd if accounts else -1,
+        )
+        return WorkerProcess(orders, log, {**share.environment, **cache_environment()})
+
+    def receive(self, timeout: float) -> Said | None:
+        """What was said next; None after `timeout` seconds without anything."""
+        received = self._listener.receive(timeout)
+        if received is None:
+            return None
+        peer, message = received
+        message.close_fds()  # nobody sends any
+        number, incarnation = peer.identity.sender, peer.identity.incarnation
+        if message.kind == JOINED:
+            self._peers[number] = peer
+        elif message.kind == LEFT and self._peers.get(number) is peer:
+            del self._peers[number]
+        return Said(number, incarnation, message)
+
+    def send(self, number: int, message: Message) -> None:
+        """Says something to a worker; lost if that has gone."""
+        if number in self._peers:
+            self._listener.send(self._peers[number], message)
+
+    def fileno(self) -> int:
+        """Readable when something may have been said: then `receive(0)` until it gives None."""
+        return self._listener.fileno()
+
+    def close(self) -> None:
+        """Ends the connections, but no worker; the ledger stays."""
+        self._listener.close()
