@@ -16,6 +16,7 @@ COMMANDS = {
     "run": ("srl.cli:run", "train an experiment"),
     "plan": ("srl.draw.main:plan", "show what would run where, and what would cross between"),
     "resume": ("srl.cli:resume", "go on with a run"),
+    "top": ("srl.cli:top", "show a run that goes on elsewhere"),
     "bench": ("srl.bench.main:bench", "measure how fast a part runs"),
     "check-env": ("srl.check_env.main:check_env", "check that an environment keeps its promises"),
     "eval": ("srl.cli:evaluate", "play whole episodes with a run's policies"),
@@ -59,9 +60,11 @@ def run(words: list[str]) -> int:
     """`srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--dry-run] [--FIELD VALUE]`."""
     parser = arguments("run", add_help=False)
     parser.usage = (
-        "srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--dry-run] [--FIELD VALUE ...]"
+        "srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--on local|slurm] [--dry-run] "
+        "[--FIELD VALUE ...]"
     )
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help="in place of runs/NAME/TIME")
+    _add_engine(parser)
     parser.add_argument("--dry-run", action="store_true", help="show what would run, and stop")
     parser.add_argument("-h", "--help", action="store_true", help="with a target: its options too")
     target = words.pop(0) if words and not words[0].startswith("-") else None
@@ -77,6 +80,10 @@ def run(words: list[str]) -> int:
     if target is None:
         raise UserError("srl run needs an experiment file or an environment id first")
     resolved = load_experiment(target, overrides)
+    if options.on != "local":
+        from srl.launch.engines import run_elsewhere
+
+        return run_elsewhere(resolved, options, _say)
     if options.dry_run:
         return _say(json.dumps(config_values(resolved.experiment), indent=2))
     from srl.launch.auto import settled
@@ -97,6 +104,7 @@ def resume(words: list[str]) -> int:
     parser = arguments("resume")
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
     parser.add_argument("--env-steps", type=int, metavar="N", help="train to this many in all")
+    _add_engine(parser)
     options = parser.parse_args(words)
     from srl.launch.auto import settled
     from srl.launch.folder import extend_run, open_run
@@ -105,7 +113,32 @@ def resume(words: list[str]) -> int:
     folder, resolved = open_run(options.run_dir, to_train=True)
     if options.env_steps is not None:
         resolved = extend_run(folder, resolved, options.env_steps)
+    if options.on != "local":
+        from srl.launch.engines import resume_elsewhere
+
+        return resume_elsewhere(folder, resolved, options, _say)
     return train(settled(folder, resolved, _say).experiment, folder, resume=True)
+
+
+def _add_engine(parser: Arguments) -> None:
+    parser.add_argument(
+        "--on", choices=("local", "slurm"), default="local", help="this machine, or a cluster"
+    )
+    for name in ("partition", "account", "constraint", "time"):
+        parser.add_argument(f"--{name}", metavar="...", help="of the jobs, as Slurm's sbatch has it")
+    parser.add_argument(
+        "--sbatch", action="append", default=[], metavar="OPTION", help="more for sbatch; repeatable"
+    )
+
+
+def top(words: list[str]) -> int:
+    """`srl top RUN_DIR`."""
+    parser = arguments("top")
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    options = parser.parse_args(words)
+    from srl.launch.engines import attach
+
+    return attach(options.run_dir, _say)
 
 
 def evaluate(words: list[str]) -> int:

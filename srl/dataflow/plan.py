@@ -34,6 +34,8 @@ class Fragment:
     """Of each replica; 0 shares the machine's evenly."""
     gpus: float = 0
     """Of each replica; a fraction shares one."""
+    hosts: int = 0
+    """That the replicas are spread over, on a cluster; 0 takes what has room for them."""
     compiled: bool = False
     """Compile the whole loop, simulator included, into one program."""
     batch: int = 0
@@ -180,6 +182,7 @@ def _validate_values(plan: Plan) -> None:
         expect_number(f"{where}.replicas", fragment.replicas, 1)
         expect_number(f"{where}.cores", fragment.cores, 0.0)
         expect_number(f"{where}.gpus", fragment.gpus, 0.0)
+        expect_number(f"{where}.hosts", fragment.hosts, 0, fragment.replicas)
         expect_number(f"{where}.batch", fragment.batch, 0)
         expect_number(f"{where}.deadline", fragment.deadline, 0.0)
 

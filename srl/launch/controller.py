@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from srl.dataflow.plan import Plan
 from srl.errors import RunError, UserError
 from srl.launch.gang import Gang, Member
-from srl.launch.hosts import Hosts, Said, ThisHost
+from srl.launch.hosts import Found, Hosts, Said, ThisHost
 from srl.streams import JOINED, LEFT, Transport
 from srl.workers.control import Kind, pack, unpack
 from srl.workers.orders import Orders
@@ -144,9 +144,27 @@ class Controller:
     def _listen(self, timeout: float) -> None:
         """Takes all messages there are; waits for the first."""
         said = self._hosts.receive(timeout)
-        while said is not None:
+        while True:
+            for found in self._hosts.found():
+                self._adopt(found)
+            if said is None:
+                return
             self._take(said)
             said = self._hosts.receive(0)
+
+    def _adopt(self, found: Found) -> None:
+        """Goes on with a process that another controller has started, unless it is out of date."""
+        number, incarnation, process, begun = found
+        member = self._members[number - 1]
+        if member.process is not None or member.done or incarnation < member.gang.incarnation:
+            process.kill()
+            return
+        member.process, member.gang.incarnation = process, incarnation
+        member.spawned = member.heard = time.monotonic()
+        if begun:
+            member.started = member.heard
+            self.begun = True
+        logger.info("found %s", member.name)
 
     def _take(self, said: Said) -> None:
         number, incarnation, message = said

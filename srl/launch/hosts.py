@@ -53,6 +53,16 @@ class Process(Protocol):
         ...
 
 
+class Found(NamedTuple):
+    """A process that was there before this controller, or that had been given up."""
+
+    number: int
+    incarnation: int
+    process: Process
+    begun: bool
+    """Whether the worker has been told to begin."""
+
+
 class Hosts(ABC):
     """Starts workers' processes, and carries what they and the controller say to each other."""
 
@@ -78,6 +88,10 @@ class Hosts(ABC):
     @abstractmethod
     def send(self, number: int, message: Message) -> None:
         """Says something to a worker; lost if that has gone."""
+
+    def found(self) -> list[Found]:
+        """What was found since this was last asked: to be killed, or to go on with."""
+        return []
 
     @abstractmethod
     def close(self) -> None:

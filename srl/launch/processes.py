@@ -17,6 +17,7 @@ from srl.experiment import Experiment
 from srl.launch.controller import Controller
 from srl.launch.display import Display
 from srl.launch.folder import RunFolder
+from srl.launch.hosts import Hosts
 from srl.launch.local import DONE, FAILED, INTERRUPTED
 from srl.launch.terminal import Stop, cure, logging_to, shown
 from srl.streams import Transport
@@ -35,6 +36,7 @@ def train_in_processes(
     resume: bool = False,
     role: str = "",
     transport: Transport = "host",
+    hosts: Hosts | None = None,
 ) -> int:
     """Runs an experiment's workers in its folder, or goes on with it.
 
@@ -45,6 +47,7 @@ def train_in_processes(
         resume: Whether to go on from the newest checkpoint.
         role: module:function that workers run in place of what their nodes ask for.
         transport: Of the streams between workers: shared memory on a host, or as between hosts.
+        hosts: Where the workers run; on this machine by default.
 
     Returns:
         The exit code: 0 done, 1 failed, 130 interrupted after a checkpoint.
@@ -68,6 +71,7 @@ def train_in_processes(
             resume=resume,
             role=role,
             transport=transport,
+            hosts=hosts,
         )
         try:
             with contextlib.closing(controller), contextlib.closing(screen.display):
@@ -77,7 +81,7 @@ def train_in_processes(
                     for line in controller.account():
                         screen.say(line)
         except UserError:
-            if not resume and not controller.begun:
+            if not resume and not controller.begun and hosts is None:
                 folder.discard()
             raise
         except Exception as error:

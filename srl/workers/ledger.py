@@ -97,6 +97,16 @@ class Ledger:
         self._rows[other] = row
         self._valid[0] = other
 
+    def part(self, learner: int) -> list[int]:
+        """What one learner has written: granted, learned, lost, rolled back."""
+        return self._all_rows[learner, self._all_valid[learner]].tolist()
+
+    def put(self, learner: int, part: list[int]) -> None:
+        """Takes over what a learner has written into the page of another host."""
+        other = 1 - int(self._all_valid[learner])
+        self._all_rows[learner, other] = part
+        self._all_valid[learner] = other
+
     def report(self) -> dict[str, int]:
         """The account as metrics."""
         return {f"unrolls/{word}": count for word, count in self._account().items()}

@@ -1,0 +1,79 @@
+"""Follows a run that an engine runs elsewhere: shows what its controller shows, until it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from srl.launch.folder import RunFolder
+from srl.launch.local import FAILED, INTERRUPTED
+from srl.launch.serve import read_outcome
+from srl.launch.terminal import shown
+
+_LOOK_SECONDS, _ASK_SECONDS = 0.5, 5.0
+
+
+def follow(
+    folder: RunFolder,
+    terminal: Path,
+    alive: Callable[[], str],
+    stop: Callable[[], None],
+    say: Callable[[str], object],
+) -> int:
+    """Shows a run until it ends, or until the user leaves.
+
+    Args:
+        folder: The run's.
+        terminal: The file that holds what the controller shows; from where it is now.
+        alive: What the engine says of the run's jobs, asked now and then; empty if it knows none.
+        stop: Ends the run after a checkpoint.
+        say: Shows a line.
+
+    Returns:
+        The run's exit code once it has ended; 130 if the user has left it running.
+    """
+    told = ""
+    with contextlib.ExitStack() as stack:
+        file = None
+        next_look = 0.0
+        while True:
+            try:
+                if file is None and terminal.exists():
+                    file = stack.enter_context(terminal.open(errors="replace"))
+                shown_now = file.read() if file else ""
+                sys.stdout.write(shown_now)
+                sys.stdout.flush()
+                code = read_outcome(folder)
+                if code is not None and not shown_now:
+                    return code
+                if time.monotonic() >= next_look:
+                    next_look = time.monotonic() + _ASK_SECONDS
+                    state = alive()
+                    if not state and read_outcome(folder) is None:
+                        say(f"the run's jobs have ended without a result; see {shown(folder)}/logs")
+                        return FAILED
+                    if state != told and not shown_now:
+                        say(f"jobs: {state}")
+                        told = state
+                time.sleep(_LOOK_SECONDS)
+            except KeyboardInterrupt:
+                if not _asked_to_stop():
+                    say(f"left running; `srl top {shown(folder)}` shows it again")
+                    return INTERRUPTED
+                stop()
+                say("it ends after a checkpoint")
+
+
+def _asked_to_stop() -> bool:
+    """Whether the user wants the run to end rather than to go on without a terminal."""
+    if not sys.stdin.isatty():
+        return False
+    sys.stderr.write("\nend the run after a checkpoint (e), or leave it running (Enter)? ")
+    sys.stderr.flush()
+    try:
+        return sys.stdin.readline().strip().lower().startswith("e")
+    except KeyboardInterrupt:
+        return False

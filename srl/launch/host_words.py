@@ -1,0 +1,106 @@
+"""What the supervisor of a host and the controller say to each other."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+from srl.errors import RunError
+from srl.streams import Message
+from srl.workers.control import unpack
+
+ADDRESS_FILE = "controller.json"
+"""Of the run's folder; in it the controller says where it is."""
+
+
+class Kind(IntEnum):
+    """What a message between a supervisor and the controller says; a JSON object but for SAID."""
+
+    HOST = 40
+    """Supervisor, first of all: a `HostCard`."""
+    REFUSED = 41
+    """Controller: `text`; the supervisor ends."""
+    START = 42
+    """Controller: `orders`, `log`, `slot`, and `account` for workers that write the ledger: what
+    their part of it is now."""
+    KILL = 43
+    """Controller: `number`, `incarnation`."""
+    SAID = 44
+    """Both: something of a worker's, or for one. Counts: number, incarnation, kind. Body: its."""
+    ENDED = 45
+    """Supervisor: `number`, `incarnation`, `code`, `how`, `dump`, and `stack` if it was killed."""
+    BEAT = 46
+    """Supervisor: `states` of processes in words, by number, and `account`, by learner."""
+    END = 47
+    """Controller: the run is over."""
+
+
+@dataclass(frozen=True)
+class HostCard:
+    """What a supervisor tells of its host."""
+
+    name: str
+    fragment: str
+    """Whose workers it is for."""
+    slots: int
+    """How many it has room for."""
+    version: str
+    """Of srl there."""
+    source: str
+    """Hash of the experiment file as that host sees it."""
+    workers: tuple[tuple[int, int, int, bool], ...] = ()
+    """Those that are there already: number, incarnation, slot, and whether it has begun."""
+
+    def values(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+    @staticmethod
+    def of(message: Message) -> HostCard:
+        """What a message says.
+
+        Raises:
+            RunError: If it is no such card.
+        """
+        values = unpack(message)
+        try:
+            workers = [(int(n), int(i), int(s), bool(b)) for n, i, s, b in values["workers"]]
+            return HostCard(**{**values, "workers": tuple(workers)})
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunError(f"this does not describe a host: {error}") from error
+
+
+def wrapped(number: int, incarnation: int, message: Message) -> Message:
+    """Something that a worker says, or is told, on its way between a host and the controller."""
+    return Message(Kind.SAID, counts=(number, incarnation, message.kind), body=message.body)
+
+
+def unwrapped(message: Message) -> tuple[int, int, Message]:
+    """What was wrapped: the worker's number, its incarnation, and the message.
+
+    Raises:
+        RunError: If it is nothing of the kind.
+    """
+    if len(message.counts) != 3:
+        raise RunError(f"a wrapped message has 3 counts; this one has {len(message.counts)}")
+    number, incarnation, kind = message.counts
+    return number, incarnation, Message(kind, body=message.body)
+
+
+def write_address(folder: Path, address: str) -> None:
+    """Tells hosts that share the run's folder where the controller is."""
+    file = folder / ADDRESS_FILE
+    replacement = file.with_suffix(".tmp")
+    replacement.write_text(json.dumps({"address": address}) + "\n")
+    replacement.replace(file)
+
+
+def read_address(folder: Path) -> str | None:
+    """Where the controller is, or was last; None where nobody has told."""
+    try:
+        return str(json.loads((folder / ADDRESS_FILE).read_text())["address"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

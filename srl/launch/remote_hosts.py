@@ -1,0 +1,266 @@
+"""The hosts of a run that spans several, as the controller sees them: each has a supervisor."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from srl.errors import RunError
+from srl.launch.folder import RunFolder, read_config, srl_version
+from srl.launch.host_words import (
+    HostCard,
+    Kind,
+    read_address,
+    unwrapped,
+    wrapped,
+    write_address,
+)
+from srl.launch.hosts import Found, Hosts, Process, Said, run_number
+from srl.streams import JOINED, LEFT, Identity, Message, Peer, listen
+from srl.workers.control import CONTROLLER, LIMIT_BYTES, pack, unpack
+from srl.workers.ledger import Ledger
+from srl.workers.orders import Orders
+
+logger = logging.getLogger(__name__)
+
+LEASE_SECONDS = 15.0
+"""That a host may be out of reach before its workers are given up."""
+_RETURN_SECONDS = 5.0  # for hosts to find a controller that was started again, and tell what runs
+
+
+@dataclass
+class Host:
+    """One supervisor, through all its connections."""
+
+    card: HostCard
+    peer: Peer | None
+    """Its connection; None while it is out of reach."""
+    lost_at: float = 0.0
+    """When it went out of reach."""
+    processes: dict[int, RemoteProcess] = field(default_factory=dict)
+    """By slot, until their ends are known."""
+
+    @property
+    def free_slot(self) -> int | None:
+        """A slot without a process."""
+        return next((k for k in range(self.card.slots) if k not in self.processes), None)
+
+
+class RemoteProcess:
+    """A worker's process on another host: what is known of it."""
+
+    def __init__(self, hosts: RemoteHosts, host: Host, orders_key: tuple[int, int]) -> None:
+        """Takes the number and the incarnation of the worker."""
+        self.host, self.key = host, orders_key
+        self._hosts = hosts
+        self._state = "running"
+        self._end: dict[str, Any] | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has; `reap` must follow."""
+        return self._end is not None
+
+    def note(self, state: str) -> None:
+        """Notes what its supervisor says of it."""
+        self._state = state
+
+    def end(self, how: str, code: int = -9, dump: str = "", stack: str = "") -> None:
+        """Notes that it has ended, or is given up."""
+        told = f"{dump}\n{stack}".strip()
+        self._end = self._end or {"code": code, "how": how, "dump": told}
+
+    def state(self) -> str:
+        """Whether it runs, sleeps or is stopped, in words."""
+        return self._state
+
+    def stack(self) -> str:
+        """Nothing: its supervisor tells that with its end."""
+        return ""
+
+    def kill(self) -> None:
+        """Has it killed; while its host is out of reach, as soon as that comes back."""
+        number, incarnation = self.key
+        values = {"number": number, "incarnation": incarnation}
+        self._hosts.tell(self.host, Kind.KILL, values)
+
+    def reap(self) -> tuple[int, str, str]:
+        """Its exit code, how it ended in words, and what it crashed of or where it was."""
+        end = self._end or {"code": -9, "how": "was killed", "dump": ""}
+        return end["code"], end["how"], end["dump"]
+
+
+class RemoteHosts(Hosts):
+    """The hosts whose supervisors have found the controller."""
+
+    def __init__(self, folder: RunFolder, interface: str = "127.0.0.1") -> None:
+        """Listens, and tells in the run's folder where.
+
+        Args:
+            folder: The run's.
+            interface: Address of this host at which others reach it.
+        """
+        self.run = run_number(folder.path)
+        self.ledger = Ledger.create()
+        identity = Identity(self.run, CONTROLLER, 0)
+        self._listener = listen(
+            "network", identity, limit_bytes=LIMIT_BYTES, interface=interface
+        )
+        self._source = read_config(folder)["sha256"] or ""
+        self._hosts: dict[int, Host] = {}  # by sender
+        self._ready: deque[Said] = deque()
+        self._found: list[Found] = []
+        self._newest: dict[int, RemoteProcess] = {}  # of each worker
+        again = read_address(folder.path) is not None
+        self._start_at = time.monotonic() + (_RETURN_SECONDS if again else 0.0)
+        write_address(folder.path, self._listener.address)
+
+    # ---- what the controller asks ----
+
+    def start(self, orders: Orders, log: Path, *, accounts: bool) -> Process | None:
+        """Starts a worker on the emptiest host that is there for its fragment."""
+        there = [
+            host
+            for host in self._hosts.values()
+            if host.peer and host.card.fragment == orders.fragment and host.free_slot is not None
+        ]
+        if not there or time.monotonic() < self._start_at:
+            return None
+        host = min(there, key=lambda host: len(host.processes) / host.card.slots)
+        slot = host.free_slot
+        assert slot is not None
+        process = RemoteProcess(self, host, (orders.number, orders.incarnation))
+        host.processes[slot] = self._newest[orders.number] = process
+        account = self.ledger.part(orders.replica) if accounts else None
+        values = {"orders": orders.to_json(), "log": str(log), "slot": slot, "account": account}
+        self.tell(host, Kind.START, values)
+        logger.info("%s goes to %s", orders.name, host.card.name)
+        return process
+
+    def receive(self, timeout: float) -> Said | None:
+        """What was said next; None after `timeout` seconds, or earlier, without anything."""
+        if not self._ready:
+            received = self._listener.receive(timeout)
+            if received is not None:
+                self._hear(*received)
+            self._give_up()
+        return self._ready.popleft() if self._ready else None
+
+    def send(self, number: int, message: Message) -> None:
+        """Says something to a worker; lost if that has gone, or is out of reach."""
+        process = self._newest.get(number)
+        if process and process.host.peer:
+            self._listener.send(process.host.peer, wrapped(*process.key, message))
+
+    def found(self) -> list[Found]:
+        """What supervisors had when they came, since this was last asked."""
+        found, self._found = self._found, []
+        return found
+
+    def tell(self, host: Host, kind: Kind, values: dict[str, Any]) -> None:
+        """Says something to a supervisor, if it is there."""
+        if host.peer:
+            self._listener.send(host.peer, pack(kind, values))
+
+    def close(self) -> None:
+        """Tells all supervisors that the run is over, and ends the connections."""
+        for host in self._hosts.values():
+            self.tell(host, Kind.END, {})
+        self._listener.close()
+
+    # ---- what supervisors say ----
+
+    def _hear(self, peer: Peer, message: Message) -> None:
+        host = self._hosts.get(peer.identity.sender)
+        try:
+            if message.kind == Kind.HOST:
+                self._take_host(peer, HostCard.of(message))
+            elif host is None or host.peer is not peer:
+                if message.kind not in (JOINED, LEFT):
+                    raise RunError(f"a message of kind {message.kind} before HOST")
+            elif message.kind == LEFT:
+                self._lose_sight(host)
+            else:
+                self._take(host, message)
+        except (RunError, KeyError, ValueError, TypeError) as error:
+            self._listener.refuse(peer, error)
+
+    def _take(self, host: Host, message: Message) -> None:
+        if message.kind == Kind.SAID:
+            number, incarnation, inner = unwrapped(message)
+            self._ready.append(Said(number, incarnation, inner))
+        elif message.kind == Kind.ENDED:
+            values = unpack(message)
+            key = values["number"], values["incarnation"]
+            words = {name: values[name] for name in ("how", "code", "dump", "stack")}
+            for slot, process in list(host.processes.items()):
+                if process.key == key:
+                    process.end(**words)
+                    del host.processes[slot]
+        elif message.kind == Kind.BEAT:
+            values = unpack(message)
+            for replica, part in values["account"].items():
+                self.ledger.put(int(replica), part)
+            for process in host.processes.values():
+                process.note(values["states"].get(str(process.key[0]), "gone"))
+        else:
+            raise RunError(f"a message of kind {message.kind}")
+
+    def _take_host(self, peer: Peer, card: HostCard) -> None:
+        """A supervisor that comes, or comes again."""
+        misfit = self._misfit(card)
+        if misfit:
+            self._listener.send(peer, pack(Kind.REFUSED, {"text": misfit}))
+            logger.error("%s", misfit)
+            return
+        known = self._hosts.get(peer.identity.sender)
+        if known is None:
+            logger.info("%s is there, for %d x %s", card.name, card.slots, card.fragment)
+            known = self._hosts[peer.identity.sender] = Host(card, peer)
+        known.card, known.peer = card, peer
+        there = {(n, incarnation): (slot, begun) for n, incarnation, slot, begun in card.workers}
+        for slot, process in list(known.processes.items()):
+            if process.key not in there:
+                process.end("ended while its host was out of reach")
+                del known.processes[slot]
+        held = {process.key for process in known.processes.values()}
+        for key, (slot, begun) in there.items():
+            if key not in held:
+                self._adopt(known, key, slot, begun)
+
+    def _adopt(self, host: Host, key: tuple[int, int], slot: int, begun: bool) -> None:
+        """A process that another controller has started, or that was given up: as its heir says."""
+        process = host.processes[slot] = RemoteProcess(self, host, key)
+        number, incarnation = key
+        known = self._newest.get(number)
+        if known is None or known.key[1] <= incarnation:
+            self._newest[number] = process
+        self._found.append(Found(number, incarnation, process, begun))
+
+    def _misfit(self, card: HostCard) -> str:
+        """Why a host cannot take part; empty if it can."""
+        if card.version != srl_version():
+            ours = srl_version()
+            return f"{card.name} has srl {card.version}, the controller {ours}: install the same"
+        if card.source != self._source:
+            return f"{card.name} sees another experiment file than the run's: is its folder shared?"
+        return ""
+
+    def _lose_sight(self, host: Host) -> None:
+        host.peer, host.lost_at = None, time.monotonic()
+        logger.warning("%s is out of reach", host.card.name)
+        for process in host.processes.values():
+            self._ready.append(Said(*process.key, Message(LEFT)))
+
+    def _give_up(self) -> None:
+        """Gives up the workers of hosts that have been out of reach for too long."""
+        now = time.monotonic()
+        for sender, host in list(self._hosts.items()):
+            if host.peer is None and now > host.lost_at + LEASE_SECONDS:
+                for process in host.processes.values():
+                    process.end(f"was lost with its host, {host.card.name}")
+                del self._hosts[sender]

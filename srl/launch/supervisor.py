@@ -1,0 +1,268 @@
+"""Runs workers on one host of several: python -m srl.launch.supervisor RUN_DIR FRAGMENT SLOTS.
+
+An engine such as Slurm starts one on each host. It finds the controller by the run's folder, starts
+and kills processes as that says, and carries what is said between the two. When the controller is
+gone, workers go on: the supervisor waits for the next one and tells it how things stand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+import select
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from srl.dataflow.plan import Fragment, Plan
+from srl.errors import RunError, UserError
+from srl.experiment import plan_of
+from srl.launch.folder import find_run, read_config, srl_version
+from srl.launch.host_words import HostCard, Kind, read_address, unwrapped, wrapped
+from srl.launch.hosts import Said, ThisHost, run_number
+from srl.launch.worker_process import WorkerProcess
+from srl.recorded import recorded_experiment
+from srl.streams import JOINED, LEFT, Connection, Disconnected, Identity, Message, connect
+from srl.workers.control import LIMIT_BYTES, pack, unpack
+from srl.workers.control import Kind as WorkerKind
+from srl.workers.orders import Orders
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 1800.0
+"""Without a controller, after which workers are ended: nobody will ask for what they do."""
+_BEAT_SECONDS, _ROUND_SECONDS, _RETRY_SECONDS = 1.0, 0.2, 0.2
+_KEPT = (WorkerKind.HELLO, WorkerKind.STOPPED, WorkerKind.FAILED)  # told again to each controller
+
+
+@dataclass
+class _Worker:
+    """A process, and what a new controller has to know of it."""
+
+    orders: Orders
+    slot: int
+    accounts: bool
+    process: WorkerProcess
+    connected: bool = False
+    begun: bool = False
+    stack: str = ""
+    """Where it was when it was killed."""
+
+    def __post_init__(self) -> None:
+        self.kept: list[Message] = []
+
+
+class Supervisor:
+    """The workers of one host, for whichever controller there is."""
+
+    def __init__(self, folder: Path, fragment: str, slots: int, name: str) -> None:
+        """Starts nothing yet.
+
+        Args:
+            folder: The run's, as this host sees it.
+            fragment: Whose workers this host is for.
+            slots: How many of them there is room for.
+            name: Of the host.
+        """
+        config = read_config(find_run(folder))
+        plan = plan_of(recorded_experiment(folder))
+        if fragment not in plan.fragments:
+            raise UserError(
+                f"the plan has no fragment {fragment!r}; expected one of {', '.join(plan.fragments)}"
+            )
+        self._folder = folder
+        self._this = ThisHost(_room(plan, fragment, slots), run_number(folder))
+        self._identity = Identity(self._this.run, secrets.randbits(32), 0)
+        self._card = HostCard(name, fragment, slots, srl_version(), config["sha256"] or "")
+        self._workers: dict[int, _Worker] = {}
+        self._over = False
+        self._connection: Connection | None = None
+
+    def run(self) -> int:
+        """Serves until the run is over.
+
+        Returns:
+            0 when it is; 1 when no controller came for a long time.
+
+        Raises:
+            UserError: If the controller refuses this host.
+        """
+        heard = time.monotonic()
+        try:
+            while not self._over:
+                if time.monotonic() > heard + PATIENCE_SECONDS:
+                    logger.error("no controller for %.0f s: giving up", PATIENCE_SECONDS)
+                    return 1
+                address = read_address(self._folder)
+                try:
+                    if address is None:
+                        raise Disconnected("no controller has told where it is")
+                    with connect(
+                        address, self._identity, limit_bytes=LIMIT_BYTES, timeout=5.0
+                    ) as self._connection:
+                        self._introduce()
+                        self._talk()
+                except Disconnected as reason:
+                    logger.info("without a controller: %s", reason)
+                    self._connection = None
+                    self._wait(_RETRY_SECONDS)
+                else:
+                    heard = time.monotonic()
+            return 0
+        finally:
+            self._end_all()
+
+    # ---- with the controller ----
+
+    def _introduce(self) -> None:
+        """Tells what a controller has to know that may have begun a moment ago."""
+        workers = tuple(
+            (number, w.orders.incarnation, w.slot, w.begun) for number, w in self._workers.items()
+        )
+        self._tell(Kind.HOST, replace(self._card, workers=workers).values())
+        for number, worker in self._workers.items():
+            if worker.connected:
+                self._pass_on(number, worker.orders.incarnation, Message(JOINED))
+            for message in worker.kept:
+                self._pass_on(number, worker.orders.incarnation, message)
+
+    def _talk(self) -> None:
+        """Until the run is over, or the controller has gone."""
+        assert self._connection is not None
+        poll = select.poll()
+        poll.register(self._connection.fileno(), select.POLLIN)
+        poll.register(self._this.fileno(), select.POLLIN)
+        beat = 0.0
+        while not self._over:
+            poll.poll(1000 * _ROUND_SECONDS)
+            while (message := self._connection.receive(0)) is not None:
+                self._obey(message)
+            self._look_after()
+            if time.monotonic() >= beat:
+                beat = time.monotonic() + _BEAT_SECONDS
+                self._tell(Kind.BEAT, self._beat())
+
+    def _wait(self, seconds: float) -> None:
+        """Looks after workers while there is no controller."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self._look_after(end - time.monotonic())
+
+    def _tell(self, kind: Kind, values: dict[str, Any]) -> None:
+        if self._connection is not None:
+            self._connection.send(pack(kind, values))
+
+    def _pass_on(self, number: int, incarnation: int, message: Message) -> None:
+        if self._connection is not None:
+            self._connection.send(wrapped(number, incarnation, message))
+
+    def _obey(self, message: Message) -> None:
+        if message.kind == Kind.SAID:
+            self._say(*unwrapped(message))
+        elif message.kind == Kind.START:
+            self._start(unpack(message))
+        elif message.kind == Kind.KILL:
+            values = unpack(message)
+            worker = self._workers.get(values["number"])
+            if worker and worker.orders.incarnation == values["incarnation"]:
+                worker.stack = worker.stack or worker.process.stack()
+                worker.process.kill()
+        elif message.kind == Kind.REFUSED:
+            raise UserError(unpack(message)["text"])
+        elif message.kind == Kind.END:
+            self._over = True
+
+    def _beat(self) -> dict[str, Any]:
+        workers = self._workers.items()
+        accounts = {w.orders.replica for _, w in workers if w.accounts}
+        return {
+            "states": {number: worker.process.state() for number, worker in workers},
+            "account": {replica: self._this.ledger.part(replica) for replica in accounts},
+        }
+
+    # ---- workers ----
+
+    def _start(self, values: dict[str, Any]) -> None:
+        orders = replace(Orders.from_json(values["orders"]), folder=str(self._folder))
+        account = values["account"]
+        if account is not None:
+            self._this.ledger.put(orders.replica, account)
+        log, slot, accounts = Path(values["log"]), values["slot"], account is not None
+        process = self._this.start(orders, log, accounts=accounts, slot=slot)
+        self._workers[orders.number] = _Worker(orders, slot, accounts, process)
+        logger.info("started %s", orders.name)
+
+    def _say(self, number: int, incarnation: int, message: Message) -> None:
+        worker = self._workers.get(number)
+        if worker and worker.orders.incarnation == incarnation:
+            worker.begun = worker.begun or message.kind == WorkerKind.START
+            self._this.send(number, message)
+
+    def _look_after(self, timeout: float = 0.0) -> None:
+        """Passes on what workers say, and tells of those that have ended."""
+        said = self._this.receive(timeout)
+        while said is not None:
+            self._hear(said)
+            said = self._this.receive(0)
+        for number in [n for n, w in self._workers.items() if w.process.ended]:
+            self._bury(number)
+
+    def _hear(self, said: Said) -> None:
+        worker = self._workers.get(said.number)
+        if worker is None or worker.orders.incarnation != said.incarnation:
+            return
+        if said.message.kind in (JOINED, LEFT):
+            worker.connected = said.message.kind == JOINED
+        if said.message.kind in _KEPT:
+            worker.kept.append(said.message)
+        self._pass_on(*said)
+
+    def _bury(self, number: int) -> None:
+        while (said := self._this.receive(0)) is not None:  # its last words
+            self._hear(said)
+        if self._connection is None:
+            return  # the next controller is to hear of it
+        self._tell(Kind.BEAT, self._beat())
+        worker = self._workers.pop(number)
+        code, how, dump = worker.process.reap()
+        ending = {"number": number, "incarnation": worker.orders.incarnation}
+        told = {**ending, "code": code, "how": how, "dump": dump, "stack": worker.stack}
+        self._tell(Kind.ENDED, told)
+
+    def _end_all(self) -> None:
+        for worker in self._workers.values():
+            worker.process.kill()
+        for worker in self._workers.values():
+            worker.process.reap()
+        self._this.close()
+        self._this.ledger.close()
+
+
+def _room(plan: Plan, fragment: str, slots: int) -> Plan:
+    """What this host may run, as a plan of its own."""
+    own: Fragment = replace(plan.fragments[fragment], replicas=slots)
+    return replace(plan, fragments={fragment: own})
+
+
+def main(words: list[str]) -> int:
+    """Serves one host of a run; gives its exit code."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s supervisor: %(message)s")
+    logging.getLogger("srl").setLevel(logging.INFO)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    folder, fragment, slots = words
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            return Supervisor(Path(folder), fragment, int(slots), socket.gethostname()).run()
+        return 130
+    except (UserError, RunError) as error:
+        logger.error("%s: %s", socket.gethostname(), error)
+        return 2 if isinstance(error, UserError) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
