@@ -61,6 +61,7 @@ class Slurm:
         """
         self.folder, self.login, self.nodes = folder, login, nodes
         self.environment = {"SLURM_CONF": f"{folder}/slurm.conf"}
+        self.controller = None
 
     def start(self):
         """Starts it, and waits until all nodes are idle."""
@@ -80,9 +81,14 @@ class Slurm:
             self._daemon(node, "slurmd", "-D")
         self.wait_nodes({node.name: "idle" for node in self.nodes})
 
-    def start_controller(self, *options) -> subprocess.Popen:
+    def start_controller(self, *options):
         """Starts slurmctld, which goes on where the last one stopped unless `-c` is given."""
-        return self._daemon(self.login, "slurmctld", "-D", *options)
+        self.controller = self._daemon(self.login, "slurmctld", "-D", *options)
+
+    def power_off(self, node):
+        """Takes a node's power and tells Slurm so; on its own it needs 15 seconds to find out."""
+        node.power_off()
+        self.run("scontrol", "update", f"nodename={node.name}", "state=down", "reason=no power")
 
     def power_on(self, node):
         """Boots a node that was powered off, which then joins again."""
