@@ -1,0 +1,31 @@
+"""Hosts, and a cluster of them, that end with their test."""
+
+from contextlib import ExitStack
+
+import pytest
+from hosts import Network, why_no_hosts
+from slurm import Slurm, why_no_slurm
+
+
+@pytest.fixture
+def hosts(tmp_path):
+    """`hosts(n)` gives n hosts of a new network, whose folder is the test's `tmp_path`."""
+    if reason := why_no_hosts():
+        pytest.skip(reason)
+    with ExitStack() as stack:
+        yield lambda count: stack.enter_context(Network(tmp_path, count)).hosts
+
+
+@pytest.fixture
+def slurm(hosts, tmp_path):
+    """`slurm(n)` gives a Slurm with n idle nodes, besides the host where its commands run."""
+    if reason := why_no_slurm():
+        pytest.skip(reason)
+
+    def start(count):
+        login, *nodes = hosts(count + 1)
+        cluster = Slurm(tmp_path / "slurm", login, nodes)
+        cluster.start()
+        return cluster
+
+    return start
