@@ -125,9 +125,15 @@ def _add_engine(parser: Arguments) -> None:
         "--on", choices=("local", "slurm"), default="local", help="this machine, or a cluster"
     )
     for name in ("partition", "account", "constraint", "time"):
-        parser.add_argument(f"--{name}", metavar="...", help="of the jobs, as Slurm's sbatch has it")
+        parser.add_argument(
+            f"--{name}", metavar="...", help="of the jobs, as Slurm's sbatch has it"
+        )
     parser.add_argument(
-        "--sbatch", action="append", default=[], metavar="OPTION", help="more for sbatch; repeatable"
+        "--sbatch",
+        action="append",
+        default=[],
+        metavar="OPTION",
+        help="more for sbatch; repeatable",
     )
 
 

@@ -12,8 +12,8 @@ from srl.experiment import Resolved, plan_of
 from srl.launch import slurm
 from srl.launch.folder import RunFolder, create_run, find_run
 from srl.launch.follow import follow
+from srl.launch.host_words import forget_outcome
 from srl.launch.local import in_processes
-from srl.launch.serve import forget_outcome
 from srl.launch.terminal import shown
 from srl.streams.keys import create_keys, key_file
 
@@ -67,7 +67,7 @@ def attach(path: Path, say: Say) -> int:
 def _submitted(folder: RunFolder, resolved: Resolved, words: list[str], say: Say) -> int:
     if not key_file(folder.path).exists():
         create_keys(folder.path)
-    forget_outcome(folder)
+    forget_outcome(folder.path)
     slurm.terminal(folder).unlink(missing_ok=True)
     texts = slurm.scripts(_plan(resolved), folder, resolved.experiment.name, words)
     numbers = slurm.submit(folder, texts)
@@ -90,7 +90,9 @@ def _plan(resolved: Resolved):
 
 
 def _words(options: Any) -> list[str]:
-    named = {name: getattr(options, name) for name in ("partition", "account", "constraint", "time")}
+    named = {
+        name: getattr(options, name) for name in ("partition", "account", "constraint", "time")
+    }
     return [*(f"--{name}={value}" for name, value in named.items() if value), *options.sbatch]
 
 

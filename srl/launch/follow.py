@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from srl.launch.folder import RunFolder
+from srl.launch.host_words import read_outcome
 from srl.launch.local import FAILED, INTERRUPTED
-from srl.launch.serve import read_outcome
 from srl.launch.terminal import shown
 
 _LOOK_SECONDS, _ASK_SECONDS = 0.5, 5.0
@@ -46,13 +46,13 @@ def follow(
                 shown_now = file.read() if file else ""
                 sys.stdout.write(shown_now)
                 sys.stdout.flush()
-                code = read_outcome(folder)
+                code = read_outcome(folder.path)
                 if code is not None and not shown_now:
                     return code
                 if time.monotonic() >= next_look:
                     next_look = time.monotonic() + _ASK_SECONDS
                     state = alive()
-                    if not state and read_outcome(folder) is None:
+                    if not state and read_outcome(folder.path) is None:
                         say(f"the run's jobs have ended without a result; see {shown(folder)}/logs")
                         return FAILED
                     if state != told and not shown_now:

@@ -14,6 +14,8 @@ from srl.workers.control import unpack
 
 ADDRESS_FILE = "controller.json"
 """Of the run's folder; in it the controller says where it is."""
+OUTCOME_FILE = "outcome.json"
+"""Of the run's folder; in it the controller says how the run has ended."""
 
 
 class Kind(IntEnum):
@@ -92,15 +94,40 @@ def unwrapped(message: Message) -> tuple[int, int, Message]:
 
 def write_address(folder: Path, address: str) -> None:
     """Tells hosts that share the run's folder where the controller is."""
-    file = folder / ADDRESS_FILE
-    replacement = file.with_suffix(".tmp")
-    replacement.write_text(json.dumps({"address": address}) + "\n")
-    replacement.replace(file)
+    _write(folder / ADDRESS_FILE, {"address": address})
 
 
 def read_address(folder: Path) -> str | None:
     """Where the controller is, or was last; None where nobody has told."""
+    address = _read(folder / ADDRESS_FILE).get("address")
+    return address if isinstance(address, str) else None
+
+
+def write_outcome(folder: Path, code: int) -> None:
+    """Tells whoever follows the run, or comes late, that it has ended, and with which code."""
+    _write(folder / OUTCOME_FILE, {"code": code})
+
+
+def read_outcome(folder: Path) -> int | None:
+    """The exit code of a run that has ended; None before."""
+    code = _read(folder / OUTCOME_FILE).get("code")
+    return code if isinstance(code, int) else None
+
+
+def forget_outcome(folder: Path) -> None:
+    """The run goes on."""
+    (folder / OUTCOME_FILE).unlink(missing_ok=True)
+
+
+def _write(file: Path, values: dict[str, Any]) -> None:
+    unfinished = file.with_suffix(".tmp")
+    unfinished.write_text(json.dumps(values) + "\n")
+    unfinished.replace(file)
+
+
+def _read(file: Path) -> dict[str, Any]:
     try:
-        return str(json.loads((folder / ADDRESS_FILE).read_text())["address"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        values = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}

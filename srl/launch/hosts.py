@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
+import socket
 import sys
 from abc import ABC, abstractmethod
 from dataclasses import replace
@@ -164,3 +166,15 @@ class ThisHost(Hosts):
     def close(self) -> None:
         """Ends the connections, but no worker; the ledger stays."""
         self._listener.close()
+
+
+def own_address() -> str:
+    """The address at which other hosts reach this one: that of its name, or of its way out."""
+    with contextlib.suppress(OSError):
+        address = socket.gethostbyname(socket.gethostname())
+        if not address.startswith("127."):
+            return address
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # nothing is sent; the kernel chooses the way
+        return probe.getsockname()[0]
+    return "127.0.0.1"

@@ -19,8 +19,9 @@ from srl.launch.host_words import (
     wrapped,
     write_address,
 )
-from srl.launch.hosts import Found, Hosts, Process, Said, run_number
+from srl.launch.hosts import Found, Hosts, Process, Said
 from srl.streams import JOINED, LEFT, Identity, Message, Peer, listen
+from srl.streams.keys import keys_of
 from srl.workers.control import CONTROLLER, LIMIT_BYTES, pack, unpack
 from srl.workers.ledger import Ledger
 from srl.workers.orders import Orders
@@ -104,11 +105,12 @@ class RemoteHosts(Hosts):
             folder: The run's.
             interface: Address of this host at which others reach it.
         """
-        self.run = run_number(folder.path)
+        keys = keys_of(folder.path)
+        self.run = keys.run
         self.ledger = Ledger.create()
         identity = Identity(self.run, CONTROLLER, 0)
         self._listener = listen(
-            "network", identity, limit_bytes=LIMIT_BYTES, interface=interface
+            "network", identity, limit_bytes=LIMIT_BYTES, interface=interface, keys=keys
         )
         self._source = read_config(folder)["sha256"] or ""
         self._hosts: dict[int, Host] = {}  # by sender

@@ -7,20 +7,18 @@ meanwhile, and the next controller finds it. How the run ended stands in the run
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
-import socket
 import sys
 from pathlib import Path
 
 from srl.checkpoint import Checkpoints
 from srl.errors import UserError
 from srl.experiment import plan_of
-from srl.launch.folder import RunFolder, open_run
+from srl.launch.folder import open_run
+from srl.launch.host_words import write_outcome
+from srl.launch.hosts import own_address
 from srl.launch.processes import train_in_processes
 from srl.launch.remote_hosts import RemoteHosts
-
-_OUTCOME = "outcome.json"
 
 
 def serve(path: Path) -> int:
@@ -42,40 +40,8 @@ def serve(path: Path) -> int:
     except UserError as error:
         sys.stderr.write(f"srl: {error}\n")
         code = 2
-    write_outcome(folder, code)
+    write_outcome(folder.path, code)
     return code
-
-
-def write_outcome(folder: RunFolder, code: int) -> None:
-    """Tells who follows the run that it has ended, and how."""
-    unfinished = folder.path / f"{_OUTCOME}.tmp"
-    unfinished.write_text(json.dumps({"code": code}) + "\n")
-    unfinished.replace(folder.path / _OUTCOME)
-
-
-def read_outcome(folder: RunFolder) -> int | None:
-    """The exit code of a run that has ended; None before."""
-    try:
-        return int(json.loads((folder.path / _OUTCOME).read_text())["code"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def forget_outcome(folder: RunFolder) -> None:
-    """The run goes on."""
-    (folder.path / _OUTCOME).unlink(missing_ok=True)
-
-
-def own_address() -> str:
-    """The address at which other hosts reach this one: that of its name, or of its way out."""
-    with contextlib.suppress(OSError):
-        address = socket.gethostbyname(socket.gethostname())
-        if not address.startswith("127."):
-            return address
-    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("192.0.2.1", 9))  # nothing is sent; the kernel chooses the way
-        return probe.getsockname()[0]
-    return "127.0.0.1"
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ from srl.dataflow.plan import Fragment, Plan
 from srl.errors import UserError
 from srl.launch.folder import RunFolder
 
+OPTIONS = ("partition", "account", "constraint", "time")
+"""Of sbatch, that `srl run` takes by their own names."""
 _SECONDS = 60  # that a command of Slurm's may take
 _TERMINAL = "terminal"
 # A process that was killed is started again; any other end is an answer.

@@ -23,20 +23,21 @@ from srl.dataflow.plan import Fragment, Plan
 from srl.errors import RunError, UserError
 from srl.experiment import plan_of
 from srl.launch.folder import find_run, read_config, srl_version
-from srl.launch.host_words import HostCard, Kind, read_address, unwrapped, wrapped
-from srl.launch.hosts import Said, ThisHost, run_number
+from srl.launch.host_words import HostCard, Kind, read_address, read_outcome, unwrapped, wrapped
+from srl.launch.hosts import Said, ThisHost, own_address
 from srl.launch.worker_process import WorkerProcess
 from srl.recorded import recorded_experiment
 from srl.streams import JOINED, LEFT, Connection, Disconnected, Identity, Message, connect
+from srl.streams.keys import keys_of
 from srl.workers.control import LIMIT_BYTES, pack, unpack
 from srl.workers.control import Kind as WorkerKind
 from srl.workers.orders import Orders
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("srl.launch.supervisor")  # also where this is the program
 
 PATIENCE_SECONDS = 1800.0
 """Without a controller, after which workers are ended: nobody will ask for what they do."""
-_BEAT_SECONDS, _ROUND_SECONDS, _RETRY_SECONDS = 1.0, 0.2, 0.2
+_BEAT_SECONDS, _ROUND_SECONDS, _RETRY_SECONDS, _CONNECT_SECONDS = 1.0, 0.2, 0.2, 5.0
 _KEPT = (WorkerKind.HELLO, WorkerKind.STOPPED, WorkerKind.FAILED)  # told again to each controller
 
 
@@ -73,10 +74,11 @@ class Supervisor:
         plan = plan_of(recorded_experiment(folder))
         if fragment not in plan.fragments:
             raise UserError(
-                f"the plan has no fragment {fragment!r}; expected one of {', '.join(plan.fragments)}"
+                f"the plan has no fragment {fragment!r}; it has {', '.join(plan.fragments)}"
             )
-        self._folder = folder
-        self._this = ThisHost(_room(plan, fragment, slots), run_number(folder))
+        self._folder, self._interface = folder, own_address()
+        self._keys = keys_of(folder)
+        self._this = ThisHost(_room(plan, fragment, slots), self._keys.run)
         self._identity = Identity(self._this.run, secrets.randbits(32), 0)
         self._card = HostCard(name, fragment, slots, srl_version(), config["sha256"] or "")
         self._workers: dict[int, _Worker] = {}
@@ -98,13 +100,13 @@ class Supervisor:
                 if time.monotonic() > heard + PATIENCE_SECONDS:
                     logger.error("no controller for %.0f s: giving up", PATIENCE_SECONDS)
                     return 1
+                if read_outcome(self._folder) is not None:  # END may not have arrived
+                    break
                 address = read_address(self._folder)
                 try:
                     if address is None:
                         raise Disconnected("no controller has told where it is")
-                    with connect(
-                        address, self._identity, limit_bytes=LIMIT_BYTES, timeout=5.0
-                    ) as self._connection:
+                    with self._connect(address) as self._connection:
                         self._introduce()
                         self._talk()
                 except Disconnected as reason:
@@ -118,6 +120,15 @@ class Supervisor:
             self._end_all()
 
     # ---- with the controller ----
+
+    def _connect(self, address: str) -> Connection:
+        return connect(
+            address,
+            self._identity,
+            limit_bytes=LIMIT_BYTES,
+            timeout=_CONNECT_SECONDS,
+            keys=self._keys,
+        )
 
     def _introduce(self) -> None:
         """Tells what a controller has to know that may have begun a moment ago."""
@@ -188,7 +199,8 @@ class Supervisor:
     # ---- workers ----
 
     def _start(self, values: dict[str, Any]) -> None:
-        orders = replace(Orders.from_json(values["orders"]), folder=str(self._folder))
+        orders = Orders.from_json(values["orders"])
+        orders = replace(orders, folder=str(self._folder), interface=self._interface)
         account = values["account"]
         if account is not None:
             self._this.ledger.put(orders.replica, account)

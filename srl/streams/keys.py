@@ -6,6 +6,7 @@ lets nobody in who does not prove the same. Whoever can read the pair is a worke
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from collections.abc import Mapping
@@ -54,6 +55,11 @@ class Keys:
             f"{origin} holds no pair of keys; expected a public and its secret key, 40 letters "
             "each: a new run makes new ones"
         )
+
+    @property
+    def run(self) -> int:
+        """64 bits that all messages of the run carry, and that are no secret."""
+        return int.from_bytes(hashlib.sha256(self.public).digest()[:8], "little")
 
     def to_text(self) -> str:
         """As an environment variable or a file holds it: a secret."""
@@ -108,6 +114,15 @@ def read_keys(folder: Path) -> Keys:
             )
         text = opened.read(_MOST_BYTES)
     return Keys.from_text(text.decode("ascii", "replace"), str(file))
+
+
+def keys_of(folder: Path) -> Keys:
+    """The keys of a run: from the environment, or else from its folder.
+
+    Raises:
+        UserError: As `read_keys`.
+    """
+    return keys_from_environment() or read_keys(folder)
 
 
 def keys_from_environment(variables: Mapping[str, str] = os.environ) -> Keys | None:

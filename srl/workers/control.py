@@ -55,7 +55,7 @@ class Kind(IntEnum):
     `by_peer` where all that happened is that another worker has gone."""
 
 
-def pack(kind: Kind, values: dict[str, Any]) -> Message:
+def pack(kind: int, values: dict[str, Any]) -> Message:
     """A message that carries a JSON object."""
     return Message(kind, body=json.dumps(values).encode())
 

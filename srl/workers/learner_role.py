@@ -44,7 +44,7 @@ def _register(context: Context, addresses: dict[str, str], specs: Specs | None) 
     """Registers, and meets the other replicas of the learner, if there are any."""
     replicas = context.plan.fragments[context.fragment].replicas
     if replicas > 1 and context.replica == 0:
-        addresses = {**addresses, "replicas": free_address()}
+        addresses = {**addresses, "replicas": free_address(context.interface)}
     start = context.register(addresses, specs)
     if replicas > 1:
         meeting = start.peers[context.fragment][0]["replicas"]

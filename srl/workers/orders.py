@@ -41,6 +41,8 @@ class Orders:
     """Descriptor that stacks are written into."""
     transport: Transport = "host"
     """Of the streams between workers."""
+    interface: str = ""
+    """Address of this host at which other hosts of the run reach it; none if there are none."""
     ledger: int = -1
     """Descriptor of the `Ledger`, for workers that update."""
 

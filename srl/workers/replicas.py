@@ -18,11 +18,11 @@ _COMPILE_SECONDS = 600  # that replicas may differ by in compiling
 _AXIS = "slots"
 
 
-def free_address() -> str:
-    """An address of this host's own that nobody listens at, for replicas to meet."""
+def free_address(interface: str = "127.0.0.1") -> str:
+    """An address of this host that nobody listens at, for replicas to meet."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+        probe.bind((interface, 0))
+        return f"{interface}:{probe.getsockname()[1]}"
 
 
 def join(address: str, replica: int, replicas: int) -> None:

@@ -13,6 +13,7 @@ from srl.dataflow.trace import trace
 from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.streams.channel import Connection, Disconnected, Listener, Transport, connect, listen
+from srl.streams.keys import Keys
 from srl.streams.message import Identity
 from srl.streams.sample import STATE_BYTES, Stopped
 
@@ -39,6 +40,10 @@ class Site:
     stopping: threading.Event
     """Set when the worker is to end."""
     transport: Transport = "host"
+    keys: Keys | None = None
+    """The run's, for streams between hosts."""
+    interface: str = "127.0.0.1"
+    """Where this worker listens for other hosts."""
     alive: Callable[[], None] = field(default=lambda: None)
     """Called now and then, to show that there is progress."""
 
@@ -88,7 +93,13 @@ class Site:
     def listen(self) -> dict[str, Listener]:
         """A listener for each stream that ends here."""
         return {
-            kind: listen(self.transport, self.identity, limit_bytes=STATE_BYTES)
+            kind: listen(
+                self.transport,
+                self.identity,
+                limit_bytes=STATE_BYTES,
+                interface=self.interface,
+                keys=self.keys,
+            )
             for kind, stream in self.streams.items()
             if server(stream) == self.fragment_name
         }
@@ -111,7 +122,7 @@ class Site:
             for turn in range(self.plan.fragments[name].replicas if movable else 1):
                 try:
                     if address := self.home(kind, group, turn):
-                        return connect(address, identity, limit_bytes=STATE_BYTES)
+                        return connect(address, identity, limit_bytes=STATE_BYTES, keys=self.keys)
                 except (Disconnected, UserError):
                     continue
             self.alive()

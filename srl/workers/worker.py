@@ -11,6 +11,7 @@ from srl.dataflow.plans import resolve
 from srl.errors import RunError
 from srl.experiment import Experiment
 from srl.pools.specs_json import specs_to_json
+from srl.streams.keys import keys_of
 from srl.types import Specs
 from srl.workers.control import Control, Kind, Start
 from srl.workers.ledger import Ledger
@@ -34,6 +35,8 @@ class Context:
         self.number, self.incarnation = orders.number, orders.incarnation
         self.identity = control.identity
         """To listen and to connect with."""
+        self.interface = orders.interface or "127.0.0.1"
+        """Address of this host for others."""
         self.resume = orders.resume
         """Whether to go on from the newest checkpoint, if there is one."""
         self.stopping = control.stopping
@@ -75,6 +78,8 @@ class Context:
             self._newest_peers,
             self.stopping,
             self._orders.transport,
+            keys_of(self.folder) if self._orders.interface else None,
+            self.interface,
             self.progress,
         )
 
