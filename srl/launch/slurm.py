@@ -51,6 +51,8 @@ class Job:
     """Of each host, for its workers."""
     gpus: int
     """Of each host."""
+    apart: bool
+    """Whether no two of the hosts are the same, and no other job is there."""
     controls: bool
     """Whether the controller runs beside it, and its hosts begin and end together."""
 
@@ -68,7 +70,7 @@ def _job(name: str, fragment: Fragment) -> Job:
     slots = -(-fragment.replicas // hosts)
     cores = max(1, math.ceil(slots * (fragment.cores or 1)))
     gpus = math.ceil(slots * fragment.gpus)
-    return Job(name, hosts, slots, cores, gpus, "update" in fragment.placed)
+    return Job(name, hosts, slots, cores, gpus, fragment.hosts > 0, "update" in fragment.placed)
 
 
 def script(job: Job, folder: RunFolder, name: str, options: Sequence[str]) -> str:
@@ -88,7 +90,9 @@ def script(job: Job, folder: RunFolder, name: str, options: Sequence[str]) -> st
         "--open-mode=append",
         f"--cpus-per-task={job.cores}",
         *([f"--gpus-per-node={job.gpus}"] if job.gpus else []),
+        *(["--exclusive"] if job.apart else []),
     ]
+    output = folder.log(f"slurm-{job.fragment}")
     if job.controls:
         serve = shlex.join([sys.executable, "-m", "srl.launch.serve", str(folder.path)])
         lines += [
@@ -97,13 +101,14 @@ def script(job: Job, folder: RunFolder, name: str, options: Sequence[str]) -> st
             "--signal=B:TERM@60",
             f"--output={folder.log(_TERMINAL)}",
         ]
-        body = f"srun --kill-on-bad-exit=0 --wait=0 {supervise} &\nagain {serve}\nexit $?\n"
+        srun = f"srun --kill-on-bad-exit=0 --wait=0 --output={shlex.quote(str(output))}-%n"
+        body = f"{srun} {supervise} &\nagain {serve}\nexit $?\n"
     else:
         lines += [
             f"--array=0-{job.hosts - 1}",
             "--nodes=1",
             "--ntasks=1",
-            f"--output={folder.log(f'slurm-{job.fragment}')}-%a",
+            f"--output={output}-%a",
         ]
         body = f"again {supervise}\nexit $?\n"
     head = "\n".join(f"#SBATCH {shlex.quote(line)}" for line in [*lines, *options])

@@ -1,0 +1,189 @@
+"""`srl run --on slurm`, as from a login node."""
+
+import json
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from srl.checkpoint import Checkpoints
+from srl.cli import main
+from srl.experiment import load_experiment
+from srl.launch.folder import create_run
+from srl.launch.local import train
+from srl.tree import leaves_of
+
+SECONDS = 120
+SMALL = ("--num-envs", "16", "--algorithm.unroll-length", "16")
+APART = ("--plan", "decoupled", "--plan.actors.hosts", "2")
+
+
+class SlurmRun:
+    """`srl run native:CartPole-v1 --on slurm` at the login host, and what it has told."""
+
+    def __init__(self, cluster, folder, *options):
+        self.cluster, self.folder = cluster, folder
+        self.terminal = folder.with_name("terminal.txt")
+        words = ["-m", "srl", "run", "native:CartPole-v1", *SMALL, "--run-dir", folder, *options]
+        with self.terminal.open("w") as file:
+            self.process = cluster.popen(
+                sys.executable, *words, "--on", "slurm", stdout=file, stderr=file
+            )
+
+    @property
+    def told(self):
+        return self.terminal.read_text()
+
+    def wait(self):
+        """Waits for the end; gives the exit code."""
+        try:
+            return self.process.wait(SECONDS)
+        finally:
+            self.all = self.told + "".join(
+                f"\n== {file}\n{file.read_text()[-2000:]}" for file in self.logs()
+            )
+
+    def logs(self):
+        return sorted((self.folder / "logs").iterdir()) if self.folder.exists() else []
+
+    def metrics(self):
+        file = self.folder / "metrics.jsonl"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def until(self, condition):
+        deadline = time.monotonic() + SECONDS
+        while not condition(self):
+            assert self.process.poll() is None, self.told
+            assert time.monotonic() < deadline, self.told
+            time.sleep(0.05)
+
+
+def updates(number):
+    return lambda run: any(line["updates"] >= number for line in run.metrics())
+
+
+def processes(module, folder):
+    """Those on all hosts that run a module of srl for a run."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            words = (entry / "cmdline").read_bytes().decode().split("\0")
+            if entry.name.isdigit() and module in words and str(folder) in words:
+                found.append(int(entry.name))
+    return found
+
+
+def parameters(folder):
+    checkpoints = Checkpoints(folder / "checkpoints")
+    tree, _ = checkpoints.restore()
+    checkpoints.close()
+    states = tree["learners"].values()
+    return np.concatenate(
+        [np.ravel(leaf) for state in states for leaf in leaves_of(state["params"])]
+    )
+
+
+def account(told):
+    """Produced, learned, in flight, lost and rolled back."""
+    line = next(line for line in told.splitlines() if line.startswith("unrolls:"))
+    return [int(word) for word in line.replace(",", "").split() if word.isdigit()]
+
+
+@pytest.mark.parametrize(
+    "plan", [APART, ("--plan", "replicated", "--groups", "4")], ids=["decoupled", "replicated"]
+)
+def test_a_run_is_spread_over_hosts_and_trains_as_on_this_machine(slurm, tmp_path, plan):
+    run = SlurmRun(slurm(4), tmp_path / "run", *plan, "--updates", "3")
+    resolved = load_experiment("native:CartPole-v1", [*SMALL, *plan, "--updates", "3"])
+    here = create_run(resolved, tmp_path / "here")
+    assert train(resolved.experiment, here) == 0
+    assert run.wait() == 0, run.all
+    assert "done; the run is in" in run.told
+    ours, theirs = parameters(run.folder), parameters(here.path)
+    assert np.linalg.norm(ours - theirs) / np.linalg.norm(theirs) < 1e-5
+
+
+def test_a_controller_that_is_killed_is_followed_by_one_that_finds_the_workers(slurm, tmp_path):
+    run = SlurmRun(slurm(4), tmp_path / "run", *APART, "--updates", "200")
+    run.until(updates(3))
+    before = processes("srl.launch.serve", run.folder)
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    run.until(lambda run: set(processes("srl.launch.serve", run.folder)) - set(before))
+    assert run.wait() == 0, run.all
+    log = (run.folder / "logs" / "controller.log").read_text()
+    assert "found learner-0" in log
+    assert "started again" not in run.told
+    produced, learned, *rest = account(run.told)
+    assert learned == 4 * 200
+    assert produced == learned + sum(rest)
+
+
+@pytest.mark.parametrize("kind", ["actors", "policies", "learner"])
+def test_a_host_that_is_cut_off_for_seconds_costs_seconds(slurm, tmp_path, kind):
+    cluster = slurm(4)
+    run = SlurmRun(cluster, tmp_path / "run", *APART, "--updates", "100")
+    run.until(updates(3))
+    job = json.loads((run.folder / "slurm" / "jobs.json").read_text())[kind]
+    name = cluster.job(job if kind == "learner" else f"{job}_0")["NodeList"]
+    host = next(node for node in cluster.nodes if node.name == name)
+    host.cut()
+    log = run.folder / "logs" / "controller.log"
+    if kind != "learner":
+        run.until(lambda run: f"{name} is out of reach" in log.read_text())
+    host.heal()
+    assert run.wait() == 0, run.all
+    produced, learned, *rest = account(run.told)
+    assert learned == 4 * 100
+    assert produced == learned + sum(rest)
+
+
+@pytest.mark.slow
+def test_a_learner_whose_host_loses_power_goes_on_elsewhere(slurm, tmp_path):
+    cluster = slurm(5)
+    words = ("--updates", "400", "--checkpoint-minutes", "0.02")
+    run = SlurmRun(cluster, tmp_path / "run", *APART, *words)
+    run.until(lambda run: len(list((run.folder / "checkpoints").glob("[0-9]*"))) > 1)
+    job = json.loads((run.folder / "slurm" / "jobs.json").read_text())["learner"]
+    name = cluster.job(job)["NodeList"]
+    cluster.power_off(next(node for node in cluster.nodes if node.name == name))
+    assert run.wait() == 0, run.all
+    assert cluster.job(job)["NodeList"] != name
+    produced, learned, *rest = account(run.told)
+    assert produced == learned + sum(rest)
+
+
+@pytest.mark.slow
+def test_an_actor_whose_host_loses_power_comes_back_with_another(slurm, tmp_path):
+    cluster = slurm(5)
+    run = SlurmRun(cluster, tmp_path / "run", *APART, "--updates", "400")
+    run.until(updates(3))
+    job = json.loads((run.folder / "slurm" / "jobs.json").read_text())["actors"]
+    name = cluster.job(f"{job}_0")["NodeList"]
+    cluster.power_off(next(node for node in cluster.nodes if node.name == name))
+    assert run.wait() == 0, run.all
+    assert f"was lost with its host, {name}" in run.told
+    produced, learned, *rest = account(run.told)
+    assert learned == 4 * 400
+    assert produced == learned + sum(rest)
+
+
+def test_a_dry_run_shows_the_jobs_and_submits_none(capsys):
+    words = ["run", "native:CartPole-v1", *APART, "--on", "slurm", "--partition", "gpu"]
+    assert main([*words, "--plan.learner.gpus", "1", "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    assert told.count("#SBATCH --partition=gpu") == 3
+    assert "#SBATCH --array=0-1" in told
+    assert "#SBATCH --gpus-per-node=1" in told
+
+
+def test_what_slurm_refuses_leaves_no_run(slurm, tmp_path):
+    run = SlurmRun(slurm(1), tmp_path / "run", *APART, "--partition", "nowhere")
+    assert run.wait() == 2
+    assert "invalid partition" in run.told
+    assert not run.folder.exists()
