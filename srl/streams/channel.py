@@ -11,22 +11,27 @@ unless its incarnation is an older one. Both ends belong to one thread each, but
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from srl.errors import RunError, expect
 from srl.streams.message import JOINED, LEFT, Identity, Message, Refused, as_bytes, demand
+
+if TYPE_CHECKING:
+    from srl.streams.keys import Keys
 
 log = logging.getLogger(__name__)
 
 Transport = Literal["thread", "host", "network"]
 Begun = TypeVar("Begun")
 _TOLD_REFUSALS = 20
-"""After so many a listener only counts, or a mad peer would fill the disk with log."""
+"""After so many a listener tells only now and then, or a mad peer would fill the disk with log."""
+_TELLS_AGAIN = 60.0  # seconds
 
 
 class Disconnected(RunError):
@@ -135,6 +140,8 @@ class Listener(ABC):
         """How many messages or connections did not fit."""
         self.dropped = 0
         """How many messages were for peers that had gone."""
+        self._refusing = threading.Lock()
+        self._told = 0.0  # when a refusal was last logged
         self._peers: dict[int, Peer] = {}
         self._ready: deque[tuple[Peer, Message] | None] = deque()
 
@@ -162,10 +169,14 @@ class Listener(ABC):
             self.dropped += 1
 
     def refuse(self, peer: Peer | str, reason: object) -> None:
-        """Counts and logs something of `peer` that does not fit and that nobody will look at."""
-        self.refused += 1
-        if self.refused <= _TOLD_REFUSALS:
-            log.warning("%s: refused from %s: %s", self.address, peer, reason)
+        """Counts and logs something of `peer` that nobody will look at; from any thread."""
+        with self._refusing:
+            self.refused += 1
+            number, now = self.refused, time.monotonic()
+            if number > _TOLD_REFUSALS and now < self._told + _TELLS_AGAIN:
+                return
+            self._told = now
+        log.warning("%s: refused from %s: %s (%d so far)", self.address, peer, reason, number)
 
     def cut_off(self, peer: Peer, reason: str) -> None:
         """Ends the connection of `peer`, which hears the reason; its LEFT comes next."""
@@ -264,7 +275,7 @@ def opened(
 def check_size(message: Message, limit_bytes: int) -> None:
     """Raises RunError if the body is more than the other end would take."""
     body = message.body
-    size = getattr(body, "nbytes", None) or len(body or b"")
+    size = 0 if body is None else len(body) if isinstance(body, bytes | bytearray) else body.nbytes
     if size > limit_bytes:
         raise RunError(
             f"a message of kind {message.kind} has {size:,} bytes, but the limit is {limit_bytes:,}"
@@ -278,7 +289,14 @@ def farewell(message: Message) -> str:
 
 
 def listen(
-    transport: Transport, identity: Identity, *, limit_bytes: int, interface: str = "127.0.0.1"
+    transport: Transport,
+    identity: Identity,
+    *,
+    limit_bytes: int,
+    interface: str = "127.0.0.1",
+    keys: Keys | None = None,
+    ports: range | None = None,
+    encrypt: bool = True,
 ) -> Listener:
     """Waits for peers in this process, on this host, or over the network.
 
@@ -286,10 +304,15 @@ def listen(
         transport: "thread", "host" or "network".
         identity: Of this end.
         limit_bytes: Of one body.
-        interface: The address to take peers from, for "network".
+        interface: For "network", where to take peers from: an address of this host, or the name of
+            one of its network interfaces.
+        keys: The run's; over the network only who has them is let in, and all is encrypted. None
+            if nobody but this host can connect.
+        ports: To choose from, for "network"; by default any.
+        encrypt: False to do without keys, though others can then read and write everything.
 
     Raises:
-        UserError: If there is no such transport, or other machines could connect.
+        UserError: If there is no such transport, interface or port, or strangers could connect.
     """
     if transport == "thread":
         from srl.streams.thread import ThreadListener
@@ -302,11 +325,19 @@ def listen(
     expect(transport == "network", "the transport", transport, "thread, host or network")
     from srl.streams.network import NetworkListener
 
-    return NetworkListener(identity, limit_bytes, interface)
+    return NetworkListener(
+        identity, limit_bytes, interface, keys=keys, ports=ports, encrypt=encrypt
+    )
 
 
 def connect(
-    address: str, identity: Identity, *, limit_bytes: int, timeout: float = 30.0
+    address: str,
+    identity: Identity,
+    *,
+    limit_bytes: int,
+    timeout: float = 30.0,
+    keys: Keys | None = None,
+    encrypt: bool = True,
 ) -> Connection:
     """Connects to a listener's address; if it refuses, the next `receive` tells.
 
@@ -315,9 +346,11 @@ def connect(
         identity: Of this end.
         limit_bytes: As of the listener.
         timeout: Seconds to wait for the other host.
+        keys: The run's, if it has some.
+        encrypt: As of the listener.
 
     Raises:
-        UserError: If the address is of no transport.
+        UserError: If the address is of no transport, or of another host and there are no keys.
         Disconnected: If nobody listens there.
     """
     if address.startswith("thread:"):
@@ -331,7 +364,7 @@ def connect(
     expect(address.startswith("tcp://"), "the address", address, "thread:..., unix:... or tcp://")
     from srl.streams.network import NetworkConnection
 
-    return NetworkConnection(address, identity, limit_bytes, timeout)
+    return NetworkConnection(address, identity, limit_bytes, timeout, keys=keys, encrypt=encrypt)
 
 
 __all__ = [

@@ -6,10 +6,10 @@ that is cut off or dead; its connection is then over, as nobody knows what of it
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import os
 import select
+import threading
 import time
 from collections import deque
 from typing import Any, NoReturn, cast
@@ -17,8 +17,9 @@ from typing import Any, NoReturn, cast
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from srl.errors import RunError, UserError
+from srl.errors import RunError
 from srl.streams.channel import Connection, Disconnected, Listener, Peer, check_size, farewell
+from srl.streams.keys import Keys
 from srl.streams.message import (
     HEADER_BYTES,
     JOINED,
@@ -30,58 +31,48 @@ from srl.streams.message import (
     decode,
     encode,
 )
+from srl.streams.tcp import (
+    COPIED_BYTES,
+    MOST_UNREAD,
+    STRANGE,
+    accepted_from,
+    bind,
+    monitor,
+    most_silent,
+    open_socket,
+    part_bytes,
+    securing,
+)
 
-COPIED_BYTES = 1 << 16
-"""A smaller body is copied, which is faster than to share it with ZeroMQ's thread."""
-_QUEUED_BYTES = 1 << 24  # of large messages on each side of a connection, before its sender waits
-_LEAST_QUEUED = 16
-_MOST_UNREAD = 1024
 _AT_ONCE = 16  # messages read before peers that left are told of
-_LINGER_MS = 2000
 _RETRY_MS = 50
+_MOST_PARTS = 4096
 
 
-def _socket(kind: int, limit_bytes: int) -> zmq.Socket:
-    socket = zmq.Context.instance().socket(kind)
-    socket.maxmsgsize = max(limit_bytes, HEADER_BYTES)
-    socket.linger = _LINGER_MS
-    socket.heartbeat_ivl = 1000
-    socket.heartbeat_timeout = 3000
-    socket.handshake_ivl = 5000
-    queued = _QUEUED_BYTES // max(limit_bytes, 1)
-    socket.rcvhwm = socket.sndhwm = min(max(queued, _LEAST_QUEUED), _MOST_UNREAD)
-    socket.copy_threshold = COPIED_BYTES
-    return socket
-
-
-def _expect_loopback(interface: str) -> None:
-    try:
-        alone = ipaddress.ip_address(interface).is_loopback
-    except ValueError:
-        alone = False
-    if not alone:
-        raise UserError(
-            f"cannot listen at {interface}: connections between machines are not encrypted yet; "
-            "expected an address of this machine alone, such as 127.0.0.1"
-        )
-
-
-def _frames(identity: Identity, message: Message, limit_bytes: int) -> list[Any]:
+def _frames(identity: Identity, message: Message, limit_bytes: int, part: int) -> list[Any]:
+    """The header, and the body in even parts of at most `part` bytes."""
     check_size(message, limit_bytes)
     if message.fds:
         raise RunError("descriptors cannot be sent to another host")
     body = as_bytes(message.body)
-    header = encode(identity, message, len(body) if body else 0)
-    return [header, body] if body else [header]
+    if body is None:
+        return [encode(identity, message, 0)]
+    header, size = encode(identity, message, len(body)), len(body)
+    if size <= part:
+        return [header, body]
+    step = -(-size // -(-size // part))
+    return [header, *(body[start : start + step] for start in range(0, size, step))]
 
 
-def _read_frames(socket: zmq.Socket) -> list[memoryview]:
-    """The frames that follow the one just read; of what is too much, nothing is kept."""
+def _read_frames(socket: zmq.Socket, limit_bytes: int) -> list[memoryview]:
+    """The frames that follow the one just read; of what is too much, little is kept."""
     frames: list[memoryview] = []
+    size = 0
     while socket.rcvmore:
         frame = socket.recv(copy=False)
-        if len(frames) < 3:
+        if size <= limit_bytes and len(frames) < _MOST_PARTS:
             frames.append(frame.buffer)
+            size += len(frame)
     return frames
 
 
@@ -95,9 +86,20 @@ def join_frames(
     """
     identity, message, size = decode(header, limit_bytes)
     lengths = [len(body) for body in bodies]
-    if lengths != ([size] if size else []) or len(header) != HEADER_BYTES:
-        raise Refused(f"bodies of {lengths} bytes after a header of {len(header)} for {size:,}")
+    if sum(lengths) != size or 0 in lengths or len(header) != HEADER_BYTES:
+        told = f"{len(bodies)} bodies of {sum(lengths):,} bytes in all"
+        raise Refused(f"{told} after a header of {len(header)} for {size:,}")
+    if len(bodies) > 1:
+        return identity, message._replace(body=b"".join(bodies))
     return identity, message._replace(body=bodies[0]) if size else message
+
+
+def _fd(frame: zmq.Frame) -> int:
+    """The TCP socket that a frame came over; -1 if there was no frame."""
+    try:
+        return cast(int, frame.get(zmq.SRCFD))
+    except zmq.ZMQError:
+        return -1
 
 
 def _has_events(monitor: zmq.Socket) -> bool:
@@ -118,30 +120,61 @@ def _epoll(sockets: tuple[zmq.Socket, ...], *fds: int) -> select.epoll:
 class NetworkListener(Listener):
     """A ROUTER; its monitor tells which TCP connections have ended."""
 
-    def __init__(self, identity: Identity, limit_bytes: int, interface: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        limit_bytes: int,
+        interface: str = "127.0.0.1",
+        *,
+        keys: Keys | None = None,
+        ports: range | None = None,
+        encrypt: bool = True,
+    ) -> None:
         """Takes a free port of the interface.
 
+        Args:
+            identity: Of this end.
+            limit_bytes: Of one body.
+            interface: An address of this host, or the name of one of its network interfaces.
+            keys: Of the run: only who has them is let in. None on this host alone.
+            ports: To choose from; by default any.
+            encrypt: False to do without keys, though others can then read and write everything.
+
         Raises:
-            UserError: If other machines could connect.
+            UserError: If there is no such interface or port, or strangers could connect.
         """
         super().__init__(identity, limit_bytes)
-        _expect_loopback(interface)
-        self._socket = _socket(zmq.ROUTER, limit_bytes)
+        keys = securing("listen at", interface, keys, encrypt)
+        self._part = part_bytes(limit_bytes, keys)
+        self._socket = open_socket(zmq.ROUTER, limit_bytes, keys)
         self._socket.router_mandatory = True
-        self._socket.sndhwm = _MOST_UNREAD
-        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
+        self._socket.sndhwm = MOST_UNREAD
+        self.address = bind(self._socket, interface, ports)
+        self._monitor = monitor(
+            self._socket, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | sum(STRANGE)
+        )
         self._wakeup = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._noticed = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._poller = zmq.Poller()
-        for readable in (self._socket, self._monitor, self._wakeup):
+        for readable in (self._socket, self._wakeup, self._noticed):
             self._poller.register(readable, zmq.POLLIN)
-        self._epoll = _epoll((self._socket, self._monitor), self._wakeup)
+        self._epoll = _epoll((self._socket,), self._wakeup, self._noticed)
         self._routes: dict[bytes, Peer] = {}
-        self._connected: set[int] = set()  # the TCP sockets, and below who speaks over them
-        self._speakers: dict[int, Peer] = {}
         self._leaving: list[Peer] = []
         self._farewells: list[list[Any]] = []  # to peers that have no room for them yet
-        self._socket.bind(f"tcp://{interface}:*")
-        self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._watching = threading.Lock()  # for the monitor and what it tells of TCP sockets:
+        self._connected: set[int] = set()
+        self._speakers: dict[int, Peer] = {}
+        self._silent: dict[int, str] = {}  # those over which nothing was said, and where they end
+        self._fault = ""  # what ZeroMQ last said of one of them
+        self._most_silent = most_silent()
+        self._watcher = threading.Thread(
+            target=self._keep_watch,
+            args=(_epoll((self._monitor,)),),
+            name="connections",
+            daemon=True,
+        )
+        self._watcher.start()
 
     def fileno(self) -> int:
         """Readable when something may have come: then `receive(0)` until it gives None."""
@@ -158,18 +191,20 @@ class NetworkListener(Listener):
         for peer in tuple(self._routes.values()):
             self._hang_up(peer.route, "it has closed")
         self._epoll.close()
-        self._socket.disable_monitor()
+        self._socket.disable_monitor()  # its last word ends the watcher
+        self._watcher.join()
         self._monitor.close(0)
         self._socket.close()
         os.close(self._wakeup)
+        os.close(self._noticed)
 
     def _collect(self, timeout: float | None) -> bool:
         wait = _milliseconds(0 if self._leaving else timeout)
         self._farewells = [frames for frames in self._farewells if not self._sent(frames)]
         shorter = bool(self._farewells) and (wait is None or wait > _RETRY_MS)
         ready = dict(self._poller.poll(_RETRY_MS if shorter else wait))
-        if self._monitor in ready:
-            self._watch()
+        if self._noticed in ready:
+            os.eventfd_read(self._noticed)
         if self._wakeup in ready:
             os.eventfd_read(self._wakeup)
             self._ready.append(None)
@@ -179,9 +214,10 @@ class NetworkListener(Listener):
                 break
             more = self._read()
         if self._leaving and not more:  # all that they said has been read
-            for peer in self._leaving:
+            with self._watching:
+                left, self._leaving = self._leaving, []
+            for peer in left:
                 self._forget(peer)
-            self._leaving = []
             return True
         return bool(ready) or shorter
 
@@ -190,17 +226,37 @@ class NetworkListener(Listener):
         last = self._ready[-1] if self._ready else None
         return last is not None and len(last[1].body or b"") >= COPIED_BYTES
 
-    def _watch(self) -> None:
-        """Reads which TCP connections have begun and ended."""
-        while _has_events(self._monitor):
-            event = recv_monitor_message(self._monitor)
-            fd = int(event["value"])
-            if event["event"] == zmq.EVENT_ACCEPTED:
-                self._connected.add(fd)
-            else:
-                self._connected.discard(fd)
-                if peer := self._speakers.pop(fd, None):
-                    self._leaving.append(peer)
+    def _keep_watch(self, epoll: select.epoll) -> None:
+        """Reads the monitor in a thread: ZeroMQ itself stands still while that is full."""
+        with epoll:
+            while self._watch():
+                epoll.poll()
+
+    def _watch(self) -> bool:
+        """Reads which TCP connections have begun and ended; False when the monitor has."""
+        with self._watching:
+            while _has_events(self._monitor):
+                event = recv_monitor_message(self._monitor)
+                kind, fd = event["event"], int(event["value"])
+                if kind == zmq.EVENT_MONITOR_STOPPED:
+                    return False
+                if kind == zmq.EVENT_ACCEPTED:
+                    self._connected.add(fd)
+                    self._silent[fd] = accepted_from(fd, len(self._silent) >= self._most_silent)
+                elif kind == zmq.EVENT_DISCONNECTED:
+                    self._disconnected(fd)
+                else:
+                    self._fault = STRANGE[kind]
+        return True
+
+    def _disconnected(self, fd: int) -> None:
+        self._connected.discard(fd)
+        if peer := self._speakers.pop(fd, None):
+            self._leaving.append(peer)
+            os.eventfd_write(self._noticed, 1)
+        if stranger := self._silent.pop(fd, ""):
+            self.refuse(stranger, self._fault or "it went without a word")
+            self._fault = ""
 
     def _read(self) -> bool:
         """Takes one message; False if there is none."""
@@ -211,7 +267,11 @@ class NetworkListener(Listener):
         peer = self._routes.get(route)
         # As a frame it can tell over which TCP connection it came; ROUTER itself does not.
         header = self._socket.recv(copy=False) if self._socket.rcvmore else zmq.Frame()
-        bodies = _read_frames(self._socket)
+        bodies = _read_frames(self._socket, self.limit_bytes)
+        if peer is None:
+            self._watch()  # so that it is known which TCP connections there are
+            with self._watching:
+                self._silent.pop(_fd(header), None)
         try:
             identity, message = join_frames(header.buffer, bodies, self.limit_bytes)
         except Refused as reason:
@@ -223,21 +283,22 @@ class NetworkListener(Listener):
                 self._forget(peer)
         elif message.kind != LEFT and (peer := self._admit(identity, message, route)):
             self._routes[route] = peer
-            self._speaks(peer, header.get(zmq.SRCFD))
+            self._speaks(peer, _fd(header))
         return True
 
     def _speaks(self, peer: Peer, fd: int) -> None:
         """Notes whose TCP connection it is, which may have ended already."""
-        self._watch()
-        if before := self._speakers.pop(fd, None):
-            self._leaving.append(before)
-        if fd in self._connected:
-            self._speakers[fd] = peer
-        else:
-            self._leaving.append(peer)
+        with self._watching:
+            if before := self._speakers.pop(fd, None):
+                self._leaving.append(before)
+            if fd in self._connected:
+                self._speakers[fd] = peer
+            else:
+                self._leaving.append(peer)
 
     def _transmit(self, peer: Peer, message: Message) -> None:
-        frames = [peer.route, *_frames(self.identity, message, self.limit_bytes)]
+        frames = _frames(self.identity, message, self.limit_bytes, self._part)
+        frames.insert(0, peer.route)
         if not self._sent(frames):
             self.dropped += 1
             self.cut_off(peer, "it does not read what it is sent")
@@ -269,15 +330,30 @@ class NetworkConnection(Connection):
     """A DEALER that does not connect again."""
 
     def __init__(
-        self, address: str, identity: Identity, limit_bytes: int, timeout: float = 30.0
+        self,
+        address: str,
+        identity: Identity,
+        limit_bytes: int,
+        timeout: float = 30.0,
+        *,
+        keys: Keys | None = None,
+        encrypt: bool = True,
     ) -> None:
-        """Waits for the connection, at most `timeout` seconds."""
+        """Waits for the connection, at most `timeout` seconds; see `connect`."""
         super().__init__(address, identity, limit_bytes)
-        self._socket = _socket(zmq.DEALER, limit_bytes)
+        host = address.removeprefix("tcp://").rpartition(":")[0]
+        keys = securing("connect to", host, keys, encrypt)
+        self._part = part_bytes(limit_bytes, keys)
+        self._socket = open_socket(zmq.DEALER, limit_bytes, keys)
+        self._socket.ipv6 = host.startswith("[")
         self._socket.immediate = True
         self._socket.reconnect_ivl = -1
-        self._monitor = self._socket.get_monitor_socket(
-            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
+        self._monitor = monitor(
+            self._socket,
+            zmq.EVENT_HANDSHAKE_SUCCEEDED
+            | zmq.EVENT_DISCONNECTED
+            | zmq.EVENT_CLOSED
+            | sum(STRANGE),
         )
         self._poller = zmq.Poller()
         self._poller.register(self._monitor, zmq.POLLIN)
@@ -288,12 +364,13 @@ class NetworkConnection(Connection):
         self._reason = "this end has closed"
         self._socket.connect(address)
         if not self._monitor.poll(_milliseconds(timeout)) or not self._alive():
-            self._end(f"nobody answers within {timeout:g} s")
+            unlike = "it broke off; only with the keys of its run can one talk to it"
+            self._end(unlike if self._gone else f"nobody answers within {timeout:g} s")
         self.send(Message(JOINED))
 
     def send(self, message: Message) -> None:
         """Sends; waits while the other end is too busy to take it."""
-        frames = _frames(self.identity, message, self.limit_bytes)
+        frames = _frames(self.identity, message, self.limit_bytes, self._part)
         while not self._socket.closed and self._alive():
             try:
                 tracker = self._socket.send_multipart(
@@ -326,7 +403,7 @@ class NetworkConnection(Connection):
             left = None if deadline is None else deadline - time.monotonic()
             if not self._poller.poll(_milliseconds(left)):
                 return None
-        bodies = _read_frames(self._socket)
+        bodies = _read_frames(self._socket, self.limit_bytes)
         identity, message = join_frames(header, bodies, self.limit_bytes)
         if message.kind == LEFT:
             self._end(farewell(message))

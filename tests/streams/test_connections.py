@@ -281,12 +281,6 @@ def test_wrong_addresses_are_told():
             connect(address, Identity(RUN, 1, 0), limit_bytes=LIMIT, timeout=5)
 
 
-def test_it_listens_to_this_machine_alone():
-    for interface in ("0.0.0.0", "192.168.1.7", "example"):
-        with pytest.raises(UserError, match="not encrypted"):
-            listen("network", Identity(RUN, 0, 0), limit_bytes=LIMIT, interface=interface)
-
-
 def test_connections_leave_no_descriptor_behind(ends):
     before = len(os.listdir("/proc/self/fd"))
     for sender in range(1, 6):

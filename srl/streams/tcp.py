@@ -1,0 +1,159 @@
+"""The sockets of connections between hosts: their options, limits, keys and ports."""
+
+from __future__ import annotations
+
+import ipaddress
+import resource
+import socket
+import time
+
+import zmq
+
+from srl.errors import UserError
+from srl.streams.keys import Keys
+from srl.streams.message import HEADER_BYTES
+from srl.streams.zap import answer_about_keys
+
+COPIED_BYTES = 1 << 16
+"""A smaller body is copied, which is faster than to share it with ZeroMQ's thread."""
+MOST_UNREAD = 1024
+"""Messages that wait on each side of a connection, if they are small."""
+STRANGE = {
+    int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL): "it went before it was known",
+    int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL): "it does not speak as a worker with the run's keys",
+    int(zmq.EVENT_HANDSHAKE_FAILED_AUTH): "its key is not the run's",
+}
+"""What ZeroMQ tells of connections that came to nothing, in words."""
+_QUEUED_BYTES = 1 << 24  # of large messages on each side of a connection, before its sender waits
+_LEAST_QUEUED = 16
+_LINGER_MS = 2000
+_CURVE_BYTES = 64  # at most, that encryption adds to a frame
+_PART_BYTES = 1 << 20
+_MOST_SILENT = 4096
+
+
+def part_bytes(limit_bytes: int, keys: Keys | None) -> int:
+    """The most that a frame holds of a body.
+
+    ZeroMQ takes a whole frame in before it asks whose it is. So where there are keys frames are
+    small, or strangers could fill the memory.
+    """
+    return min(limit_bytes, _PART_BYTES) if keys else limit_bytes
+
+
+def most_silent() -> int:
+    """Connections over which nothing was said that a listener has at a time."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(_MOST_SILENT, files // 2)
+
+
+def open_socket(
+    kind: int,
+    limit_bytes: int,
+    keys: Keys | None,
+) -> zmq.Socket:
+    """A socket that neither waits for ever nor takes in too much.
+
+    Args:
+        kind: ROUTER to listen, DEALER to connect.
+        limit_bytes: Of one body.
+        keys: By which both ends know each other; None to encrypt nothing.
+    """
+    context = zmq.Context.instance()
+    opened = context.socket(kind)
+    opened.maxmsgsize = max(part_bytes(limit_bytes, keys), HEADER_BYTES)
+    opened.maxmsgsize += _CURVE_BYTES if keys else 0
+    opened.linger = _LINGER_MS
+    opened.heartbeat_ivl = 1000
+    opened.heartbeat_timeout = 3000
+    opened.handshake_ivl = 5000
+    queued = _QUEUED_BYTES // max(limit_bytes, 1)
+    opened.rcvhwm = opened.sndhwm = min(max(queued, _LEAST_QUEUED), MOST_UNREAD)
+    opened.copy_threshold = COPIED_BYTES
+    if keys is not None:
+        opened.curve_publickey, opened.curve_secretkey = keys.public, keys.secret
+        if kind == zmq.ROUTER:
+            answer_about_keys(context)
+            opened.curve_server = True
+            opened.zap_domain = keys.public
+            opened.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # nobody gets in if nobody answers
+        else:
+            opened.curve_serverkey = keys.public
+    return opened
+
+
+def securing(what: str, host: str, keys: Keys | None, encrypt: bool) -> Keys | None:
+    """The keys to encrypt with, or None where nothing is to be encrypted.
+
+    Args:
+        what: Is done: "listen at" or "connect to".
+        host: Address, or name of a network interface.
+        keys: Of the run, if it has some.
+        encrypt: Whether they are wanted.
+
+    Raises:
+        UserError: If others could read and write what is said there, and nobody asked for that.
+    """
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        alone = False
+    else:
+        if address.is_unspecified:
+            raise UserError(
+                f"cannot {what} {host}, which is every interface of this host; name the one that "
+                "the run's other hosts are reached by, such as eth0 or its address"
+            )
+        alone = address.is_loopback
+    if not (keys or alone) and encrypt:
+        raise UserError(
+            f"cannot {what} {host} without the run's keys: others could read and write everything; "
+            "expected an address of this machine alone, such as 127.0.0.1, or keys"
+        )
+    return keys if encrypt else None
+
+
+def bind(opened: zmq.Socket, interface: str, ports: range | None) -> str:
+    """Takes a free port of the interface; gives the address in numbers.
+
+    Raises:
+        UserError: If there is none; the socket is closed then.
+    """
+    if ":" in interface:
+        opened.ipv6 = True
+        interface = f"[{interface.strip('[]')}]"
+    for port in ports or ("*",):
+        try:
+            opened.bind(f"tcp://{interface}:{port}")
+            return opened.getsockopt_string(zmq.LAST_ENDPOINT)
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EADDRINUSE:
+                opened.close(0)
+                raise UserError(
+                    f"cannot listen at {interface}: {error.strerror}; expected an address of this "
+                    "host or the name of one of its network interfaces (`ip address` lists them)"
+                ) from error
+    opened.close(0)
+    raise UserError(f"{interface} has no free port from {ports}; give it more")
+
+
+def monitor(opened: zmq.Socket, events: int) -> zmq.Socket:
+    """A socket that gives the events of another."""
+    address = f"inproc://monitor-{id(opened)}-{time.monotonic_ns()}"
+    opened.monitor(address, events | zmq.EVENT_MONITOR_STOPPED)
+    told = opened.context.socket(zmq.PAIR)
+    told.rcvhwm = 0
+    told.connect(address)
+    return told
+
+
+def accepted_from(fd: int, surplus: bool) -> str:
+    """Where a TCP connection ends that ZeroMQ has accepted; ends it if it is one too many."""
+    try:
+        with socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as accepted:
+            peer = accepted.getpeername()
+            if surplus and isinstance(peer, tuple):
+                accepted.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        peer = None
+    return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "a stranger who has gone"

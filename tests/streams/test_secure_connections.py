@@ -1,0 +1,266 @@
+"""Connections between hosts: whoever has not the run's keys changes nothing, and sees nothing."""
+
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import zmq
+from tcp_relay import Relay
+
+from srl.errors import UserError
+from srl.streams import JOINED, LEFT, Disconnected, Identity, Message, connect, listen
+from srl.streams.keys import Keys
+from srl.streams.message import encode
+from srl.streams.tcp import most_silent
+
+RUN, LIMIT, SECONDS = 77, 1 << 25, 20
+ME = Identity(RUN, 1, 0)
+KEYS = Keys.new()
+
+
+@pytest.fixture
+def listener():
+    with listen("network", Identity(RUN, 0, 0), limit_bytes=LIMIT, keys=KEYS) as opened:
+        yield opened
+
+
+def joined(listener, sender=1, keys=KEYS):
+    """A connection with the run's keys, and the peer that it is to the listener."""
+    connection = connect(
+        listener.address, Identity(RUN, sender, 0), limit_bytes=LIMIT, keys=keys, timeout=SECONDS
+    )
+    peer, message = listener.receive(SECONDS)
+    assert message == Message(JOINED)
+    return connection, peer
+
+
+def until_refused(listener, number):
+    """Receives nothing until so many have been refused."""
+    deadline = time.monotonic() + SECONDS
+    while listener.refused < number:
+        assert listener.receive(0.01) is None
+        assert time.monotonic() < deadline
+
+
+def assert_talks(listener, connection, peer):
+    """They are there for each other as before."""
+    connection.send(Message(16, 5, body=b"there"))
+    whose, message = listener.receive(SECONDS)
+    assert whose is peer
+    assert bytes(message.body) == b"there"
+    listener.send(peer, Message(17, 6, body=b"back"))
+    assert bytes(connection.receive(SECONDS).body) == b"back"
+
+
+def port(listener):
+    return int(listener.address.rpartition(":")[2])
+
+
+def stranger(listener, server_key=None, own=None):
+    """A bare ZeroMQ socket that says what a peer would."""
+    opened = zmq.Context.instance().socket(zmq.DEALER)
+    opened.linger = 0
+    if server_key:
+        opened.curve_serverkey = server_key
+        opened.curve_publickey, opened.curve_secretkey = own.public, own.secret
+    opened.connect(listener.address)
+    opened.send(encode(Identity(RUN, 2, 0), Message(JOINED), 0))
+    return opened
+
+
+@pytest.mark.parametrize("size", [0, 1, 1 << 20, (1 << 20) + 1, 5_000_001, LIMIT])
+def test_bodies_of_every_size_arrive_whole(listener, size):
+    connection, peer = joined(listener)
+    body = np.resize(np.arange(251, dtype=np.uint8), size)
+    with connection:
+        connection.send(Message(16, body=body))
+        got = listener.receive(SECONDS)[1].body
+        assert np.array_equal(np.frombuffer(got or b"", np.uint8), body)
+        listener.send(peer, Message(17, body=body))
+        got = connection.receive(SECONDS).body
+        assert np.array_equal(np.frombuffer(got or b"", np.uint8), body)
+        assert connection.wait_held(0, SECONDS)
+
+
+STRANGERS = {
+    "without keys": {},
+    "with keys of another run": {"server_key": Keys.new().public, "own": Keys.new()},
+    "with the right key of the listener": {"server_key": KEYS.public, "own": Keys.new()},
+    "that claims the run's key": {
+        "server_key": KEYS.public,
+        "own": Keys(KEYS.public, Keys.new().secret),
+    },
+}
+
+
+@pytest.mark.parametrize("keys", STRANGERS.values(), ids=STRANGERS)
+def test_a_stranger_changes_nothing_and_is_logged(listener, keys, caplog):
+    connection, peer = joined(listener)
+    with connection, contextlib.closing(stranger(listener, **keys)):
+        until_refused(listener, 1)
+        assert_talks(listener, connection, peer)
+    assert listener.receive(SECONDS) == (peer, Message(LEFT))
+    assert "refused from" in caplog.text
+
+
+@pytest.mark.parametrize("keys", [None, Keys.new()], ids=["none", "others"])
+def test_who_connects_without_the_keys_is_told(listener, keys):
+    with pytest.raises(Disconnected, match="only with the keys of its run"):
+        connect(listener.address, ME, limit_bytes=LIMIT, keys=keys, timeout=SECONDS)
+
+
+def test_a_listener_without_the_keys_is_not_talked_to():
+    for keys in (None, Keys.new()):
+        with listen("network", Identity(RUN, 0, 0), limit_bytes=LIMIT, keys=keys) as impostor:
+            with pytest.raises(Disconnected):
+                connect(impostor.address, ME, limit_bytes=LIMIT, keys=KEYS, timeout=1)
+            assert impostor.receive(0) is None
+
+
+def test_listeners_of_two_runs_in_one_process_let_in_their_own(listener):
+    other_keys = Keys.new()
+    with listen("network", Identity(RUN, 0, 0), limit_bytes=LIMIT, keys=other_keys) as other:
+        connection, peer = joined(listener)
+        other_connection, other_peer = joined(other, keys=other_keys)
+        with connection, other_connection:
+            assert_talks(listener, connection, peer)
+            assert_talks(other, other_connection, other_peer)
+            with pytest.raises(Disconnected):
+                connect(other.address, ME, limit_bytes=LIMIT, keys=KEYS, timeout=SECONDS)
+
+
+def test_what_crosses_the_wire_cannot_be_read(listener):
+    secret = b"nobody else is to read this" * 10
+    for keys, encrypt in ((KEYS, True), (None, False)):
+        with listen(
+            "network", Identity(RUN, 0, 0), limit_bytes=LIMIT, keys=keys, encrypt=encrypt
+        ) as opened:
+            relay = Relay(opened.address)
+            with connect(
+                relay.address, ME, limit_bytes=LIMIT, keys=keys, encrypt=encrypt
+            ) as connection:
+                peer, _ = opened.receive(SECONDS)
+                connection.send(Message(16, body=secret))
+                assert bytes(opened.receive(SECONDS)[1].body) == secret
+                opened.send(peer, Message(16, body=secret))
+                assert bytes(connection.receive(SECONDS).body) == secret
+            assert opened.receive(SECONDS)[1].kind == LEFT
+        relay.close()
+        assert relay.crossed.count(secret) == (0 if encrypt else 2)
+
+
+FLOOD = """
+import contextlib, os, socket, sys
+for number in range(int(sys.argv[2])):
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as stranger:
+        with contextlib.suppress(OSError):
+            stranger.sendall(bytes.fromhex(sys.argv[3]) + os.urandom(500))
+"""
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\0") + bytes(32)
+
+
+def flood(listener, number, first=b""):
+    """A process that begins so many connections and says `first`, then garbage."""
+    words = [sys.executable, "-c", FLOOD, str(port(listener)), str(number), first.hex()]
+    return subprocess.Popen(words)
+
+
+def resident_mb():
+    with open("/proc/self/smaps_rollup") as rollup:
+        return int(rollup.read().split("Rss:")[1].split()[0]) / 1024
+
+
+def test_thousands_of_strangers_take_no_memory_and_fill_no_log(listener, caplog):
+    connection, peer = joined(listener)
+    with connection:
+        for number, first in ((100, b""), (100, GREETING)):
+            assert flood(listener, number, first).wait(SECONDS) == 0
+        until_refused(listener, 200)
+        before = resident_mb()
+        with flood(listener, 1000) as one, flood(listener, 1000, GREETING) as other:
+            while one.poll() is None or other.poll() is None:
+                assert_talks(listener, connection, peer)
+        until_refused(listener, 2200)
+        assert resident_mb() - before < 4
+        assert_talks(listener, connection, peer)
+    assert 20 <= caplog.text.count("refused from") < 30
+    assert len(caplog.text) < 10_000
+
+
+def test_strangers_at_a_listener_that_is_busy_hold_up_nobody_else(listener):
+    """ZeroMQ has one thread for all connections of a process, which must never wait."""
+    with listen("network", Identity(RUN, 0, 0), limit_bytes=LIMIT, keys=KEYS) as busy:
+        connection, peer = joined(listener)
+        with connection, flood(busy, 1500) as strangers:
+            assert strangers.wait(SECONDS) == 0
+            assert_talks(listener, connection, peer)
+        until_refused(busy, 1500)
+
+
+def test_a_frame_before_the_handshake_takes_no_memory(listener):
+    """ZeroMQ would take in a whole frame before it asks whose it is."""
+    before = resident_mb()
+    for flag in (b"\x02", b"\x06"):
+        with socket.create_connection(("127.0.0.1", port(listener))) as opened:
+            opened.settimeout(SECONDS)
+            opened.sendall(GREETING)
+            assert opened.recv(64, socket.MSG_WAITALL)
+            with pytest.raises((BrokenPipeError, ConnectionResetError)):
+                opened.sendall(flag + (LIMIT // 2).to_bytes(8, "big") + bytes(LIMIT // 2))
+    until_refused(listener, 2)
+    assert resident_mb() - before < LIMIT / 4 / 1e6 + LIMIT / 2 / 1e6  # our own bytes
+
+
+def test_only_so_many_connections_may_be_silent(monkeypatch, caplog):
+    monkeypatch.setattr("srl.streams.network.most_silent", lambda: 4)
+    with listen("network", Identity(RUN, 0, 0), limit_bytes=LIMIT, keys=KEYS) as listener:
+        with contextlib.ExitStack() as stack:
+            first, *_ = opened = [
+                stack.enter_context(socket.create_connection(("127.0.0.1", port(listener))))
+                for _ in range(10)
+            ]
+            until_refused(listener, 6)
+            first.settimeout(SECONDS)
+            assert first.recv(1) == b"\xff"  # it is still waited for
+            assert len(opened) == 10
+            assert caplog.text.count("refused from 127.0.0.1:") == 6
+        connection, peer = joined(listener)
+        with connection:
+            assert_talks(listener, connection, peer)
+    assert most_silent() > 4
+
+
+def test_beyond_this_host_nobody_listens_or_connects_without_keys(listener):
+    for host in ("192.168.1.7", "example"):
+        with pytest.raises(UserError, match="without the run's keys"):
+            listen("network", ME, limit_bytes=LIMIT, interface=host)
+        with pytest.raises(UserError, match="without the run's keys"):
+            connect(f"tcp://{host}:5", ME, limit_bytes=LIMIT)
+    with pytest.raises(UserError, match="every interface of this host; name the one"):
+        listen("network", ME, limit_bytes=LIMIT, interface="0.0.0.0", keys=KEYS)
+
+
+def test_an_interface_goes_by_its_name_or_address():
+    for interface in ("lo", "127.0.0.7"):
+        with listen("network", ME, limit_bytes=LIMIT, interface=interface, keys=KEYS) as opened:
+            assert opened.address.startswith("tcp://127.0.0.")
+            connection, peer = joined(opened, 2)
+            with connection:
+                assert_talks(opened, connection, peer)
+    for interface in ("nonsense0", "203.0.113.5"):
+        with pytest.raises(UserError, match="one of its network interfaces"):
+            listen("network", ME, limit_bytes=LIMIT, interface=interface, keys=KEYS)
+
+
+def test_ports_come_from_a_range_while_there_are_any():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number = taken.getsockname()[1]
+        ports = range(number, number + 1)
+        with pytest.raises(UserError, match="has no free port from"):
+            listen("network", ME, limit_bytes=LIMIT, ports=ports)
+    with listen("network", ME, limit_bytes=LIMIT, ports=ports) as opened:
+        assert port(opened) == number
