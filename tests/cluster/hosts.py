@@ -7,6 +7,7 @@ names away. The inits read a pipe that nobody writes: they end, too, when the te
 
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -51,6 +52,24 @@ def why_no_hosts() -> str | None:
 
 class Process(subprocess.Popen):
     """A process in namespaces, behind one outside that enters them, waits, and ends as it does."""
+
+    _unread = b""
+
+    def line(self, seconds=SECONDS) -> str | None:
+        """The next line of its output, without its end; None if it has ended, or says none in time.
+
+        Args:
+            seconds: To wait at most.
+        """
+        deadline = time.monotonic() + seconds
+        while b"\n" not in self._unread:
+            left = max(0.0, deadline - time.monotonic())
+            readable, _, _ = select.select([self.stdout], [], [], left)
+            if not readable or not (more := os.read(self.stdout.fileno(), 1 << 16)):
+                return None
+            self._unread += more
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line.decode()
 
     def send_signal(self, number):
         """Signals the process itself."""
