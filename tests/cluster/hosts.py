@@ -2,11 +2,12 @@
 
 A host is a set of Linux namespaces that exist as long as its init runs. Nothing of it has a name
 outside: when its init is killed, the kernel ends its processes and takes its cable, mounts and
-names away. Should the tests be killed themselves, so are the inits, and nothing is left either.
+names away. The inits read a pipe that nobody writes: they end, too, when the tests are killed.
 """
 
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -21,14 +22,14 @@ mount -t tmpfs tmpfs /dev/shm
 ip link set lo up
 trap '' CHLD  # so that the kernel buries those whose parents have died
 echo up
-exec sleep infinity
+exec cat
 """
-SWITCH = "ip link add switch type bridge && ip link set switch up && echo up && exec sleep infinity"
+SWITCH = "ip link add switch type bridge && ip link set switch up && echo up && exec cat"
 NAMESPACES = ["--net", "--uts", "--ipc", "--mount"]
+UNSHARE = ["unshare", *NAMESPACES, "--pid", "--fork", "--kill-child", "--mount-proc"]
 TOOLS = {
     "unshare": "util-linux",
     "nsenter": "util-linux",
-    "setpriv": "util-linux",
     "ip": "iproute2",
     "tc": "iproute2",
     "nft": "nftables",
@@ -44,14 +45,31 @@ def why_no_hosts() -> str | None:
     for tool, package in TOOLS.items():
         if not shutil.which(tool):
             return f"hosts need {tool}, of the package {package}"
-    attempt = ["unshare", *NAMESPACES, "--pid", "--fork", "--mount-proc"]
     devices = "ip link add one type veth peer name two && ip link add three type bridge"
-    tried = subprocess.run([*attempt, "sh", "-c", devices], capture_output=True, timeout=SECONDS)
+    tried = subprocess.run([*UNSHARE, "sh", "-c", devices], capture_output=True, timeout=SECONDS)
     return f"hosts need namespaces and veth: {tried.stderr.decode()}" if tried.returncode else None
 
 
 class Process(subprocess.Popen):
     """A process in namespaces, behind one outside that enters them, waits, and ends as it does."""
+
+    _unread = b""
+
+    def line(self, seconds=SECONDS) -> str | None:
+        """The next line of its output, without its end; None if it has ended, or says none in time.
+
+        Args:
+            seconds: To wait at most.
+        """
+        deadline = time.monotonic() + seconds
+        while b"\n" not in self._unread:
+            left = max(0.0, deadline - time.monotonic())
+            readable, _, _ = select.select([self.stdout], [], [], left)
+            if not readable or not (more := os.read(self.stdout.fileno(), 1 << 16)):
+                return None
+            self._unread += more
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line.decode()
 
     def send_signal(self, number):
         """Signals the process itself."""
@@ -82,7 +100,7 @@ class Host:
     def power_on(self):
         """Boots it, with an empty /dev/shm, and plugs it into the network."""
         boot = BOOT.format(name=self.name, names=self._network.names)
-        self._init = _start("--pid", "--fork", "--kill-child", "--mount-proc", script=boot)
+        self._init = _start(boot)
         end = ["peer", "name", "eth0", "address", self._mac, "netns", str(self._init.pid)]
         self._at_switch("ip", "link", "add", self.name, "type", "veth", *end)
         self._at_card("ip", "address", "add", f"{self.address}/24", "dev", "eth0")
@@ -100,6 +118,7 @@ class Host:
             process.wake()
         for process in [*self._processes, self._init]:
             process.wait(SECONDS)
+        self._init.stdin.close()
         self._init = None
 
     def close(self):
@@ -203,7 +222,7 @@ class Network:
         lines = [f"{host.address} {host.name}\n" for host in self.hosts]
         self.names.write_text("".join(["127.0.0.1 localhost\n", *lines]))
         try:
-            self.switch = _start(script=SWITCH)
+            self.switch = _start(SWITCH)
             for host in self.hosts:
                 host.power_on()
         except BaseException:
@@ -215,20 +234,21 @@ class Network:
         for host in self.hosts:
             host.close()
         if self.switch is not None:
-            subprocess.Popen.send_signal(self.switch, signal.SIGKILL)
+            self.switch.kill()
             self.switch.wait(SECONDS)
+            self.switch.stdin.close()
 
 
-def _start(*more, script):
+def _start(script):
     """Runs a script in new namespaces, which end with this process, until it says that it is up."""
-    new = ["setpriv", "--pdeathsig", "KILL", "unshare", *NAMESPACES, *more]
-    told = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    process = Process([*new, "sh", "-ec", script], start_new_session=True, text=True, **told)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    process = Process([*UNSHARE, "sh", "-ec", script], start_new_session=True, text=True, **pipes)
     with process.stdout:
         line = process.stdout.readline()
     if line != "up\n":
         process.kill()
         process.wait(SECONDS)
+        process.stdin.close()
         raise AssertionError(f"a host does not start: {line}")
     return process
 
