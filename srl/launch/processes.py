@@ -56,7 +56,9 @@ def train_in_processes(
         UserError: When the experiment cannot run as it is; a new run then leaves no folder.
     """
     screen = _Screen(Display(experiment))
-    with folder.locked(), logging_to(folder, WORKER), Stop() as stop:
+    # Of several controllers on several hosts the latest counts: see RemoteHosts.
+    lock = folder.locked() if hosts is None else contextlib.nullcontext()
+    with lock, logging_to(folder, WORKER), Stop() as stop:
         if resume and (done := _finished(experiment, folder)):
             screen.say(f"{folder.path} is finished: {done}; extend it with --env-steps N")
             return DONE

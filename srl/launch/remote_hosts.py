@@ -119,6 +119,9 @@ class RemoteHosts(Hosts):
         self._newest: dict[int, RemoteProcess] = {}  # of each worker
         again = read_address(folder.path) is not None
         self._start_at = time.monotonic() + (_RETURN_SECONDS if again else 0.0)
+        self.superseded = False
+        """Whether another controller has taken the run over."""
+        self._folder, self._next_look = folder.path, 0.0
         write_address(folder.path, self._listener.address)
 
     # ---- what the controller asks ----
@@ -150,6 +153,7 @@ class RemoteHosts(Hosts):
             if received is not None:
                 self._hear(*received)
             self._give_up()
+            self._look_for_successor()
         return self._ready.popleft() if self._ready else None
 
     def send(self, number: int, message: Message) -> None:
@@ -165,7 +169,7 @@ class RemoteHosts(Hosts):
 
     def tell(self, host: Host, kind: Kind, values: dict[str, Any]) -> None:
         """Says something to a supervisor, if it is there."""
-        if host.peer:
+        if host.peer and not self.superseded:
             self._listener.send(host.peer, pack(kind, values))
 
     def close(self) -> None:
@@ -251,6 +255,20 @@ class RemoteHosts(Hosts):
         if card.source != self._source:
             return f"{card.name} sees another experiment file than the run's: is its folder shared?"
         return ""
+
+    def _look_for_successor(self) -> None:
+        """Leaves everything to a later controller: of a job that was started again elsewhere.
+
+        Raises:
+            RunError: If there is one.
+        """
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + 1.0
+        if read_address(self._folder) not in (self._listener.address, None):
+            self.superseded = True
+            raise RunError("another controller has taken this run over; this one leaves it alone")
 
     def _lose_sight(self, host: Host) -> None:
         host.peer, host.lost_at = None, time.monotonic()

@@ -40,7 +40,8 @@ def serve(path: Path) -> int:
     except UserError as error:
         sys.stderr.write(f"srl: {error}\n")
         code = 2
-    write_outcome(folder.path, code)
+    if not hosts.superseded:
+        write_outcome(folder.path, code)
     return code
 
 

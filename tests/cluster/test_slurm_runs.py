@@ -20,7 +20,10 @@ from srl.tree import leaves_of
 
 SECONDS = 120
 SMALL = ("--num-envs", "16", "--algorithm.unroll-length", "16")
-APART = ("--plan", "decoupled", "--plan.actors.hosts", "2")
+APART = (
+    *("--plan", "decoupled", "--plan.actors.hosts", "2"),
+    *("--plan.policies.hosts", "1", "--plan.learner.hosts", "1"),
+)
 
 
 class SlurmRun:
@@ -82,10 +85,8 @@ def parameters(folder):
     checkpoints = Checkpoints(folder / "checkpoints")
     tree, _ = checkpoints.restore()
     checkpoints.close()
-    states = tree["learners"].values()
-    return np.concatenate(
-        [np.ravel(leaf) for state in states for leaf in leaves_of(state["params"])]
-    )
+    leaves = [leaves_of(state["params"]) for state in tree["learners"].values()]
+    return np.concatenate([np.ravel(leaf) for leaf in sum(leaves, [])])
 
 
 def account(told):
@@ -95,7 +96,9 @@ def account(told):
 
 
 @pytest.mark.parametrize(
-    "plan", [APART, ("--plan", "replicated", "--groups", "4")], ids=["decoupled", "replicated"]
+    "plan",
+    [APART, ("--plan", "replicated", "--plan.learners.hosts", "2", "--groups", "4")],
+    ids=["decoupled", "replicated"],
 )
 def test_a_run_is_spread_over_hosts_and_trains_as_on_this_machine(slurm, tmp_path, plan):
     run = SlurmRun(slurm(4), tmp_path / "run", *plan, "--updates", "3")
