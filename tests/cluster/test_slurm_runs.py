@@ -85,8 +85,8 @@ def parameters(folder):
     checkpoints = Checkpoints(folder / "checkpoints")
     tree, _ = checkpoints.restore()
     checkpoints.close()
-    leaves = [leaves_of(state["params"]) for state in tree["learners"].values()]
-    return np.concatenate([np.ravel(leaf) for leaf in sum(leaves, [])])
+    states = {name: state["params"] for name, state in tree["learners"].items()}
+    return np.concatenate([np.ravel(leaf) for leaf in leaves_of(states)])
 
 
 def account(told):
