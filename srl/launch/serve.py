@@ -34,7 +34,7 @@ def serve(path: Path) -> int:
             plan_of(experiment),
             folder,
             resume=resume,
-            transport="network",
+            transport="cluster",
             hosts=hosts,
         )
     except UserError as error:

@@ -120,6 +120,8 @@ def _epoll(sockets: tuple[zmq.Socket, ...], *fds: int) -> select.epoll:
 class NetworkListener(Listener):
     """A ROUTER; its monitor tells which TCP connections have ended."""
 
+    shares_memory = False
+
     def __init__(
         self,
         identity: Identity,
@@ -189,7 +191,7 @@ class NetworkListener(Listener):
         if self._socket.closed:
             return
         for peer in tuple(self._routes.values()):
-            self._hang_up(peer.route, "it has closed")
+            self._hang_up(peer, "it has closed")
         self._epoll.close()
         self._socket.disable_monitor()  # its last word ends the watcher
         self._watcher.join()
@@ -300,15 +302,15 @@ class NetworkListener(Listener):
         frames = _frames(self.identity, message, self.limit_bytes, self._part)
         frames.insert(0, peer.route)
         if not self._sent(frames):
-            self.dropped += 1
+            self._dropped += 1
             self.cut_off(peer, "it does not read what it is sent")
 
-    def _hang_up(self, route: bytes, reason: str) -> None:
+    def _hang_up(self, peer: Peer, reason: str) -> None:
         body = reason.encode()
-        frames = [route, encode(self.identity, Message(LEFT), len(body)), body]
+        frames = [peer.route, encode(self.identity, Message(LEFT), len(body)), body]
         if not self._sent(frames):
             self._farewells.append(frames)
-        self._routes.pop(route, None)
+        self._routes.pop(peer.route, None)
 
     def _sent(self, frames: list[Any]) -> bool:
         """Sends unless there is no room; what is for a peer that has gone is dropped."""
@@ -317,7 +319,7 @@ class NetworkListener(Listener):
         except zmq.Again:
             return False
         except zmq.ZMQError:  # unreachable: its LEFT comes when all that it said was read
-            self.dropped += 1
+            self._dropped += 1
         return True
 
     def _forget(self, peer: Peer) -> None:

@@ -40,12 +40,18 @@ class Site:
     stopping: threading.Event
     """Set when the worker is to end."""
     transport: Transport = "host"
-    keys: Keys | None = None
-    """The run's, for streams between hosts."""
-    interface: str = "127.0.0.1"
-    """Where this worker listens for other hosts."""
     alive: Callable[[], None] = field(default=lambda: None)
     """Called now and then, to show that there is progress."""
+    interface: str = "127.0.0.1"
+    """Where this worker is reached from other hosts: an address, or a network interface's name."""
+    keys: Keys | None = None
+    """The run's; None on one host."""
+    ports: range | None = None
+    """To listen at; None for any."""
+    encrypt: bool = True
+    """False to do without keys between hosts, so that anyone can take part."""
+    host: str = ""
+    """A word for this host, by which others know that they share memory; else it is found out."""
 
     def go_on(self) -> None:
         """Shows progress where there is nothing to do but wait.
@@ -99,6 +105,9 @@ class Site:
                 limit_bytes=STATE_BYTES,
                 interface=self.interface,
                 keys=self.keys,
+                ports=self.ports,
+                encrypt=self.encrypt,
+                host=self.host,
             )
             for kind, stream in self.streams.items()
             if server(stream) == self.fragment_name
@@ -122,12 +131,22 @@ class Site:
             for turn in range(self.plan.fragments[name].replicas if movable else 1):
                 try:
                     if address := self.home(kind, group, turn):
-                        return connect(address, identity, limit_bytes=STATE_BYTES, keys=self.keys)
+                        return self._reach(address, identity)
                 except (Disconnected, UserError):
                     continue
             self.alive()
             self.stopping.wait(0.05)
         raise Stopped
+
+    def _reach(self, address: str, identity: Identity) -> Connection:
+        return connect(
+            address,
+            identity,
+            limit_bytes=STATE_BYTES,
+            keys=self.keys,
+            encrypt=self.encrypt,
+            host=self.host,
+        )
 
     def home(self, kind: StreamKind, group: int | None = None, turn: int = 0) -> str | None:
         """The address of the worker that a group belongs to, if it is there now.

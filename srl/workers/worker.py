@@ -78,9 +78,9 @@ class Context:
             self._newest_peers,
             self.stopping,
             self._orders.transport,
-            keys_of(self.folder) if self._orders.interface else None,
-            self.interface,
             self.progress,
+            interface=self.interface,
+            keys=keys_of(self.folder) if self._orders.interface else None,
         )
 
     def _newest_peers(self) -> Addresses:

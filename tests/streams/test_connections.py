@@ -39,8 +39,9 @@ class Ends:
 
     def __init__(self, transport, stack):
         self.stack = stack
+        transport, *host = transport.split()
         self.listener = stack.enter_context(
-            listen(transport, Identity(RUN, 0, 0), limit_bytes=LIMIT)
+            listen(transport, Identity(RUN, 0, 0), limit_bytes=LIMIT, host="".join(host))
         )
 
     def join(self, sender=1, incarnation=0, run=RUN):
@@ -63,13 +64,13 @@ class Ends:
         return got
 
 
-@pytest.fixture(params=["thread", "host", "network"])
+@pytest.fixture(params=["thread", "host", "network", "cluster", "cluster afar"])
 def ends(request):
     with ExitStack() as stack:
         yield Ends(request.param, stack)
 
 
-@pytest.fixture(params=["host", "network"])
+@pytest.fixture(params=["host", "network", "cluster", "cluster afar"])
 def socket_ends(request):
     with ExitStack() as stack:
         yield Ends(request.param, stack)
@@ -274,7 +275,7 @@ def test_numbers_that_do_not_fit_are_refused(socket_ends):
 def test_wrong_addresses_are_told():
     with pytest.raises(UserError, match="expected thread:"):
         connect("ipc:///tmp/x", Identity(RUN, 1, 0), limit_bytes=LIMIT)
-    with pytest.raises(UserError, match="thread, host or network"):
+    with pytest.raises(UserError, match="thread, host, network or cluster"):
         listen("pigeon", Identity(RUN, 1, 0), limit_bytes=LIMIT)
     for address in ("thread:none", "unix:none", "tcp://127.0.0.1:9"):
         with pytest.raises(Disconnected, match=address):

@@ -56,6 +56,22 @@ def test_plans_train_the_same_over_the_network(trained, name, plan):
 @pytest.mark.parametrize(
     ("name", "plan"),
     cases(
+        ["cartpole"],
+        ["inline", "central", "decoupled", "env_servers", "parameter_server"],
+        lambda _, plan: plan in ("inline", "decoupled"),
+    ),
+)
+def test_plans_train_the_same_by_memory_and_network_at_once(trained, tmp_path, name, plan):
+    actors = ("--plan.actors.replicas", "2")
+    run = train(tmp_path, name, plan, *actors, transport="cluster", role="apart_role:apart")
+    assert_agree(trained(name, *PLAIN), run)
+    used = {path.name for path in (tmp_path / "run").glob("actors-*")}
+    assert used == {"actors-0-memory", "actors-1-network"}
+
+
+@pytest.mark.parametrize(
+    ("name", "plan"),
+    cases(
         ["cartpole by REINFORCE"], PLANS, lambda _, plan: plan in ("fused", "threads", "central")
     ),
 )
