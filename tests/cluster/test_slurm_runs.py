@@ -18,21 +18,23 @@ from srl.launch.folder import create_run
 from srl.launch.local import train
 from srl.tree import leaves_of
 
-SECONDS = 120
-SMALL = ("--num-envs", "16", "--algorithm.unroll-length", "16")
+SECONDS = 300
+CARTPOLE = ("native:CartPole-v1", "--num-envs", "16", "--algorithm.unroll-length", "16")
+GAME = (str(Path(__file__).parents[2] / "experiments" / "hide_and_seek.py"), "--num-envs", "16")
 APART = (
     *("--plan", "decoupled", "--plan.actors.hosts", "2"),
     *("--plan.policies.hosts", "1", "--plan.learner.hosts", "1"),
 )
+REPLICATED = ("--plan", "replicated", "--plan.learners.hosts", "2", "--groups", "4")
 
 
 class SlurmRun:
-    """`srl run native:CartPole-v1 --on slurm` at the login host, and what it has told."""
+    """`srl run ... --on slurm` at the login host, and what it has told."""
 
-    def __init__(self, cluster, folder, *options):
+    def __init__(self, cluster, folder, *options, target=CARTPOLE):
         self.cluster, self.folder = cluster, folder
         self.terminal = folder.with_name("terminal.txt")
-        words = ["-m", "srl", "run", "native:CartPole-v1", *SMALL, "--run-dir", folder, *options]
+        words = ["-m", "srl", "run", *target, "--run-dir", folder, *options]
         with self.terminal.open("w") as file:
             self.process = cluster.popen(
                 sys.executable, *words, "--on", "slurm", stdout=file, stderr=file
@@ -95,14 +97,13 @@ def account(told):
     return [int(word) for word in line.replace(",", "").split() if word.isdigit()]
 
 
+@pytest.mark.parametrize("plan", [APART, REPLICATED], ids=["decoupled", "replicated"])
 @pytest.mark.parametrize(
-    "plan",
-    [APART, ("--plan", "replicated", "--plan.learners.hosts", "2", "--groups", "4")],
-    ids=["decoupled", "replicated"],
+    "target", [CARTPOLE, pytest.param(GAME, marks=pytest.mark.slow)], ids=["cartpole", "game"]
 )
-def test_a_run_is_spread_over_hosts_and_trains_as_on_this_machine(slurm, tmp_path, plan):
-    run = SlurmRun(slurm(4), tmp_path / "run", *plan, "--updates", "3")
-    resolved = load_experiment("native:CartPole-v1", [*SMALL, *plan, "--updates", "3"])
+def test_a_run_is_spread_over_hosts_and_trains_as_on_this_machine(slurm, tmp_path, plan, target):
+    run = SlurmRun(slurm(4), tmp_path / "run", *plan, "--updates", "3", target=target)
+    resolved = load_experiment(target[0], [*target[1:], *plan, "--updates", "3"])
     here = create_run(resolved, tmp_path / "here")
     assert train(resolved.experiment, here) == 0
     assert run.wait() == 0, run.all
