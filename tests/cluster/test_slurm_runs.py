@@ -56,6 +56,12 @@ class SlurmRun:
     def logs(self):
         return sorted((self.folder / "logs").iterdir()) if self.folder.exists() else []
 
+    def host(self, kind):
+        """The host of a fragment's first job."""
+        job = json.loads((self.folder / "slurm" / "jobs.json").read_text())[kind]
+        name = self.cluster.job(job if kind == "learner" else f"{job}_0")["NodeList"]
+        return next(node for node in self.cluster.nodes if node.name == name)
+
     def metrics(self):
         file = self.folder / "metrics.jsonl"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
@@ -112,38 +118,27 @@ def test_a_run_is_spread_over_hosts_and_trains_as_on_this_machine(slurm, tmp_pat
     assert np.linalg.norm(ours - theirs) / np.linalg.norm(theirs) < 1e-5
 
 
-def test_a_controller_that_is_killed_is_followed_by_one_that_finds_the_workers(slurm, tmp_path):
-    run = SlurmRun(slurm(4), tmp_path / "run", *APART, "--updates", "200")
+def test_a_run_survives_its_controller_and_the_cables_of_its_hosts(slurm, tmp_path):
+    cluster = slurm(4)
+    run = SlurmRun(cluster, tmp_path / "run", *APART, "--updates", "400")
     run.until(updates(3))
     before = processes("srl.launch.serve", run.folder)
     for pid in before:
         os.kill(pid, signal.SIGKILL)
-    run.until(lambda run: set(processes("srl.launch.serve", run.folder)) - set(before))
+    log = run.folder / "logs" / "controller.log"
+    run.until(lambda run: log.read_text().count("found ") == 4)
+    for kind in ("actors", "policies", "learner"):
+        reached = run.metrics()[-1]["updates"]
+        host = run.host(kind)
+        host.cut()
+        seen = log.read_text().count("is out of reach")
+        run.until(lambda run, seen=seen: log.read_text().count("is out of reach") > seen)
+        host.heal()
+        run.until(updates(reached + 3))
     assert run.wait() == 0, run.all
-    log = (run.folder / "logs" / "controller.log").read_text()
-    assert "found learner-0" in log
     assert "started again" not in run.told
     produced, learned, *rest = account(run.told)
-    assert learned == 4 * 200
-    assert produced == learned + sum(rest)
-
-
-@pytest.mark.parametrize("kind", ["actors", "policies", "learner"])
-def test_a_host_that_is_cut_off_for_seconds_costs_seconds(slurm, tmp_path, kind):
-    cluster = slurm(4)
-    run = SlurmRun(cluster, tmp_path / "run", *APART, "--updates", "100")
-    run.until(updates(3))
-    job = json.loads((run.folder / "slurm" / "jobs.json").read_text())[kind]
-    name = cluster.job(job if kind == "learner" else f"{job}_0")["NodeList"]
-    host = next(node for node in cluster.nodes if node.name == name)
-    host.cut()
-    log = run.folder / "logs" / "controller.log"
-    if kind != "learner":
-        run.until(lambda run: f"{name} is out of reach" in log.read_text())
-    host.heal()
-    assert run.wait() == 0, run.all
-    produced, learned, *rest = account(run.told)
-    assert learned == 4 * 100
+    assert learned == 4 * 400
     assert produced == learned + sum(rest)
 
 
@@ -153,11 +148,10 @@ def test_a_learner_whose_host_loses_power_goes_on_elsewhere(slurm, tmp_path):
     words = ("--updates", "400", "--checkpoint-minutes", "0.02")
     run = SlurmRun(cluster, tmp_path / "run", *APART, *words)
     run.until(lambda run: len(list((run.folder / "checkpoints").glob("[0-9]*"))) > 1)
-    job = json.loads((run.folder / "slurm" / "jobs.json").read_text())["learner"]
-    name = cluster.job(job)["NodeList"]
-    cluster.power_off(next(node for node in cluster.nodes if node.name == name))
+    lost = run.host("learner")
+    cluster.power_off(lost)
     assert run.wait() == 0, run.all
-    assert cluster.job(job)["NodeList"] != name
+    assert "found actors-0" in (run.folder / "logs" / "controller.log").read_text()
     produced, learned, *rest = account(run.told)
     assert produced == learned + sum(rest)
 
@@ -167,11 +161,10 @@ def test_an_actor_whose_host_loses_power_comes_back_with_another(slurm, tmp_path
     cluster = slurm(5)
     run = SlurmRun(cluster, tmp_path / "run", *APART, "--updates", "400")
     run.until(updates(3))
-    job = json.loads((run.folder / "slurm" / "jobs.json").read_text())["actors"]
-    name = cluster.job(f"{job}_0")["NodeList"]
-    cluster.power_off(next(node for node in cluster.nodes if node.name == name))
+    lost = run.host("actors")
+    cluster.power_off(lost)
     assert run.wait() == 0, run.all
-    assert f"was lost with its host, {name}" in run.told
+    assert f"was lost with its host, {lost.name}" in run.told
     produced, learned, *rest = account(run.told)
     assert learned == 4 * 400
     assert produced == learned + sum(rest)
