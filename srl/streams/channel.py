@@ -5,7 +5,8 @@ connection = connect(listener.address, other_identity, limit_bytes=1 << 20)
 
 Whoever listens hears of each peer first JOINED, then its messages in order, and last LEFT, however
 the peer went. A peer is known by its sender; a new connection of a sender replaces the one before,
-unless its incarnation is an older one. Both ends belong to one thread each, but for `wake`.
+unless its incarnation is an older one, or is fenced off. Both ends belong to one thread each, but
+for `wake` and `fence`.
 """
 
 from __future__ import annotations
@@ -145,6 +146,8 @@ class Listener(ABC):
         self._told = 0.0  # when a refusal was last logged
         self._peers: dict[int, Peer] = {}
         self._ready: deque[tuple[Peer, Message] | None] = deque()
+        self._fences: dict[int, int] = {}  # the least incarnation, by sender
+        self._fencing: deque[tuple[int, int]] = deque()  # those that `receive` is to put up
 
     @property
     def refused(self) -> int:
@@ -159,11 +162,14 @@ class Listener(ABC):
     def receive(self, timeout: float | None) -> tuple[Peer, Message] | None:
         """The next message and whose; None after `timeout` seconds without one, or when woken."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not self._ready:
+        while True:
+            while self._fencing:
+                self._fence_off(*self._fencing.popleft())
+            if self._ready:
+                return self._ready.popleft()
             left = None if deadline is None else deadline - time.monotonic()
             if not self._collect(left):
                 return None
-        return self._ready.popleft()
 
     def send(self, peer: Peer, message: Message) -> None:
         """Sends without ever waiting; what is for a peer that has gone is dropped and counted.
@@ -194,6 +200,15 @@ class Listener(ABC):
         if self._peers.get(peer.identity.sender) is peer:
             self._hang_up(peer, reason)
             self._lose(peer)
+
+    def fence(self, sender: int, least_incarnation: int) -> None:
+        """Refuses all earlier starts of a sender, whether a later one is there yet or not.
+
+        Nothing that they said is received any more, but that they have left. Wakes `receive`; from
+        any thread.
+        """
+        self._fencing.append((sender, least_incarnation))
+        self.wake()
 
     def fileno(self) -> int:
         """Readable when something may have come: then `receive(0)` until it gives None."""
@@ -242,7 +257,28 @@ class Listener(ABC):
         known = self._peers.get(identity.sender)
         if known and identity.incarnation < known.identity.incarnation:
             return f"a later start of it, {known.identity.incarnation}, is connected"
+        return self._behind_fence(identity)
+
+    def _behind_fence(self, identity: Identity) -> str:
+        """Which fence this start of a sender is behind; nothing if there is none."""
+        least = self._fences.get(identity.sender, 0)
+        if identity.incarnation < least:
+            return f"it is fenced off: only start {least} or a later one may come"
         return ""
+
+    def _fence_off(self, sender: int, least: int) -> None:
+        """Puts up a fence; refuses what is unread of those behind it."""
+        self._fences[sender] = max(least, self._fences.get(sender, 0))
+        unread, self._ready = self._ready, deque()
+        for got in unread:
+            if got and got[1].kind > LEFT and (reason := self._behind_fence(got[0].identity)):
+                got[1].close_fds()
+                self.refuse(got[0], reason)
+            else:
+                self._ready.append(got)
+        known = self._peers.get(sender)
+        if known and (reason := self._behind_fence(known.identity)):
+            self.cut_off(known, reason)
 
     def _place(self, peer: Peer, message: Message, reason: str) -> bool:
         """Gives a new peer its place, which another may have had; turns it away for a reason."""

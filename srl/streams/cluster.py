@@ -100,6 +100,11 @@ class ClusterListener(Listener):
         else:
             self._ready.append((peer, message))
 
+    def _fence_off(self, sender: int, least: int) -> None:
+        for way in self._ways:
+            way._fence_off(sender, least)
+        super()._fence_off(sender, least)
+
     def _transmit(self, peer: Peer, message: Message) -> None:
         self._way(peer).send(peer, message)
 

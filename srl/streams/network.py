@@ -46,7 +46,6 @@ from srl.streams.tcp import (
 
 _AT_ONCE = 16  # messages read before peers that left are told of
 _RETRY_MS = 50
-_MOST_PARTS = 4096
 
 
 def _frames(identity: Identity, message: Message, limit_bytes: int, part: int) -> list[Any]:
@@ -64,13 +63,14 @@ def _frames(identity: Identity, message: Message, limit_bytes: int, part: int) -
     return [header, *(body[start : start + step] for start in range(0, size, step))]
 
 
-def _read_frames(socket: zmq.Socket, limit_bytes: int) -> list[memoryview]:
+def _read_frames(socket: zmq.Socket, limit_bytes: int, part: int) -> list[memoryview]:
     """The frames that follow the one just read; of what is too much, little is kept."""
+    most = 2 * limit_bytes // part + 2  # as each is at least half as long as it may be
     frames: list[memoryview] = []
     size = 0
     while socket.rcvmore:
         frame = socket.recv(copy=False)
-        if size <= limit_bytes and len(frames) < _MOST_PARTS:
+        if size <= limit_bytes and len(frames) < most:
             frames.append(frame.buffer)
             size += len(frame)
     return frames
@@ -269,7 +269,7 @@ class NetworkListener(Listener):
         peer = self._routes.get(route)
         # As a frame it can tell over which TCP connection it came; ROUTER itself does not.
         header = self._socket.recv(copy=False) if self._socket.rcvmore else zmq.Frame()
-        bodies = _read_frames(self._socket, self.limit_bytes)
+        bodies = _read_frames(self._socket, self.limit_bytes, self._part)
         if peer is None:
             self._watch()  # so that it is known which TCP connections there are
             with self._watching:
@@ -405,7 +405,7 @@ class NetworkConnection(Connection):
             left = None if deadline is None else deadline - time.monotonic()
             if not self._poller.poll(_milliseconds(left)):
                 return None
-        bodies = _read_frames(self._socket, self.limit_bytes)
+        bodies = _read_frames(self._socket, self.limit_bytes, self._part)
         identity, message = join_frames(header, bodies, self.limit_bytes)
         if message.kind == LEFT:
             self._end(farewell(message))

@@ -52,6 +52,7 @@ class Site:
     """False to do without keys between hosts, so that anyone can take part."""
     host: str = ""
     """A word for this host, by which others know that they share memory; else it is found out."""
+    _listeners: dict[str, Listener] = field(default_factory=dict, init=False)
 
     def go_on(self) -> None:
         """Shows progress where there is nothing to do but wait.
@@ -98,7 +99,7 @@ class Site:
 
     def listen(self) -> dict[str, Listener]:
         """A listener for each stream that ends here."""
-        return {
+        self._listeners = {
             kind: listen(
                 self.transport,
                 self.identity,
@@ -112,6 +113,23 @@ class Site:
             for kind, stream in self.streams.items()
             if server(stream) == self.fragment_name
         }
+        return self._listeners
+
+    def fence(self, incarnations: Mapping[str, Sequence[int]]) -> None:
+        """Lets streams that end here take nothing from earlier starts of workers; any thread may.
+
+        Args:
+            incarnations: The starts that count, of each replica of each fragment.
+        """
+        order = [(name, k) for name, f in self.plan.fragments.items() for k in range(f.replicas)]
+        for kind, listener in self._listeners.items():
+            for number, (name, replica) in enumerate(order, start=1):
+                least = incarnations[name][replica]
+                if kind in ("parameters", "gradients"):  # whose senders are workers
+                    listener.fence(number, least)
+                elif name == self.plan.home("step"):  # and here groups of environments
+                    for group in self.share("step", replica):
+                        listener.fence(group, least)
 
     def connect(self, kind: StreamKind, group: int | None = None) -> Connection:
         """Connects to who is at the other end of a stream now; waits while nobody is.

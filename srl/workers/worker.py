@@ -69,7 +69,7 @@ class Context:
 
     def site(self) -> Site:
         """The worker's place among the others; streams connect once it has registered."""
-        return Site(
+        site = Site(
             self.experiment,
             self.plan,
             self.fragment,
@@ -82,6 +82,8 @@ class Context:
             interface=self.interface,
             keys=keys_of(self.folder) if self._orders.interface else None,
         )
+        self._control.on_start = lambda start: site.fence(start.incarnations)
+        return site
 
     def _newest_peers(self) -> Addresses:
         start = self.peers_changed()

@@ -14,6 +14,7 @@ from plan_runs import trained as train
 
 import srl
 from srl.dataflow.plans import PLANS
+from srl.streams.keys import VARIABLE, Keys
 
 QUICK = ("cartpole", "game")
 SLOW = ("cartpole with memory", "hide and seek")
@@ -61,7 +62,10 @@ def test_plans_train_the_same_over_the_network(trained, name, plan):
         lambda _, plan: plan in ("inline", "decoupled"),
     ),
 )
-def test_plans_train_the_same_by_memory_and_network_at_once(trained, tmp_path, name, plan):
+def test_plans_train_the_same_by_memory_and_network_at_once(
+    trained, tmp_path, monkeypatch, name, plan
+):
+    monkeypatch.setenv(VARIABLE, Keys.new().to_text())
     actors = ("--plan.actors.replicas", "2")
     run = train(tmp_path, name, plan, *actors, transport="cluster", role="apart_role:apart")
     assert_agree(trained(name, *PLAIN), run)
