@@ -53,6 +53,7 @@ class Site:
     host: str = ""
     """A word for this host, by which others know that they share memory; else it is found out."""
     _listeners: dict[str, Listener] = field(default_factory=dict, init=False)
+    _fenced: dict[tuple[str, int], int] = field(default_factory=dict, init=False)
 
     def go_on(self) -> None:
         """Shows progress where there is nothing to do but wait.
@@ -125,6 +126,9 @@ class Site:
         for kind, listener in self._listeners.items():
             for number, (name, replica) in enumerate(order, start=1):
                 least = incarnations[name][replica]
+                if least == self._fenced.get((kind, number), 0):
+                    continue
+                self._fenced[kind, number] = least
                 if kind in ("parameters", "gradients"):  # whose senders are workers
                     listener.fence(number, least)
                 elif name == self.plan.home("step"):  # and here groups of environments
