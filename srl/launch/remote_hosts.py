@@ -29,7 +29,6 @@ from srl.workers.orders import Orders
 logger = logging.getLogger(__name__)
 
 LEASE_SECONDS = 15.0
-"""That a host may be out of reach before its workers are given up."""
 _RETURN_SECONDS = 5.0  # for hosts to find a controller that was started again, and tell what runs
 
 
@@ -98,13 +97,20 @@ class RemoteProcess:
 class RemoteHosts(Hosts):
     """The hosts whose supervisors have found the controller."""
 
-    def __init__(self, folder: RunFolder, interface: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        folder: RunFolder,
+        interface: str = "127.0.0.1",
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> None:
         """Listens, and tells in the run's folder where.
 
         Args:
             folder: The run's.
             interface: Address of this host at which others reach it.
+            lease_seconds: That a host may be out of reach before its workers are given up.
         """
+        self._lease_seconds = lease_seconds
         keys = keys_of(folder.path)
         self.run = keys.run
         self.ledger = Ledger.create()
@@ -280,7 +286,7 @@ class RemoteHosts(Hosts):
         """Gives up the workers of hosts that have been out of reach for too long."""
         now = time.monotonic()
         for sender, host in list(self._hosts.items()):
-            if host.peer is None and now > host.lost_at + LEASE_SECONDS:
+            if host.peer is None and now > host.lost_at + self._lease_seconds:
                 for process in host.processes.values():
                     process.end(f"was lost with its host, {host.card.name}")
                 del self._hosts[sender]

@@ -60,7 +60,8 @@ class ClusterListener(Listener):
 
     def wake(self) -> None:
         """Makes `receive` give None, now or when next called; from any thread."""
-        os.eventfd_write(self._wakeup, 1)
+        if not self._epoll.closed:
+            os.eventfd_write(self._wakeup, 1)
 
     def close(self) -> None:
         """Ends all connections."""
