@@ -103,11 +103,16 @@ def account(told):
     return [int(word) for word in line.replace(",", "").split() if word.isdigit()]
 
 
-@pytest.mark.parametrize("plan", [APART, REPLICATED], ids=["decoupled", "replicated"])
 @pytest.mark.parametrize(
-    "target", [CARTPOLE, pytest.param(GAME, marks=pytest.mark.slow)], ids=["cartpole", "game"]
+    ("target", "plan"),
+    [
+        pytest.param(CARTPOLE, APART, id="cartpole, decoupled"),
+        pytest.param(CARTPOLE, REPLICATED, marks=pytest.mark.slow, id="cartpole, replicated"),
+        pytest.param(GAME, APART, marks=pytest.mark.slow, id="game, decoupled"),
+        pytest.param(GAME, REPLICATED, marks=pytest.mark.slow, id="game, replicated"),
+    ],
 )
-def test_a_run_is_spread_over_hosts_and_trains_as_on_this_machine(slurm, tmp_path, plan, target):
+def test_a_run_is_spread_over_hosts_and_trains_as_on_this_machine(slurm, tmp_path, target, plan):
     run = SlurmRun(slurm(4), tmp_path / "run", *plan, "--updates", "3", target=target)
     resolved = load_experiment(target[0], [*target[1:], *plan, "--updates", "3"])
     here = create_run(resolved, tmp_path / "here")
