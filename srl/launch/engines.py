@@ -64,6 +64,13 @@ def attach(path: Path, say: Say) -> int:
     return follow(folder, slurm.terminal(folder), alive, stop, say)
 
 
+def stop(path: Path, say: Say) -> int:
+    """Ends a run that was given to an engine, after a checkpoint; does not wait for that."""
+    folder = find_run(path)
+    slurm.cancel(list(slurm.submitted(folder).values())[:1], gently=True)
+    return _shown(say, f"it ends after a checkpoint; `srl top {shown(folder)}` shows when")
+
+
 def _submitted(folder: RunFolder, resolved: Resolved, words: list[str], say: Say) -> int:
     if not key_file(folder.path).exists():
         create_keys(folder.path)

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -90,11 +90,15 @@ def processes(module, folder):
 
 
 def parameters(folder):
-    checkpoints = Checkpoints(folder / "checkpoints")
-    tree, _ = checkpoints.restore()
-    checkpoints.close()
+    with closing(Checkpoints(folder / "checkpoints")) as checkpoints:
+        tree, _ = checkpoints.restore()
     states = {name: state["params"] for name, state in tree["learners"].items()}
     return np.concatenate([np.ravel(leaf) for leaf in leaves_of(states)])
+
+
+def newest(folder):
+    with closing(Checkpoints(folder / "checkpoints")) as checkpoints:
+        return checkpoints.latest()
 
 
 def account(told):
@@ -114,18 +118,25 @@ def account(told):
 )
 def test_a_run_is_spread_over_hosts_and_trains_as_on_this_machine(slurm, tmp_path, target, plan):
     run = SlurmRun(slurm(4), tmp_path / "run", *plan, "--updates", "3", target=target)
+    run.until(lambda run: "jobs: " in run.told)
+    run.process.send_signal(signal.SIGINT)
+    assert run.wait() == 130
+    assert "left running; `srl top" in run.told
     resolved = load_experiment(target[0], [*target[1:], *plan, "--updates", "3"])
     here = create_run(resolved, tmp_path / "here")
     assert train(resolved.experiment, here) == 0
-    assert run.wait() == 0, run.all
-    assert "done; the run is in" in run.told
+    told = run.cluster.run(
+        sys.executable, "-m", "srl", "top", run.folder, timeout=SECONDS, check=False
+    )
+    assert told.returncode == 0, told.stdout
+    assert "done; the run is in" in told.stdout
     ours, theirs = parameters(run.folder), parameters(here.path)
     assert np.linalg.norm(ours - theirs) / np.linalg.norm(theirs) < 1e-5
 
 
-def test_a_run_survives_its_controller_and_the_cables_of_its_hosts(slurm, tmp_path):
+def test_a_run_survives_its_controller_and_its_cables_and_goes_on_on_this_machine(slurm, tmp_path):
     cluster = slurm(4)
-    run = SlurmRun(cluster, tmp_path / "run", *APART, "--updates", "400")
+    run = SlurmRun(cluster, tmp_path / "run", *APART, "--env-steps", "100_000_000")
     run.until(updates(3))
     before = processes("srl.launch.serve", run.folder)
     for pid in before:
@@ -140,11 +151,16 @@ def test_a_run_survives_its_controller_and_the_cables_of_its_hosts(slurm, tmp_pa
         run.until(lambda run, seen=seen: log.read_text().count("is out of reach") > seen)
         host.heal()
         run.until(updates(reached + 3))
-    assert run.wait() == 0, run.all
+    cluster.run(sys.executable, "-m", "srl", "stop", run.folder)
+    assert run.wait() == 130, run.all
     assert "started again" not in run.told
     produced, learned, *rest = account(run.told)
-    assert learned == 4 * 400
     assert produced == learned + sum(rest)
+    assert learned == 4 * newest(run.folder)
+
+    done = run.metrics()[-1]["env_steps"]
+    assert main(["resume", str(run.folder), "--env-steps", str(done + 10_000)]) == 0
+    assert newest(run.folder) > learned // 4
 
 
 @pytest.mark.slow
