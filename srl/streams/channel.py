@@ -12,6 +12,8 @@ for `wake` and `fence`.
 from __future__ import annotations
 
 import logging
+import os
+import select
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -307,6 +309,29 @@ class Listener(ABC):
         if self._peers.get(peer.identity.sender) is peer:
             del self._peers[peer.identity.sender]
             self._ready.append((peer, Message(LEFT)))
+
+
+class PolledListener(Listener):
+    """One that waits for descriptors of the system's, one of which only `wake` writes."""
+
+    def _wait_for(self, *fds: int) -> None:
+        self._wakeup = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._epoll = select.epoll()
+        for fd in (self._wakeup, *fds):
+            self._epoll.register(fd, select.EPOLLIN)
+
+    def _wait_no_more(self) -> None:
+        self._epoll.close()
+        os.close(self._wakeup)
+
+    def fileno(self) -> int:
+        """Readable when something may have come: then `receive(0)` until it gives None."""
+        return self._epoll.fileno()
+
+    def wake(self) -> None:
+        """Makes `receive` give None, now or when next called; from any thread."""
+        if not self._epoll.closed:
+            os.eventfd_write(self._wakeup, 1)
 
 
 def opened(

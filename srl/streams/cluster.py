@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import select
 from contextlib import suppress
 
 from srl.errors import UserError
-from srl.streams.channel import Listener, Peer
+from srl.streams.channel import Listener, Peer, PolledListener
 from srl.streams.message import JOINED, LEFT, Message
 from srl.streams.network import NetworkListener
 from srl.streams.unix import UnixListener, this_host
@@ -15,7 +14,7 @@ from srl.streams.unix import UnixListener, this_host
 _LOOK_SECONDS = 0.5  # between two chances to say what a peer had no room for
 
 
-class ClusterListener(Listener):
+class ClusterListener(PolledListener):
     """A listener on the network and one on this host, as one.
 
     A sender has one place, whichever way it comes: a new connection replaces the one before.
@@ -39,10 +38,7 @@ class ClusterListener(Listener):
         super().__init__(network.identity, network.limit_bytes)
         self._ways = network, UnixListener(network.identity, network.limit_bytes)
         self.address = " ".join([host or this_host(), self._ways[1].address, network.address])
-        self._wakeup = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._epoll = select.epoll()
-        for fd in (self._wakeup, *(way.fileno() for way in self._ways)):
-            self._epoll.register(fd, select.EPOLLIN)
+        self._wait_for(*(way.fileno() for way in self._ways))
 
     @property
     def refused(self) -> int:
@@ -54,25 +50,15 @@ class ClusterListener(Listener):
         """How many messages were for peers that had gone."""
         return self._dropped + sum(way.dropped for way in self._ways)
 
-    def fileno(self) -> int:
-        """Readable when something may have come: then `receive(0)` until it gives None."""
-        return self._epoll.fileno()
-
-    def wake(self) -> None:
-        """Makes `receive` give None, now or when next called; from any thread."""
-        if not self._epoll.closed:
-            os.eventfd_write(self._wakeup, 1)
-
     def close(self) -> None:
         """Ends all connections."""
         if not self._epoll.closed:
             for unread in filter(None, self._ready):
                 unread[1].close_fds()
             self._ready.clear()
-            self._epoll.close()
+            self._wait_no_more()
             for way in self._ways:
                 way.close()
-            os.close(self._wakeup)
 
     def _way(self, peer: Peer) -> Listener:
         return self._ways[peer.shares_memory]

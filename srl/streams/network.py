@@ -18,7 +18,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from srl.errors import RunError
-from srl.streams.channel import Connection, Disconnected, Listener, Peer, check_size, farewell
+from srl.streams.channel import Connection, Disconnected, Peer, PolledListener, check_size, farewell
 from srl.streams.keys import Keys
 from srl.streams.message import (
     HEADER_BYTES,
@@ -110,14 +110,14 @@ def _milliseconds(timeout: float | None) -> int | None:
     return None if timeout is None else math.ceil(1000 * max(timeout, 0))
 
 
-def _epoll(sockets: tuple[zmq.Socket, ...], *fds: int) -> select.epoll:
+def _epoll(*sockets: zmq.Socket) -> select.epoll:
     epoll = select.epoll()
-    for fd in (*(cast(int, socket.get(zmq.FD)) for socket in sockets), *fds):
-        epoll.register(fd, select.EPOLLIN)
+    for socket in sockets:
+        epoll.register(cast(int, socket.get(zmq.FD)), select.EPOLLIN)
     return epoll
 
 
-class NetworkListener(Listener):
+class NetworkListener(PolledListener):
     """A ROUTER; its monitor tells which TCP connections have ended."""
 
     shares_memory = False
@@ -155,12 +155,11 @@ class NetworkListener(Listener):
         self._monitor = monitor(
             self._socket, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | sum(STRANGE)
         )
-        self._wakeup = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._noticed = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._wait_for(cast(int, self._socket.get(zmq.FD)), self._noticed)
         self._poller = zmq.Poller()
         for readable in (self._socket, self._wakeup, self._noticed):
             self._poller.register(readable, zmq.POLLIN)
-        self._epoll = _epoll((self._socket,), self._wakeup, self._noticed)
         self._routes: dict[bytes, Peer] = {}
         self._leaving: list[Peer] = []
         self._farewells: list[list[Any]] = []  # to peers that have no room for them yet
@@ -172,20 +171,11 @@ class NetworkListener(Listener):
         self._most_silent = most_silent()
         self._watcher = threading.Thread(
             target=self._keep_watch,
-            args=(_epoll((self._monitor,)),),
+            args=(_epoll(self._monitor),),
             name="connections",
             daemon=True,
         )
         self._watcher.start()
-
-    def fileno(self) -> int:
-        """Readable when something may have come: then `receive(0)` until it gives None."""
-        return self._epoll.fileno()
-
-    def wake(self) -> None:
-        """Makes `receive` give None, now or when next called; from any thread."""
-        if not self._epoll.closed:
-            os.eventfd_write(self._wakeup, 1)
 
     def close(self) -> None:
         """Ends all connections."""
@@ -193,12 +183,11 @@ class NetworkListener(Listener):
             return
         for peer in tuple(self._routes.values()):
             self._hang_up(peer, "it has closed")
-        self._epoll.close()
+        self._wait_no_more()
         self._socket.disable_monitor()  # its last word ends the watcher
         self._watcher.join()
         self._monitor.close(0)
         self._socket.close()
-        os.close(self._wakeup)
         os.close(self._noticed)
 
     def _collect(self, timeout: float | None) -> bool:
@@ -361,7 +350,7 @@ class NetworkConnection(Connection):
         self._poller = zmq.Poller()
         self._poller.register(self._monitor, zmq.POLLIN)
         self._poller.register(self._socket, zmq.POLLIN)
-        self._epoll = _epoll((self._socket, self._monitor))
+        self._epoll = _epoll(self._socket, self._monitor)
         self._trackers: deque[zmq.MessageTracker] = deque()
         self._gone = False
         self._reason = "this end has closed"

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from srl.errors import RunError
 from srl.shared_memory import SharedMemory
-from srl.streams.channel import Connection, Disconnected, Listener, Peer, check_size, farewell
+from srl.streams.channel import Connection, Disconnected, Peer, PolledListener, check_size, farewell
 from srl.streams.message import (
     HEADER_BYTES,
     JOINED,
@@ -184,7 +184,7 @@ def _body(fd: int, size: int) -> Any:
     return memory.array
 
 
-class UnixListener(Listener):
+class UnixListener(PolledListener):
     """Waits for packets of all peers at once, and for room to write."""
 
     shares_memory = True
@@ -197,21 +197,9 @@ class UnixListener(Listener):
         self._socket.bind("")
         self._socket.listen(4096)
         self.address = "unix:" + self._socket.getsockname()[1:].decode("ascii")
-        self._wakeup = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._epoll = select.epoll()
-        self._epoll.register(self._socket.fileno(), select.EPOLLIN)
-        self._epoll.register(self._wakeup, select.EPOLLIN)
+        self._wait_for(self._socket.fileno())
         self._links: dict[int, Link] = {}
         self._buffer = bytearray(HEADER_BYTES + INLINE_BYTES)
-
-    def fileno(self) -> int:
-        """Readable when something may have come: then `receive(0)` until it gives None."""
-        return self._epoll.fileno()
-
-    def wake(self) -> None:
-        """Makes `receive` give None, now or when next called; from any thread."""
-        if not self._epoll.closed:
-            os.eventfd_write(self._wakeup, 1)
 
     def close(self) -> None:
         """Ends all connections."""
@@ -222,8 +210,7 @@ class UnixListener(Listener):
                 unread[1].close_fds()
             self._ready.clear()
             self._socket.close()
-            self._epoll.close()
-            os.close(self._wakeup)
+            self._wait_no_more()
 
     def _collect(self, timeout: float | None) -> bool:
         events = self._epoll.poll(None if timeout is None else max(timeout, 0))
