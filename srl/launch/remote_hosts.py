@@ -59,6 +59,8 @@ class RemoteProcess:
         self._hosts = hosts
         self._state = "running"
         self._end: dict[str, Any] | None = None
+        self.unwanted = False
+        """Whether it is to be killed."""
 
     @property
     def ended(self) -> bool:
@@ -85,6 +87,7 @@ class RemoteProcess:
     def kill(self) -> None:
         """Has it killed; while its host is out of reach, as soon as that comes back."""
         number, incarnation = self.key
+        self.unwanted = True
         values = {"number": number, "incarnation": incarnation}
         self._hosts.tell(self.host, Kind.KILL, values)
 
@@ -239,6 +242,8 @@ class RemoteHosts(Hosts):
             if process.key not in there:
                 process.end("ended while its host was out of reach")
                 del known.processes[slot]
+            elif process.unwanted:
+                process.kill()
         held = {process.key for process in known.processes.values()}
         for key, (slot, begun) in there.items():
             if key not in held:
