@@ -218,7 +218,8 @@ class RemoteHosts(Hosts):
                     del host.processes[slot]
         elif message.kind == Kind.BEAT:
             values = unpack(message)
-            for replica, part in values["account"].items():
+            counted = not any(process.unwanted for process in host.processes.values())
+            for replica, part in values["account"].items() if counted else ():
                 self.ledger.put(int(replica), part)
             for process in host.processes.values():
                 process.note(values["states"].get(str(process.key[0]), "gone"))
