@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 _ROUND_SECONDS = 0.1
 _ABSENT_SECONDS = 5.0  # between two rounds: this process itself was stopped
 _TRAINER_DEATHS, _OTHER_DEATHS = 5, 10  # in a row, without progress
+_WAIT_SECONDS = 60.0  # for a host, before that is told
 _END_SECONDS = 5.0  # that workers have to end when the learner has
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
 
@@ -155,11 +156,13 @@ class Controller:
     def _adopt(self, found: Found) -> None:
         """Goes on with a process that another controller has started, unless it is out of date."""
         number, incarnation, process, begun = found
-        member = self._members[number - 1]
-        if member.process is not None or member.done or incarnation < member.gang.incarnation:
-            process.kill()
-            return
-        member.process, member.gang.incarnation = process, incarnation
+        member = self._members[number - 1] if 1 <= number <= len(self._members) else None
+        if member is None or member.process is not None or member.done:
+            return process.kill()
+        gang = member.gang
+        if gang.known and incarnation < gang.incarnation:
+            return process.kill()
+        member.process, gang.incarnation, gang.known = process, incarnation, True
         member.spawned = member.heard = time.monotonic()
         if begun:
             member.started = member.heard
@@ -211,6 +214,9 @@ class Controller:
     # ---- the life of one worker ----
 
     def _spawn(self, member: Member) -> None:
+        gang = member.gang
+        if not gang.known:
+            gang.incarnation = max(gang.incarnation, self._hosts.first_incarnation)
         orders = Orders(
             folder=str(self._folder),
             fragment=member.fragment,
@@ -222,13 +228,25 @@ class Controller:
             transport=self._transport,
         )
         member.process = self._hosts.start(orders, member.log, accounts=member.gang.updates)
-        if member.process is not None:
-            member.spawned = member.heard = time.monotonic()
-            logger.info("started %s", member.name)
+        now = time.monotonic()
+        if member.process is None:
+            member.waits_since = member.waits_since or now
+            return
+        gang.known = True
+        member.spawned = member.heard = now
+        member.waits_since, member.told_waiting = 0.0, False
+        logger.info("started %s", member.name)
 
     def _look_after(self, member: Member) -> None:
         """Notices that a worker has ended, or ends one that hangs, or starts one again."""
         now = time.monotonic()
+        if (
+            member.waits_since
+            and not member.told_waiting
+            and now > member.waits_since + _WAIT_SECONDS
+        ):
+            member.told_waiting = True
+            self._tell(f"{member.name} waits for a host that has room for {member.fragment}")
         if member.process is None:
             if not member.done and now >= member.gang.start_at:
                 self._spawn(member)

@@ -37,6 +37,9 @@ class Member:
     heard: float = 0.0
     """When it was started, or last sent anything."""
     spawned: float = 0.0
+    waits_since: float = 0.0
+    """Since when there has been no room for it on any host; 0 if there is."""
+    told_waiting: bool = False
     beat: dict[str, Any] = field(default_factory=dict)
     failure: dict[str, Any] | None = None
     """The exception that it is ending with."""
@@ -104,6 +107,8 @@ class Gang:
     """Whether it changes parameters: a run lasts as long as such gangs do."""
     most_deaths: int = 10
     incarnation: int = 0
+    known: bool = False
+    """Whether one of its members was started, or found, by this controller."""
     deaths: int = 0
     """In a row, without progress."""
     causes: Counter[str] = field(default_factory=Counter)

@@ -10,7 +10,6 @@ from typing import Any
 
 from srl.errors import RunError
 from srl.streams import Message
-from srl.workers.control import unpack
 
 ADDRESS_FILE = "controller.json"
 """Of the run's folder; in it the controller says where it is."""
@@ -35,7 +34,8 @@ class Kind(IntEnum):
     ENDED = 45
     """Supervisor: `number`, `incarnation`, `code`, `how`, `dump`, and `stack` if it was killed."""
     BEAT = 46
-    """Supervisor: `states` of processes in words, by number, and `account`, by learner."""
+    """Supervisor: `states` of processes in words, by number, and `accounts`: what learners have
+    written into the ledger, each as number, incarnation, replica and part."""
     END = 47
     """Controller: the run is over."""
 
@@ -61,13 +61,12 @@ class HostCard:
         return asdict(self)
 
     @staticmethod
-    def of(message: Message) -> HostCard:
-        """What a message says.
+    def of(values: dict[str, Any]) -> HostCard:
+        """What `values` gave.
 
         Raises:
             RunError: If it is no such card.
         """
-        values = unpack(message)
         try:
             workers = [(int(n), int(i), int(s), bool(b)) for n, i, s, b in values["workers"]]
             return HostCard(**{**values, "workers": tuple(workers)})
@@ -92,9 +91,16 @@ def unwrapped(message: Message) -> tuple[int, int, Message]:
     return number, incarnation, Message(kind, body=message.body)
 
 
-def write_address(folder: Path, address: str) -> None:
-    """Tells hosts that share the run's folder where the controller is."""
-    _write(folder / ADDRESS_FILE, {"address": address})
+def write_address(folder: Path, address: str) -> int:
+    """Tells hosts that share the run's folder where the controller is.
+
+    Returns:
+        The controller's term: how many there were before it.
+    """
+    before = _read(folder / ADDRESS_FILE).get("term")
+    term = before + 1 if isinstance(before, int) else 0
+    _write(folder / ADDRESS_FILE, {"address": address, "term": term})
+    return term
 
 
 def read_address(folder: Path) -> str | None:

@@ -8,11 +8,13 @@ import secrets
 import socket
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from srl.dataflow.plan import Plan
+from srl.errors import UserError
 from srl.launch.compilation import cache_environment
 from srl.launch.resources import machine_gpus, shares
 from srl.launch.worker_process import WorkerProcess
@@ -72,6 +74,8 @@ class Hosts(ABC):
     """64 random bits that tell the processes of this run from those of others."""
     ledger: Ledger
     """The account of unrolls, which learners write."""
+    first_incarnation = 0
+    """Of workers that this controller starts: later than all of earlier controllers."""
 
     @abstractmethod
     def start(self, orders: Orders, log: Path, *, accounts: bool) -> Process | None:
@@ -103,19 +107,30 @@ class Hosts(ABC):
 class ThisHost(Hosts):
     """Processes on this machine, which they share as the plan says."""
 
-    def __init__(self, plan: Plan, run: int | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        run: int | None = None,
+        *,
+        gpus: Sequence[str] | None = None,
+        pinned: bool = True,
+    ) -> None:
         """Takes the machine.
 
         Args:
             plan: Of the workers that may be started here.
             run: Of the run; drawn by default.
+            gpus: That these workers may use; all of the machine by default.
+            pinned: Whether each worker stays on cores of its own; others may be here too.
         """
+        gpus = machine_gpus() if gpus is None else gpus
         self.run = secrets.randbits(64) if run is None else run
         self.ledger = Ledger.create()
         identity = Identity(self.run, CONTROLLER, 0)
         self._listener = listen("host", identity, limit_bytes=LIMIT_BYTES)
         self._peers: dict[int, Peer] = {}
-        self._shares = shares(plan, sorted(os.sched_getaffinity(0)), machine_gpus())
+        self._pinned = pinned
+        self._shares = shares(plan, sorted(os.sched_getaffinity(0)), gpus)
 
     def start(
         self, orders: Orders, log: Path, *, accounts: bool, slot: int | None = None
@@ -135,7 +150,7 @@ class ThisHost(Hosts):
             controller=self._listener.address,
             parent=os.getpid(),
             path=tuple(entry for entry in sys.path if isinstance(entry, str)),
-            cores=share.cores,
+            cores=share.cores if self._pinned else (),
             ledger=self.ledger.fd if accounts else -1,
         )
         return WorkerProcess(orders, log, {**share.environment, **cache_environment()})
@@ -169,7 +184,11 @@ class ThisHost(Hosts):
 
 
 def own_address() -> str:
-    """The address at which other hosts reach this one: that of its name, or of its way out."""
+    """The address at which other hosts reach this one: that of its name, or of its way out.
+
+    Raises:
+        UserError: If it has none.
+    """
     with contextlib.suppress(OSError):
         address = socket.gethostbyname(socket.gethostname())
         if not address.startswith("127."):
@@ -177,4 +196,7 @@ def own_address() -> str:
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("192.0.2.1", 9))  # nothing is sent; the kernel chooses the way
         return probe.getsockname()[0]
-    return "127.0.0.1"
+    raise UserError(
+        f"{socket.gethostname()} has no address at which other hosts reach it: its name stands for "
+        "itself alone; give it one in /etc/hosts"
+    )

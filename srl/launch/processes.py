@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Mapping
@@ -60,7 +61,9 @@ def train_in_processes(
     screen = _Screen(Display(experiment))
     # Of several controllers on several hosts the latest counts: see RemoteHosts.
     lock = folder.locked() if hosts is None else contextlib.nullcontext()
-    with lock, logging_to(folder, WORKER), Stop() as stop:
+    # An engine that takes a host away says SIGTERM: then the next controller goes on.
+    signals = (signal.SIGINT, signal.SIGUSR1) if hosts else ()
+    with lock, logging_to(folder, WORKER), Stop(*signals) as stop:
         if resume and (done := _finished(experiment, folder)):
             screen.say(f"{folder.path} is finished: {done}; extend it with --env-steps N")
             return DONE

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from srl.errors import RunError
+from srl.errors import RunError, UserError
 from srl.launch.folder import RunFolder, read_config, srl_version
 from srl.launch.host_words import (
     HostCard,
@@ -29,7 +29,8 @@ from srl.workers.orders import Orders
 logger = logging.getLogger(__name__)
 
 LEASE_SECONDS = 15.0
-_RETURN_SECONDS = 5.0  # for hosts to find a controller that was started again, and tell what runs
+_MOST_INCARNATIONS = 1 << 12  # that one controller starts
+_RETURN_SECONDS = 8.0  # for hosts to find a controller that was started again, and tell what runs
 
 
 @dataclass
@@ -126,12 +127,12 @@ class RemoteHosts(Hosts):
         self._ready: deque[Said] = deque()
         self._found: list[Found] = []
         self._newest: dict[int, RemoteProcess] = {}  # of each worker
-        again = read_address(folder.path) is not None
-        self._start_at = time.monotonic() + (_RETURN_SECONDS if again else 0.0)
         self.superseded = False
         """Whether another controller has taken the run over."""
         self._folder, self._next_look = folder.path, 0.0
-        write_address(folder.path, self._listener.address)
+        term = write_address(folder.path, self._listener.address)
+        self._start_at = time.monotonic() + (_RETURN_SECONDS if term else 0.0)
+        self.first_incarnation = term * _MOST_INCARNATIONS
 
     # ---- what the controller asks ----
 
@@ -193,7 +194,7 @@ class RemoteHosts(Hosts):
         host = self._hosts.get(peer.identity.sender)
         try:
             if message.kind == Kind.HOST:
-                self._take_host(peer, HostCard.of(message))
+                self._take_host(peer, unpack(message))
             elif host is None or host.peer is not peer:
                 if message.kind not in (JOINED, LEFT):
                     raise RunError(f"a message of kind {message.kind} before HOST")
@@ -218,21 +219,28 @@ class RemoteHosts(Hosts):
                     del host.processes[slot]
         elif message.kind == Kind.BEAT:
             values = unpack(message)
-            counted = not any(process.unwanted for process in host.processes.values())
-            for replica, part in values["account"].items() if counted else ():
-                self.ledger.put(int(replica), part)
+            for number, incarnation, replica, part in values["accounts"]:
+                newest = self._newest.get(number)
+                if newest and newest.key == (number, incarnation):
+                    self.ledger.put(replica, part)
             for process in host.processes.values():
                 process.note(values["states"].get(str(process.key[0]), "gone"))
         else:
             raise RunError(f"a message of kind {message.kind}")
 
-    def _take_host(self, peer: Peer, card: HostCard) -> None:
-        """A supervisor that comes, or comes again."""
-        misfit = self._misfit(card)
-        if misfit:
+    def _take_host(self, peer: Peer, values: dict[str, Any]) -> None:
+        """A supervisor that comes, or comes again.
+
+        Raises:
+            UserError: If it cannot take part, and no worker has been started yet.
+        """
+        if misfit := self._misfit(values):
             self._listener.send(peer, pack(Kind.REFUSED, {"text": misfit}))
+            if not self._newest:
+                raise UserError(misfit)
             logger.error("%s", misfit)
             return
+        card = HostCard.of(values)
         known = self._hosts.get(peer.identity.sender)
         if known is None:
             logger.info("%s is there, for %d x %s", card.name, card.slots, card.fragment)
@@ -259,13 +267,13 @@ class RemoteHosts(Hosts):
             self._newest[number] = process
         self._found.append(Found(number, incarnation, process, begun))
 
-    def _misfit(self, card: HostCard) -> str:
-        """Why a host cannot take part; empty if it can."""
-        if card.version != srl_version():
-            ours = srl_version()
-            return f"{card.name} has srl {card.version}, the controller {ours}: install the same"
-        if card.source != self._source:
-            return f"{card.name} sees another experiment file than the run's: is its folder shared?"
+    def _misfit(self, values: dict[str, Any]) -> str:
+        """Why a host cannot take part, whatever else its card says; empty if it can."""
+        name, version, ours = values.get("name"), values.get("version"), srl_version()
+        if version != ours:
+            return f"{name} has srl {version}, the controller {ours}: install the same"
+        if values.get("source") != self._source:
+            return f"{name} sees another experiment file than the run's: is its folder shared?"
         return ""
 
     def _look_for_successor(self) -> None:

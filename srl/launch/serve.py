@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
+import traceback
 from pathlib import Path
 
 from srl.checkpoint import Checkpoints
@@ -17,19 +18,21 @@ from srl.experiment import plan_of
 from srl.launch.folder import open_run
 from srl.launch.host_words import write_outcome
 from srl.launch.hosts import own_address
+from srl.launch.local import FAILED
 from srl.launch.processes import train_in_processes
 from srl.launch.remote_hosts import LEASE_SECONDS, RemoteHosts
 
 
 def serve(path: Path) -> int:
     """Runs the workers of a run on the hosts that come; gives the exit code, as `srl run` does."""
-    folder, resolved = open_run(path, to_train=True)
-    experiment = resolved.experiment
-    with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
-        resume = checkpoints.latest() is not None
-    lease_seconds = min(LEASE_SECONDS, experiment.heartbeat_seconds)
-    hosts = RemoteHosts(folder, own_address(), lease_seconds)
+    hosts = None
     try:
+        folder, resolved = open_run(path, to_train=True)
+        experiment = resolved.experiment
+        with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
+            resume = checkpoints.latest() is not None
+        lease_seconds = min(LEASE_SECONDS, experiment.heartbeat_seconds)
+        hosts = RemoteHosts(folder, own_address(), lease_seconds)
         code = train_in_processes(
             experiment,
             plan_of(experiment),
@@ -41,8 +44,11 @@ def serve(path: Path) -> int:
     except UserError as error:
         sys.stderr.write(f"srl: {error}\n")
         code = 2
-    if not hosts.superseded:
-        write_outcome(folder.path, code)
+    except Exception:
+        traceback.print_exc()
+        code = FAILED
+    if hosts is None or not hosts.superseded:
+        write_outcome(path, code)
     return code
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import secrets
 import select
 import signal
@@ -19,12 +20,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from srl.dataflow.plan import Fragment, Plan
+from srl.dataflow.plan import Plan
 from srl.errors import RunError, UserError
 from srl.experiment import plan_of
 from srl.launch.folder import find_run, read_config, srl_version
 from srl.launch.host_words import HostCard, Kind, read_address, read_outcome, unwrapped, wrapped
 from srl.launch.hosts import Said, ThisHost, own_address
+from srl.launch.remote_hosts import LEASE_SECONDS
 from srl.launch.worker_process import WorkerProcess
 from srl.recorded import recorded_experiment
 from srl.streams import JOINED, LEFT, Connection, Disconnected, Identity, Message, connect
@@ -37,7 +39,8 @@ logger = logging.getLogger("srl.launch.supervisor")  # also where this is the pr
 
 PATIENCE_SECONDS = 1800.0
 """Without a controller, after which workers are ended: nobody will ask for what they do."""
-_BEAT_SECONDS, _ROUND_SECONDS, _RETRY_SECONDS, _CONNECT_SECONDS = 1.0, 0.2, 0.2, 5.0
+_BEAT_SECONDS, _ROUND_SECONDS, _CONNECT_SECONDS = 1.0, 0.2, 5.0
+_RETRY_SECONDS, _MOST_RETRY_SECONDS = 0.2, 2.0
 _KEPT = (WorkerKind.HELLO, WorkerKind.STOPPED, WorkerKind.FAILED)  # told again to each controller
 
 
@@ -78,10 +81,12 @@ class Supervisor:
             )
         self._folder, self._interface = folder, own_address()
         self._keys = keys_of(folder)
-        self._this = ThisHost(_room(plan, fragment, slots), self._keys.run)
+        self._this = _room(plan, fragment, slots, self._keys.run)
         self._identity = Identity(self._this.run, secrets.randbits(32), 0)
         self._card = HostCard(name, fragment, slots, srl_version(), config["sha256"] or "")
-        self._workers: dict[int, _Worker] = {}
+        self._workers: dict[tuple[int, int], _Worker] = {}  # by number and incarnation
+        self._address = ""  # of the controller that was reached last
+        self._updates = "update" in plan.fragments[fragment].placed
         self._over = False
         self._connection: Connection | None = None
 
@@ -94,30 +99,41 @@ class Supervisor:
         Raises:
             UserError: If the controller refuses this host.
         """
-        heard = time.monotonic()
+        heard, told, pause = time.monotonic(), "", _RETRY_SECONDS
         try:
-            while not self._over:
-                if time.monotonic() > heard + PATIENCE_SECONDS:
-                    logger.error("no controller for %.0f s: giving up", PATIENCE_SECONDS)
+            while not self._over and read_outcome(self._folder) is None:  # END may be lost
+                away = time.monotonic() - heard
+                if away > PATIENCE_SECONDS:
+                    logger.error("no controller for %.0f s: giving up", away)
                     return 1
-                if read_outcome(self._folder) is not None:  # END may not have arrived
-                    break
                 address = read_address(self._folder)
+                self._yield_to(address, away)
                 try:
                     if address is None:
                         raise Disconnected("no controller has told where it is")
                     with self._connect(address) as self._connection:
+                        self._address, pause = address, _RETRY_SECONDS
                         self._introduce()
                         self._talk()
                 except Disconnected as reason:
-                    logger.info("without a controller: %s", reason)
-                    self._connection = None
-                    self._wait(_RETRY_SECONDS)
-                else:
-                    heard = time.monotonic()
+                    if self._connection is not None:
+                        heard, self._connection = time.monotonic(), None
+                    if str(reason) != told:
+                        told = str(reason)
+                        logger.info("without a controller: %s", told)
+                    self._wait(pause)
+                    pause = min(2 * pause, _MOST_RETRY_SECONDS)
             return 0
         finally:
             self._end_all()
+
+    def _yield_to(self, address: str | None, away: float) -> None:
+        """Ends learners that another controller, which this host cannot reach, has replaced."""
+        replaced = self._address not in ("", address) and away > LEASE_SECONDS
+        if replaced and self._updates and self._workers:
+            logger.error("another controller is out of reach: ending the learners here")
+            for worker in self._workers.values():
+                worker.process.kill()
 
     # ---- with the controller ----
 
@@ -132,15 +148,13 @@ class Supervisor:
 
     def _introduce(self) -> None:
         """Tells what a controller has to know that may have begun a moment ago."""
-        workers = tuple(
-            (number, w.orders.incarnation, w.slot, w.begun) for number, w in self._workers.items()
-        )
+        workers = tuple((*key, worker.slot, worker.begun) for key, worker in self._workers.items())
         self._tell(Kind.HOST, replace(self._card, workers=workers).values())
-        for number, worker in self._workers.items():
+        for key, worker in self._workers.items():
             if worker.connected:
-                self._pass_on(number, worker.orders.incarnation, Message(JOINED))
+                self._pass_on(*key, Message(JOINED))
             for message in worker.kept:
-                self._pass_on(number, worker.orders.incarnation, message)
+                self._pass_on(*key, message)
 
     def _talk(self) -> None:
         """Until the run is over, or the controller has gone."""
@@ -157,6 +171,8 @@ class Supervisor:
             if time.monotonic() >= beat:
                 beat = time.monotonic() + _BEAT_SECONDS
                 self._tell(Kind.BEAT, self._beat())
+                if read_address(self._folder) not in (self._address, None):
+                    raise Disconnected("another controller has taken over")
 
     def _wait(self, seconds: float) -> None:
         """Looks after workers while there is no controller."""
@@ -179,8 +195,8 @@ class Supervisor:
             self._start(unpack(message))
         elif message.kind == Kind.KILL:
             values = unpack(message)
-            worker = self._workers.get(values["number"])
-            if worker and worker.orders.incarnation == values["incarnation"]:
+            worker = self._workers.get((values["number"], values["incarnation"]))
+            if worker:
                 worker.stack = worker.stack or worker.process.stack()
                 worker.process.kill()
         elif message.kind == Kind.REFUSED:
@@ -189,12 +205,10 @@ class Supervisor:
             self._over = True
 
     def _beat(self) -> dict[str, Any]:
-        workers = self._workers.items()
-        accounts = {w.orders.replica for _, w in workers if w.accounts}
-        return {
-            "states": {number: worker.process.state() for number, worker in workers},
-            "account": {replica: self._this.ledger.part(replica) for replica in accounts},
-        }
+        states = {number: w.process.state() for (number, _), w in self._workers.items()}
+        counted = [(key, w.orders.replica) for key, w in self._workers.items() if w.accounts]
+        accounts = [(*key, replica, self._this.ledger.part(replica)) for key, replica in counted]
+        return {"states": states, "accounts": accounts}
 
     # ---- workers ----
 
@@ -206,12 +220,13 @@ class Supervisor:
             self._this.ledger.put(orders.replica, account)
         log, slot, accounts = Path(values["log"]), values["slot"], account is not None
         process = self._this.start(orders, log, accounts=accounts, slot=slot)
-        self._workers[orders.number] = _Worker(orders, slot, accounts, process)
+        key = orders.number, orders.incarnation
+        self._workers[key] = _Worker(orders, slot, accounts, process)
         logger.info("started %s", orders.name)
 
     def _say(self, number: int, incarnation: int, message: Message) -> None:
-        worker = self._workers.get(number)
-        if worker and worker.orders.incarnation == incarnation:
+        worker = self._workers.get((number, incarnation))
+        if worker:
             worker.begun = worker.begun or message.kind == WorkerKind.START
             self._this.send(number, message)
 
@@ -221,12 +236,12 @@ class Supervisor:
         while said is not None:
             self._hear(said)
             said = self._this.receive(0)
-        for number in [n for n, w in self._workers.items() if w.process.ended]:
-            self._bury(number)
+        for key in [key for key, worker in self._workers.items() if worker.process.ended]:
+            self._bury(*key)
 
     def _hear(self, said: Said) -> None:
-        worker = self._workers.get(said.number)
-        if worker is None or worker.orders.incarnation != said.incarnation:
+        worker = self._workers.get((said.number, said.incarnation))
+        if worker is None:
             return
         if said.message.kind in (JOINED, LEFT):
             worker.connected = said.message.kind == JOINED
@@ -234,15 +249,15 @@ class Supervisor:
             worker.kept.append(said.message)
         self._pass_on(*said)
 
-    def _bury(self, number: int) -> None:
+    def _bury(self, number: int, incarnation: int) -> None:
         while (said := self._this.receive(0)) is not None:  # its last words
             self._hear(said)
         if self._connection is None:
             return  # the next controller is to hear of it
         self._tell(Kind.BEAT, self._beat())
-        worker = self._workers.pop(number)
+        worker = self._workers.pop((number, incarnation))
         code, how, dump = worker.process.reap()
-        ending = {"number": number, "incarnation": worker.orders.incarnation}
+        ending = {"number": number, "incarnation": incarnation}
         told = {**ending, "code": code, "how": how, "dump": dump, "stack": worker.stack}
         self._tell(Kind.ENDED, told)
 
@@ -255,10 +270,14 @@ class Supervisor:
         self._this.ledger.close()
 
 
-def _room(plan: Plan, fragment: str, slots: int) -> Plan:
-    """What this host may run, as a plan of its own."""
-    own: Fragment = replace(plan.fragments[fragment], replicas=slots)
-    return replace(plan, fragments={fragment: own})
+def _room(plan: Plan, fragment: str, slots: int, run: int) -> ThisHost:
+    """What this host may run: so many workers of one fragment."""
+    own = replace(plan.fragments[fragment], replicas=slots)
+    others_ask = not own.gpus and any(other.gpus for other in plan.fragments.values())
+    # Cores that nobody has set apart may be those of another job, too.
+    apart = len(os.sched_getaffinity(0)) < (os.cpu_count() or 1)
+    room = replace(plan, fragments={fragment: own})
+    return ThisHost(room, run, gpus=() if others_ask else None, pinned=apart)
 
 
 def main(words: list[str]) -> int:

@@ -23,13 +23,15 @@ class Stop:
     That loses nothing: checkpoints become visible whole, and so do lines of metrics.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *numbers: int) -> None:
+        """Listens to SIGINT and SIGTERM, or to the signals given."""
         self.requested = False
+        self._numbers = numbers or (signal.SIGINT, signal.SIGTERM)
 
     def __enter__(self) -> Stop:
         self._before: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in self._numbers:
                 self._before[number] = signal.signal(number, self._request)
         return self
 

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from functools import partial
 from pathlib import Path
 
 from srl.checkpoint import Checkpoints
@@ -102,8 +101,10 @@ class RealRun:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=path,
-                preexec_fn=most_memory and partial(limit_memory, most_memory),
             )
+        if most_memory:
+            limits = most_memory, most_memory
+            resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, limits)
         self.pid = self.process.pid
 
     def order(self, word):
@@ -183,11 +184,6 @@ class RealRun:
             name, times = line.partition(",")[0], re.search(r"\((\d+) times\)", line)
             counts[name] = counts.get(name, 0) + int(times[1] if times else 1)
         return counts
-
-
-def limit_memory(size):
-    """As a full file system would."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
 class Traces:
