@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
+import json
 from pathlib import Path
 from typing import Any
 
 from srl.errors import UserError
 from srl.experiment import Resolved, plan_of
 from srl.launch import slurm
+from srl.launch.engine import TERMINAL, Engine, Submission
 from srl.launch.folder import RunFolder, create_run, find_run
-from srl.launch.follow import follow
+from srl.launch.follow import Say, follow
 from srl.launch.host_words import forget_outcome
 from srl.launch.local import in_processes
 from srl.launch.terminal import shown
 from srl.streams.keys import create_keys, key_file
 
-Say = Callable[[str], object]
+ENGINES: dict[str, Engine] = {"slurm": slurm}
+"""By the name that `--on` takes."""
 
 
 def run_elsewhere(resolved: Resolved, options: Any, say: Say) -> int:
@@ -31,15 +32,14 @@ def run_elsewhere(resolved: Resolved, options: Any, say: Say) -> int:
     Returns:
         The exit code of the run, or 130 if the user has left it running.
     """
-    plan = _plan(resolved)
-    words = _words(options)
     if options.dry_run:
         folder = RunFolder((options.run_dir or Path("RUN_DIR")).absolute())
-        texts = slurm.scripts(plan, folder, resolved.experiment.name, words)
-        return _shown(say, "\n".join(f"# {name}.sh\n{text}" for name, text in texts.items()))
+        texts = ENGINES[options.on].texts(_submission(resolved, folder, options))
+        say("\n".join(f"# {name}\n{text}" for name, text in texts.items()))
+        return 0
     folder = create_run(resolved, options.run_dir)
     try:
-        return _submitted(folder, resolved, words, say)
+        return _submitted(_submission(resolved, folder, options), say)
     except UserError:
         folder.discard()
         raise
@@ -47,36 +47,40 @@ def run_elsewhere(resolved: Resolved, options: Any, say: Say) -> int:
 
 def resume_elsewhere(folder: RunFolder, resolved: Resolved, options: Any, say: Say) -> int:
     """Gives a run to an engine, to go on with; as `run_elsewhere`."""
-    return _submitted(folder, resolved, _words(options), say)
+    return _submitted(_submission(resolved, folder, options), say)
 
 
 def attach(path: Path, say: Say) -> int:
     """Follows a run that was given to an engine; returns as `run_elsewhere`."""
     folder = find_run(path)
-    numbers = list(slurm.submitted(folder).values())
-
-    def stop() -> None:
-        slurm.cancel(numbers[:1], gently=True)
+    name = next((name for name in ENGINES if _names_file(folder, name).exists()), None)
+    if name is None:
+        raise UserError(f"{shown(folder)} was not given to an engine; it ran on this machine")
+    engine, names = ENGINES[name], json.loads(_names_file(folder, name).read_text())
 
     def alive() -> str:
-        return ", ".join(sorted(slurm.states(numbers)))
+        return ", ".join(sorted(engine.states(names)))
 
-    return follow(folder, slurm.terminal(folder), alive, stop, say)
+    return follow(folder, folder.log(TERMINAL), alive, lambda: engine.stop(names), say)
 
 
-def _submitted(folder: RunFolder, resolved: Resolved, words: list[str], say: Say) -> int:
+def _submitted(run: Submission, say: Say) -> int:
+    folder, on = run.folder, run.options.on
     if not key_file(folder.path).exists():
         create_keys(folder.path)
     forget_outcome(folder.path)
-    slurm.terminal(folder).unlink(missing_ok=True)
-    texts = slurm.scripts(_plan(resolved), folder, resolved.experiment.name, words)
-    numbers = slurm.submit(folder, texts)
-    told = ", ".join(f"{fragment} {number}" for fragment, number in numbers.items())
+    folder.log(TERMINAL).unlink(missing_ok=True)
+    for name in ENGINES:  # it may have been elsewhere before
+        _names_file(folder, name).unlink(missing_ok=True)
+    names = ENGINES[on].submit(run)
+    _names_file(folder, on).parent.mkdir(exist_ok=True)
+    _names_file(folder, on).write_text(json.dumps(names) + "\n")
+    told = ", ".join(f"{what} {name}" for what, name in names.items())
     say(f"submitted {shown(folder)}: {told}")
     return attach(folder.path, say)
 
 
-def _plan(resolved: Resolved):
+def _submission(resolved: Resolved, folder: RunFolder, options: Any) -> Submission:
     experiment = resolved.experiment
     if experiment.plan == "auto":
         raise UserError("--plan auto measures this machine; name a plan for a cluster")
@@ -86,16 +90,8 @@ def _plan(resolved: Resolved):
             f"the plan {plan.name} runs in one process: start `srl run` itself as a job, or choose "
             "another plan, such as --plan decoupled"
         )
-    return dataclasses.replace(plan)
+    return Submission(plan, folder, experiment.name, options)
 
 
-def _words(options: Any) -> list[str]:
-    named = {
-        name: getattr(options, name) for name in ("partition", "account", "constraint", "time")
-    }
-    return [*(f"--{name}={value}" for name, value in named.items() if value), *options.sbatch]
-
-
-def _shown(say: Say, text: str) -> int:
-    say(text)
-    return 0
+def _names_file(folder: RunFolder, engine: str) -> Path:
+    return folder.path / engine / "jobs.json"

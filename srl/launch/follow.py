@@ -13,6 +13,8 @@ from srl.launch.host_words import read_outcome
 from srl.launch.local import FAILED, INTERRUPTED
 from srl.launch.terminal import shown
 
+Say = Callable[[str], object]
+"""Shows a line."""
 _LOOK_SECONDS, _ASK_SECONDS = 0.5, 5.0
 
 
@@ -21,7 +23,7 @@ def follow(
     terminal: Path,
     alive: Callable[[], str],
     stop: Callable[[], None],
-    say: Callable[[str], object],
+    say: Say,
 ) -> int:
     """Shows a run until it ends, or until the user leaves.
 
