@@ -60,8 +60,8 @@ def run(words: list[str]) -> int:
     """`srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--dry-run] [--FIELD VALUE]`."""
     parser = arguments("run", add_help=False)
     parser.usage = (
-        "srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--on local|slurm] [--dry-run] "
-        "[--FIELD VALUE ...]"
+        "srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--on local|slurm|ray] "
+        "[--dry-run] [--FIELD VALUE ...]"
     )
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help="in place of runs/NAME/TIME")
     _add_engine(parser)
@@ -122,7 +122,10 @@ def resume(words: list[str]) -> int:
 
 def _add_engine(parser: Arguments) -> None:
     parser.add_argument(
-        "--on", choices=("local", "slurm"), default="local", help="this machine, or a cluster"
+        "--on",
+        choices=("local", "slurm", "ray"),
+        default="local",
+        help="this machine, or a cluster",
     )
     for name in ("partition", "account", "constraint", "time"):
         parser.add_argument(
@@ -134,6 +137,12 @@ def _add_engine(parser: Arguments) -> None:
         default=[],
         metavar="OPTION",
         help="more for sbatch; repeatable",
+    )
+    parser.add_argument(
+        "--ray-address", metavar="http://HEAD:8265", help="of the cluster, as Ray's job API has it"
+    )
+    parser.add_argument(
+        "--ray-resource", metavar="NAME", help="custom resource of hosts that see the run's folder"
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from srl.errors import UserError
 from srl.experiment import Resolved, plan_of
-from srl.launch import slurm
+from srl.launch import ray_engine, slurm
 from srl.launch.engine import TERMINAL, Engine, Submission
 from srl.launch.folder import RunFolder, create_run, find_run
 from srl.launch.follow import Say, follow
@@ -17,7 +17,7 @@ from srl.launch.local import in_processes
 from srl.launch.terminal import shown
 from srl.streams.keys import create_keys, key_file
 
-ENGINES: dict[str, Engine] = {"slurm": slurm}
+ENGINES: dict[str, Engine] = {"slurm": slurm, "ray": ray_engine}
 """By the name that `--on` takes."""
 
 
