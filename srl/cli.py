@@ -60,7 +60,7 @@ def run(words: list[str]) -> int:
     """`srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--dry-run] [--FIELD VALUE]`."""
     parser = arguments("run", add_help=False)
     parser.usage = (
-        "srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--on local|slurm|ray] "
+        "srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--on local|slurm|ray|k8s] "
         "[--dry-run] [--FIELD VALUE ...]"
     )
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help="in place of runs/NAME/TIME")
@@ -123,7 +123,7 @@ def resume(words: list[str]) -> int:
 def _add_engine(parser: Arguments) -> None:
     parser.add_argument(
         "--on",
-        choices=("local", "slurm", "ray"),
+        choices=("local", "slurm", "ray", "k8s"),
         default="local",
         help="this machine, or a cluster",
     )
@@ -143,6 +143,13 @@ def _add_engine(parser: Arguments) -> None:
     )
     parser.add_argument(
         "--ray-resource", metavar="NAME", help="custom resource of hosts that see the run's folder"
+    )
+    parser.add_argument("--image", metavar="IMAGE", help="with srl, for the pods of Kubernetes")
+    parser.add_argument(
+        "--claim",
+        default="srl-runs",
+        metavar="NAME",
+        help="of a volume that all pods share; default srl-runs",
     )
 
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from srl.errors import UserError
 from srl.experiment import Resolved, plan_of
-from srl.launch import ray_engine, slurm
+from srl.launch import kubernetes, ray_engine, slurm
 from srl.launch.engine import TERMINAL, Engine, Submission
 from srl.launch.folder import RunFolder, create_run, find_run
 from srl.launch.follow import Say, follow
 from srl.launch.host_words import forget_outcome
 from srl.launch.local import in_processes
+from srl.launch.packed_run import PackedRun
 from srl.launch.terminal import shown
 from srl.streams.keys import create_keys, key_file
 
-ENGINES: dict[str, Engine] = {"slurm": slurm, "ray": ray_engine}
+ENGINES: dict[str, Engine] = {"slurm": slurm, "ray": ray_engine, "k8s": kubernetes}
 """By the name that `--on` takes."""
 
 
@@ -34,8 +36,12 @@ def run_elsewhere(resolved: Resolved, options: Any, say: Say) -> int:
     """
     if options.dry_run:
         folder = RunFolder((options.run_dir or Path("RUN_DIR")).absolute())
-        texts = ENGINES[options.on].texts(_submission(resolved, folder, options))
-        say("\n".join(f"# {name}\n{text}" for name, text in texts.items()))
+        with tempfile.TemporaryDirectory() as scratch:
+            made = create_run(resolved, Path(scratch) / "run")
+            run = _submission(resolved, folder, options, made)
+        texts = ENGINES[options.on].texts(run)
+        several = [f"# {name}\n{text}" for name, text in texts.items()]
+        say("\n".join(several if len(several) > 1 else texts.values()))
         return 0
     folder = create_run(resolved, options.run_dir)
     try:
@@ -80,7 +86,9 @@ def _submitted(run: Submission, say: Say) -> int:
     return attach(folder.path, say)
 
 
-def _submission(resolved: Resolved, folder: RunFolder, options: Any) -> Submission:
+def _submission(
+    resolved: Resolved, folder: RunFolder, options: Any, made: RunFolder | None = None
+) -> Submission:
     experiment = resolved.experiment
     if experiment.plan == "auto":
         raise UserError("--plan auto measures this machine; name a plan for a cluster")
@@ -90,7 +98,8 @@ def _submission(resolved: Resolved, folder: RunFolder, options: Any) -> Submissi
             f"the plan {plan.name} runs in one process: start `srl run` itself as a job, or choose "
             "another plan, such as --plan decoupled"
         )
-    return Submission(plan, folder, experiment.name, options)
+    packed = PackedRun.of(made or folder, folder)
+    return Submission(plan, folder, experiment.name, options, packed)
 
 
 def _names_file(folder: RunFolder, engine: str) -> Path:

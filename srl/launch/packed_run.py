@@ -28,22 +28,10 @@ class PackedRun:
     """Text of the experiment file; None if there is none."""
 
     @classmethod
-    def of(cls, folder: RunFolder) -> PackedRun:
-        """Packs a run.
-
-        Raises:
-            UserError: If its experiment file is too long for that.
-        """
-        source = folder.source.read_text() if folder.source.exists() else None
-        packed = cls(str(folder.path), folder.config.read_text(), source)
-        size = len(packed.to_text().encode())
-        if size > _MOST_BYTES:
-            raise UserError(
-                f"the experiment file and its configuration take {size} bytes; at most "
-                f"{_MOST_BYTES} travel to the hosts: move code into a package that is installed "
-                "there"
-            )
-        return packed
+    def of(cls, made: RunFolder, folder: RunFolder) -> PackedRun:
+        """Packs a run whose files are in `made`, and whose folder is `folder`."""
+        source = made.source.read_text() if made.source.exists() else None
+        return cls(str(folder.path), made.config.read_text(), source)
 
     @classmethod
     def from_environment(cls, variables: Mapping[str, str]) -> PackedRun:
@@ -51,8 +39,19 @@ class PackedRun:
         return cls(**json.loads(variables[VARIABLE]))
 
     def to_text(self) -> str:
-        """As the variable holds it."""
-        return json.dumps(asdict(self))
+        """As the variable holds it.
+
+        Raises:
+            UserError: If the experiment file is too long for that.
+        """
+        text = json.dumps(asdict(self))
+        if len(text) > _MOST_BYTES:
+            raise UserError(
+                f"the experiment file and its configuration take {len(text)} bytes; at most "
+                f"{_MOST_BYTES} travel to the hosts: move code into a package that is installed "
+                "there"
+            )
+        return text
 
     @property
     def home(self) -> RunFolder:

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 from srl.errors import RunError, UserError
 from srl.launch import packed_run, ray_job
 from srl.launch.engine import Submission
-from srl.launch.packed_run import PackedRun
 from srl.streams import keys
 
 _CARRIED = ("JAX_PLATFORMS",)  # variables of this process that mean the same on the hosts
@@ -56,7 +55,7 @@ def submit(run: Submission) -> dict[str, str]:
     address = run.options.ray_address or os.environ.get("RAY_API_SERVER_ADDRESS", "auto")
     given = {
         keys.VARIABLE: keys.keys_of(run.folder.path).to_text(),
-        packed_run.VARIABLE: PackedRun.of(run.folder).to_text(),
+        packed_run.VARIABLE: run.packed.to_text(),
     }
     runtime_env = {"env_vars": _variables(run) | given}
     job = _asked(

@@ -46,7 +46,8 @@ class RayRun:
         return file.read_text() if file.exists() else ""
 
     def until_updates(self, number):
-        self.until(lambda: f"updates {number}/" in self.told)
+        reported = re.compile(r"^updates (\d+)", re.MULTILINE)
+        self.until(lambda: any(int(n) >= number for n in reported.findall(self.told)))
 
     def until(self, condition):
         deadline = time.monotonic() + SECONDS
