@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 from srl.dataflow.plan import Fragment, Plan
 from srl.launch.folder import RunFolder
-from srl.launch.packed_run import PackedRun
 
 
 @dataclass(frozen=True)
@@ -45,8 +44,8 @@ class Submission:
     """Of the experiment."""
     options: Any
     """Of the command line; each engine reads its own."""
-    packed: PackedRun
-    """For hosts that do not see the folder, which in a dry run is not there at all."""
+    files: Mapping[str, str]
+    """With which the folder begins, by name; in a dry run it is not there."""
 
     @property
     def parts(self) -> list[Part]:

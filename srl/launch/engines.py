@@ -15,7 +15,7 @@ from srl.launch.folder import RunFolder, create_run, find_run
 from srl.launch.follow import Say, follow
 from srl.launch.host_words import forget_outcome
 from srl.launch.local import in_processes
-from srl.launch.packed_run import PackedRun
+from srl.launch.packed_run import first_files
 from srl.launch.terminal import shown
 from srl.streams.keys import create_keys, key_file
 
@@ -98,8 +98,7 @@ def _submission(
             f"the plan {plan.name} runs in one process: start `srl run` itself as a job, or choose "
             "another plan, such as --plan decoupled"
         )
-    packed = PackedRun.of(made or folder, folder)
-    return Submission(plan, folder, experiment.name, options, packed)
+    return Submission(plan, folder, experiment.name, options, first_files(made or folder))
 
 
 def _names_file(folder: RunFolder, engine: str) -> Path:

@@ -13,16 +13,19 @@ from typing import Any
 
 from srl.errors import UserError
 from srl.launch.engine import Part, Submission
+from srl.launch.host_words import OUTCOME_FILE
+from srl.launch.local import FAILED, INTERRUPTED
 from srl.streams.keys import VARIABLE
 
 _CONTROLLER = Part("controller", hosts=1, slots=0, cores=1, gpus=0, apart=False, controls=False)
 _TRIES = 1000  # of a Job's pods, over all of a run
+_REFUSED = 2  # exit code of what cannot run as the user wants it
 _GRACE_SECONDS = 120  # for the last checkpoint
 _LOST_SECONDS = 30  # after which a host that does not answer is replaced
 _NAME_LETTERS = 30  # of 63 that a name has; fragments and pods add theirs
 _NO_MORE_RIGHTS = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 _USER = 1000  # whoever that is: not root
-# Whole files only, and what is there stays: other pods do the same.
+# Whole files only, and what is there stays: other pods do the same. A run that has ended goes on.
 _PUT = """\
 set -e
 mkdir -p {folder}/logs {folder}/checkpoints {folder}/videos
@@ -32,6 +35,7 @@ for file in experiment.py config.json; do
     mv {folder}/$file.$HOSTNAME {folder}/$file
   fi
 done
+rm -f {folder}/{outcome}
 """
 _MAKE_KEYS = (
     "kubectl create secret generic {secret} --from-literal={variable}="
@@ -83,19 +87,19 @@ def _name(run: Submission) -> str:
 
 
 def _configuration(run: Submission, name: str) -> dict[str, Any]:
-    source = {} if run.packed.source is None else {"experiment.py": run.packed.source}
     command = _MAKE_KEYS.format(secret=f"{name}-keys", variable=VARIABLE)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": name, "annotations": {"make-keys": command}},
-        "data": {"config.json": run.packed.config, **source},
+        "data": dict(run.files),
     }
 
 
 def _job(run: Submission, name: str, part: Part) -> dict[str, Any]:
     """The Job of a part. What was killed is started again; any other end is an answer."""
     labels = {"srl-run": name, "srl-part": _label(part.fragment)}
+    answers = sorted({FAILED, _REFUSED, INTERRUPTED})
     spec = {
         "completionMode": "Indexed",
         "completions": part.hosts,
@@ -105,7 +109,7 @@ def _job(run: Submission, name: str, part: Part) -> dict[str, Any]:
             "rules": [
                 {
                     "action": "FailJob",
-                    "onExitCodes": {"containerName": "srl", "operator": "In", "values": [1, 2]},
+                    "onExitCodes": {"containerName": "srl", "operator": "In", "values": answers},
                 },
                 {
                     "action": "Ignore",
@@ -123,7 +127,7 @@ def _pod(run: Submission, name: str, part: Part, labels: Mapping[str, str]) -> d
     folder = f"/runs/{name}"
     first = {
         "name": "put-configuration",
-        "command": ["sh", "-c", _PUT.format(folder=folder)],
+        "command": ["sh", "-c", _PUT.format(folder=folder, outcome=OUTCOME_FILE)],
         "volumeMounts": [_mount("runs", "/runs"), _mount("given", "/given")],
     }
     common = {"image": run.options.image, "securityContext": _NO_MORE_RIGHTS}

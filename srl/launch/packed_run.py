@@ -1,79 +1,47 @@
-"""A run as it travels to hosts that do not see its folder: in an environment variable."""
+"""What travels of a run to hosts that do not see its folder."""
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from srl.errors import UserError
 from srl.launch.folder import RunFolder
+from srl.streams.keys import keys_of
 
-VARIABLE = "SRL_RUN"
-"""Environment variable with a packed run. It is no secret; the keys have their own."""
-_MOST_BYTES = 100_000  # Linux takes 128 KiB in one variable
+
+def first_files(folder: RunFolder) -> dict[str, str]:
+    """Texts of the files with which a run begins, by name; its workers need no others."""
+    files = (folder.source, folder.config)
+    return {file.name: file.read_text() for file in files if file.exists()}
 
 
 @dataclass(frozen=True)
 class PackedRun:
-    """What a host has to know of a run in order to run workers that keep nothing."""
+    """All that workers need which keep nothing."""
 
-    folder: str
-    """The run's, where it can be seen."""
-    config: str
-    """Text of its config.json, with the overrides."""
-    source: str | None
-    """Text of the experiment file; None if there is none."""
+    files: Mapping[str, str]
+    """As `first_files`."""
+    keys: str = field(repr=False)
+    """As their variable holds them: a secret."""
 
     @classmethod
-    def of(cls, made: RunFolder, folder: RunFolder) -> PackedRun:
-        """Packs a run whose files are in `made`, and whose folder is `folder`."""
-        source = made.source.read_text() if made.source.exists() else None
-        return cls(str(folder.path), made.config.read_text(), source)
-
-    @classmethod
-    def from_environment(cls, variables: Mapping[str, str]) -> PackedRun:
-        """The run that `to_text` wrote into the variable."""
-        return cls(**json.loads(variables[VARIABLE]))
-
-    def to_text(self) -> str:
-        """As the variable holds it.
+    def of(cls, folder: RunFolder) -> PackedRun:
+        """Packs a run.
 
         Raises:
-            UserError: If the experiment file is too long for that.
+            UserError: If this process may not have its keys.
         """
-        text = json.dumps(asdict(self))
-        if len(text) > _MOST_BYTES:
-            raise UserError(
-                f"the experiment file and its configuration take {len(text)} bytes; at most "
-                f"{_MOST_BYTES} travel to the hosts: move code into a package that is installed "
-                "there"
-            )
-        return text
-
-    @property
-    def home(self) -> RunFolder:
-        """The run's own folder."""
-        return RunFolder(Path(self.folder))
-
-    @property
-    def seen(self) -> bool:
-        """Whether this host sees the run's own folder."""
-        try:
-            return self.home.config.read_text() == self.config
-        except OSError:
-            return False
+        return cls(first_files(folder), keys_of(folder.path).to_text())
 
     def unpack(self) -> RunFolder:
-        """A folder of this host's own that serves workers as the run's would.
+        """A folder of this host's own that serves workers as the run's would, but for the keys.
 
-        It holds no checkpoints and no metrics. The logs of its workers are in it, so it stays.
+        The logs of its workers will be in it, so it stays.
         """
         folder = RunFolder(Path(tempfile.mkdtemp(prefix="srl-")))
         folder.log("supervisor").parent.mkdir()
-        folder.config.write_text(self.config)
-        if self.source is not None:
-            folder.source.write_text(self.source)
+        for name, text in self.files.items():
+            (folder.path / name).write_text(text)
         return folder

@@ -1,7 +1,8 @@
 """Ray: one job, which holds a process for each host that the plan asks for.
 
-The keys, the experiment and its overrides travel in the job's environment, so only the hosts of the
-fragment that updates have to see the run's folder. Data never goes through Ray.
+Only the hosts of the fragment that updates have to see the run's folder: the controller hands the
+keys, the experiment and its overrides to the others. They are not in the job's environment, which
+Ray writes into its logs. Data never goes through Ray.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from srl.errors import RunError, UserError
-from srl.launch import packed_run, ray_job
+from srl.launch import ray_job
 from srl.launch.engine import Submission
-from srl.streams import keys
+from srl.launch.ray_place import config_hash
 
-_CARRIED = ("JAX_PLATFORMS",)  # variables of this process that mean the same on the hosts
+_ENTRYPOINT = "python -m srl.launch.ray_job"
 _STOP_SECONDS = 600  # for the last checkpoint, of a job that is told to stop
 _TOLD_LINES = 20  # of a job that has failed
 _Answer = TypeVar("_Answer")
@@ -34,10 +35,9 @@ def texts(run: Submission) -> dict[str, str]:
         }
         for part in run.parts
     }
-    secret = {keys.VARIABLE: "(the run's keys)", packed_run.VARIABLE: "(config and source)"}
     job = {
-        "entrypoint": _entrypoint(),
-        "runtime_env": {"env_vars": _variables(run) | secret},
+        "entrypoint": _ENTRYPOINT,
+        "runtime_env": {"env_vars": _variables(run)},
         "placement_groups": groups,
     }
     return {"job.json": json.dumps(job, indent=2)}
@@ -53,14 +53,10 @@ def submit(run: Submission) -> dict[str, str]:
         UserError: If Ray is not installed, out of reach, or refuses.
     """
     address = run.options.ray_address or os.environ.get("RAY_API_SERVER_ADDRESS", "auto")
-    given = {
-        keys.VARIABLE: keys.keys_of(run.folder.path).to_text(),
-        packed_run.VARIABLE: run.packed.to_text(),
-    }
-    runtime_env = {"env_vars": _variables(run) | given}
+    runtime_env = {"env_vars": _variables(run)}
     job = _asked(
         address,
-        lambda client: client.submit_job(entrypoint=_entrypoint(), runtime_env=runtime_env),
+        lambda client: client.submit_job(entrypoint=_ENTRYPOINT, runtime_env=runtime_env),
     )
     return {"job": job, "at": address}
 
@@ -84,17 +80,14 @@ def stop(names: Mapping[str, str]) -> None:
     _asked(names["at"], lambda client: client.stop_job(names["job"]))
 
 
-def _entrypoint() -> str:
-    return "python -m srl.launch.ray_job"
-
-
 def _variables(run: Submission) -> dict[str, str]:
-    """Of the job, and of all that it starts; without its secrets."""
+    """Of the job, and of all that it starts. None is a secret."""
     return {
+        ray_job.FOLDER: str(run.folder.path),
+        ray_job.CONFIG: config_hash(run.folder),
         ray_job.PARTS: json.dumps([asdict(part) for part in run.parts]),
         ray_job.RESOURCE: run.options.ray_resource or "",
         "RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_SECONDS),
-        **{name: os.environ[name] for name in _CARRIED if name in os.environ},
     }
 
 

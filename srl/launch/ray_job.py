@@ -1,7 +1,7 @@
 """The job of a run on Ray: python -m srl.launch.ray_job, with its parts in the environment.
 
 It takes room for the parts, has Ray put a `Place` into each, and waits for the controller to end.
-Only words go through Ray; workers find each other as on any other engine.
+Only words go through Ray; workers find each other as on any engine.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ from typing import Any
 
 from srl.errors import UserError
 from srl.launch.engine import Part
-from srl.launch.packed_run import PackedRun
 from srl.launch.ray_place import Place
 
+FOLDER = "SRL_RUN_FOLDER"
+"""Environment variable: the run's folder."""
+CONFIG = "SRL_RUN_CONFIG"
+"""Environment variable: its `config_hash`."""
 PARTS = "SRL_PARTS"
 """Environment variable with the parts of the run, the controller's first."""
 RESOURCE = "SRL_RAY_RESOURCE"
@@ -51,12 +54,11 @@ def strategy(part: Part) -> str:
 class _Placed:
     """The parts of a run, on the hosts that Ray has chosen for them."""
 
-    def __init__(self, ray: Any, run: PackedRun, parts: Sequence[Part], resource: str) -> None:
+    def __init__(self, ray: Any, run: tuple[str, str], parts: Sequence[Part], resource: str):
         self._ray = ray
         place = ray.remote(Place)
         lasting = {"max_restarts": -1, "max_task_retries": -1, "max_concurrency": _CALLS_AT_ONCE}
         self.controller: Any = None
-        self.trainers: list[Any] = []
         self.hosts: list[tuple[Part, int, Any]] = []
         for part in parts:
             group = ray.util.placement_group(bundles(part, resource), strategy=strategy(part))
@@ -66,32 +68,36 @@ class _Placed:
                 )
                 if self.controller is None:
                     here = {**lasting, "num_cpus": 0, "scheduling_strategy": where}
-                    self.controller = place.options(**here).remote(run)
+                    self.controller = place.options(**here).remote(*run)
                 here = {**lasting, "num_cpus": part.cores, "num_gpus": part.gpus}
-                actor = place.options(**here, scheduling_strategy=where).remote(run)
+                actor = place.options(**here, scheduling_strategy=where).remote(*run)
                 self.hosts.append((part, number, actor))
 
     def refuse_strangers(self) -> None:
         """Raises UserError unless the controller and those that train see the run's folder."""
         trainers = [actor for part, _, actor in self.hosts if part.controls]
-        asked = [actor.stranger.remote() for actor in (self.controller, *trainers)]
-        strangers = sorted({name for name in self._ray.get(asked) if name})
-        if strangers:
-            raise UserError(
-                f"{', '.join(strangers)} cannot see the run's folder, which the trainer and the "
-                "controller need: give a --run-dir that they share with this machine, or start "
-                """Ray on the hosts that see it with --resources '{"NAME": 1}' and give """
-                "--ray-resource NAME"
-            )
+        asked = [actor.trouble.remote() for actor in (self.controller, *trainers)]
+        if troubles := {trouble for trouble in self._ray.get(asked) if trouble}:
+            raise UserError("; ".join(sorted(troubles)))
 
-    def run(self) -> int:
-        """Runs the controller and the supervisors; gives the code with which the run ended."""
+    def run(self) -> None:
+        """Runs the controller and the supervisors, until the controller has ended.
+
+        Raises:
+            UserError: If a host cannot take part.
+        """
         controlled = self.controller.serve.remote()
-        for part, number, actor in self.hosts:
+        supervised = [
             actor.supervise.remote(part, number, self.controller)
-        while not self._ray.wait([controlled], timeout=_ROUND_SECONDS)[0]:
-            pass
-        return self._ray.get(controlled)
+            for part, number, actor in self.hosts
+        ]
+        waiting = [controlled, *supervised]
+        while controlled in waiting:
+            ended, waiting = self._ray.wait(waiting, timeout=_ROUND_SECONDS)
+            for call in ended:
+                said = self._ray.get(call)
+                if call != controlled and said:
+                    raise UserError(said)
 
 
 def refuse_too_much(ray: Any, parts: Sequence[Part], resource: str) -> None:
@@ -119,7 +125,7 @@ def main() -> int:
     """Runs the job; 0 when the run's folder tells how the run has ended."""
     ray: Any = importlib.import_module("ray")
     importlib.import_module("ray.util.scheduling_strategies")
-    run = PackedRun.from_environment(os.environ)
+    run = os.environ[FOLDER], os.environ[CONFIG]
     parts = [Part(**values) for values in json.loads(os.environ[PARTS])]
     resource = os.environ.get(RESOURCE, "")
     ray.init()

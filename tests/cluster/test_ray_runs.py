@@ -102,7 +102,7 @@ def test_an_actor_whose_host_loses_power_goes_on_at_another(ray):
 
 def test_a_run_that_is_told_to_stop_ends_after_a_checkpoint(ray):
     cluster = ray(2)
-    run = RayRun(cluster, "--env-steps", "1000000000")
+    run = RayRun(cluster, "--updates", "1000000")
     run.until_updates(3)
     names = json.loads((run.folder / "ray" / "jobs.json").read_text())
     stop = f"from srl.launch import ray_engine; ray_engine.stop({names})"

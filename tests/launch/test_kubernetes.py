@@ -8,6 +8,7 @@ import pytest
 from kubernetes_shapes import KINDS, misfits
 
 from srl.cli import main
+from srl.launch.host_words import OUTCOME_FILE
 
 RUN = ("run", "native:CartPole-v1", "--plan", "decoupled", "--on", "k8s")
 
@@ -76,6 +77,8 @@ def test_the_first_step_of_a_pod_puts_a_run_into_the_volume(manifest, tmp_path):
         (given / name).write_text(text)
     [first] = pod(objects["Job", "srl-my-run-controller"])["initContainers"]
     script = first["command"][2].replace("/given", str(given)).replace("/runs", str(runs))
+    (runs / "srl-my-run").mkdir(parents=True)
+    (runs / "srl-my-run" / OUTCOME_FILE).write_text("of a run that is to go on")
     for name in ("pod-1", "pod-2"):
         subprocess.run(["sh", "-c", script], env={"HOSTNAME": name}, check=True, timeout=30)
     found = {file.name for file in (runs / "srl-my-run").iterdir()}
