@@ -81,11 +81,7 @@ class _Placed:
             raise UserError("; ".join(sorted(troubles)))
 
     def run(self) -> None:
-        """Runs the controller and the supervisors, until the controller has ended.
-
-        Raises:
-            UserError: If a host cannot take part.
-        """
+        """Runs the controller and the supervisors, until the controller has ended."""
         controlled = self.controller.serve.remote()
         supervised = [
             actor.supervise.remote(part, number, self.controller)
@@ -97,7 +93,7 @@ class _Placed:
             for call in ended:
                 said = self._ray.get(call)
                 if call != controlled and said:
-                    raise UserError(said)
+                    self.controller.say.remote(said)
 
 
 def refuse_too_much(ray: Any, parts: Sequence[Part], resource: str) -> None:

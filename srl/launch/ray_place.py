@@ -110,6 +110,11 @@ class Place:
         """Where the controller that runs here is reached; None if it has not told yet."""
         return read_address(self._folder.path)
 
+    def say(self, text: str) -> None:
+        """Shows something to whoever follows the run."""
+        with self._folder.log(TERMINAL).open("a") as terminal:
+            terminal.write(f"srl: {text}\n")
+
     def stop(self) -> None:
         """Has the process that runs here end in good order."""
         if self._process is not None:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from srl.launch.local import INTERRUPTED
+
 pytestmark = pytest.mark.slow
 
 SECONDS = 240
@@ -107,7 +109,7 @@ def test_a_run_that_is_told_to_stop_ends_after_a_checkpoint(ray):
     names = json.loads((run.folder / "ray" / "jobs.json").read_text())
     stop = f"from srl.launch import ray_engine; ray_engine.stop({names})"
     assert cluster.popen(sys.executable, "-c", stop).wait(SECONDS) == 0
-    assert run.wait() == 0, run.told
+    assert run.wait() == INTERRUPTED, run.told
     assert any((run.folder / "checkpoints").glob("[0-9]*"))
 
 
