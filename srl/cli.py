@@ -61,8 +61,8 @@ def run(words: list[str]) -> int:
     """`srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--dry-run] [--FIELD VALUE]`."""
     parser = arguments("run", add_help=False)
     parser.usage = (
-        "srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--on local|slurm] [--dry-run] "
-        "[--FIELD VALUE ...]"
+        "srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--on local|slurm|ray|k8s] "
+        "[--dry-run] [--FIELD VALUE ...]"
     )
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help="in place of runs/NAME/TIME")
     _add_engine(parser)
@@ -112,6 +112,9 @@ def resume(words: list[str]) -> int:
     from srl.launch.local import train
 
     folder, resolved = open_run(options.run_dir, to_train=True)
+    from srl.launch.engines import refuse_running
+
+    refuse_running(folder)
     if options.env_steps is not None:
         resolved = extend_run(folder, resolved, options.env_steps)
     if options.on != "local":
@@ -123,7 +126,10 @@ def resume(words: list[str]) -> int:
 
 def _add_engine(parser: Arguments) -> None:
     parser.add_argument(
-        "--on", choices=("local", "slurm"), default="local", help="this machine, or a cluster"
+        "--on",
+        choices=("local", "slurm", "ray", "k8s"),
+        default="local",
+        help="this machine, or a cluster",
     )
     for name in ("partition", "account", "constraint", "time"):
         parser.add_argument(
@@ -135,6 +141,19 @@ def _add_engine(parser: Arguments) -> None:
         default=[],
         metavar="OPTION",
         help="more for sbatch; repeatable",
+    )
+    parser.add_argument(
+        "--ray-address", metavar="http://HEAD:8265", help="of the cluster, as Ray's job API has it"
+    )
+    parser.add_argument(
+        "--ray-resource", metavar="NAME", help="custom resource of hosts that see the run's folder"
+    )
+    parser.add_argument("--image", metavar="IMAGE", help="with srl, for the pods of Kubernetes")
+    parser.add_argument(
+        "--claim",
+        default="srl-runs",
+        metavar="NAME",
+        help="of a volume that all pods share; default srl-runs",
     )
 
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
+import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from srl.errors import UserError
 from srl.experiment import Resolved, plan_of
-from srl.launch import slurm
+from srl.launch import kubernetes, ray_engine, slurm
+from srl.launch.engine import TERMINAL, Engine, Submission
 from srl.launch.folder import RunFolder, create_run, find_run
-from srl.launch.follow import follow
-from srl.launch.host_words import forget_outcome
+from srl.launch.follow import Say, follow
+from srl.launch.host_words import forget_outcome, read_outcome
 from srl.launch.local import in_processes
+from srl.launch.packed_run import first_files
 from srl.launch.terminal import shown
-from srl.streams.keys import create_keys, key_file
+from srl.streams.keys import create_keys
 
-Say = Callable[[str], object]
+ENGINES: dict[str, Engine] = {"slurm": slurm, "ray": ray_engine, "k8s": kubernetes}
+"""By the name that `--on` takes."""
 
 
 def run_elsewhere(resolved: Resolved, options: Any, say: Say) -> int:
@@ -31,59 +34,90 @@ def run_elsewhere(resolved: Resolved, options: Any, say: Say) -> int:
     Returns:
         The exit code of the run, or 130 if the user has left it running.
     """
-    plan = _plan(resolved)
-    words = _words(options)
     if options.dry_run:
         folder = RunFolder((options.run_dir or Path("RUN_DIR")).absolute())
-        texts = slurm.scripts(plan, folder, resolved.experiment.name, words)
-        return _shown(say, "\n".join(f"# {name}.sh\n{text}" for name, text in texts.items()))
+        with tempfile.TemporaryDirectory() as scratch:
+            made = create_run(resolved, Path(scratch) / "run")
+            run = _submission(resolved, folder, options, made)
+        texts = ENGINES[options.on].texts(run)
+        several = [f"# {name}\n{text}" for name, text in texts.items()]
+        say("\n".join(several if len(several) > 1 else texts.values()))
+        return 0
     folder = create_run(resolved, options.run_dir)
     try:
-        return _submitted(folder, resolved, words, say)
+        _submit(_submission(resolved, folder, options), say)
     except UserError:
         folder.discard()
         raise
+    return attach(folder.path, say)
 
 
 def resume_elsewhere(folder: RunFolder, resolved: Resolved, options: Any, say: Say) -> int:
     """Gives a run to an engine, to go on with; as `run_elsewhere`."""
-    return _submitted(folder, resolved, _words(options), say)
+    _submit(_submission(resolved, folder, options), say)
+    return attach(folder.path, say)
 
 
 def attach(path: Path, say: Say) -> int:
     """Follows a run that was given to an engine; returns as `run_elsewhere`."""
     folder = find_run(path)
-    numbers = list(slurm.submitted(folder).values())
-
-    def stop() -> None:
-        slurm.cancel(numbers[:1], gently=True)
+    engine, names = _given(folder)
 
     def alive() -> str:
-        return ", ".join(sorted(slurm.states(numbers)))
+        return ", ".join(sorted(engine.states(names)))
 
-    return follow(folder, slurm.terminal(folder), alive, stop, say)
+    return follow(folder, folder.log(TERMINAL), alive, lambda: engine.stop(names), say)
 
 
 def stop(path: Path, say: Say) -> int:
     """Ends a run that was given to an engine, after a checkpoint; does not wait for that."""
     folder = find_run(path)
-    slurm.cancel(list(slurm.submitted(folder).values())[:1], gently=True)
-    return _shown(say, f"it ends after a checkpoint; `srl top {shown(folder)}` shows when")
+    engine, names = _given(folder)
+    engine.stop(names)
+    say(f"it ends after a checkpoint; `srl top {shown(folder)}` shows when")
+    return 0
 
 
-def _submitted(folder: RunFolder, resolved: Resolved, words: list[str], say: Say) -> int:
-    if not key_file(folder.path).exists():
-        create_keys(folder.path)
+def refuse_running(folder: RunFolder) -> None:
+    """Raises UserError if an engine still has the run, which another may then not go on with."""
+    if read_outcome(folder.path) is None and _engine_of(folder) is not None:
+        engine, names = _given(folder)
+        if engine.states(names):
+            raise UserError(
+                f"{shown(folder)} goes on elsewhere; `srl top {shown(folder)}` shows it, and "
+                f"`srl stop {shown(folder)}` ends it"
+            )
+
+
+def _engine_of(folder: RunFolder) -> str | None:
+    return next((name for name in ENGINES if _names_file(folder, name).exists()), None)
+
+
+def _given(folder: RunFolder) -> tuple[Engine, dict[str, str]]:
+    """The engine that a run was given to, and how that calls it."""
+    name = _engine_of(folder)
+    if name is None:
+        raise UserError(f"{shown(folder)} was not given to an engine; it ran on this machine")
+    return ENGINES[name], json.loads(_names_file(folder, name).read_text())
+
+
+def _submit(run: Submission, say: Say) -> None:
+    folder, on = run.folder, run.options.on
+    create_keys(folder.path)  # anew: nobody of an earlier submission can take part
     forget_outcome(folder.path)
-    slurm.terminal(folder).unlink(missing_ok=True)
-    texts = slurm.scripts(_plan(resolved), folder, resolved.experiment.name, words)
-    numbers = slurm.submit(folder, texts)
-    told = ", ".join(f"{fragment} {number}" for fragment, number in numbers.items())
+    folder.log(TERMINAL).unlink(missing_ok=True)
+    for name in ENGINES:  # it may have been elsewhere before
+        _names_file(folder, name).unlink(missing_ok=True)
+    names = ENGINES[on].submit(run)
+    _names_file(folder, on).parent.mkdir(exist_ok=True)
+    _names_file(folder, on).write_text(json.dumps(names) + "\n")
+    told = ", ".join(f"{what} {name}" for what, name in names.items())
     say(f"submitted {shown(folder)}: {told}")
-    return attach(folder.path, say)
 
 
-def _plan(resolved: Resolved):
+def _submission(
+    resolved: Resolved, folder: RunFolder, options: Any, made: RunFolder | None = None
+) -> Submission:
     experiment = resolved.experiment
     if experiment.plan == "auto":
         raise UserError("--plan auto measures this machine; name a plan for a cluster")
@@ -93,16 +127,8 @@ def _plan(resolved: Resolved):
             f"the plan {plan.name} runs in one process: start `srl run` itself as a job, or choose "
             "another plan, such as --plan decoupled"
         )
-    return dataclasses.replace(plan)
+    return Submission(plan, folder, experiment.name, options, first_files(made or folder))
 
 
-def _words(options: Any) -> list[str]:
-    named = {
-        name: getattr(options, name) for name in ("partition", "account", "constraint", "time")
-    }
-    return [*(f"--{name}={value}" for name, value in named.items() if value), *options.sbatch]
-
-
-def _shown(say: Say, text: str) -> int:
-    say(text)
-    return 0
+def _names_file(folder: RunFolder, engine: str) -> Path:
+    return folder.path / engine / "jobs.json"

@@ -8,11 +8,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from srl.errors import UserError
 from srl.launch.folder import RunFolder
 from srl.launch.host_words import read_outcome
 from srl.launch.local import FAILED, INTERRUPTED
 from srl.launch.terminal import shown
 
+Say = Callable[[str], object]
+"""Shows a line."""
 _LOOK_SECONDS, _ASK_SECONDS = 0.5, 5.0
 
 
@@ -21,7 +24,7 @@ def follow(
     terminal: Path,
     alive: Callable[[], str],
     stop: Callable[[], None],
-    say: Callable[[str], object],
+    say: Say,
 ) -> int:
     """Shows a run until it ends, or until the user leaves.
 
@@ -51,7 +54,7 @@ def follow(
                     return code
                 if time.monotonic() >= next_look:
                     next_look = time.monotonic() + _ASK_SECONDS
-                    state = alive()
+                    state = _asked(alive, told)
                     if not state and read_outcome(folder.path) is None:
                         say(f"the run's jobs have ended without a result; see {shown(folder)}/logs")
                         return FAILED
@@ -63,8 +66,19 @@ def follow(
                 if not _asked_to_stop():
                     say(f"left running; `srl top {shown(folder)}` shows it again")
                     return INTERRUPTED
-                stop()
-                say("it ends after a checkpoint")
+                try:
+                    stop()
+                    say("it ends after a checkpoint")
+                except UserError as error:
+                    say(str(error))
+
+
+def _asked(alive: Callable[[], str], before: str) -> str:
+    """What the engine says; as before if it does not answer."""
+    try:
+        return alive()
+    except UserError:
+        return before or "unknown"
 
 
 def _asked_to_stop() -> bool:

@@ -214,11 +214,12 @@ class Supervisor:
 
     def _start(self, values: dict[str, Any]) -> None:
         orders = Orders.from_json(values["orders"])
+        log = self._folder / Path(values["log"]).relative_to(orders.folder)
         orders = replace(orders, folder=str(self._folder), interface=self._interface)
         account = values["account"]
         if account is not None:
             self._this.ledger.put(orders.replica, account)
-        log, slot, accounts = Path(values["log"]), values["slot"], account is not None
+        slot, accounts = values["slot"], account is not None
         process = self._this.start(orders, log, accounts=accounts, slot=slot)
         key = orders.number, orders.incarnation
         self._workers[key] = _Worker(orders, slot, accounts, process)

@@ -4,6 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 from hosts import Network, why_no_hosts
+from ray_cluster import RayCluster, why_no_ray
 from slurm import Slurm, why_no_slurm
 
 
@@ -25,6 +26,20 @@ def slurm(hosts, tmp_path):
     def start(count):
         login, *nodes = hosts(count + 1)
         cluster = Slurm(tmp_path / "slurm", login, nodes)
+        cluster.start()
+        return cluster
+
+    return start
+
+
+@pytest.fixture
+def ray(hosts, tmp_path):
+    """`ray(n)` gives a Ray with a head that can train, and n hosts that do not see its files."""
+    if reason := why_no_ray():
+        pytest.skip(reason)
+
+    def start(count):
+        cluster = RayCluster(tmp_path, hosts(count + 1))
         cluster.start()
         return cluster
 
