@@ -215,15 +215,15 @@ class Controller:
 
     def _spawn(self, member: Member) -> None:
         gang = member.gang
-        if not gang.known:
-            gang.incarnation = max(gang.incarnation, self._hosts.first_incarnation)
+        first = 0 if gang.known else self._hosts.first_incarnation
+        incarnation = max(gang.incarnation, first)
         orders = Orders(
             folder=str(self._folder),
             fragment=member.fragment,
             replica=member.replica,
             number=member.number,
-            incarnation=member.gang.incarnation,
-            resume=self._resume or member.gang.incarnation > 0,
+            incarnation=incarnation,
+            resume=self._resume or incarnation > 0,
             role=self._role,
             transport=self._transport,
         )
@@ -232,7 +232,7 @@ class Controller:
         if member.process is None:
             member.waits_since = member.waits_since or now
             return
-        gang.known = True
+        gang.known, gang.incarnation = True, incarnation
         member.spawned = member.heard = now
         member.waits_since, member.told_waiting = 0.0, False
         logger.info("started %s", member.name)
