@@ -17,6 +17,7 @@ COMMANDS = {
     "plan": ("srl.draw.main:plan", "show what would run where, and what would cross between"),
     "resume": ("srl.cli:resume", "go on with a run"),
     "top": ("srl.cli:top", "show a run that goes on elsewhere"),
+    "stop": ("srl.cli:stop", "end a run that goes on elsewhere, after a checkpoint"),
     "bench": ("srl.bench.main:bench", "measure how fast a part runs"),
     "check-env": ("srl.check_env.main:check_env", "check that an environment keeps its promises"),
     "eval": ("srl.cli:evaluate", "play whole episodes with a run's policies"),
@@ -161,6 +162,16 @@ def top(words: list[str]) -> int:
     from srl.launch.engines import attach
 
     return attach(options.run_dir, _say)
+
+
+def stop(words: list[str]) -> int:
+    """`srl stop RUN_DIR`."""
+    parser = arguments("stop")
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    options = parser.parse_args(words)
+    from srl.launch.engines import stop
+
+    return stop(options.run_dir, _say)
 
 
 def evaluate(words: list[str]) -> int:

@@ -30,10 +30,14 @@ def expect(good: object, name: str, given: object, expected: str) -> None:
         raise UserError(f"{name} is {given!r}; expected {expected}")
 
 
-def expect_number(name: str, given: object, least: float, most: float = math.inf) -> None:
+def expect_number(
+    name: str, given: object, least: float, most: float = math.inf, *, or_none: bool = False
+) -> None:
     """Raises UserError unless `given` is a number from `least` to `most`, whole if `least` is."""
+    if or_none and given is None:
+        return
     whole = isinstance(least, int)
     good = isinstance(given, Integral if whole else Real) and not isinstance(given, bool)
     limits = f"from {least:g} up" if most == math.inf else f"from {least:g} to {most:.10g}"
-    expected = f"a {'whole number' if whole else 'number'} {limits}"
+    expected = f"a {'whole number' if whole else 'number'} {limits}{', or none' * or_none}"
     expect(good and least <= given <= most, name, given, expected)  # type: ignore[operator]

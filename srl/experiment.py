@@ -89,9 +89,8 @@ class Experiment:
         name = str(self.name)
         expect(re.fullmatch(r"\w[\w.-]*", name), "name", name, "letters, digits, '-', '_', '.'")
         for field_name, limits in _LIMITS.items():
-            value = getattr(self, field_name)
-            if field_name not in _MAY_BE_NONE or value is not None:
-                expect_number(field_name, value, *limits)
+            may_be_none = field_name in _MAY_BE_NONE
+            expect_number(field_name, getattr(self, field_name), *limits, or_none=may_be_none)
         self._validate_parts()
 
     def _validate_parts(self) -> None:

@@ -35,6 +35,7 @@ from srl.bench.stream_peer import (
 from srl.errors import RunError, UserError
 from srl.shared_memory import SharedMemory
 from srl.streams import Identity, Layout, Message, listen
+from srl.streams.keys import VARIABLE, Keys
 
 _PATIENCE_SECONDS = 60.0
 _PINGS = 500
@@ -42,16 +43,18 @@ _NOTES = """
 thread and host: blocks in shared memory are handed over, each by one message; the value is the time
 for each when they follow upon each other, the latency that of one when its reader sleeps.
 network: the blocks themselves are sent to another process over TCP; the value is the throughput.
+With --keys, once more as between hosts: encrypted, and with keys that are looked at.
 With --vs zmq, a bare ZeroMQ PUSH and PULL do the same over TCP, in turns.
 """
 
 
 def main(words: list[str]) -> int:
-    """`srl bench stream [--transport NAMES] [--bytes NS] [--vs zmq] ... [--json]`."""
+    """`srl bench stream [--transport NAMES] [--bytes NS] [--keys] [--vs zmq] ... [--json]`."""
     parser = Arguments("bench stream", epilog=_NOTES, formatter_class=RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--transport", default="thread,host,network", metavar="NAMES", help="default: all three")
     add("--bytes", default="1000,65536,1000000,10000000", metavar="NS", help="of a block")
+    add("--keys", action="store_true", help="measure the network with a run's keys, too")
     add("--vs", choices=("zmq",), help="compare the network with bare ZeroMQ")
     add("--seconds", type=float, default=3.0, metavar="S", help="for each side; default 3")
     add("--rounds", type=int, default=5, metavar="N", help="after a first to warm up; default 5")
@@ -63,9 +66,10 @@ def main(words: list[str]) -> int:
         raise UserError(f"no transport {unknown.pop()!r}; there are thread, host and network")
     for transport, size in itertools.product(transports, _sizes(options.bytes)):
         vs = options.vs if transport == "network" else None
-        line = bench_stream(transport, size, vs, options.seconds, options.rounds)
-        sys.stdout.write((json.dumps(line) if options.json else _text(line)) + "\n")
-        sys.stdout.flush()
+        for keys in (None, Keys.new()) if options.keys and transport == "network" else (None,):
+            line = bench_stream(transport, size, vs, options.seconds, options.rounds, keys)
+            sys.stdout.write((json.dumps(line) if options.json else _text(line)) + "\n")
+            sys.stdout.flush()
     return 0
 
 
@@ -80,7 +84,12 @@ def _sizes(text: str) -> list[int]:
 
 
 def bench_stream(
-    transport: str, size: int, vs: str | None, seconds: float, rounds: int
+    transport: str,
+    size: int,
+    vs: str | None,
+    seconds: float,
+    rounds: int,
+    keys: Keys | None = None,
 ) -> dict[str, Any]:
     """Measures one case; gives the line that `--json` prints.
 
@@ -90,10 +99,13 @@ def bench_stream(
         vs: "zmq" to compare the network with bare ZeroMQ.
         seconds: For each side.
         rounds: How many, after one to warm up.
+        keys: Of a run, for the network.
     """
     line: dict[str, Any] = {"name": "stream", "config": {"transport": transport, "bytes": size}}
+    if keys is not None:
+        line["config"]["keys"] = True
     with ExitStack() as opened:
-        near = NearEnd(transport, size, opened)
+        near = NearEnd(transport, size, opened, keys)
         sides = {"own": near.sent if transport == "network" else near.handed_over}
         if vs:
             line["config"]["vs"] = vs
@@ -119,7 +131,8 @@ def bench_stream(
 
 def _text(line: dict[str, Any]) -> str:
     config = line["config"]
-    text = f"{config['transport']:8} {config['bytes']:>12,} bytes  {line['value']:>10,.1f} "
+    name = "keys" if "keys" in config else config["transport"]
+    text = f"{name:8} {config['bytes']:>12,} bytes  {line['value']:>10,.1f} "
     text += f"{line['unit']:8}  latency {line['latency_us']:>8,.1f} us"
     if "ratio" in line:
         text += f"  {config['vs']} {line['vs_value']:>10,.1f}  ratio {line['ratio']:.2f}"
@@ -130,15 +143,18 @@ def _text(line: dict[str, Any]) -> str:
 class NearEnd:
     """Listens, starts the far end, and reads what that sends."""
 
-    def __init__(self, transport: Any, size: int, opened: ExitStack) -> None:
+    def __init__(
+        self, transport: Any, size: int, opened: ExitStack, keys: Keys | None = None
+    ) -> None:
         """Waits until the far end has joined; `opened` ends it.
 
         Raises:
             RunError: If it does not join.
         """
         run = int.from_bytes(os.urandom(8), "little")
-        self._listener = listen(transport, Identity(run, 0, 0), limit_bytes=limit_bytes(size))
-        opened.callback(_start(transport, self._listener.address, run, size))
+        identity = Identity(run, 0, 0)
+        self._listener = listen(transport, identity, limit_bytes=limit_bytes(size), keys=keys)
+        opened.callback(_start(transport, self._listener.address, run, size, keys))
         opened.callback(self._listener.close)
         self._size = size
         self._peer, _ = self._next()
@@ -214,11 +230,14 @@ class NearEnd:
         return got
 
 
-def _start(transport: str, address: str, run: int, size: int) -> Callable[[], Any]:
+def _start(
+    transport: str, address: str, run: int, size: int, keys: Keys | None
+) -> Callable[[], Any]:
     """Starts the far end, in a thread or a process; gives what waits for its end."""
     if transport == "thread":
         thread = threading.Thread(target=connected(address, run, size).run)
         thread.start()
         return thread.join
     code = [sys.executable, "-m", "srl.bench.stream_peer", address, str(run), str(size)]
-    return subprocess.Popen(code).wait
+    variables = {VARIABLE: keys.to_text() if keys else ""}
+    return subprocess.Popen(code, env=os.environ | variables).wait

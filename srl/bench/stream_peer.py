@@ -9,6 +9,7 @@ import numpy as np
 
 from srl.shared_memory import SharedMemory
 from srl.streams import Connection, Disconnected, Identity, Message, connect
+from srl.streams.keys import keys_from_environment
 
 SENDER = 1
 
@@ -108,7 +109,8 @@ class FarEnd:
 
 def connected(address: str, run: int, size: int) -> FarEnd:
     """The far end, connected to the near end's address."""
-    return FarEnd(connect(address, Identity(run, SENDER, 0), limit_bytes=limit_bytes(size)))
+    identity, keys = Identity(run, SENDER, 0), keys_from_environment()
+    return FarEnd(connect(address, identity, limit_bytes=limit_bytes(size), keys=keys))
 
 
 if __name__ == "__main__":

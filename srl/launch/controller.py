@@ -308,9 +308,11 @@ class Controller:
 
     def _start_values(self) -> dict[str, Any]:
         peers: dict[str, list[dict[str, str]]] = {name: [] for name in self._plan.fragments}
+        incarnations: dict[str, list[int]] = {name: [] for name in self._plan.fragments}
         for member in self._members:
             peers[member.fragment].append(member.addresses or {})
-        return {"peers": peers, "specs": self._specs}
+            incarnations[member.fragment].append(member.gang.incarnation)
+        return {"peers": peers, "incarnations": incarnations, "specs": self._specs}
 
     def _drain(self) -> None:
         """Tells workers to end: first those that update, which need the others until then."""

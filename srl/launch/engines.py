@@ -59,15 +59,29 @@ def resume_elsewhere(folder: RunFolder, resolved: Resolved, options: Any, say: S
 def attach(path: Path, say: Say) -> int:
     """Follows a run that was given to an engine; returns as `run_elsewhere`."""
     folder = find_run(path)
-    name = next((name for name in ENGINES if _names_file(folder, name).exists()), None)
-    if name is None:
-        raise UserError(f"{shown(folder)} was not given to an engine; it ran on this machine")
-    engine, names = ENGINES[name], json.loads(_names_file(folder, name).read_text())
+    engine, names = _given(folder)
 
     def alive() -> str:
         return ", ".join(sorted(engine.states(names)))
 
     return follow(folder, folder.log(TERMINAL), alive, lambda: engine.stop(names), say)
+
+
+def stop(path: Path, say: Say) -> int:
+    """Ends a run that was given to an engine, after a checkpoint; does not wait for that."""
+    folder = find_run(path)
+    engine, names = _given(folder)
+    engine.stop(names)
+    say(f"it ends after a checkpoint; `srl top {shown(folder)}` shows when")
+    return 0
+
+
+def _given(folder: RunFolder) -> tuple[Engine, dict[str, str]]:
+    """The engine that has a run, and how that calls it."""
+    for name, engine in ENGINES.items():
+        if (file := _names_file(folder, name)).exists():
+            return engine, json.loads(file.read_text())
+    raise UserError(f"{shown(folder)} was not given to an engine; it ran on this machine")
 
 
 def _submitted(run: Submission, say: Say) -> int:

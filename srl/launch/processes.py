@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from srl.checkpoint import Checkpoints
-from srl.dataflow.plan import Plan
+from srl.dataflow.plan import Plan, shortage
 from srl.errors import RunError, UserError
 from srl.experiment import Experiment
 from srl.launch.controller import Controller
@@ -19,6 +20,7 @@ from srl.launch.display import Display
 from srl.launch.folder import RunFolder
 from srl.launch.hosts import Hosts
 from srl.launch.local import DONE, FAILED, INTERRUPTED
+from srl.launch.resources import machine_gpus
 from srl.launch.terminal import Stop, cure, logging_to, shown
 from srl.streams import Transport
 from srl.workers.run import finished
@@ -63,6 +65,10 @@ def train_in_processes(
             screen.say(f"{folder.path} is finished: {done}; extend it with --env-steps N")
             return DONE
         screen.display.header(folder)
+        if hosts is None:
+            told = shortage(plan, len(os.sched_getaffinity(0)), len(machine_gpus()))
+            if told:
+                screen.say(f"{told}: workers share what there is")
         seconds = experiment.heartbeat_seconds
         controller = Controller(
             plan,

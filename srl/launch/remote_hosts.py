@@ -29,7 +29,6 @@ from srl.workers.orders import Orders
 logger = logging.getLogger(__name__)
 
 LEASE_SECONDS = 15.0
-"""That a host may be out of reach before its workers are given up."""
 _RETURN_SECONDS = 5.0  # for hosts to find a controller that was started again, and tell what runs
 
 
@@ -60,6 +59,8 @@ class RemoteProcess:
         self._hosts = hosts
         self._state = "running"
         self._end: dict[str, Any] | None = None
+        self.unwanted = False
+        """Whether it is to be killed."""
 
     @property
     def ended(self) -> bool:
@@ -86,6 +87,7 @@ class RemoteProcess:
     def kill(self) -> None:
         """Has it killed; while its host is out of reach, as soon as that comes back."""
         number, incarnation = self.key
+        self.unwanted = True
         values = {"number": number, "incarnation": incarnation}
         self._hosts.tell(self.host, Kind.KILL, values)
 
@@ -98,13 +100,20 @@ class RemoteProcess:
 class RemoteHosts(Hosts):
     """The hosts whose supervisors have found the controller."""
 
-    def __init__(self, folder: RunFolder, interface: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        folder: RunFolder,
+        interface: str = "127.0.0.1",
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> None:
         """Listens, and tells in the run's folder where.
 
         Args:
             folder: The run's.
             interface: Address of this host at which others reach it.
+            lease_seconds: That a host may be out of reach before its workers are given up.
         """
+        self._lease_seconds = lease_seconds
         keys = keys_of(folder.path)
         self.run = keys.run
         self.ledger = Ledger.create()
@@ -209,7 +218,8 @@ class RemoteHosts(Hosts):
                     del host.processes[slot]
         elif message.kind == Kind.BEAT:
             values = unpack(message)
-            for replica, part in values["account"].items():
+            counted = not any(process.unwanted for process in host.processes.values())
+            for replica, part in values["account"].items() if counted else ():
                 self.ledger.put(int(replica), part)
             for process in host.processes.values():
                 process.note(values["states"].get(str(process.key[0]), "gone"))
@@ -233,6 +243,8 @@ class RemoteHosts(Hosts):
             if process.key not in there:
                 process.end("ended while its host was out of reach")
                 del known.processes[slot]
+            elif process.unwanted:
+                process.kill()
         held = {process.key for process in known.processes.values()}
         for key, (slot, begun) in there.items():
             if key not in held:
@@ -280,7 +292,7 @@ class RemoteHosts(Hosts):
         """Gives up the workers of hosts that have been out of reach for too long."""
         now = time.monotonic()
         for sender, host in list(self._hosts.items()):
-            if host.peer is None and now > host.lost_at + LEASE_SECONDS:
+            if host.peer is None and now > host.lost_at + self._lease_seconds:
                 for process in host.processes.values():
                     process.end(f"was lost with its host, {host.card.name}")
                 del self._hosts[sender]

@@ -18,7 +18,7 @@ from srl.launch.folder import open_run
 from srl.launch.host_words import write_outcome
 from srl.launch.hosts import own_address
 from srl.launch.processes import train_in_processes
-from srl.launch.remote_hosts import RemoteHosts
+from srl.launch.remote_hosts import LEASE_SECONDS, RemoteHosts
 
 
 def serve(path: Path) -> int:
@@ -27,14 +27,15 @@ def serve(path: Path) -> int:
     experiment = resolved.experiment
     with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
         resume = checkpoints.latest() is not None
-    hosts = RemoteHosts(folder, own_address())
+    lease_seconds = min(LEASE_SECONDS, experiment.heartbeat_seconds)
+    hosts = RemoteHosts(folder, own_address(), lease_seconds)
     try:
         code = train_in_processes(
             experiment,
             plan_of(experiment),
             folder,
             resume=resume,
-            transport="network",
+            transport="cluster",
             hosts=hosts,
         )
     except UserError as error:

@@ -1,16 +1,19 @@
-"""Connections that carry messages: one protocol, three transports.
+"""Connections that carry messages: one protocol, several transports.
 
 listener = listen("host", identity, limit_bytes=1 << 20)
 connection = connect(listener.address, other_identity, limit_bytes=1 << 20)
 
 Whoever listens hears of each peer first JOINED, then its messages in order, and last LEFT, however
 the peer went. A peer is known by its sender; a new connection of a sender replaces the one before,
-unless its incarnation is an older one. Both ends belong to one thread each, but for `wake`.
+unless its incarnation is an older one, or is fenced off. Both ends belong to one thread each, but
+for `wake` and `fence`.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import select
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Transport = Literal["thread", "host", "network"]
+Transport = Literal["thread", "host", "network", "cluster"]
 Begun = TypeVar("Begun")
 _TOLD_REFUSALS = 20
 """After so many a listener tells only now and then, or a mad peer would fill the disk with log."""
@@ -41,10 +44,12 @@ class Disconnected(RunError):
 class Peer:
     """One connection, as its listener sees it."""
 
-    def __init__(self, identity: Identity, route: Any) -> None:
+    def __init__(self, identity: Identity, route: Any, *, shares_memory: bool) -> None:
         """Names whoever is reached by `route`, a matter of the transport."""
         self.identity = identity
         self.route = route
+        self.shares_memory = shares_memory
+        """Whether descriptors can be sent to it, and so memory shared with it."""
 
     def __repr__(self) -> str:
         return f"sender {self.identity.sender} (incarnation {self.identity.incarnation})"
@@ -131,28 +136,42 @@ class Listener(ABC):
 
     address: str
     """For `connect`."""
+    shares_memory: bool
+    """Whether it has peers that memory can be shared with."""
 
     def __init__(self, identity: Identity, limit_bytes: int) -> None:
         """Answers as `identity`; takes bodies of up to `limit_bytes`."""
         self.identity = identity
         self.limit_bytes = limit_bytes
-        self.refused = 0
-        """How many messages or connections did not fit."""
-        self.dropped = 0
-        """How many messages were for peers that had gone."""
+        self._refused = self._dropped = 0
         self._refusing = threading.Lock()
         self._told = 0.0  # when a refusal was last logged
         self._peers: dict[int, Peer] = {}
         self._ready: deque[tuple[Peer, Message] | None] = deque()
+        self._fences: dict[int, int] = {}  # the least incarnation, by sender
+        self._fencing: deque[tuple[int, int]] = deque()  # those that `receive` is to put up
+
+    @property
+    def refused(self) -> int:
+        """How many messages or connections did not fit."""
+        return self._refused
+
+    @property
+    def dropped(self) -> int:
+        """How many messages were for peers that had gone."""
+        return self._dropped
 
     def receive(self, timeout: float | None) -> tuple[Peer, Message] | None:
         """The next message and whose; None after `timeout` seconds without one, or when woken."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not self._ready:
+        while True:
+            while self._fencing:
+                self._fence_off(*self._fencing.popleft())
+            if self._ready:
+                return self._ready.popleft()
             left = None if deadline is None else deadline - time.monotonic()
             if not self._collect(left):
                 return None
-        return self._ready.popleft()
 
     def send(self, peer: Peer, message: Message) -> None:
         """Sends without ever waiting; what is for a peer that has gone is dropped and counted.
@@ -166,13 +185,13 @@ class Listener(ABC):
         if self._peers.get(peer.identity.sender) is peer:
             self._transmit(peer, message)
         else:
-            self.dropped += 1
+            self._dropped += 1
 
     def refuse(self, peer: Peer | str, reason: object) -> None:
         """Counts and logs something of `peer` that nobody will look at; from any thread."""
         with self._refusing:
-            self.refused += 1
-            number, now = self.refused, time.monotonic()
+            self._refused += 1
+            number, now = self._refused, time.monotonic()
             if number > _TOLD_REFUSALS and now < self._told + _TELLS_AGAIN:
                 return
             self._told = now
@@ -181,8 +200,17 @@ class Listener(ABC):
     def cut_off(self, peer: Peer, reason: str) -> None:
         """Ends the connection of `peer`, which hears the reason; its LEFT comes next."""
         if self._peers.get(peer.identity.sender) is peer:
-            self._hang_up(peer.route, reason)
+            self._hang_up(peer, reason)
             self._lose(peer)
+
+    def fence(self, sender: int, least_incarnation: int) -> None:
+        """Refuses all earlier starts of a sender, whether a later one is there yet or not.
+
+        Nothing that they said is received any more, but that they have left. Wakes `receive`; from
+        any thread.
+        """
+        self._fencing.append((sender, least_incarnation))
+        self.wake()
 
     def fileno(self) -> int:
         """Readable when something may have come: then `receive(0)` until it gives None."""
@@ -210,30 +238,61 @@ class Listener(ABC):
     def _transmit(self, peer: Peer, message: Message) -> None: ...
 
     @abstractmethod
-    def _hang_up(self, route: Any, reason: str) -> None:
-        """Tells the reason to the far end of `route` and ends it."""
+    def _hang_up(self, peer: Peer, reason: str) -> None:
+        """Tells the reason to the far end and ends its connection."""
 
     def _admit(self, identity: Identity, message: Message, route: Any) -> Peer | None:
         """A new peer, if its first message is as it should be; else it is refused."""
-        known = self._peers.get(identity.sender)
+        peer = Peer(identity, route, shares_memory=self.shares_memory)
         reason = ""
         if message.kind != JOINED:
             reason = f"it began with a message of kind {message.kind}"
         elif identity.run != self.identity.run:
             reason = f"it belongs to run {identity.run:016x}, this is {self.identity.run:016x}"
-        elif known and identity.incarnation < known.identity.incarnation:
-            reason = f"a later start of it, {known.identity.incarnation}, is connected"
-        peer = Peer(identity, route)
-        if reason:
+        if not self._place(peer, message, reason or self._superseded(identity)):
             message.close_fds()
-            self.refuse(repr(peer), reason)
-            self._hang_up(route, reason)
             return None
-        if known:
-            self.cut_off(known, "another connection took its place")
-        self._peers[identity.sender] = peer
-        self._ready.append((peer, message))
         return peer
+
+    def _superseded(self, identity: Identity) -> str:
+        """Why there is no place for this start of a sender; nothing if there is."""
+        known = self._peers.get(identity.sender)
+        if known and identity.incarnation < known.identity.incarnation:
+            return f"a later start of it, {known.identity.incarnation}, is connected"
+        return self._behind_fence(identity)
+
+    def _behind_fence(self, identity: Identity) -> str:
+        """Which fence this start of a sender is behind; nothing if there is none."""
+        least = self._fences.get(identity.sender, 0)
+        if identity.incarnation < least:
+            return f"it is fenced off: only start {least} or a later one may come"
+        return ""
+
+    def _fence_off(self, sender: int, least: int) -> None:
+        """Puts up a fence; refuses what is unread of those behind it."""
+        self._fences[sender] = max(least, self._fences.get(sender, 0))
+        unread, self._ready = self._ready, deque()
+        for got in unread:
+            if got and got[1].kind > LEFT and (reason := self._behind_fence(got[0].identity)):
+                got[1].close_fds()
+                self.refuse(got[0], reason)
+            else:
+                self._ready.append(got)
+        known = self._peers.get(sender)
+        if known and (reason := self._behind_fence(known.identity)):
+            self.cut_off(known, reason)
+
+    def _place(self, peer: Peer, message: Message, reason: str) -> bool:
+        """Gives a new peer its place, which another may have had; turns it away for a reason."""
+        if reason:
+            self.refuse(repr(peer), reason)
+            self._hang_up(peer, reason)
+            return False
+        if known := self._peers.get(peer.identity.sender):
+            self.cut_off(known, "another connection took its place")
+        self._peers[peer.identity.sender] = peer
+        self._ready.append((peer, message))
+        return True
 
     def _deliver(self, peer: Peer, identity: Identity, message: Message) -> None:
         """Takes a message of a peer that was admitted."""
@@ -250,6 +309,29 @@ class Listener(ABC):
         if self._peers.get(peer.identity.sender) is peer:
             del self._peers[peer.identity.sender]
             self._ready.append((peer, Message(LEFT)))
+
+
+class PolledListener(Listener):
+    """One that waits for descriptors of the system's, one of which only `wake` writes."""
+
+    def _wait_for(self, *fds: int) -> None:
+        self._wakeup = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._epoll = select.epoll()
+        for fd in (self._wakeup, *fds):
+            self._epoll.register(fd, select.EPOLLIN)
+
+    def _wait_no_more(self) -> None:
+        self._epoll.close()
+        os.close(self._wakeup)
+
+    def fileno(self) -> int:
+        """Readable when something may have come: then `receive(0)` until it gives None."""
+        return self._epoll.fileno()
+
+    def wake(self) -> None:
+        """Makes `receive` give None, now or when next called; from any thread."""
+        if not self._epoll.closed:
+            os.eventfd_write(self._wakeup, 1)
 
 
 def opened(
@@ -297,19 +379,21 @@ def listen(
     keys: Keys | None = None,
     ports: range | None = None,
     encrypt: bool = True,
+    host: str = "",
 ) -> Listener:
     """Waits for peers in this process, on this host, or over the network.
 
     Args:
-        transport: "thread", "host" or "network".
+        transport: "thread", "host", "network", or "cluster" for both of these at once.
         identity: Of this end.
         limit_bytes: Of one body.
-        interface: For "network", where to take peers from: an address of this host, or the name of
-            one of its network interfaces.
+        interface: For "network" and "cluster", where to take peers from: an address of this host,
+            or the name of one of its network interfaces.
         keys: The run's; over the network only who has them is let in, and all is encrypted. None
             if nobody but this host can connect.
-        ports: To choose from, for "network"; by default any.
+        ports: To choose from, for "network" and "cluster"; by default any.
         encrypt: False to do without keys, though others can then read and write everything.
+        host: A word for this host, for "cluster"; whoever connects with the same one shares memory.
 
     Raises:
         UserError: If there is no such transport, interface or port, or strangers could connect.
@@ -322,12 +406,18 @@ def listen(
         from srl.streams.unix import UnixListener
 
         return UnixListener(identity, limit_bytes)
-    expect(transport == "network", "the transport", transport, "thread, host or network")
+    known = transport in ("network", "cluster")
+    expect(known, "the transport", transport, "thread, host, network or cluster")
     from srl.streams.network import NetworkListener
 
-    return NetworkListener(
+    network = NetworkListener(
         identity, limit_bytes, interface, keys=keys, ports=ports, encrypt=encrypt
     )
+    if transport == "network":
+        return network
+    from srl.streams.cluster import ClusterListener
+
+    return ClusterListener(network, host)
 
 
 def connect(
@@ -338,21 +428,33 @@ def connect(
     timeout: float = 30.0,
     keys: Keys | None = None,
     encrypt: bool = True,
+    host: str = "",
 ) -> Connection:
     """Connects to a listener's address; if it refuses, the next `receive` tells.
 
     Args:
-        address: Begins with `thread:`, `unix:` or `tcp://`.
+        address: Begins with `thread:`, `unix:` or `tcp://`, or names a host and its addresses.
         identity: Of this end.
         limit_bytes: As of the listener.
         timeout: Seconds to wait for the other host.
         keys: The run's, if it has some.
         encrypt: As of the listener.
+        host: A word for this host, as of listeners here.
 
     Raises:
         UserError: If the address is of no transport, or of another host and there are no keys.
         Disconnected: If nobody listens there.
     """
+    if " " in address:
+        from srl.streams.unix import this_host
+
+        theirs, within, beyond = address.split(" ")
+        chosen = within if theirs == (host or this_host()) else beyond
+        connection = connect(
+            chosen, identity, limit_bytes=limit_bytes, timeout=timeout, keys=keys, encrypt=encrypt
+        )
+        connection.address = address  # which tells whether it is to the same listener as another
+        return connection
     if address.startswith("thread:"):
         from srl.streams.thread import ThreadConnection
 

@@ -212,7 +212,6 @@ class GradientSink:
         forms: Forms,
         workers: int,
         *,
-        shared: bool = True,
         on_left: Callable[[int], None] = lambda worker: None,
         on_seconds: Callable[[Sequence[float]], None] = lambda seconds: None,
     ) -> None:
@@ -222,7 +221,6 @@ class GradientSink:
             listener: Where workers connect.
             forms: What crosses.
             workers: How many there are, numbered from 0.
-            shared: Whether they share memory with this process.
             on_left: Told of a worker that has gone.
             on_seconds: Told the seconds that a worker spent on each activity.
         """
@@ -230,7 +228,7 @@ class GradientSink:
         self.saved: dict[int, Tree] = {}
         """States of groups to go on from, by worker; each is given once."""
         self._listener, self._forms, self._workers = listener, forms, workers
-        self._shared, self._on_left, self._on_seconds = shared, on_left, on_seconds
+        self._on_left, self._on_seconds = on_left, on_seconds
         self._state = Area({"state": forms.state})
         self._desks: dict[int, _Desk] = {}
         self._lives: dict[int, int] = {}
@@ -270,11 +268,13 @@ class GradientSink:
         """
         self._sequence, self._phase = self._sequence + 1, phase
         copy_tree(state, self._state["state"])
-        body = None if self._shared else bytes(self._state.body("state"))
-        message = Message(Kind.STATE, self._sequence, version, counts=(phase,), body=body)
+        message = Message(Kind.STATE, self._sequence, version, counts=(phase,))
+        whole = message
+        if not all(desk.peer.shares_memory for desk in self._desks.values()):
+            whole = message._replace(body=bytes(self._state.body("state")))
         for desk in self._desks.values():
             desk.missing = True
-            self._listener.send(desk.peer, message)
+            self._listener.send(desk.peer, message if desk.peer.shares_memory else whole)
         while any(desk.missing for desk in self._desks.values()):
             self.hear()
             if not self.complete:
@@ -331,7 +331,7 @@ class GradientSink:
         lives = self._lives[worker] = self._lives.get(worker, -1) + 1
         saved = self.saved.pop(worker, None)
         counts = (self.epoch, lives, saved is not None)
-        fds = (*self._state.fds, *desk.area.fds) if self._shared else ()
+        fds = (*self._state.fds, *desk.area.fds) if peer.shares_memory else ()
         self._listener.send(peer, Message(Kind.FORM, counts=counts, body=self._forms.text, fds=fds))
         if saved is not None:
             self._listener.send(peer, Message(Kind.RESTORE, body=pack(saved)))
@@ -339,7 +339,7 @@ class GradientSink:
     def _take_sums(self, desk: _Desk, message: Message) -> None:
         if message.sequence != self._sequence or not desk.missing:
             return
-        if not self._shared:
+        if not desk.peer.shares_memory:
             desk.area.take_in(_answer(self._phase), message.body)
         desk.missing = False
         self._on_seconds(as_seconds(message.counts))

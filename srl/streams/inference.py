@@ -203,7 +203,7 @@ class RemoteActing:
 class Desk:
     """A group as the worker sees it that answers its requests."""
 
-    def __init__(self, listener: Listener, peer: Peer, layout: Layout, *, shared: bool) -> None:
+    def __init__(self, listener: Listener, peer: Peer, layout: Layout) -> None:
         """Makes the group's area; `open` tells it."""
         self.peer, self.group = peer, peer.identity.sender
         self.area = Area(_parts(layout))
@@ -211,7 +211,7 @@ class Desk:
         self.oldest_version = (0, 0)
         self.arrived = 0.0
         """When the request came that is not answered yet; 0 without one."""
-        self._listener, self._layout, self._shared = listener, layout, shared
+        self._listener, self._layout = listener, layout
         self._sequence = 0
         # Memory that no request brings is what the last reply gave, or is kept elsewhere.
         there = {"memory": (), **self.area["reply"], **self.area["request"]}
@@ -220,7 +220,7 @@ class Desk:
 
     def open(self, start: Start) -> None:
         """Tells the group what its area is, and how to begin."""
-        fds = self.area.fds if self._shared else ()
+        fds = self.area.fds if self.peer.shares_memory else ()
         epoch, lives, saved = start
         counts = (epoch, lives, saved is not None)
         self.send(Message(Kind.FORM, counts=counts, body=self._layout.to_json(), fds=fds))
@@ -236,7 +236,7 @@ class Desk:
         """
         if len(message.counts) < 1:
             raise Refused("a request without a clock")
-        if not self._shared:
+        if not self.peer.shares_memory:
             self.area.take_in("request", message.body)
         self.clock, self.oldest_version = message.counts[0], message.version
         self._sequence, self.arrived = message.sequence, now
@@ -254,7 +254,7 @@ class Desk:
         """Answers the request, by what stands in the area."""
         self.arrived = 0.0
         epoch, n = version.tolist()
-        body = None if self._shared else bytes(self.area.body("reply"))
+        body = None if self.peer.shares_memory else bytes(self.area.body("reply"))
         self.send(Message(Kind.REPLY, self._sequence, (epoch, n), body=body))
 
     def send(self, message: Message) -> None:

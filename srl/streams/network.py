@@ -18,7 +18,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from srl.errors import RunError
-from srl.streams.channel import Connection, Disconnected, Listener, Peer, check_size, farewell
+from srl.streams.channel import Connection, Disconnected, Peer, PolledListener, check_size, farewell
 from srl.streams.keys import Keys
 from srl.streams.message import (
     HEADER_BYTES,
@@ -46,7 +46,6 @@ from srl.streams.tcp import (
 
 _AT_ONCE = 16  # messages read before peers that left are told of
 _RETRY_MS = 50
-_MOST_PARTS = 4096
 
 
 def _frames(identity: Identity, message: Message, limit_bytes: int, part: int) -> list[Any]:
@@ -64,13 +63,14 @@ def _frames(identity: Identity, message: Message, limit_bytes: int, part: int) -
     return [header, *(body[start : start + step] for start in range(0, size, step))]
 
 
-def _read_frames(socket: zmq.Socket, limit_bytes: int) -> list[memoryview]:
+def _read_frames(socket: zmq.Socket, limit_bytes: int, part: int) -> list[memoryview]:
     """The frames that follow the one just read; of what is too much, little is kept."""
+    most = 2 * limit_bytes // part + 2  # as each is at least half as long as it may be
     frames: list[memoryview] = []
     size = 0
     while socket.rcvmore:
         frame = socket.recv(copy=False)
-        if size <= limit_bytes and len(frames) < _MOST_PARTS:
+        if size <= limit_bytes and len(frames) < most:
             frames.append(frame.buffer)
             size += len(frame)
     return frames
@@ -110,15 +110,17 @@ def _milliseconds(timeout: float | None) -> int | None:
     return None if timeout is None else math.ceil(1000 * max(timeout, 0))
 
 
-def _epoll(sockets: tuple[zmq.Socket, ...], *fds: int) -> select.epoll:
+def _epoll(*sockets: zmq.Socket) -> select.epoll:
     epoll = select.epoll()
-    for fd in (*(cast(int, socket.get(zmq.FD)) for socket in sockets), *fds):
-        epoll.register(fd, select.EPOLLIN)
+    for socket in sockets:
+        epoll.register(cast(int, socket.get(zmq.FD)), select.EPOLLIN)
     return epoll
 
 
-class NetworkListener(Listener):
+class NetworkListener(PolledListener):
     """A ROUTER; its monitor tells which TCP connections have ended."""
+
+    shares_memory = False
 
     def __init__(
         self,
@@ -153,12 +155,11 @@ class NetworkListener(Listener):
         self._monitor = monitor(
             self._socket, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | sum(STRANGE)
         )
-        self._wakeup = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._noticed = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._wait_for(cast(int, self._socket.get(zmq.FD)), self._noticed)
         self._poller = zmq.Poller()
         for readable in (self._socket, self._wakeup, self._noticed):
             self._poller.register(readable, zmq.POLLIN)
-        self._epoll = _epoll((self._socket,), self._wakeup, self._noticed)
         self._routes: dict[bytes, Peer] = {}
         self._leaving: list[Peer] = []
         self._farewells: list[list[Any]] = []  # to peers that have no room for them yet
@@ -170,32 +171,23 @@ class NetworkListener(Listener):
         self._most_silent = most_silent()
         self._watcher = threading.Thread(
             target=self._keep_watch,
-            args=(_epoll((self._monitor,)),),
+            args=(_epoll(self._monitor),),
             name="connections",
             daemon=True,
         )
         self._watcher.start()
-
-    def fileno(self) -> int:
-        """Readable when something may have come: then `receive(0)` until it gives None."""
-        return self._epoll.fileno()
-
-    def wake(self) -> None:
-        """Makes `receive` give None, now or when next called; from any thread."""
-        os.eventfd_write(self._wakeup, 1)
 
     def close(self) -> None:
         """Ends all connections."""
         if self._socket.closed:
             return
         for peer in tuple(self._routes.values()):
-            self._hang_up(peer.route, "it has closed")
-        self._epoll.close()
+            self._hang_up(peer, "it has closed")
+        self._wait_no_more()
         self._socket.disable_monitor()  # its last word ends the watcher
         self._watcher.join()
         self._monitor.close(0)
         self._socket.close()
-        os.close(self._wakeup)
         os.close(self._noticed)
 
     def _collect(self, timeout: float | None) -> bool:
@@ -267,7 +259,7 @@ class NetworkListener(Listener):
         peer = self._routes.get(route)
         # As a frame it can tell over which TCP connection it came; ROUTER itself does not.
         header = self._socket.recv(copy=False) if self._socket.rcvmore else zmq.Frame()
-        bodies = _read_frames(self._socket, self.limit_bytes)
+        bodies = _read_frames(self._socket, self.limit_bytes, self._part)
         if peer is None:
             self._watch()  # so that it is known which TCP connections there are
             with self._watching:
@@ -300,15 +292,15 @@ class NetworkListener(Listener):
         frames = _frames(self.identity, message, self.limit_bytes, self._part)
         frames.insert(0, peer.route)
         if not self._sent(frames):
-            self.dropped += 1
+            self._dropped += 1
             self.cut_off(peer, "it does not read what it is sent")
 
-    def _hang_up(self, route: bytes, reason: str) -> None:
+    def _hang_up(self, peer: Peer, reason: str) -> None:
         body = reason.encode()
-        frames = [route, encode(self.identity, Message(LEFT), len(body)), body]
+        frames = [peer.route, encode(self.identity, Message(LEFT), len(body)), body]
         if not self._sent(frames):
             self._farewells.append(frames)
-        self._routes.pop(route, None)
+        self._routes.pop(peer.route, None)
 
     def _sent(self, frames: list[Any]) -> bool:
         """Sends unless there is no room; what is for a peer that has gone is dropped."""
@@ -317,7 +309,7 @@ class NetworkListener(Listener):
         except zmq.Again:
             return False
         except zmq.ZMQError:  # unreachable: its LEFT comes when all that it said was read
-            self.dropped += 1
+            self._dropped += 1
         return True
 
     def _forget(self, peer: Peer) -> None:
@@ -358,7 +350,7 @@ class NetworkConnection(Connection):
         self._poller = zmq.Poller()
         self._poller.register(self._monitor, zmq.POLLIN)
         self._poller.register(self._socket, zmq.POLLIN)
-        self._epoll = _epoll((self._socket, self._monitor))
+        self._epoll = _epoll(self._socket, self._monitor)
         self._trackers: deque[zmq.MessageTracker] = deque()
         self._gone = False
         self._reason = "this end has closed"
@@ -403,7 +395,7 @@ class NetworkConnection(Connection):
             left = None if deadline is None else deadline - time.monotonic()
             if not self._poller.poll(_milliseconds(left)):
                 return None
-        bodies = _read_frames(self._socket, self.limit_bytes)
+        bodies = _read_frames(self._socket, self.limit_bytes, self._part)
         identity, message = join_frames(header, bodies, self.limit_bytes)
         if message.kind == LEFT:
             self._end(farewell(message))

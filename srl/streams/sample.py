@@ -194,7 +194,6 @@ class SampleSink:
         office: TicketOffice,
         form: Batch,
         *,
-        shared: bool = True,
         first_group: int = 0,
         on_seconds: Callable[[Sequence[float]], None] = lambda seconds: None,
         on_counts: Callable[[TicketOffice], None] = lambda office: None,
@@ -205,7 +204,6 @@ class SampleSink:
             listener: Where groups connect.
             office: Grants their tickets.
             form: Of one group's unroll.
-            shared: Whether groups write into the batches' memory.
             first_group: The first of the groups that deliver here.
             on_seconds: Told the seconds that a group spent on each activity.
             on_counts: Told after each change of the office's counts.
@@ -213,7 +211,7 @@ class SampleSink:
         self.listener, self.office, self.epoch = listener, office, 0
         self.saved: dict[int, Tree] = {}
         """States that groups go on from, by group; each is given once."""
-        self._shared, self._first = shared, first_group
+        self._first = first_group
         self._layout = Layout.of(form)
         self._wide = Layout.of(widened(form, office.positions))
         self._memory = SharedMemory.create(office.batches * self._wide.size)
@@ -440,7 +438,7 @@ class SampleSink:
         self._peers[group] = peer
         restored = start.saved is not None
         counts = (len(self.batches), self.office.positions, start.epoch, start.lives, restored)
-        fds = (self._memory.fd,) if self._shared else ()
+        fds = (self._memory.fd,) if peer.shares_memory else ()
         body = self._layout.to_json()
         self.listener.send(peer, Message(Kind.FORM, counts=counts, body=body, fds=fds))
         if restored:
@@ -452,7 +450,7 @@ class SampleSink:
         ticket = Ticket(*message.counts[:2])
         if not self.office.holds(group, ticket):
             raise Refused(f"an unroll whose ticket {ticket} is not its own")
-        if not self._shared:
+        if not peer.shares_memory:
             copy_tree(_batch(self._layout.views(message.body)), self._columns(ticket))
         self._on_seconds(as_seconds(message.counts[2:]))
         self.deliver(group, ticket)

@@ -28,7 +28,7 @@ _QUEUED_BYTES = 1 << 24  # of large messages on each side of a connection, befor
 _LEAST_QUEUED = 16
 _LINGER_MS = 2000
 _CURVE_BYTES = 64  # at most, that encryption adds to a frame
-_PART_BYTES = 1 << 20
+_PART_BYTES = 1 << 18
 _MOST_SILENT = 4096
 
 
@@ -38,7 +38,7 @@ def part_bytes(limit_bytes: int, keys: Keys | None) -> int:
     ZeroMQ takes a whole frame in before it asks whose it is. So where there are keys frames are
     small, or strangers could fill the memory.
     """
-    return min(limit_bytes, _PART_BYTES) if keys else limit_bytes
+    return max(1, min(limit_bytes, _PART_BYTES) if keys else limit_bytes)
 
 
 def most_silent() -> int:

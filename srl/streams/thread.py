@@ -94,6 +94,8 @@ _numbers = itertools.count()
 class ThreadListener(Listener):
     """Reads one mailbox; each peer has a mailbox of its own for the answers."""
 
+    shares_memory = True
+
     def __init__(self, identity: Identity, limit_bytes: int) -> None:
         """Can be connected to at once."""
         super().__init__(identity, limit_bytes)
@@ -133,12 +135,12 @@ class ThreadListener(Listener):
 
     def _transmit(self, peer: Peer, message: Message) -> None:
         if not peer.route.put(_with_own_fds(message), wait=False):
-            self.dropped += 1
+            self._dropped += 1
             self.cut_off(peer, "it does not read what it is sent")
 
-    def _hang_up(self, route: Mailbox, reason: str) -> None:
-        route.close(Message(LEFT, body=reason.encode()))
-        self._joined.pop(route, None)
+    def _hang_up(self, peer: Peer, reason: str) -> None:
+        peer.route.close(Message(LEFT, body=reason.encode()))
+        self._joined.pop(peer.route, None)
 
 
 class ThreadConnection(Connection):

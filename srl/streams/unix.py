@@ -12,11 +12,12 @@ import socket
 import struct
 from collections import deque
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from srl.errors import RunError
 from srl.shared_memory import SharedMemory
-from srl.streams.channel import Connection, Disconnected, Listener, Peer, check_size, farewell
+from srl.streams.channel import Connection, Disconnected, Peer, PolledListener, check_size, farewell
 from srl.streams.message import (
     HEADER_BYTES,
     JOINED,
@@ -40,6 +41,15 @@ _CUT = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 _AT_ONCE = 16  # packets read from one peer before another one's turn
 _BACKLOG_MESSAGES = 1024
 _PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+
+
+def this_host() -> str:
+    """A word for what the names of this process's sockets reach: this start of this host.
+
+    Such names belong to a network namespace, so each of these is a host of its own.
+    """
+    start = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{start}/{os.stat('/proc/self/ns/net').st_ino}"
 
 
 class Packet(NamedTuple):
@@ -174,8 +184,10 @@ def _body(fd: int, size: int) -> Any:
     return memory.array
 
 
-class UnixListener(Listener):
+class UnixListener(PolledListener):
     """Waits for packets of all peers at once, and for room to write."""
+
+    shares_memory = True
 
     def __init__(self, identity: Identity, limit_bytes: int) -> None:
         """Takes an abstract name that the kernel chooses."""
@@ -185,20 +197,9 @@ class UnixListener(Listener):
         self._socket.bind("")
         self._socket.listen(4096)
         self.address = "unix:" + self._socket.getsockname()[1:].decode("ascii")
-        self._wakeup = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._epoll = select.epoll()
-        self._epoll.register(self._socket.fileno(), select.EPOLLIN)
-        self._epoll.register(self._wakeup, select.EPOLLIN)
+        self._wait_for(self._socket.fileno())
         self._links: dict[int, Link] = {}
         self._buffer = bytearray(HEADER_BYTES + INLINE_BYTES)
-
-    def fileno(self) -> int:
-        """Readable when something may have come: then `receive(0)` until it gives None."""
-        return self._epoll.fileno()
-
-    def wake(self) -> None:
-        """Makes `receive` give None, now or when next called; from any thread."""
-        os.eventfd_write(self._wakeup, 1)
 
     def close(self) -> None:
         """Ends all connections."""
@@ -209,8 +210,7 @@ class UnixListener(Listener):
                 unread[1].close_fds()
             self._ready.clear()
             self._socket.close()
-            self._epoll.close()
-            os.close(self._wakeup)
+            self._wait_no_more()
 
     def _collect(self, timeout: float | None) -> bool:
         events = self._epoll.poll(None if timeout is None else max(timeout, 0))
@@ -271,11 +271,11 @@ class UnixListener(Listener):
             except BlockingIOError:
                 self._epoll.modify(link.socket.fileno(), select.EPOLLIN | select.EPOLLOUT)
             except OSError:  # its LEFT comes when all that it said was read
-                self.dropped += 1
+                self._dropped += 1
                 return None
         link.backlog.append(packet.kept())
         if len(link.backlog) > _BACKLOG_MESSAGES:
-            self.dropped += len(link.backlog)
+            self._dropped += len(link.backlog)
             self.cut_off(peer, "it does not read what it is sent")
         return None
 
@@ -288,13 +288,14 @@ class UnixListener(Listener):
                 link.backlog.appendleft(packet)
                 return
             except OSError:  # it has gone: what reads the socket notices
-                self.dropped += 1
+                self._dropped += 1
         self._epoll.modify(link.socket.fileno(), select.EPOLLIN)
 
-    def _hang_up(self, route: Link, reason: str) -> None:
+    def _hang_up(self, peer: Peer, reason: str) -> None:
+        link: Link = peer.route
         with suppress(OSError):  # it has gone already, or is the one that does not read
-            route.write(route.pack(Message(LEFT, body=reason.encode())), socket.MSG_DONTWAIT)
-        self._forget(route)
+            link.write(link.pack(Message(LEFT, body=reason.encode())), socket.MSG_DONTWAIT)
+        self._forget(link)
 
     def _forget(self, link: Link) -> None:
         if self._links.pop(link.socket.fileno(), None):

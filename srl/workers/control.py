@@ -9,6 +9,7 @@ import select
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -36,7 +37,7 @@ class Kind(IntEnum):
     HELLO = 16
     """Worker: `addresses`, at which others reach it, and `specs`, if it steps environments."""
     START = 17
-    """Controller: `peers` and `specs`; the worker begins."""
+    """Controller: `peers`, their `incarnations`, and `specs`; the worker begins."""
     PEERS = 18
     """Controller: as START, after an address has changed."""
     BEAT = 19
@@ -81,6 +82,8 @@ class Start(NamedTuple):
     peers: dict[str, list[dict[str, str]]]
     """The addresses that each replica has registered, by fragment, in the replicas' order; empty
     for one that is dead at present."""
+    incarnations: dict[str, list[int]]
+    """Which start of each replica counts: from an earlier one nothing is to be taken."""
     specs: Specs | None
     """Of the environments; None where no worker steps any."""
 
@@ -104,6 +107,8 @@ class Control:
         self._connection = connect(
             orders.controller, self.identity, limit_bytes=LIMIT_BYTES, timeout=_CONNECT_SECONDS
         )
+        self.on_start: Callable[[Start], None] = lambda start: None
+        """Told of the others whenever one has changed, by the thread that listens."""
         self._outgoing: deque[Message] = deque()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._changed = threading.Condition()
@@ -190,5 +195,7 @@ class Control:
             elif message.kind in (Kind.START, Kind.PEERS):
                 values = unpack(message)
                 specs = values["specs"] and specs_from_json(values["specs"])
-                self._start, self._unseen = Start(values["peers"], specs), True
+                self._start = Start(values["peers"], values["incarnations"], specs)
+                self._unseen = True
+                self.on_start(self._start)
             self._changed.notify_all()

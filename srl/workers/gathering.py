@@ -57,7 +57,6 @@ class Gathering(Training):
         """Makes the policies and compiles."""
         site, experiment = self._site, self.experiment
         assert self._specs is not None
-        shared = site.transport != "network"
         self._groups = site.share("gradient", site.replica)
         slots = site.group_envs * len(self._specs.agents)
         own_slots = range(self._groups.start * slots, self._groups.stop * slots)
@@ -75,7 +74,6 @@ class Gathering(Training):
             self._listeners.get("sample") or listen("thread", site.identity, limit_bytes=1),
             self._office,
             form_of(experiment, learner.teams, site.group_envs),
-            shared=shared,
             first_group=self._groups.start,
             on_seconds=self._spend,
             on_counts=self._account,
@@ -83,7 +81,6 @@ class Gathering(Training):
         self.published = Published(
             learner.policies,
             self._listeners.get("parameters"),
-            shared=shared,
             on_seconds=self._spend_acting,
         )
         self._made = True

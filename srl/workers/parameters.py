@@ -13,7 +13,7 @@ import numpy as np
 
 from srl.errors import RunError
 from srl.lazy import jax
-from srl.streams.channel import Connection, Disconnected, Listener, opened
+from srl.streams.channel import Connection, Disconnected, Listener, Peer, opened
 from srl.streams.layout import Layout
 from srl.streams.message import Message, as_microseconds, as_seconds, text_of
 from srl.streams.parameters import (
@@ -53,7 +53,6 @@ class Published:
         policies: Policies,
         listener: Listener | None,
         *,
-        shared: bool,
         on_seconds: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         """Serves the listener's peers, in a thread of its own.
@@ -61,7 +60,6 @@ class Published:
         Args:
             policies: Examples, of the shapes of all that will be published.
             listener: Where other processes connect; None where there are none.
-            shared: Whether they share memory with this one.
             on_seconds: Told the seconds of acting that peers tell of.
         """
         self._on_seconds = on_seconds
@@ -73,9 +71,8 @@ class Published:
             self._form = Message(Kind.FORM, body=layout.to_json())
             self._server = ParameterServer(listener, layout)
             self._sent = self._newest
-            self._writer = ParameterWriter(layout) if shared else None
-            if self._writer is not None:
-                self._form = self._form._replace(fds=(self._writer.fd,))
+            self._remote: set[Peer] = set()  # those that it is sent to
+            self._writer = ParameterWriter(layout) if listener.shares_memory else None
             self._thread = threading.Thread(target=self._serve, name="parameters", daemon=True)
             self._thread.start()
 
@@ -84,7 +81,7 @@ class Published:
         if self._listener is not None and self._writer is not None:
             self._writer.publish(_pair(version), _flat(policies))
         self._newest = (version, policies)
-        if self._listener is not None and self._writer is None:
+        if self._listener is not None and self._remote:
             self._listener.wake()  # its thread sends them
 
     def newest(self, oldest: Version) -> tuple[np.ndarray, Policies]:
@@ -96,20 +93,29 @@ class Published:
         while not self._closed:
             received = self._listener.receive(0.5)
             newest = self._newest
-            if self._writer is None and newest is not self._sent:
+            if self._remote and newest is not self._sent:
                 self._sent = newest
                 self._server.publish(_pair(newest[0]), _flat(newest[1]))
             if received is None:
                 continue
             peer, message = received
             if message.kind == Kind.OPEN:
-                self._listener.send(peer, self._form)
+                self._open(peer)
             elif message.kind == PARAMETERS:
                 self._server.request(peer, message)
             elif message.kind == Kind.SPENT:
                 self._on_seconds(sum(as_seconds(message.counts)))
             else:
+                self._remote.discard(peer)
                 self._server.forget(peer)
+
+    def _open(self, peer: Peer) -> None:
+        assert self._listener is not None
+        if peer.shares_memory and self._writer is not None:
+            self._listener.send(peer, self._form._replace(fds=(self._writer.fd,)))
+        else:
+            self._remote.add(peer)
+            self._listener.send(peer, self._form)
 
     def close(self) -> None:
         """Ends the stream."""

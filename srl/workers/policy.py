@@ -62,7 +62,6 @@ class PolicyServer:
         groups: int,
         deadline: float,
         sink: SampleSink | None = None,
-        shared: bool = True,
         on_seconds: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         """Compiles nothing yet.
@@ -80,11 +79,10 @@ class PolicyServer:
             groups: That ask, and so share the places.
             deadline: Seconds that a request may wait for others.
             sink: Where unrolls go that are collected here.
-            shared: Whether groups share memory with this process.
             on_seconds: Told the seconds that each answer took.
         """
         self.listener, self._newest, self._on_seconds = listener, newest, on_seconds
-        self._teams, self._layout, self._shared = teams, layout, shared
+        self._teams, self._layout = teams, layout
         self._width, self._groups, self._deadline = width, groups, deadline
         self._sink = sink
         self._length, self._chunk = experiment.algorithm.unroll_length, teams.chunk
@@ -181,7 +179,7 @@ class PolicyServer:
         self._sink.spent([seconds.get(activity, 0.0) for activity in ACTIVITIES])
 
     def _open(self, peer: Peer, group: int, *, goes_on: bool) -> None:
-        desk = self._desks[group] = Desk(self.listener, peer, self._layout, shared=self._shared)
+        desk = self._desks[group] = Desk(self.listener, peer, self._layout)
         initial = self._teams.initial_memory(self._num_envs)
         if "memory" in desk.area["reply"]:
             copy_tree(map_tree(np.asarray, initial), desk.area["reply"]["memory"])
@@ -378,7 +376,6 @@ def serve_policies(
         groups=groups,
         deadline=site.fragment.deadline,
         sink=sink,
-        shared=site.transport != "network",
         on_seconds=on_seconds,
     )
     server.compile()

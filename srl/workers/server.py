@@ -61,7 +61,6 @@ class Server(Training):
             self._listener,
             self._crossing.forms,
             self._workers,
-            shared=site.transport != "network",
             on_left=self._lose,
             on_seconds=self._spend,
         )

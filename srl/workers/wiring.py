@@ -40,12 +40,20 @@ class Site:
     stopping: threading.Event
     """Set when the worker is to end."""
     transport: Transport = "host"
-    keys: Keys | None = None
-    """The run's, for streams between hosts."""
-    interface: str = "127.0.0.1"
-    """Where this worker listens for other hosts."""
     alive: Callable[[], None] = field(default=lambda: None)
     """Called now and then, to show that there is progress."""
+    interface: str = "127.0.0.1"
+    """Where this worker is reached from other hosts: an address, or a network interface's name."""
+    keys: Keys | None = None
+    """The run's; None on one host."""
+    ports: range | None = None
+    """To listen at; None for any."""
+    encrypt: bool = True
+    """False to do without keys between hosts, so that anyone can take part."""
+    host: str = ""
+    """A word for this host, by which others know that they share memory; else it is found out."""
+    _listeners: dict[str, Listener] = field(default_factory=dict, init=False)
+    _fenced: dict[tuple[str, int], int] = field(default_factory=dict, init=False)
 
     def go_on(self) -> None:
         """Shows progress where there is nothing to do but wait.
@@ -92,17 +100,40 @@ class Site:
 
     def listen(self) -> dict[str, Listener]:
         """A listener for each stream that ends here."""
-        return {
+        self._listeners = {
             kind: listen(
                 self.transport,
                 self.identity,
                 limit_bytes=STATE_BYTES,
                 interface=self.interface,
                 keys=self.keys,
+                ports=self.ports,
+                encrypt=self.encrypt,
+                host=self.host,
             )
             for kind, stream in self.streams.items()
             if server(stream) == self.fragment_name
         }
+        return self._listeners
+
+    def fence(self, incarnations: Mapping[str, Sequence[int]]) -> None:
+        """Lets streams that end here take nothing from earlier starts of workers; any thread may.
+
+        Args:
+            incarnations: The starts that count, of each replica of each fragment.
+        """
+        order = [(name, k) for name, f in self.plan.fragments.items() for k in range(f.replicas)]
+        for kind, listener in self._listeners.items():
+            for number, (name, replica) in enumerate(order, start=1):
+                least = incarnations[name][replica]
+                if least == self._fenced.get((kind, number), 0):
+                    continue
+                self._fenced[kind, number] = least
+                if kind in ("parameters", "gradients"):  # whose senders are workers
+                    listener.fence(number, least)
+                elif name == self.plan.home("step"):  # and here groups of environments
+                    for group in self.share("step", replica):
+                        listener.fence(group, least)
 
     def connect(self, kind: StreamKind, group: int | None = None) -> Connection:
         """Connects to who is at the other end of a stream now; waits while nobody is.
@@ -122,12 +153,22 @@ class Site:
             for turn in range(self.plan.fragments[name].replicas if movable else 1):
                 try:
                     if address := self.home(kind, group, turn):
-                        return connect(address, identity, limit_bytes=STATE_BYTES, keys=self.keys)
+                        return self._reach(address, identity)
                 except (Disconnected, UserError):
                     continue
             self.alive()
             self.stopping.wait(0.05)
         raise Stopped
+
+    def _reach(self, address: str, identity: Identity) -> Connection:
+        return connect(
+            address,
+            identity,
+            limit_bytes=STATE_BYTES,
+            keys=self.keys,
+            encrypt=self.encrypt,
+            host=self.host,
+        )
 
     def home(self, kind: StreamKind, group: int | None = None, turn: int = 0) -> str | None:
         """The address of the worker that a group belongs to, if it is there now.

@@ -69,7 +69,7 @@ class Context:
 
     def site(self) -> Site:
         """The worker's place among the others; streams connect once it has registered."""
-        return Site(
+        site = Site(
             self.experiment,
             self.plan,
             self.fragment,
@@ -78,10 +78,12 @@ class Context:
             self._newest_peers,
             self.stopping,
             self._orders.transport,
-            keys_of(self.folder) if self._orders.interface else None,
-            self.interface,
             self.progress,
+            interface=self.interface,
+            keys=keys_of(self.folder) if self._orders.interface else None,
         )
+        self._control.on_start = lambda start: site.fence(start.incarnations)
+        return site
 
     def _newest_peers(self) -> Addresses:
         start = self.peers_changed()

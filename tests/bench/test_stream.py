@@ -40,6 +40,17 @@ def test_the_network_is_compared_with_bare_zeromq(capsys):
     assert "ratio" in capsys.readouterr().out
 
 
+def test_the_network_is_measured_without_and_with_keys(capsys):
+    words = ["--transport", "host,network", "--bytes", "1000000", "--seconds", "0.1", "--keys"]
+    rows = lines(capsys, *words, "--rounds", "1")
+    assert [(row["config"]["transport"], "keys" in row["config"]) for row in rows] == [
+        ("host", False),
+        ("network", False),
+        ("network", True),
+    ]
+    assert all(row["value"] > 0 for row in rows)
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

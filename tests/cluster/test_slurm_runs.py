@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,21 +18,23 @@ from srl.launch.folder import create_run
 from srl.launch.local import train
 from srl.tree import leaves_of
 
-SECONDS = 120
-SMALL = ("--num-envs", "16", "--algorithm.unroll-length", "16")
+SECONDS = 300
+CARTPOLE = ("native:CartPole-v1", "--num-envs", "16", "--algorithm.unroll-length", "16")
+GAME = (str(Path(__file__).parents[2] / "experiments" / "hide_and_seek.py"), "--num-envs", "16")
 APART = (
     *("--plan", "decoupled", "--plan.actors.hosts", "2"),
     *("--plan.policies.hosts", "1", "--plan.learner.hosts", "1"),
 )
+REPLICATED = ("--plan", "replicated", "--plan.learners.hosts", "2", "--groups", "4")
 
 
 class SlurmRun:
-    """`srl run native:CartPole-v1 --on slurm` at the login host, and what it has told."""
+    """`srl run ... --on slurm` at the login host, and what it has told."""
 
-    def __init__(self, cluster, folder, *options):
+    def __init__(self, cluster, folder, *options, target=CARTPOLE):
         self.cluster, self.folder = cluster, folder
         self.terminal = folder.with_name("terminal.txt")
-        words = ["-m", "srl", "run", "native:CartPole-v1", *SMALL, "--run-dir", folder, *options]
+        words = ["-m", "srl", "run", *target, "--run-dir", folder, *options]
         with self.terminal.open("w") as file:
             self.process = cluster.popen(
                 sys.executable, *words, "--on", "slurm", stdout=file, stderr=file
@@ -53,6 +55,12 @@ class SlurmRun:
 
     def logs(self):
         return sorted((self.folder / "logs").iterdir()) if self.folder.exists() else []
+
+    def host(self, kind):
+        """The host of a fragment's first job."""
+        job = json.loads((self.folder / "slurm" / "jobs.json").read_text())[kind]
+        name = self.cluster.job(job if kind == "learner" else f"{job}_0")["NodeList"]
+        return next(node for node in self.cluster.nodes if node.name == name)
 
     def metrics(self):
         file = self.folder / "metrics.jsonl"
@@ -82,11 +90,15 @@ def processes(module, folder):
 
 
 def parameters(folder):
-    checkpoints = Checkpoints(folder / "checkpoints")
-    tree, _ = checkpoints.restore()
-    checkpoints.close()
+    with closing(Checkpoints(folder / "checkpoints")) as checkpoints:
+        tree, _ = checkpoints.restore()
     states = {name: state["params"] for name, state in tree["learners"].items()}
     return np.concatenate([np.ravel(leaf) for leaf in leaves_of(states)])
+
+
+def newest(folder):
+    with closing(Checkpoints(folder / "checkpoints")) as checkpoints:
+        return checkpoints.latest()
 
 
 def account(told):
@@ -96,54 +108,59 @@ def account(told):
 
 
 @pytest.mark.parametrize(
-    "plan",
-    [APART, ("--plan", "replicated", "--plan.learners.hosts", "2", "--groups", "4")],
-    ids=["decoupled", "replicated"],
+    ("target", "plan"),
+    [
+        pytest.param(CARTPOLE, APART, id="cartpole, decoupled"),
+        pytest.param(CARTPOLE, REPLICATED, marks=pytest.mark.slow, id="cartpole, replicated"),
+        pytest.param(GAME, APART, marks=pytest.mark.slow, id="game, decoupled"),
+        pytest.param(GAME, REPLICATED, marks=pytest.mark.slow, id="game, replicated"),
+    ],
 )
-def test_a_run_is_spread_over_hosts_and_trains_as_on_this_machine(slurm, tmp_path, plan):
-    run = SlurmRun(slurm(4), tmp_path / "run", *plan, "--updates", "3")
-    resolved = load_experiment("native:CartPole-v1", [*SMALL, *plan, "--updates", "3"])
+def test_a_run_is_spread_over_hosts_and_trains_as_on_this_machine(slurm, tmp_path, target, plan):
+    run = SlurmRun(slurm(4), tmp_path / "run", *plan, "--updates", "3", target=target)
+    run.until(lambda run: "jobs: " in run.told)
+    run.process.send_signal(signal.SIGINT)
+    assert run.wait() == 130
+    assert "left running; `srl top" in run.told
+    resolved = load_experiment(target[0], [*target[1:], *plan, "--updates", "3"])
     here = create_run(resolved, tmp_path / "here")
     assert train(resolved.experiment, here) == 0
-    assert run.wait() == 0, run.all
-    assert "done; the run is in" in run.told
+    told = run.cluster.run(
+        sys.executable, "-m", "srl", "top", run.folder, timeout=SECONDS, check=False
+    )
+    assert told.returncode == 0, told.stdout
+    assert "done; the run is in" in told.stdout
     ours, theirs = parameters(run.folder), parameters(here.path)
     assert np.linalg.norm(ours - theirs) / np.linalg.norm(theirs) < 1e-5
 
 
-def test_a_controller_that_is_killed_is_followed_by_one_that_finds_the_workers(slurm, tmp_path):
-    run = SlurmRun(slurm(4), tmp_path / "run", *APART, "--updates", "200")
+def test_a_run_survives_its_controller_and_its_cables_and_goes_on_on_this_machine(slurm, tmp_path):
+    cluster = slurm(4)
+    run = SlurmRun(cluster, tmp_path / "run", *APART, "--env-steps", "100_000_000")
     run.until(updates(3))
     before = processes("srl.launch.serve", run.folder)
     for pid in before:
         os.kill(pid, signal.SIGKILL)
-    run.until(lambda run: set(processes("srl.launch.serve", run.folder)) - set(before))
-    assert run.wait() == 0, run.all
-    log = (run.folder / "logs" / "controller.log").read_text()
-    assert "found learner-0" in log
+    log = run.folder / "logs" / "controller.log"
+    run.until(lambda run: log.read_text().count("found ") == 4)
+    for kind in ("actors", "policies", "learner"):
+        reached = run.metrics()[-1]["updates"]
+        host = run.host(kind)
+        host.cut()
+        seen = log.read_text().count("is out of reach")
+        run.until(lambda run, seen=seen: log.read_text().count("is out of reach") > seen)
+        host.heal()
+        run.until(updates(reached + 3))
+    cluster.run(sys.executable, "-m", "srl", "stop", run.folder)
+    assert run.wait() == 130, run.all
     assert "started again" not in run.told
     produced, learned, *rest = account(run.told)
-    assert learned == 4 * 200
     assert produced == learned + sum(rest)
+    assert learned == 4 * newest(run.folder)
 
-
-@pytest.mark.parametrize("kind", ["actors", "policies", "learner"])
-def test_a_host_that_is_cut_off_for_seconds_costs_seconds(slurm, tmp_path, kind):
-    cluster = slurm(4)
-    run = SlurmRun(cluster, tmp_path / "run", *APART, "--updates", "100")
-    run.until(updates(3))
-    job = json.loads((run.folder / "slurm" / "jobs.json").read_text())[kind]
-    name = cluster.job(job if kind == "learner" else f"{job}_0")["NodeList"]
-    host = next(node for node in cluster.nodes if node.name == name)
-    host.cut()
-    log = run.folder / "logs" / "controller.log"
-    if kind != "learner":
-        run.until(lambda run: f"{name} is out of reach" in log.read_text())
-    host.heal()
-    assert run.wait() == 0, run.all
-    produced, learned, *rest = account(run.told)
-    assert learned == 4 * 100
-    assert produced == learned + sum(rest)
+    done = run.metrics()[-1]["env_steps"]
+    assert main(["resume", str(run.folder), "--env-steps", str(done + 10_000)]) == 0
+    assert newest(run.folder) > learned // 4
 
 
 @pytest.mark.slow
@@ -152,11 +169,10 @@ def test_a_learner_whose_host_loses_power_goes_on_elsewhere(slurm, tmp_path):
     words = ("--updates", "400", "--checkpoint-minutes", "0.02")
     run = SlurmRun(cluster, tmp_path / "run", *APART, *words)
     run.until(lambda run: len(list((run.folder / "checkpoints").glob("[0-9]*"))) > 1)
-    job = json.loads((run.folder / "slurm" / "jobs.json").read_text())["learner"]
-    name = cluster.job(job)["NodeList"]
-    cluster.power_off(next(node for node in cluster.nodes if node.name == name))
+    lost = run.host("learner")
+    cluster.power_off(lost)
     assert run.wait() == 0, run.all
-    assert cluster.job(job)["NodeList"] != name
+    assert "found actors-0" in (run.folder / "logs" / "controller.log").read_text()
     produced, learned, *rest = account(run.told)
     assert produced == learned + sum(rest)
 
@@ -166,11 +182,10 @@ def test_an_actor_whose_host_loses_power_comes_back_with_another(slurm, tmp_path
     cluster = slurm(5)
     run = SlurmRun(cluster, tmp_path / "run", *APART, "--updates", "400")
     run.until(updates(3))
-    job = json.loads((run.folder / "slurm" / "jobs.json").read_text())["actors"]
-    name = cluster.job(f"{job}_0")["NodeList"]
-    cluster.power_off(next(node for node in cluster.nodes if node.name == name))
+    lost = run.host("actors")
+    cluster.power_off(lost)
     assert run.wait() == 0, run.all
-    assert f"was lost with its host, {name}" in run.told
+    assert f"was lost with its host, {lost.name}" in run.told
     produced, learned, *rest = account(run.told)
     assert learned == 4 * 400
     assert produced == learned + sum(rest)

@@ -39,8 +39,9 @@ class Ends:
 
     def __init__(self, transport, stack):
         self.stack = stack
+        transport, *host = transport.split()
         self.listener = stack.enter_context(
-            listen(transport, Identity(RUN, 0, 0), limit_bytes=LIMIT)
+            listen(transport, Identity(RUN, 0, 0), limit_bytes=LIMIT, host="".join(host))
         )
 
     def join(self, sender=1, incarnation=0, run=RUN):
@@ -63,13 +64,13 @@ class Ends:
         return got
 
 
-@pytest.fixture(params=["thread", "host", "network"])
+@pytest.fixture(params=["thread", "host", "network", "cluster", "cluster afar"])
 def ends(request):
     with ExitStack() as stack:
         yield Ends(request.param, stack)
 
 
-@pytest.fixture(params=["host", "network"])
+@pytest.fixture(params=["host", "network", "cluster", "cluster afar"])
 def socket_ends(request):
     with ExitStack() as stack:
         yield Ends(request.param, stack)
@@ -274,7 +275,7 @@ def test_numbers_that_do_not_fit_are_refused(socket_ends):
 def test_wrong_addresses_are_told():
     with pytest.raises(UserError, match="expected thread:"):
         connect("ipc:///tmp/x", Identity(RUN, 1, 0), limit_bytes=LIMIT)
-    with pytest.raises(UserError, match="thread, host or network"):
+    with pytest.raises(UserError, match="thread, host, network or cluster"):
         listen("pigeon", Identity(RUN, 1, 0), limit_bytes=LIMIT)
     for address in ("thread:none", "unix:none", "tcp://127.0.0.1:9"):
         with pytest.raises(Disconnected, match=address):
@@ -295,6 +296,72 @@ def test_connections_leave_no_descriptor_behind(ends):
     while len(os.listdir("/proc/self/fd")) > before:  # ZeroMQ ends a socket some time after
         assert time.monotonic() < deadline
         ends.listener.receive(0.01)
+
+
+def until(ends, condition):
+    """Receives nothing until then."""
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert ends.listener.receive(0.01) is None
+        assert time.monotonic() < deadline
+
+
+def test_a_fence_ends_the_earlier_start_and_keeps_it_out(ends, caplog):
+    zombie, peer = ends.joined(1, incarnation=3)
+    bystander, other = ends.joined(2, incarnation=0)
+    ends.listener.fence(1, 4)
+    assert ends.listener.receive(SECONDS) in (None, (peer, Message(LEFT)))
+    with pytest.raises(Disconnected, match="fenced off: only start 4 or a later one"):
+        read_all(zombie, ends.listener)
+    again = ends.join(1, incarnation=3)
+    until(ends, lambda: ends.listener.refused == 1)
+    with pytest.raises(Disconnected, match="fenced off"):
+        read_all(again, ends.listener)
+    assert "sender 1 (incarnation 3): it is fenced off" in caplog.text
+    bystander.send(Message(16))
+    assert ends.next() == (other, Message(16))
+    ends.joined(1, incarnation=4)
+    assert ends.listener.refused == 1
+
+
+def test_what_was_said_before_a_fence_and_is_unread_is_refused(ends):
+    zombie, peer = ends.joined(1, incarnation=3)
+    bystander, other = ends.joined(2, incarnation=0)
+    for number in range(5):
+        zombie.send(Message(16, number, body=bytes(1000)))
+    zombie.close()
+    bystander.send(Message(17))
+    while (got := ends.next())[1].kind == 16 and got[1].sequence < 1:
+        pass  # the rest has come, too, or is on its way
+    ends.listener.fence(1, 4)
+    heard = [got]
+    while {(peer, LEFT), (other, 17)} - {(whose, m.kind) for whose, m in filter(None, heard)}:
+        heard.append(ends.listener.receive(SECONDS))
+    after = [message for whose, message in filter(None, heard[1:]) if whose is peer]
+    assert after == [Message(LEFT)][: len(after)]
+
+
+def test_a_fence_stands_before_anyone_has_come_and_never_sinks(ends):
+    ends.listener.fence(1, 4)
+    ends.listener.fence(1, 2)
+    early = ends.join(1, incarnation=3)
+    until(ends, lambda: ends.listener.refused == 1)
+    with pytest.raises(Disconnected, match="only start 4 or a later one may come"):
+        read_all(early, ends.listener)
+    ends.joined(1, incarnation=5)
+
+
+def test_a_fence_can_be_put_up_while_another_thread_waits(ends):
+    zombie, peer = ends.joined(1, incarnation=0)
+    thread = threading.Timer(0.05, ends.listener.fence, (1, 1))
+    thread.start()
+    heard = None
+    while heard is None:
+        heard = ends.listener.receive(SECONDS)
+    assert heard == (peer, Message(LEFT))
+    thread.join()
+    with pytest.raises(Disconnected):
+        read_all(zombie, ends.listener)
 
 
 def test_importing_streams_loads_neither_jax_nor_zmq():

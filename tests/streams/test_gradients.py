@@ -16,7 +16,7 @@ SECONDS, LIMIT = 20, 1 << 24
 STATE, SUMS = {"float32": np.zeros(3, np.float32)}, {"float32": np.zeros(2, np.float32)}
 STEPS = (np.zeros((2, 4), np.float32), np.zeros((2, 4), bool))
 FORMS = Forms(Layout.of(STATE), Layout.of((SUMS, STEPS)), Layout.of(SUMS))
-TRANSPORTS = ["thread", "host", "network"]
+TRANSPORTS = ["thread", "host", "network", "cluster"]
 
 
 class Server:
@@ -29,7 +29,6 @@ class Server:
             self.listener,
             FORMS,
             2,
-            shared=transport != "network",
             on_left=self.left.append,
             on_seconds=self.seconds.append,
         )
@@ -68,7 +67,9 @@ class Worker(threading.Thread):
         self.start()
 
     def connect(self):
-        return connect(self.server.listener.address, self.identity, limit_bytes=LIMIT)
+        host = ["", "elsewhere"][self.replica]  # matters in a cluster
+        address = self.server.listener.address
+        return connect(address, self.identity, limit_bytes=LIMIT, host=host)
 
     def run(self):
         try:

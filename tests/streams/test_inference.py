@@ -30,7 +30,7 @@ class Clerk:
     """Acts for groups: the action is its own name, and the memory counts the steps."""
 
     def __init__(self, name, transport, memory):
-        self.name, self.layout, self.shared = name, layout(memory), transport == "host"
+        self.name, self.layout = name, layout(memory)
         self.listener = listen(transport, Identity(RUN, name, 0), limit_bytes=LIMIT)
         self.closed = False
         self.thread = threading.Thread(target=self.serve)
@@ -44,7 +44,7 @@ class Clerk:
                 continue
             peer, message = received
             if message.kind == Kind.OPEN:
-                desks[peer] = Desk(self.listener, peer, self.layout, shared=self.shared)
+                desks[peer] = Desk(self.listener, peer, self.layout)
                 desks[peer].open(Start(0, 0, None))
             elif message.kind == Kind.MEMORY:
                 desks[peer].remember(message)
@@ -64,7 +64,7 @@ class Clerk:
         self.listener.close()
 
 
-@pytest.fixture(params=["host", "network"])
+@pytest.fixture(params=["host", "network", "cluster"])
 def office(request):
     """Clerks by number, and the address of each that is there."""
     clerks = {}
@@ -89,8 +89,8 @@ def group(office):
     def reach():
         for name in sorted(office.clerks):
             try:
-                identity = Identity(RUN, GROUP, 0)
-                return connect(office.address(name), identity, limit_bytes=LIMIT)
+                identity, host = Identity(RUN, GROUP, 0), ["", "elsewhere"][name % 2]
+                return connect(office.address(name), identity, limit_bytes=LIMIT, host=host)
             except Disconnected:
                 continue
         raise AssertionError("nobody is there")

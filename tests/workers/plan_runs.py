@@ -75,7 +75,9 @@ class Trained(NamedTuple):
     """Where the environments stand, by field; their actions have led there."""
 
 
-def trained(folder: Path, name: str, *options: str, transport: Transport = "host") -> Trained:
+def trained(
+    folder: Path, name: str, *options: str, transport: Transport = "host", role: str = ""
+) -> Trained:
     """Trains the experiment of this name.
 
     Args:
@@ -83,6 +85,7 @@ def trained(folder: Path, name: str, *options: str, transport: Transport = "host
         name: One of FILES.
         options: A plan's name, and options as on the command line.
         transport: Of the streams between processes.
+        role: What workers run in place of what their nodes ask for, with another transport.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "experiment.py").write_text(FILES[name])
@@ -93,7 +96,7 @@ def trained(folder: Path, name: str, *options: str, transport: Transport = "host
         assert train(experiment, run) == 0
     else:
         plan = plan_of(experiment)
-        assert train_in_processes(experiment, plan, run, transport=transport) == 0
+        assert train_in_processes(experiment, plan, run, transport=transport, role=role) == 0
     checkpoints = Checkpoints(run.checkpoints)
     tree, _ = checkpoints.restore()
     checkpoints.close()

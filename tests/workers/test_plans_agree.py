@@ -14,6 +14,7 @@ from plan_runs import trained as train
 
 import srl
 from srl.dataflow.plans import PLANS
+from srl.streams.keys import VARIABLE, Keys
 
 QUICK = ("cartpole", "game")
 SLOW = ("cartpole with memory", "hide and seek")
@@ -51,6 +52,25 @@ def test_every_plan_trains_as_the_plain_loop_does(trained, name, plan):
 )
 def test_plans_train_the_same_over_the_network(trained, name, plan):
     assert_agree(trained(name, *PLAIN), trained(name, plan, transport="network"))
+
+
+@pytest.mark.parametrize(
+    ("name", "plan"),
+    cases(
+        ["cartpole"],
+        ["inline", "central", "decoupled", "env_servers", "parameter_server"],
+        lambda _, plan: plan in ("inline", "decoupled"),
+    ),
+)
+def test_plans_train_the_same_by_memory_and_network_at_once(
+    trained, tmp_path, monkeypatch, name, plan
+):
+    monkeypatch.setenv(VARIABLE, Keys.new().to_text())
+    actors = ("--plan.actors.replicas", "2")
+    run = train(tmp_path, name, plan, *actors, transport="cluster", role="apart_role:apart")
+    assert_agree(trained(name, *PLAIN), run)
+    used = {path.name for path in (tmp_path / "run").glob("actors-*")}
+    assert used == {"actors-0-memory", "actors-1-network"}
 
 
 @pytest.mark.parametrize(

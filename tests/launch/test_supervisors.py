@@ -1,0 +1,127 @@
+"""Supervisors and their controller, all on this machine."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, closing
+
+import pytest
+
+from srl.checkpoint import Checkpoints
+from srl.experiment import load_experiment, plan_of
+from srl.launch.engine import parts_of
+from srl.launch.folder import create_run
+from srl.streams.keys import create_keys
+
+SECONDS = 120
+WORDS = ("--num-envs", "16", "--algorithm.unroll-length", "16", "--plan", "decoupled")
+
+
+class Cluster:
+    """A run whose controller and supervisors are processes here; they end with their test."""
+
+    def __init__(self, folder, *words):
+        resolved = load_experiment("native:CartPole-v1", [*WORDS, *words])
+        self.run, self.plan = create_run(resolved, folder), plan_of(resolved.experiment)
+        create_keys(self.run.path)
+        self.stack = ExitStack()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.stack.close()
+
+    def start(self, module, *words, folder=None, **options):
+        command = [sys.executable, "-m", module, str(folder or self.run.path), *words]
+        process = self.stack.enter_context(subprocess.Popen(command, text=True, **options))
+        self.stack.callback(process.terminate)
+        return process
+
+    def supervise(self, fragment):
+        job = next(job for job in parts_of(self.plan) if job.fragment == fragment)
+        return self.start("srl.launch.supervisor", fragment, str(job.slots))
+
+    def supervise_all(self):
+        jobs = parts_of(self.plan)
+        return {
+            job.fragment: [self.supervise(job.fragment) for _ in range(job.hosts)] for job in jobs
+        }
+
+    def serve(self):
+        self.terminal = self.run.log("terminal")
+        with self.terminal.open("a") as file:
+            return self.start("srl.launch.serve", stdout=file, stderr=file)
+
+    def updates(self):
+        file = self.run.path / "metrics.jsonl"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return max((json.loads(line)["updates"] for line in lines), default=0)
+
+    def until(self, condition):
+        deadline = time.monotonic() + SECONDS
+        while not condition():
+            assert time.monotonic() < deadline, self.terminal.read_text()
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    with ExitStack() as stack:
+        yield lambda *words: stack.enter_context(Cluster(tmp_path / "run", *words))
+
+
+def test_workers_of_a_supervisor_that_died_are_started_by_the_next(cluster):
+    run = cluster("--updates", "300", "--heartbeat-seconds", "2")
+    controller, supervisors = run.serve(), run.supervise_all()
+    run.until(lambda: run.updates() >= 3)
+    os.kill(supervisors["actors"][0].pid, signal.SIGKILL)
+    run.supervise("actors")
+    assert controller.wait(SECONDS) == 0
+    told = run.terminal.read_text()
+    assert "was lost with its host" in told
+    with closing(Checkpoints(run.run.checkpoints)) as checkpoints:
+        assert checkpoints.latest() == 300
+    line = next(line for line in told.splitlines() if line.startswith("unrolls:"))
+    counts = [int(word) for word in line.replace(",", "").split() if word.isdigit()]
+    assert counts[1] == 4 * 300
+    assert counts[0] == sum(counts[1:])
+    for process in [*supervisors["learner"], *supervisors["policies"], supervisors["actors"][1]]:
+        assert process.wait(SECONDS) == 0
+
+
+def test_a_host_that_sees_another_experiment_is_refused_by_name(cluster, tmp_path):
+    run = cluster()
+    run.serve()
+    run.until((run.run.path / "controller.json").exists)
+    other = tmp_path / "other"
+    shutil.copytree(run.run.path, other)
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**config, "sha256": "0" * 64}))
+    words = ("actors", "1")
+    refused = run.start("srl.launch.supervisor", *words, folder=other, stderr=subprocess.PIPE)
+    _, told = refused.communicate(timeout=SECONDS)
+    assert refused.returncode == 2
+    assert f"{os.uname().nodename} sees another experiment file than the run's" in told
+
+
+def test_a_supervisor_of_no_fragment_of_the_plan_says_which_there_are(cluster):
+    run = cluster()
+    refused = run.start("srl.launch.supervisor", "actor", "1", stderr=subprocess.PIPE)
+    _, told = refused.communicate(timeout=SECONDS)
+    assert refused.returncode == 2
+    assert "no fragment 'actor'; it has actors, policies, learner" in told
+
+
+def test_keys_that_others_can_read_are_refused(cluster):
+    run = cluster()
+    file = run.run.path / "keys" / "curve.secret"
+    file.chmod(0o644)
+    refused = run.start("srl.launch.supervisor", "actors", "1", stderr=subprocess.PIPE)
+    _, told = refused.communicate(timeout=SECONDS)
+    assert refused.returncode == 2
+    assert f"chmod 600 {file}" in told
