@@ -50,10 +50,7 @@ class Submission:
     @property
     def parts(self) -> list[Part]:
         """What to ask for, the controller's first."""
-        made = [_part(name, fragment) for name, fragment in self.plan.fragments.items()]
-        if not any(part.controls for part in made):
-            raise AssertionError("every plan updates somewhere")
-        return sorted(made, key=lambda part: not part.controls)
+        return parts_of(self.plan)
 
 
 class Engine(Protocol):
@@ -81,6 +78,14 @@ class Engine(Protocol):
 
     def stop(self, names: Mapping[str, str]) -> None:
         """Has the run end after a checkpoint."""
+
+
+def parts_of(plan: Plan) -> list[Part]:
+    """What to ask for, the controller's first."""
+    made = [_part(name, fragment) for name, fragment in plan.fragments.items()]
+    if not any(part.controls for part in made):
+        raise AssertionError("every plan updates somewhere")
+    return sorted(made, key=lambda part: not part.controls)
 
 
 def _part(name: str, fragment: Fragment) -> Part:

@@ -13,7 +13,7 @@ import pytest
 
 from srl.checkpoint import Checkpoints
 from srl.experiment import load_experiment, plan_of
-from srl.launch import slurm
+from srl.launch.engine import parts_of
 from srl.launch.folder import create_run
 from srl.streams.keys import create_keys
 
@@ -43,11 +43,11 @@ class Cluster:
         return process
 
     def supervise(self, fragment):
-        job = next(job for job in slurm.jobs(self.plan) if job.fragment == fragment)
+        job = next(job for job in parts_of(self.plan) if job.fragment == fragment)
         return self.start("srl.launch.supervisor", fragment, str(job.slots))
 
     def supervise_all(self):
-        jobs = slurm.jobs(self.plan)
+        jobs = parts_of(self.plan)
         return {
             job.fragment: [self.supervise(job.fragment) for _ in range(job.hosts)] for job in jobs
         }
