@@ -118,7 +118,7 @@ class Place:
     def stop(self) -> None:
         """Has the process that runs here end in good order."""
         if self._process is not None:
-            self._process.terminate()
+            self._process.send_signal(signal.SIGUSR1)
 
     def _to_the_end(
         self,
