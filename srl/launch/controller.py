@@ -313,16 +313,23 @@ class Controller:
 
     def _start_ready(self) -> None:
         """Lets those begin whose peers are there: at first all, later those that learn."""
-        if not self.begun and not all(member.addresses is not None for member in self._members):
+        awaited = [member for member in self._members if self._awaited(member)]
+        if not self.begun and not all(member.addresses is not None for member in awaited):
             return
         learners = [m for gang in self._gangs if gang.updates for m in gang.members]
         for member in self._members:
-            needed = [*learners, *member.gang.members] if self.begun else self._members
+            needed = [*learners, *member.gang.members] if self.begun else awaited
             ready = all(other.addresses is not None or other.done for other in needed)
             if ready and member.addresses is not None and member.started is None:
                 member.started = time.monotonic()
                 self._send(member, Kind.START, self._start_values())
         self.begun = True
+
+    def _awaited(self, member: Member) -> bool:
+        """Whether a run waits for it to begin: not for policy workers while one has a host."""
+        if self._plan.fragments[member.fragment].placed != ("act",) or member.process is not None:
+            return True
+        return not any(m.process for m in self._members if m.fragment == member.fragment)
 
     def _start_values(self) -> dict[str, Any]:
         peers: dict[str, list[dict[str, str]]] = {name: [] for name in self._plan.fragments}

@@ -3,6 +3,8 @@
 import signal
 import time
 
+import pytest
+
 SECONDS = 60
 
 COUNTING = """
@@ -38,6 +40,7 @@ def test_a_job_runs_on_each_of_its_hosts(slurm, tmp_path):
     wait_lines(tmp_path / "told", "host2", "host3")
 
 
+@pytest.mark.slow
 def test_a_job_of_two_parts_starts_as_one(slurm, tmp_path):
     cluster = slurm(2)
     script = """#SBATCH --nodes=1 --comment=learners --output=told
@@ -59,6 +62,7 @@ def test_the_job_of_a_node_that_is_known_to_be_lost_starts_again_elsewhere(slurm
     wait_lines(tmp_path / "placed", "host2 0", "host3 1")
 
 
+@pytest.mark.slow
 def test_after_a_power_loss_that_slurm_finds_one_job_goes_on_and_another_starts_again_elsewhere(
     slurm, tmp_path
 ):
@@ -79,6 +83,7 @@ def test_after_a_power_loss_that_slurm_finds_one_job_goes_on_and_another_starts_
     cluster.wait_nodes({lost.name: "idle"})
 
 
+@pytest.mark.slow
 def test_the_controller_may_be_restarted_while_a_job_runs(slurm, tmp_path):
     cluster = slurm(1)
     script = "echo >> started; while ! [ -e go ]; do sleep 0.1; done"

@@ -50,6 +50,7 @@ def check_account(run, updates, max_staleness=0):
     assert in_flight <= GROUPS * (max_staleness + 1)
 
 
+@pytest.mark.slow
 def test_a_run_survives_the_death_of_an_actor_and_of_the_learner(tmp_path):
     check_trouble(tmp_path, "inline", ["actors-0", "learner-0"], 2, 20_000)
 

@@ -17,7 +17,9 @@ def staleness(run):
     return [line["staleness_max"] for line in lines]
 
 
-@pytest.mark.parametrize("bound", [0, 1, 4])
+@pytest.mark.parametrize(
+    "bound", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)]
+)
 def test_the_bound_holds_for_environments_that_take_random_times(tmp_path, bound):
     words = ["--plan", "threads", "--max-staleness", bound, "--updates", 30]
     with RealRun(tmp_path, *words, pace="0.002") as run:

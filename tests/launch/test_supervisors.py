@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +58,15 @@ class Cluster:
         with self.terminal.open("a") as file:
             return self.start("srl.launch.serve", stdout=file, stderr=file)
 
+    def workers(self, fragment, replica):
+        """Processes of a worker."""
+        own = [f'"folder": "{self.run.path}"', f'"fragment": "{fragment}", "replica": {replica},']
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError):
+                words = (entry / "cmdline").read_bytes().decode(errors="replace")
+                if all(text in words for text in own):
+                    yield int(entry.name)
+
     def updates(self):
         file = self.run.path / "metrics.jsonl"
         lines = file.read_text().splitlines() if file.exists() else []
@@ -76,7 +86,7 @@ def cluster(tmp_path):
 
 
 def test_workers_of_a_supervisor_that_died_are_started_by_the_next(cluster):
-    run = cluster("--updates", "300", "--heartbeat-seconds", "2")
+    run = cluster("--updates", "60", "--heartbeat-seconds", "2")
     controller, supervisors = run.serve(), run.supervise_all()
     run.until(lambda: run.updates() >= 3)
     os.kill(supervisors["actors"][0].pid, signal.SIGKILL)
@@ -85,13 +95,32 @@ def test_workers_of_a_supervisor_that_died_are_started_by_the_next(cluster):
     told = run.terminal.read_text()
     assert "was lost with its host" in told
     with closing(Checkpoints(run.run.checkpoints)) as checkpoints:
-        assert checkpoints.latest() == 300
+        assert checkpoints.latest() == 60
     line = next(line for line in told.splitlines() if line.startswith("unrolls:"))
     counts = [int(word) for word in line.replace(",", "").split() if word.isdigit()]
-    assert counts[1] == 4 * 300
+    assert counts[1] == 4 * 60
     assert counts[0] == sum(counts[1:])
     for process in [*supervisors["learner"], *supervisors["policies"], supervisors["actors"][1]]:
         assert process.wait(SECONDS) == 0
+
+
+def test_policy_workers_that_come_later_take_their_share(cluster):
+    run = cluster("--plan.policies.replicas", "2", "--env-steps", "100_000_000")
+    controller = run.serve()
+    for fragment in ("learner", "actors", "actors", "policies"):
+        run.supervise(fragment)
+    run.until(lambda: run.updates() >= 3)
+    run.supervise("policies")
+    later = run.run.log("controller")
+    run.until(lambda: "policies-1 registered" in later.read_text())
+    reached = run.updates()
+    run.until(lambda: run.updates() >= reached + 3)
+    os.kill(next(run.workers("policies", 0)), signal.SIGKILL)
+    run.until(lambda: "policies-0 was killed by SIGKILL" in run.terminal.read_text())
+    reached = run.updates()
+    run.until(lambda: run.updates() >= reached + 3)
+    controller.send_signal(signal.SIGUSR1)
+    assert controller.wait(SECONDS) == 130
 
 
 def test_a_host_that_sees_another_experiment_is_refused_by_name(cluster, tmp_path):

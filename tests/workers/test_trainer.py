@@ -16,7 +16,7 @@ from srl.workers.seeds import environment_seed
 EXPERIMENTS = {"cartpole": CARTPOLE, "game": GAME}
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", ["cartpole", pytest.param("game", marks=pytest.mark.slow)])
 def test_the_same_seed_twice_gives_bitwise_the_same_run(start, name):
     one, two = start(EXPERIMENTS[name]), start(replace(EXPERIMENTS[name], threads=1))
     assert train(one, 4) == train(two, 4)
