@@ -112,14 +112,12 @@ def resume(words: list[str]) -> int:
     from srl.launch.local import train
 
     folder, resolved = open_run(options.run_dir, to_train=True)
-    from srl.launch.engines import refuse_running
+    from srl.launch.engines import refuse_running, resume_elsewhere
 
     refuse_running(folder)
     if options.env_steps is not None:
         resolved = extend_run(folder, resolved, options.env_steps)
     if options.on != "local":
-        from srl.launch.engines import resume_elsewhere
-
         return resume_elsewhere(folder, resolved, options, _say)
     return train(settled(folder, resolved, _say).experiment, folder, resume=True)
 

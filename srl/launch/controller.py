@@ -101,7 +101,6 @@ class Controller:
                 self._round(stop)
         finally:
             self._end_all()
-            self._hosts.close()
 
     def account(self) -> list[str]:
         """What is to be told at the end: what was started again, and where unrolls went."""

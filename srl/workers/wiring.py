@@ -46,10 +46,6 @@ class Site:
     """Where this worker is reached from other hosts: an address, or a network interface's name."""
     keys: Keys | None = None
     """The run's; None on one host."""
-    ports: range | None = None
-    """To listen at; None for any."""
-    encrypt: bool = True
-    """False to do without keys between hosts, so that anyone can take part."""
     host: str = ""
     """A word for this host, by which others know that they share memory; else it is found out."""
     _listeners: dict[str, Listener] = field(default_factory=dict, init=False)
@@ -107,8 +103,6 @@ class Site:
                 limit_bytes=STATE_BYTES,
                 interface=self.interface,
                 keys=self.keys,
-                ports=self.ports,
-                encrypt=self.encrypt,
                 host=self.host,
             )
             for kind, stream in self.streams.items()
@@ -153,22 +147,18 @@ class Site:
             for turn in range(self.plan.fragments[name].replicas if movable else 1):
                 try:
                     if address := self.home(kind, group, turn):
-                        return self._reach(address, identity)
+                        return connect(
+                            address,
+                            identity,
+                            limit_bytes=STATE_BYTES,
+                            keys=self.keys,
+                            host=self.host,
+                        )
                 except (Disconnected, UserError):
                     continue
             self.alive()
             self.stopping.wait(0.05)
         raise Stopped
-
-    def _reach(self, address: str, identity: Identity) -> Connection:
-        return connect(
-            address,
-            identity,
-            limit_bytes=STATE_BYTES,
-            keys=self.keys,
-            encrypt=self.encrypt,
-            host=self.host,
-        )
 
     def home(self, kind: StreamKind, group: int | None = None, turn: int = 0) -> str | None:
         """The address of the worker that a group belongs to, if it is there now.

