@@ -80,6 +80,7 @@ def test_missing_keys_and_links_to_keys_are_refused(tmp_path):
         Keys.new().to_text() + " more",
         Keys.new().to_text()[:-1],
     ],
+    ids=["nothing", "x", "two words", "accents", "one key", "swapped", "too many", "too short"],
 )
 def test_broken_keys_are_refused_by_the_name_of_where_they_stand(tmp_path, text):
     create_keys(tmp_path)
