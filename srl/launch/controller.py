@@ -136,9 +136,7 @@ class Controller:
         self._drain()
         if self._peers_changed:
             self._peers_changed = False
-            for member in self._members:
-                if member.started is not None:
-                    self._send(member, Kind.PEERS, self._start_values())
+            self._begin_or_update(Kind.PEERS, [m for m in self._members if m.started is not None])
         self._start_ready()
 
     def _listen(self, timeout: float) -> None:
@@ -176,6 +174,7 @@ class Controller:
         member.heard = time.monotonic()
         if message.kind in (JOINED, LEFT):
             member.connected = message.kind == JOINED
+            member.told_peers, self._peers_changed = None, True  # what it missed is told again
             return
         try:
             kind, values = Kind(message.kind), unpack(message)
@@ -316,12 +315,14 @@ class Controller:
         if not self.begun and not all(member.addresses is not None for member in awaited):
             return
         learners = [m for gang in self._gangs if gang.updates for m in gang.members]
+        beginning = []
         for member in self._members:
             needed = [*learners, *member.gang.members] if self.begun else awaited
             ready = all(other.addresses is not None or other.done for other in needed)
             if ready and member.addresses is not None and member.started is None:
                 member.started = time.monotonic()
-                self._send(member, Kind.START, self._start_values())
+                beginning.append(member)
+        self._begin_or_update(Kind.START, beginning)
         self.begun = True
 
     def _awaited(self, member: Member) -> bool:
@@ -330,13 +331,24 @@ class Controller:
             return True
         return not any(m.process for m in self._members if m.fragment == member.fragment)
 
-    def _start_values(self) -> dict[str, Any]:
+    def _begin_or_update(self, kind: Kind, told: list[Member]) -> None:
+        """Tells workers what they need of the others, and no more: there may be thousands."""
+        if not told:
+            return
         peers: dict[str, list[dict[str, str]]] = {name: [] for name in self._plan.fragments}
         incarnations: dict[str, list[int]] = {name: [] for name in self._plan.fragments}
         for member in self._members:
             peers[member.fragment].append(member.addresses or {})
             incarnations[member.fragment].append(member.gang.incarnation)
-        return {"peers": peers, "incarnations": incarnations, "specs": self._specs}
+        served = {name: there if any(there) else [] for name, there in peers.items()}
+        connects = {"peers": served, "incarnations": {}, "specs": self._specs}
+        for_those = {False: connects, True: {**connects, "incarnations": incarnations}}
+        messages = {listens: pack(kind, values) for listens, values in for_those.items()}
+        for member in told:
+            message = messages[bool(member.addresses)]
+            if kind == Kind.START or member.told_peers != message.body:
+                self._hosts.send(member.number, message)
+            member.told_peers = message.body
 
     def _drain(self) -> None:
         """Tells workers to end: first those that update, which need the others until then."""

@@ -34,6 +34,8 @@ class Member:
     """Once it has registered."""
     started: float | None = None
     """When it was told to begin."""
+    told_peers: Any = None
+    """What it was told last of the others since."""
     heard: float = 0.0
     """When it was started, or last sent anything."""
     spawned: float = 0.0

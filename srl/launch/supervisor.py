@@ -273,9 +273,10 @@ class Supervisor:
     def _by_relay(self, message: Message, relay: Relay) -> Message:
         """What a worker is told of its peers, but that the parameters come from this host."""
         values = unpack(message)
-        publishers = values["peers"][self._publisher]
-        relay.follow(source=publishers[0].get("parameters", ""))
-        publishers[0]["parameters"] = relay.address
+        publisher, *others = values["peers"][self._publisher] or [{}]
+        relay.follow(source=publisher.get("parameters", ""))
+        by_relay = {**publisher, "parameters": relay.address}
+        values["peers"][self._publisher] = [by_relay, *others]
         return pack(message.kind, values)
 
     def _look_after(self, timeout: float = 0.0) -> None:

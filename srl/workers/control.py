@@ -81,9 +81,10 @@ class Start(NamedTuple):
 
     peers: dict[str, list[dict[str, str]]]
     """The addresses that each replica has registered, by fragment, in the replicas' order; empty
-    for one that is dead at present."""
+    for one that is dead at present, and for fragments that nobody connects to."""
     incarnations: dict[str, list[int]]
-    """Which start of each replica counts: from an earlier one nothing is to be taken."""
+    """Which start of each replica counts: from an earlier one nothing is to be taken. Empty for a
+    worker that listens to nobody."""
     specs: Specs | None
     """Of the environments; None where no worker steps any."""
 
