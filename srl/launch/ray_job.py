@@ -158,7 +158,7 @@ def main() -> int:
     run = os.environ[FOLDER], os.environ[CONFIG]
     parts = [Part(**values) for values in json.loads(os.environ[PARTS])]
     resource = os.environ.get(RESOURCE, "")
-    ray.init()
+    ray.init(log_to_driver=False)  # what this says is shown where the job fails
     try:
         refuse_too_much(ray, parts, resource)
         placed = _Placed(ray, run, parts, resource)

@@ -46,6 +46,7 @@ class RayCluster:
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "RAY_health_check_period_ms": "1000",
             "RAY_health_check_failure_threshold": "3",
+            "RAY_worker_niceness": "0",  # else any load of the machine starves a run
         }
         self.runs = folder / "runs"
         self.address = f"http://{self.head.address}:8265"
