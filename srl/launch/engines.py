@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from srl.errors import UserError
+from srl.errors import RunError, UserError
 from srl.experiment import Resolved, plan_of
 from srl.launch import kubernetes, ray_engine, slurm
 from srl.launch.engine import TERMINAL, Engine, Submission
@@ -80,9 +80,18 @@ def stop(path: Path, say: Say) -> int:
 
 def refuse_running(folder: RunFolder) -> None:
     """Raises UserError if an engine still has the run, which another may then not go on with."""
-    if read_outcome(folder.path) is None and _engine_of(folder) is not None:
+    if read_outcome(folder.path) is None and (name := _engine_of(folder)) is not None:
         engine, names = _given(folder)
-        if engine.states(names):
+        try:
+            goes_on = engine.states(names)
+        except RunError:  # it has failed
+            return
+        except UserError as error:
+            file = _names_file(folder, name)
+            raise UserError(
+                f"{shown(folder)} may go on elsewhere: {error}; if it cannot, remove {file}"
+            ) from error
+        if goes_on:
             raise UserError(
                 f"{shown(folder)} goes on elsewhere; `srl top {shown(folder)}` shows it, and "
                 f"`srl stop {shown(folder)}` ends it"

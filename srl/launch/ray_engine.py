@@ -62,16 +62,22 @@ def submit(run: Submission) -> dict[str, str]:
 
 
 def states(names: Mapping[str, str]) -> set[str]:
-    """What becomes of the job, such as PENDING; nothing once it has ended well.
+    """What becomes of the job, such as PENDING; nothing once it has ended well, or is forgotten.
 
     Raises:
         RunError: If it has failed.
+        UserError: If the cluster does not answer.
     """
     job = names["job"]
-    state = str(_asked(names["at"], lambda client: client.get_job_status(job).value))
+    try:
+        state = str(_asked(names["at"], lambda client: client.get_job_status(job).value))
+    except UserError as error:
+        if "status code 404" in str(error):  # Ray was started anew
+            return set()
+        raise
     if state == "FAILED":
-        told = _asked(names["at"], lambda client: client.get_job_logs(job)).splitlines()
-        raise RunError("\n".join([f"the Ray job {job} has failed:", *told[-_TOLD_LINES:]]))
+        told = _asked(names["at"], lambda client: client.get_job_logs(job))
+        raise RunError(f"the Ray job {job} has failed:\n{_last_words(told)}")
     return {state} & {"PENDING", "RUNNING"}
 
 
@@ -89,6 +95,13 @@ def _variables(run: Submission) -> dict[str, str]:
         ray_job.RESOURCE: run.options.ray_resource or "",
         "RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_SECONDS),
     }
+
+
+def _last_words(log: str) -> str:
+    """What the job has said of its failure: its own words, or else the end of its log."""
+    lines = log.splitlines()
+    own = next((number for number, line in enumerate(lines) if line.startswith("srl: ")), None)
+    return "\n".join(lines[-_TOLD_LINES:] if own is None else lines[own:])
 
 
 def _asked(address: str, ask: Callable[[Any], _Answer]) -> _Answer:

@@ -11,11 +11,12 @@ import json
 import os
 import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from srl.errors import UserError
+from srl.errors import RunError, UserError
 from srl.launch.engine import Part
 from srl.launch.ray_place import Place
 
@@ -28,6 +29,7 @@ PARTS = "SRL_PARTS"
 RESOURCE = "SRL_RAY_RESOURCE"
 """Environment variable: the custom resource of the hosts that see the run's folder; or empty."""
 _ROUND_SECONDS = 1.0
+_LOST_SECONDS = 60.0  # that what trains may be short of a host
 _CALLS_AT_ONCE = 8  # of one place: two last as long as the run
 
 
@@ -55,13 +57,15 @@ class _Placed:
     """The parts of a run, on the hosts that Ray has chosen for them."""
 
     def __init__(self, ray: Any, run: tuple[str, str], parts: Sequence[Part], resource: str):
-        self._ray = ray
+        self._ray, self._folder, self._resource = ray, run[0], resource
+        self._trainers: Any = None  # the placement group of the first part
         place = ray.remote(Place)
         lasting = {"max_restarts": -1, "max_task_retries": -1, "max_concurrency": _CALLS_AT_ONCE}
         self.controller: Any = None
         self.hosts: list[tuple[Part, int, Any]] = []
         for part in parts:
             group = ray.util.placement_group(bundles(part, resource), strategy=strategy(part))
+            self._trainers = self._trainers or group
             for number in range(part.hosts):
                 where = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
                     group, placement_group_bundle_index=number
@@ -81,19 +85,46 @@ class _Placed:
             raise UserError("; ".join(sorted(troubles)))
 
     def run(self) -> None:
-        """Runs the controller and the supervisors, until the controller has ended."""
+        """Runs the controller and the supervisors, until the controller has ended.
+
+        Raises:
+            UserError: If a fragment that the run needs can have none of its hosts.
+            RunError: If a host that trains is lost, and there is no room at another.
+        """
         controlled = self.controller.serve.remote()
-        supervised = [
-            actor.supervise.remote(part, number, self.controller)
+        supervised = {
+            actor.supervise.remote(part, number, self.controller): part
             for part, number, actor in self.hosts
-        ]
-        waiting = [controlled, *supervised]
+        }
+        waiting, given_up = [controlled, *supervised], Counter[str]()
+        self._whole_at = time.monotonic()
         while controlled in waiting:
             ended, waiting = self._ray.wait(waiting, timeout=_ROUND_SECONDS)
             for call in ended:
-                said = self._ray.get(call)
-                if call != controlled and said:
-                    self.controller.say.remote(said)
+                part, said = supervised.get(call), self._ray.get(call)
+                if not said:
+                    continue
+                if part is None or part.controls:
+                    raise UserError(said)
+                given_up[part.fragment] += 1
+                if given_up[part.fragment] == part.hosts:
+                    raise UserError(f"no host is left for {part.fragment}: {said}")
+                self.controller.say.remote(said)
+            self._refuse_loss()
+
+    def _refuse_loss(self) -> None:
+        """Raises RunError where a host that trains was lost, and long has no other in its place."""
+        table = self._ray.util.placement_group_table(self._trainers)
+        if table["state"] == "CREATED":
+            self._whole_at = time.monotonic()
+        elif time.monotonic() > self._whole_at + _LOST_SECONDS:
+            part = self.hosts[0][0]
+            bundle = bundles(part, self._resource)[0]
+            raise RunError(
+                f"{part.fragment} has lost a host, and for {_LOST_SECONDS:.0f} s the Ray cluster "
+                f"has had no other with {bundle} to spare; when it has, "
+                f"`srl resume {self._folder} --on ray` goes on"
+            )
 
 
 def refuse_too_much(ray: Any, parts: Sequence[Part], resource: str) -> None:
@@ -102,13 +133,16 @@ def refuse_too_much(ray: Any, parts: Sequence[Part], resource: str) -> None:
     there = sum((Counter(node) for node in nodes), Counter())
     wanted = Counter()
     for part in parts:
-        for bundle in bundles(part, resource):
-            wanted.update(bundle)
-            if not any(all(node.get(k, 0) >= v for k, v in bundle.items()) for node in nodes):
-                raise UserError(f"no host of the Ray cluster has {bundle}, for {part.fragment}")
-        if part.apart and part.hosts > len(nodes):
+        bundle, *_ = several = bundles(part, resource)
+        for one in several:
+            wanted.update(one)
+        fitting = [node for node in nodes if all(node.get(k, 0) >= v for k, v in bundle.items())]
+        if not fitting:
+            raise UserError(f"no host of the Ray cluster has {bundle}, for {part.fragment}")
+        if part.apart and part.hosts > len(fitting):
             raise UserError(
-                f"{part.fragment} is to have {part.hosts} hosts; the Ray cluster has {len(nodes)}"
+                f"{part.fragment} is to have {part.hosts} hosts with {bundle}; the Ray cluster has "
+                f"{len(fitting)} of them"
             )
     for kind, amount in wanted.items():
         if amount > there[kind]:
@@ -124,16 +158,16 @@ def main() -> int:
     run = os.environ[FOLDER], os.environ[CONFIG]
     parts = [Part(**values) for values in json.loads(os.environ[PARTS])]
     resource = os.environ.get(RESOURCE, "")
-    ray.init()
+    ray.init(log_to_driver=False)  # what this says is shown where the job fails
     try:
         refuse_too_much(ray, parts, resource)
         placed = _Placed(ray, run, parts, resource)
         signal.signal(signal.SIGTERM, lambda *_: placed.controller.stop.remote())
         placed.refuse_strangers()
         placed.run()
-    except UserError as error:
+    except (UserError, RunError) as error:
         sys.stderr.write(f"srl: {error}\n")
-        return 2
+        return 2 if isinstance(error, UserError) else 1
     return 0
 
 

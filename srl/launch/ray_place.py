@@ -76,9 +76,12 @@ class Place:
         """What hosts get that do not see the folder; only a place that sees it can tell."""
         return PackedRun.of(self._folder)
 
-    def serve(self) -> int:
-        """Runs the controller to the end of the run; gives its exit code."""
-        return self._to_the_end(self._folder, TERMINAL, "serve")
+    def serve(self) -> str:
+        """Runs the controller to the end of the run; says why this host cannot, else nothing."""
+        if trouble := self.trouble():
+            return trouble
+        self._to_the_end(self._folder, TERMINAL, "serve")
+        return ""
 
     def supervise(self, part: Part, number: int, controller: Any) -> str:
         """Runs the supervisor of this host to the end of the run.
@@ -92,6 +95,8 @@ class Place:
         Returns:
             What the supervisor has said if the run cannot have this host; else nothing.
         """
+        if part.controls and (trouble := self.trouble()):
+            return trouble
         log, words = f"ray-{part.fragment}-{number}", (part.fragment, str(part.slots))
         folder = self._folder
         if self._seen:

@@ -34,13 +34,28 @@ def slurm(hosts, tmp_path):
 
 @pytest.fixture
 def ray(hosts, tmp_path):
-    """`ray(n)` gives a Ray with a head that can train, and n hosts that do not see its files."""
+    """`ray(n)` gives a Ray with a head that trains, and n hosts that do not see its files.
+
+    `ray(n, trainers=m)` gives one whose head does not, and whose first m hosts see its files.
+    """
     if reason := why_no_ray():
         pytest.skip(reason)
 
-    def start(count):
-        cluster = RayCluster(tmp_path, hosts(count + 1))
+    def start(count, trainers=0):
+        cluster = RayCluster(tmp_path, hosts(count + 1), trainers)
         cluster.start()
         return cluster
 
     return start
+
+
+@pytest.fixture(scope="module")
+def lasting_ray(tmp_path_factory):
+    """As `ray(2)`, for tests of a module that leave it as it was."""
+    if reason := why_no_hosts() or why_no_ray():
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("ray")
+    with Network(folder, 3) as network:
+        cluster = RayCluster(folder, network.hosts)
+        cluster.start()
+        yield cluster

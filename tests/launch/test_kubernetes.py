@@ -37,6 +37,19 @@ def test_every_object_fits_the_api(manifest):
         assert re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,48}[a-z0-9])?", name)
 
 
+@pytest.mark.parametrize("version", ["1.31", "1.37"])
+def test_every_object_fits_the_schemas_that_kubernetes_publishes(manifest, version):
+    reason = "the schemas are large: pip install kubernetes-validate"
+    schemas = pytest.importorskip("kubernetes_validate", reason=reason)
+    objects = manifest("--plan.actors.hosts", "2", "--plan.learner.gpus", "1")
+    for item in objects.values():
+        assert schemas.validate(item, version, strict=True) == version
+    job = objects["Job", "srl-native-cartpole-v1-actors"]
+    pod(job)["tolerations"][0]["tolerationSecond"] = 30
+    with pytest.raises(schemas.ValidationError, match="tolerationSecond"):
+        schemas.validate(job, version, strict=True)
+
+
 def test_a_mistyped_field_does_not_fit(manifest):
     job = manifest()["Job", "srl-native-cartpole-v1-actors"]
     job["spec"]["completion"] = 2
