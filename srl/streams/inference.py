@@ -211,7 +211,7 @@ class Desk:
         self.clock = 0
         self.oldest_version = (0, 0)
         self.arrived = 0.0
-        """When the request came that is not answered yet; 0 without one."""
+        """When the last request came."""
         self._listener, self._layout = listener, layout
         self._sequence = 0
         # Memory that no request brings is what the last reply gave, or is kept elsewhere.
@@ -253,7 +253,6 @@ class Desk:
 
     def reply(self, version: np.ndarray) -> None:
         """Answers the request, by what stands in the area."""
-        self.arrived = 0.0
         epoch, n = version.tolist()
         body = None if self.peer.shares_memory else bytes(self.area.body("reply"))
         self.send(Message(Kind.REPLY, self._sequence, (epoch, n), body=body))

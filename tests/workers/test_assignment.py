@@ -1,5 +1,6 @@
 """Groups are divided evenly among the policy workers that are there."""
 
+import threading
 from collections import Counter
 
 import pytest
@@ -42,7 +43,7 @@ def test_a_group_whose_own_replica_is_there_is_with_it(presence):
 def site(plan, peers):
     """A site of an actor's, whose peers are at these addresses."""
     experiment = Experiment("a", env="CartPole-v1", num_envs=24, algorithm=PPO(), plan=plan)
-    return Site(experiment, plan, "actors", 0, Identity(1, 0, 0), lambda: peers, None)
+    return Site(experiment, plan, "actors", 0, Identity(1, 0, 0), lambda: peers, threading.Event())
 
 
 def test_the_groups_of_a_policy_worker_that_is_away_spread_over_all_others():
@@ -52,7 +53,7 @@ def test_the_groups_of_a_policy_worker_that_is_away_spread_over_all_others():
     assert Counter(found) == {(0, "a"): 8, (2, "c"): 8, (3, "d"): 8}
 
 
-@pytest.mark.parametrize("kind, plan", [
+@pytest.mark.parametrize(("kind", "plan"), [
     ("sample", decoupled(actors=12, learners=3)),
     ("inference", env_servers(actors=12, learners=3)),
 ])  # fmt: skip
