@@ -40,6 +40,12 @@ def main(words: list[str]) -> int:
     add("--slots", type=int, default=4, metavar="N", help="of each actor; default 4")
     add("--policies", type=int, default=2, metavar="N", help="policy workers; default 2")
     add("--learners", type=int, default=1, metavar="N", help="default 1")
+    add(
+        "--transport",
+        choices=("host", "network"),
+        default="host",
+        help="of streams: by shared memory, or by TCP as between hosts; default host",
+    )
     add("--seconds", type=float, default=60.0, metavar="S", help="default 60")
     add("--json", action="store_true", help="print one JSON object")
     first = words[:1] if words and not words[0].startswith("-") else []
@@ -58,7 +64,7 @@ def bench_actors(target: str, options: Any, overrides: list[str]) -> dict[str, A
 
     Args:
         target: An experiment file or an environment id.
-        options: `num_actors`, `slots`, `policies`, `learners` and `seconds`.
+        options: `num_actors`, `slots`, `policies`, `learners`, `transport` and `seconds`.
         overrides: Words for the experiment.
 
     Raises:
@@ -77,11 +83,12 @@ def bench_actors(target: str, options: Any, overrides: list[str]) -> dict[str, A
             folder.log,
             watch,
             heartbeat_seconds=experiment.heartbeat_seconds,
+            transport=options.transport,
             hosts=hosts,
         )
         with closing(controller):
             controller.run(watch.enough)
-    names = ("num_actors", "slots", "policies", "learners", "seconds")
+    names = ("num_actors", "slots", "policies", "learners", "transport", "seconds")
     config = {"env": target, **{name: getattr(options, name) for name in names}}
     config |= {
         "num_envs": experiment.num_envs,
