@@ -21,6 +21,8 @@ from srl.workers.assignment import assignment
 Addresses = Mapping[str, Sequence[Mapping[str, str]]]
 """Of streams, by fragment and replica; empty where a worker is not there at present."""
 
+_FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.05, 1.0  # between two looks for who is not there
+
 
 def server(stream: Stream) -> str:
     """The fragment that a stream's other end connects to: parameters are fetched, the rest sent."""
@@ -141,6 +143,7 @@ class Site:
             Stopped: If the worker is to end.
         """
         identity = self.identity if group is None else self.identity._replace(sender=group)
+        pause = _FIRST_PAUSE_SECONDS
         while not self.stopping.is_set():
             passed: set[int] = set()  # those that turned out not to be there
             while (found := self.other_end(kind, group, passed)) is not None:
@@ -150,7 +153,8 @@ class Site:
                 except (Disconnected, UserError):
                     passed.add(replica)
             self.alive()
-            self.stopping.wait(0.05)
+            self.stopping.wait(pause)
+            pause = min(2 * pause, _MOST_PAUSE_SECONDS)  # hundreds that ask would starve the rest
         raise Stopped
 
     def moved(self, kind: StreamKind, group: int, address: str) -> Connection | None:
