@@ -81,6 +81,7 @@ class Controller:
         self._gangs, self._members = _gangs(plan, log)
         self._specs: dict[str, Any] | None = None
         self._peers_changed = False
+        self._looked = 0.0  # when all workers were last looked at
         self._ending: float | None = None  # when workers that have not ended by then are killed
 
     def run(self, stop: Callable[[], bool]) -> None:
@@ -127,6 +128,10 @@ class Controller:
             for member in self._members:
                 member.heard = now
         self._listen(_ROUND_SECONDS)
+        now = time.monotonic()
+        if now < self._looked + _ROUND_SECONDS and not self._peers_changed:
+            return  # of thousands of workers not each word is a reason to look at them all
+        self._looked = now
         for member in self._members:
             self._look_after(member)
         if stop() and not self.interrupted:
@@ -317,10 +322,11 @@ class Controller:
             return
         learners = [m for gang in self._gangs if gang.updates for m in gang.members]
         beginning = []
-        for member in self._members:
+        waiting = [m for m in self._members if m.addresses is not None and m.started is None]
+        for member in waiting:
             needed = [*learners, *member.gang.members] if self.begun else awaited
             ready = all(other.addresses is not None or other.done for other in needed)
-            if ready and member.addresses is not None and member.started is None:
+            if ready:
                 member.started = time.monotonic()
                 beginning.append(member)
         self._begin_or_update(Kind.START, beginning)
@@ -364,7 +370,7 @@ class Controller:
                 member.done = True
             elif member.connected and not member.drained:
                 member.drained = True
-                self._send(member, Kind.DRAIN, {})
+                self._hosts.send(member.number, pack(Kind.DRAIN, {}))
         if self._ending is not None and time.monotonic() > self._ending:
             self._kill_all()
 
@@ -384,9 +390,6 @@ class Controller:
                 member.process = None
 
     # ---- words ----
-
-    def _send(self, member: Member, kind: Kind, values: dict[str, Any]) -> None:
-        self._hosts.send(member.number, pack(kind, values))
 
     def _tell(self, text: str) -> None:
         logger.info("%s", text)

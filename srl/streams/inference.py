@@ -9,7 +9,7 @@ answers, the whole timestep goes and the action alone comes back.
 Nothing is lost when the answering worker dies: a request stays as it is until it is answered, and
 may be asked again of another. Recurrent memory goes with each request, or stays with who answers;
 each reply brings it along in both cases, so that a group has it when it comes to another worker.
-A group whose own worker is there again goes back to it at the beginning of an unroll.
+A group that another worker is to act for goes to it at the beginning of an unroll.
 """
 
 from __future__ import annotations
@@ -75,19 +75,20 @@ class RemoteActing:
         connect: Callable[[], Connection],
         state: Callable[[], Tree],
         alive: Callable[[], None] = lambda: None,
-        home: Callable[[], str | None] = lambda: None,
+        moved: Callable[[str], Connection | None] = lambda address: None,
     ) -> None:
         """Opens the stream.
 
         Args:
             connect: Gives a connection to whoever acts for this group now; called again when that
-                one has gone, or who is to act is there again.
+                one has gone.
             state: Gives the group's state, which may be asked for.
             alive: Called now and then while there is nothing to do but wait; may raise Stopped.
-            home: Gives the address of who is to act for this group, if it is there now.
+            moved: Given the address of who acts, gives a connection to who is to act now, if that
+                is another.
         """
-        self._connect, self._state, self._alive, self._home = connect, state, alive, home
-        self._next: Connection | None = None  # to its home, which has not yet answered
+        self._connect, self._state, self._alive, self._moved = connect, state, alive, moved
+        self._next: Connection | None = None  # to who is to act, which has not yet answered
         self._oldest = (0, 0)
         self._sequence = 0
         self._open()
@@ -116,16 +117,16 @@ class RemoteActing:
         """Begins an unroll, in which no older version may act."""
         self._oldest = oldest_version
         try:
-            self._go_home()
+            self._move()
         except Disconnected:  # it died again
             self._forget_next()
 
-    def _go_home(self) -> None:
-        """Asks the worker that this group belongs to, if it is another, as soon as it answers."""
+    def _move(self) -> None:
+        """Asks the worker that is to act, if it is another, as soon as it answers."""
         if self._next is None:
-            if self._home() in (None, self._connection.address):
+            self._next = self._moved(self._connection.address)
+            if self._next is None:
                 return
-            self._next = self._connect()
             self._next.send(Message(Kind.OPEN, counts=(self._sequence,)))
         form = self._next.receive(0)
         if form is not None:
@@ -210,7 +211,7 @@ class Desk:
         self.clock = 0
         self.oldest_version = (0, 0)
         self.arrived = 0.0
-        """When the request came that is not answered yet; 0 without one."""
+        """When the last request came."""
         self._listener, self._layout = listener, layout
         self._sequence = 0
         # Memory that no request brings is what the last reply gave, or is kept elsewhere.
@@ -252,7 +253,6 @@ class Desk:
 
     def reply(self, version: np.ndarray) -> None:
         """Answers the request, by what stands in the area."""
-        self.arrived = 0.0
         epoch, n = version.tolist()
         body = None if self.peer.shares_memory else bytes(self.area.body("reply"))
         self.send(Message(Kind.REPLY, self._sequence, (epoch, n), body=body))

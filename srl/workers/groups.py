@@ -121,7 +121,7 @@ class Groups:
                 lambda: site.connect("inference", group),
                 state,
                 site.go_on,
-                lambda: site.home("inference", group),
+                lambda address: site.moved("inference", group, address),
             )
         if site.has("collect"):
             unrolls = begun = SentUnrolls(lambda: site.connect("sample", group), site.go_on)

@@ -87,6 +87,8 @@ class PolicyServer:
         self._sink = sink
         self._length, self._chunk = experiment.algorithm.unroll_length, teams.chunk
         self._desks: dict[int, Desk] = {}
+        self._waiting: dict[int, Desk] = {}  # that have asked, first come first
+        self._places_taken = 0  # by all desks
         self._unrolls: dict[int, _Unroll] = {}
         self._num_envs = num_envs
         self.answered = 0
@@ -127,8 +129,10 @@ class PolicyServer:
 
     def _patience(self) -> float:
         """How long to wait for messages."""
-        waiting = [d.arrived for g, d in self._desks.items() if d.arrived and not self._blocked(g)]
-        return max(0.0, min(waiting) + self._deadline - time.monotonic()) if waiting else 0.5
+        for group, desk in self._waiting.items():
+            if not self._blocked(group):
+                return max(0.0, desk.arrived + self._deadline - time.monotonic())
+        return 0.5
 
     def _receive(self, patience: float) -> None:
         """Takes in what has come; waits only for the first message."""
@@ -153,10 +157,13 @@ class PolicyServer:
                 raise Refused(f"a message of kind {message.kind} before OPEN")
         elif message.kind == LEFT:
             del self._desks[group]
+            self._count_places(group)
             if self._sink is not None:
                 self._sink.leave(group)
         elif message.kind == Kind.REQUEST:
             desk.take_in(message, time.monotonic())
+            self._waiting.pop(group, None)  # its turn is the last one's
+            self._waiting[group] = desk
         elif message.kind == Kind.MEMORY:
             desk.remember(message)
         elif message.kind == Kind.SPENT and self._sink is not None:
@@ -178,8 +185,14 @@ class PolicyServer:
         assert self._sink is not None
         self._sink.spent([seconds.get(activity, 0.0) for activity in ACTIVITIES])
 
+    def _count_places(self, changed: int) -> None:
+        """After a group has come or gone, of which nothing waits."""
+        self._waiting.pop(changed, None)
+        self._places_taken = len({self._place(group) for group in self._desks})
+
     def _open(self, peer: Peer, group: int, *, goes_on: bool) -> None:
         desk = self._desks[group] = Desk(self.listener, peer, self._layout)
+        self._count_places(group)
         initial = self._teams.initial_memory(self._num_envs)
         if "memory" in desk.area["reply"]:
             copy_tree(map_tree(np.asarray, initial), desk.area["reply"]["memory"])
@@ -203,18 +216,25 @@ class PolicyServer:
 
     def _due(self) -> dict[int, Desk]:
         """The groups to answer now, by place: enough, or some that have waited long enough."""
-        waiting = sorted(
-            (desk for desk in self._desks.values() if desk.arrived), key=lambda desk: desk.arrived
-        )
-        ready = [desk for desk in waiting if self._sink is None or self._collect(desk)]
+        ready = list(self._waiting.values())
+        if self._sink is not None:
+            ready = [desk for desk in ready if self._collect(desk)]
         if not ready:
             return {}
         late = ready[0].arrived + self._deadline <= time.monotonic()
+        enough = self._enough()
+        if not late and len(ready) < enough:  # as it is most often
+            return {}
         chosen: dict[int, Desk] = {}
         for desk in ready:
             chosen.setdefault(self._place(desk.group), desk)
-        enough = len({self._place(group) for group in self._desks if not self._blocked(group)})
         return chosen if late or len(chosen) >= enough else {}
+
+    def _enough(self) -> int:
+        """Places of all those that may ask."""
+        if self._sink is None:
+            return self._places_taken
+        return len({self._place(group) for group in self._desks if not self._blocked(group)})
 
     # ---- collecting ----
 
@@ -238,7 +258,7 @@ class PolicyServer:
             try:
                 unroll.grant = self._sink.take(group)
             except Stopped:
-                desk.arrived = 0.0
+                del self._waiting[group]
                 desk.send(Message(Kind.STOP))
             if unroll.grant is None:
                 return False
@@ -271,6 +291,7 @@ class PolicyServer:
             unroll = self._unrolls.get(desk.group)
             if unroll is not None:
                 unroll.decide(own, version)
+            del self._waiting[desk.group]
             desk.reply(version)
         self._on_seconds(time.perf_counter() - before)
 

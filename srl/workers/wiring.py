@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -16,9 +16,12 @@ from srl.streams.channel import Connection, Disconnected, Listener, Transport, c
 from srl.streams.keys import Keys
 from srl.streams.message import Identity
 from srl.streams.sample import STATE_BYTES, Stopped
+from srl.workers.assignment import assignment
 
 Addresses = Mapping[str, Sequence[Mapping[str, str]]]
 """Of streams, by fragment and replica; empty where a worker is not there at present."""
+
+_FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.05, 1.0  # between two looks for who is not there
 
 
 def streams_of(experiment: Experiment, plan: Plan) -> dict[str, Stream]:
@@ -144,36 +147,60 @@ class Site:
         Raises:
             Stopped: If the worker is to end.
         """
-        name = server(self.streams[kind])
         identity = self.identity if group is None else self.identity._replace(sender=group)
-        # Who learns is fixed for a group; who acts for it may be anyone that is there.
-        movable = kind == "inference" and name != self.plan.home("collect")
+        pause = _FIRST_PAUSE_SECONDS
         while not self.stopping.is_set():
-            for turn in range(self.plan.fragments[name].replicas if movable else 1):
+            passed: set[int] = set()  # those that turned out not to be there
+            while (found := self.other_end(kind, group, passed)) is not None:
+                replica, address = found
                 try:
-                    if address := self.home(kind, group, turn):
-                        return connect(
-                            address,
-                            identity,
-                            limit_bytes=STATE_BYTES,
-                            keys=self.keys,
-                            host=self.host,
-                        )
+                    return self._connect_to(address, identity)
                 except (Disconnected, UserError):
-                    continue
+                    passed.add(replica)
             self.alive()
-            self.stopping.wait(0.05)
+            self.stopping.wait(pause)
+            pause = min(2 * pause, _MOST_PAUSE_SECONDS)  # hundreds that ask would starve the rest
         raise Stopped
 
-    def home(self, kind: StreamKind, group: int | None = None, turn: int = 0) -> str | None:
-        """The address of the worker that a group belongs to, if it is there now.
+    def moved(self, kind: StreamKind, group: int, address: str) -> Connection | None:
+        """Connects to who is to be at the other end of a group's stream now, if that has changed.
+
+        Args:
+            kind: Of the stream.
+            group: Of environments.
+            address: Of who is there at present.
+        """
+        found = self.other_end(kind, group)
+        if found is None or found[1] == address:
+            return None
+        try:
+            return self._connect_to(found[1], self.identity._replace(sender=group))
+        except (Disconnected, UserError):
+            return None
+
+    def _connect_to(self, address: str, identity: Identity) -> Connection:
+        return connect(address, identity, limit_bytes=STATE_BYTES, keys=self.keys, host=self.host)
+
+    def other_end(
+        self, kind: StreamKind, group: int | None, passed: Set[int] = frozenset()
+    ) -> tuple[int, str] | None:
+        """The replica at the other end of a stream, and its address; None while nobody is there.
 
         Args:
             kind: Of the stream.
             group: Of environments; None for what all get from the first.
-            turn: How many to pass over, to name the next instead.
+            passed: Replicas to pass over.
         """
         name = server(self.streams[kind])
-        replicas, there = self.plan.fragments[name].replicas, self.peers().get(name, [])
-        replica = ((group or 0) * replicas // self.num_groups + turn) % replicas
-        return there[replica].get(kind) if replica < len(there) else None
+        replicas, peers = self.plan.fragments[name].replicas, self.peers().get(name, [])
+        addresses = {k: peer[kind] for k, peer in enumerate(peers) if kind in peer}
+        replica = (group or 0) * replicas // self.num_groups
+        # Who learns is fixed for a group; who acts for it may be anyone that is there.
+        if kind == "inference" and name != self.plan.home("collect"):
+            there = tuple(k for k in addresses if k not in passed)
+            if not there:
+                return None
+            replica = assignment(self.num_groups, replicas, there)[group or 0]
+        if replica in passed or replica not in addresses:
+            return None
+        return replica, addresses[replica]

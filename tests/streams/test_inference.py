@@ -86,21 +86,27 @@ def office(request):
 def group(office):
     """A group that belongs to clerk 0, or asks any other."""
 
+    def to(name):
+        identity, host = Identity(RUN, GROUP, 0), ["", "elsewhere"][name % 2]
+        return connect(office.address(name), identity, limit_bytes=LIMIT, host=host)
+
     def reach():
         for name in sorted(office.clerks):
             try:
-                identity, host = Identity(RUN, GROUP, 0), ["", "elsewhere"][name % 2]
-                return connect(office.address(name), identity, limit_bytes=LIMIT, host=host)
+                return to(name)
             except Disconnected:
                 continue
         raise AssertionError("nobody is there")
+
+    def moved(address):
+        return None if office.address(0) in (None, address) else to(0)
 
     deadline = time.monotonic() + SECONDS
 
     def alive():
         assert time.monotonic() < deadline, "nobody answers"
 
-    return RemoteActing(reach, dict, alive, lambda: office.address(0))
+    return RemoteActing(reach, dict, alive, moved)
 
 
 TIMESTEP = SimpleNamespace(
