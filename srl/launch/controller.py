@@ -163,6 +163,7 @@ class Controller:
             return process.kill()
         member.process, gang.incarnation, gang.known = process, incarnation, True
         member.spawned = member.heard = time.monotonic()
+        member.waits_since, member.told_waiting = 0.0, False
         if begun:
             member.started = member.heard
             self.begun = True
