@@ -1,6 +1,7 @@
 """What a Slurm cannot run is refused at the start, with the host's name and the cure."""
 
 import importlib.metadata
+import json
 import sys
 from pathlib import Path
 
@@ -23,9 +24,23 @@ class Impaired:
         self.host.run("umount", self.mount[-1])
 
 
-def refused(cluster, folder, *options):
-    """What a run tells that ends as a mistake of the user's, and leaves no job."""
+def refused(cluster, folder, *options, meanwhile=None):
+    """What a run tells that ends as a mistake of the user's, and leaves no job.
+
+    Args:
+        cluster: Where to run.
+        folder: The run's.
+        *options: Of `srl run`.
+        meanwhile: Called when it is submitted, before anything of it has begun.
+    """
+    state = ["scontrol", "update", "partitionname=main"]
+    if meanwhile:
+        cluster.run(*state, "state=down")
     run = SlurmRun(cluster, folder, *APART, "--updates", "3", *options)
+    if meanwhile:
+        run.until(lambda run: "jobs: PENDING" in run.told)
+        meanwhile()
+        cluster.run(*state, "state=up")
     assert run.wait() == 2, run.all
     cluster.wait_nodes({node.name: "idle" for node in cluster.nodes})
     return run.told
@@ -72,3 +87,23 @@ def test_a_host_that_has_something_else_is_named_with_the_cure(slurm, tmp_path):
     with Impaired(host, "--bind", other, metadata):
         told = refused(cluster, tmp_path / "version")
     assert f"{host.name} has srl 9, the controller {ours}: install the same" in told
+
+    folder, changed = tmp_path / "experiment", tmp_path / "config.json"
+
+    def change():
+        config = json.loads((folder / "config.json").read_text())
+        changed.write_text(json.dumps({**config, "sha256": "0" * 64}))
+        host.run("mount", "--bind", changed, folder / "config.json")
+
+    told = refused(cluster, folder, meanwhile=change)
+    assert f"{host.name} sees another experiment file than the run's" in told
+
+
+@pytest.mark.slow
+def test_keys_that_others_can_read_are_refused_with_the_cure(slurm, tmp_path):
+    folder = tmp_path / "run"
+    file = folder / "keys" / "curve.secret"
+    told = refused(slurm(4), folder, meanwhile=lambda: file.chmod(0o644))
+    assert f"others can read the run's keys (mode 0644); if none has done so: chmod 600 {file}" in (
+        told
+    )
