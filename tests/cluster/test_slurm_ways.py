@@ -56,3 +56,11 @@ def test_a_run_whose_time_ends_has_written_a_checkpoint_and_can_be_gone_on_with(
     budget = str((done + 20) * 4 * 4 * 16)  # as many unrolls of as many steps of as many slots
     assert main(["resume", str(run.folder), "--env-steps", budget]) == 0
     assert newest(run.folder) == done + 20
+
+
+def test_a_run_that_is_told_to_stop_before_it_listens_ends(slurm, tmp_path):
+    run = SlurmRun(slurm(4), tmp_path / "run", *LONG)
+    run.until(lambda run: run.folder.joinpath("slurm", "jobs.json").exists())
+    run.until(lambda run: run.job("learner")["JobState"] == "RUNNING")
+    run.stop()
+    assert run.wait() == 130, run.all

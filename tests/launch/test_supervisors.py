@@ -98,6 +98,24 @@ def test_workers_of_a_supervisor_that_died_are_started_by_the_next(cluster):
         assert process.wait(SECONDS) == 0
 
 
+def test_what_ends_with_a_host_that_is_taken_away_is_started_by_the_next_at_once(cluster):
+    run = cluster("--env-steps", "100_000_000")
+    controller, supervisors = run.serve(), run.supervise_all()
+    run.until(lambda: run.updates() >= 3)
+    leaving = supervisors["actors"][0]
+    leaving.terminate()
+    assert leaving.wait(SECONDS) == 143
+    run.supervise("actors")
+    run.until(lambda: " left with its host" in run.terminal.read_text())
+    reached = run.updates()
+    run.until(lambda: run.updates() >= reached + 3)
+    controller.send_signal(signal.SIGUSR1)
+    assert controller.wait(SECONDS) == 130
+    told = run.terminal.read_text()
+    assert "was lost with its host" not in told
+    assert account(told).learned > 0
+
+
 def test_policy_workers_that_come_later_take_their_share(cluster):
     run = cluster("--plan.policies.replicas", "2", "--env-steps", "100_000_000")
     controller = run.serve()
