@@ -11,7 +11,7 @@ run: .venv/installed  ## train hide-and-seek on this machine
 	$(BIN)/srl run experiments/hide_and_seek.py
 
 test: .venv/installed-for-tests  ## every check but the slow ones
-	$(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile
+	$(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 slow: .venv/installed-for-tests  ## the checks that take minutes each
 	$(BIN)/pytest -m slow

@@ -4,6 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("srl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("srl")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -19,6 +19,7 @@ _BENCHMARKS = {
     "act": "decisions of a policy, by the number of slots",
     "learn": "samples that are learned from",
     "train": "whole training under one plan or several",
+    "parameters": "new parameters, until many hosts have them",
     "stream": "blocks and messages that pass between threads, processes and hosts",
 }
 
@@ -44,7 +45,7 @@ greatest. EnvPool's threads are bound to cores where that is faster (synchronous
 def bench(words: list[str]) -> int:
     """`srl bench NAME ... [--json]`."""
     if not words or words[0] in ("-h", "--help"):
-        lines = [f"  {name:<8} {text}\n" for name, text in _BENCHMARKS.items()]
+        lines = [f"  {name:<10} {text}\n" for name, text in _BENCHMARKS.items()]
         sys.stdout.write("usage: srl bench NAME ...\n\n" + "".join(lines))
         sys.stdout.write("\nsrl bench NAME --help says more\n")
         return 0

@@ -38,6 +38,9 @@ class Kind(IntEnum):
     written into the ledger, each as number, incarnation, replica and part."""
     END = 47
     """Controller: the run is over."""
+    RELAY = 48
+    """Controller: `parent`, the address of the relay that hands parameters on to this host's;
+    empty if it gets them from the learner."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ class HostCard:
     """Of srl there."""
     source: str
     """Hash of the experiment file as that host sees it."""
+    relay: str = ""
+    """Address of what hands parameters on; empty where no worker needs any."""
     workers: tuple[tuple[int, int, int, bool], ...] = ()
     """Those that are there already: number, incarnation, slot, and whether it has begun."""
 

@@ -23,6 +23,7 @@ from srl.launch.host_words import (
 from srl.launch.hosts import Found, Hosts, Process, Said
 from srl.streams import JOINED, LEFT, Identity, Message, Peer, listen
 from srl.streams.keys import keys_of
+from srl.streams.relay import parents
 from srl.workers.control import CONTROLLER, LIMIT_BYTES, pack, unpack
 from srl.workers.ledger import Ledger
 from srl.workers.orders import Orders
@@ -43,6 +44,8 @@ class Host:
     """Its connection; None while it is out of reach."""
     lost_at: float = 0.0
     """When it went out of reach."""
+    parent: str | None = None
+    """The relay that hands parameters on to this host's, as it was told last."""
     processes: dict[int, RemoteProcess] = field(default_factory=dict)
     """By slot, until their ends are known."""
 
@@ -255,7 +258,8 @@ class RemoteHosts(Hosts):
         if known is None:
             logger.info("%s is there, for %d x %s", card.name, card.slots, card.fragment)
             known = self._hosts[peer.identity.sender] = Host(card, peer)
-        known.card, known.peer = card, peer
+        known.card, known.peer, known.parent = card, peer, None
+        self._arrange_relays()
         there = {(n, incarnation): (slot, begun) for n, incarnation, slot, begun in card.workers}
         for slot, process in list(known.processes.items()):
             if process.key not in there:
@@ -267,6 +271,15 @@ class RemoteHosts(Hosts):
         for key, (slot, begun) in there.items():
             if key not in held:
                 self._adopt(known, key, slot, begun)
+
+    def _arrange_relays(self) -> None:
+        """Tells hosts whose relay hands parameters on to theirs, where that has changed."""
+        relays = [host for host in self._hosts.values() if host.card.relay]
+        for host, above in zip(relays, parents([h.card.name for h in relays]), strict=True):
+            parent = "" if above is None else relays[above].card.relay
+            if parent != host.parent:
+                host.parent = parent if host.peer else None
+                self.tell(host, Kind.RELAY, {"parent": parent})
 
     def _adopt(self, host: Host, key: tuple[int, int], slot: int, begun: bool) -> None:
         """A process that another controller has started, or that was given up: as its heir says."""
@@ -314,3 +327,4 @@ class RemoteHosts(Hosts):
                 for process in host.processes.values():
                     process.end(f"was lost with its host, {host.card.name}")
                 del self._hosts[sender]
+                self._arrange_relays()

@@ -29,11 +29,14 @@ from srl.launch.hosts import Said, ThisHost, own_address
 from srl.launch.remote_hosts import LEASE_SECONDS
 from srl.launch.worker_process import WorkerProcess
 from srl.recorded import recorded_experiment
-from srl.streams import JOINED, LEFT, Connection, Disconnected, Identity, Message, connect
+from srl.streams import JOINED, LEFT, Connection, Disconnected, Identity, Message, connect, listen
 from srl.streams.keys import keys_of
+from srl.streams.relay import Relay
+from srl.streams.sample import STATE_BYTES
 from srl.workers.control import LIMIT_BYTES, pack, unpack
 from srl.workers.control import Kind as WorkerKind
 from srl.workers.orders import Orders
+from srl.workers.wiring import server, streams_of
 
 logger = logging.getLogger("srl.launch.supervisor")  # also where this is the program
 
@@ -74,7 +77,8 @@ class Supervisor:
             name: Of the host.
         """
         config = read_config(find_run(folder))
-        plan = plan_of(recorded_experiment(folder))
+        experiment = recorded_experiment(folder)
+        plan = plan_of(experiment)
         if fragment not in plan.fragments:
             raise UserError(
                 f"the plan has no fragment {fragment!r}; it has {', '.join(plan.fragments)}"
@@ -83,7 +87,18 @@ class Supervisor:
         self._keys = keys_of(folder)
         self._this = _room(plan, fragment, slots, self._keys.run)
         self._identity = Identity(self._this.run, secrets.randbits(32), 0)
-        self._card = HostCard(name, fragment, slots, srl_version(), config["sha256"] or "")
+        parameters = streams_of(experiment, plan).get("parameters")
+        self._publisher, self._relay = "", None
+        if parameters is not None and parameters.target == fragment:
+            self._publisher, self._relay = server(parameters), self._start_relay()
+        self._card = HostCard(
+            name,
+            fragment,
+            slots,
+            srl_version(),
+            config["sha256"] or "",
+            self._relay.address if self._relay else "",
+        )
         self._workers: dict[tuple[int, int], _Worker] = {}  # by number and incarnation
         self._address = ""  # of the controller that was reached last
         self._updates = "update" in plan.fragments[fragment].placed
@@ -210,6 +225,8 @@ class Supervisor:
             if worker:
                 worker.stack = worker.stack or worker.process.stack()
                 worker.process.kill()
+        elif message.kind == Kind.RELAY and self._relay:
+            self._relay.follow(parent=unpack(message)["parent"])
         elif message.kind == Kind.REFUSED:
             raise UserError(unpack(message)["text"])
         elif message.kind == Kind.END:
@@ -240,7 +257,37 @@ class Supervisor:
         worker = self._workers.get((number, incarnation))
         if worker:
             worker.begun = worker.begun or message.kind == WorkerKind.START
+            if self._relay and message.kind in (WorkerKind.START, WorkerKind.PEERS):
+                message = self._by_relay(message, self._relay)
             self._this.send(number, message)
+
+    def _start_relay(self) -> Relay:
+        """What hands parameters on to the workers here, and to other hosts."""
+        listener = listen(
+            "cluster",
+            self._identity,
+            limit_bytes=STATE_BYTES,
+            interface=self._interface,
+            keys=self._keys,
+        )
+        return Relay(
+            listener,
+            lambda address: connect(
+                address,
+                self._identity,
+                limit_bytes=STATE_BYTES,
+                timeout=_CONNECT_SECONDS,
+                keys=self._keys,
+            ),
+        )
+
+    def _by_relay(self, message: Message, relay: Relay) -> Message:
+        """What a worker is told of its peers, but that the parameters come from this host."""
+        values = unpack(message)
+        publishers = values["peers"][self._publisher]
+        relay.follow(source=publishers[0].get("parameters", ""))
+        publishers[0]["parameters"] = relay.address
+        return pack(message.kind, values)
 
     def _look_after(self, timeout: float = 0.0) -> None:
         """Passes on what workers say, and tells of those that have ended."""
@@ -288,6 +335,8 @@ class Supervisor:
             worker.process.kill()
         for worker in self._workers.values():
             worker.process.reap()
+        if self._relay:
+            self._relay.close()
         self._this.close()
         self._this.ledger.close()
 

@@ -1,4 +1,4 @@
-"""The newest parameters, for whoever wants them: in shared memory, or answered over a connection.
+"""The newest parameters in memory that the processes of a host share.
 
 writer = ParameterWriter(layout)
 writer.publish((0, 1), parameters)
@@ -14,9 +14,7 @@ import numpy as np
 
 from srl.errors import RunError
 from srl.shared_memory import SharedMemory
-from srl.streams.channel import Connection, Listener, Peer
 from srl.streams.layout import ALIGNMENT, Layout
-from srl.streams.message import Message, Refused
 
 if TYPE_CHECKING:
     from srl.types import Tree  # brings gymnasium
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
 Version = tuple[int, int]
 NONE_YET: Version = (-1, -1)
 """Older than every version."""
-PARAMETERS = 15
-"""Kind of a request for parameters newer than the message's version, and of the answer."""
 
 _SLOTS = 3
 
@@ -141,74 +137,3 @@ class ParameterReader:
             if head[0] == 2 * number:
                 return version
         return NONE_YET
-
-
-class ParameterServer:
-    """Answers requests for newer parameters, within the receive loop of who owns the listener.
-
-    peer, message = listener.receive(timeout)
-    if message.kind == PARAMETERS: server.request(peer, message)
-    """
-
-    def __init__(self, listener: Listener, layout: Layout) -> None:
-        """Has nothing to give until the first `publish`."""
-        self._listener = listener
-        self._layout = layout
-        self._newest: Message | None = None
-        self._waiting: dict[Peer, Version] = {}
-
-    def publish(self, version: Version, tree: Tree) -> None:
-        """Makes these the newest parameters, and sends them to who waits for such."""
-        body = self._layout.pack(tree)
-        self._newest = Message(PARAMETERS, 0, version, self._layout.hash, body=body)
-        for peer, known in tuple(self._waiting.items()):
-            self._answer(peer, known)
-
-    def request(self, peer: Peer, message: Message) -> None:
-        """Answers at once if there is something newer than the request's version, or else later.
-
-        Of one peer only the last request counts.
-        """
-        if message.schema == self._layout.hash:
-            self._answer(peer, message.version)
-        else:
-            self._listener.refuse(peer, f"parameters of layout {message.schema:016x}")
-
-    def forget(self, peer: Peer) -> None:
-        """Drops the request of a peer that has left."""
-        self._waiting.pop(peer, None)
-
-    def _answer(self, peer: Peer, known: Version) -> None:
-        if self._newest is not None and self._newest.version > known:
-            self._waiting.pop(peer, None)
-            self._listener.send(peer, self._newest)
-        else:
-            self._waiting[peer] = known
-
-
-def request_parameters(connection: Connection, layout: Layout, newer_than: Version) -> None:
-    """Asks for the newest parameters as soon as they are newer; the answer is one message.
-
-    Its kind is PARAMETERS; `layout.open` gives the tree, `version` says which.
-    """
-    connection.send(Message(PARAMETERS, 0, newer_than, layout.hash))
-
-
-def receive_parameters(
-    connection: Connection, layout: Layout, timeout: float | None
-) -> tuple[Version, Tree] | None:
-    """The answer to a request, over a connection that serves nothing else.
-
-    Returns:
-        Their version and tree; None after `timeout` seconds, and then the answer is still to come.
-
-    Raises:
-        Disconnected: If the other end has gone.
-        Refused: If the answer is of another layout.
-    """
-    answer = connection.receive(timeout)
-    if answer is None:
-        return None
-    if answer.kind != PARAMETERS:
-        raise Refused(f"a message of kind {answer.kind} in place of parameters")
-    return answer.version, layout.open(answer)

@@ -21,6 +21,15 @@ Addresses = Mapping[str, Sequence[Mapping[str, str]]]
 """Of streams, by fragment and replica; empty where a worker is not there at present."""
 
 
+def streams_of(experiment: Experiment, plan: Plan) -> dict[str, Stream]:
+    """What a plan cuts the algorithm's loop into, by kind; collectives are JAX's matter."""
+    streams = cut(trace(experiment.algorithm), plan)
+    kinds = {stream.kind: stream for stream in streams if stream.transport != "collective"}
+    if "gradients" in kinds:  # where sums go apart, the state comes back on the same way
+        del kinds["parameters"]
+    return kinds
+
+
 def server(stream: Stream) -> str:
     """The fragment that a stream's other end connects to: parameters are fetched, the rest sent."""
     return stream.source if stream.kind == "parameters" else stream.target
@@ -87,12 +96,8 @@ class Site:
 
     @cached_property
     def streams(self) -> dict[str, Stream]:
-        """What the plan cuts the algorithm's loop into, by kind; collectives are JAX's matter."""
-        streams = cut(trace(self.experiment.algorithm), self.plan)
-        kinds = {stream.kind: stream for stream in streams if stream.transport != "collective"}
-        if "gradients" in kinds:  # where sums go apart, the state comes back on the same way
-            del kinds["parameters"]
-        return kinds
+        """The plan's, by kind."""
+        return streams_of(self.experiment, self.plan)
 
     def listen(self) -> dict[str, Listener]:
         """A listener for each stream that ends here."""

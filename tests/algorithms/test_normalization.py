@@ -34,7 +34,7 @@ def update(normalizer, statistics, observation, mask):
 compiled_add = jax.jit(add)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.integers(0, 2**31), st.lists(st.integers(0, 12), min_size=1, max_size=4))
 def test_merged_statistics_are_those_of_all_valid_rows(seed, cuts):
     random = np.random.default_rng(seed)

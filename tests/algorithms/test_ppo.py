@@ -150,7 +150,7 @@ def off_policy(request):
     return instance, state, unroll, jax.jit(instance.learn)(state, unroll), steps
 
 
-@settings(deadline=None, max_examples=5)
+@settings(max_examples=5)
 @given(st.permutations(range(6)))
 def test_a_batch_is_learned_from_as_its_halves_with_their_sums_added(off_policy, order):
     instance, state, unroll, (expected, metrics), (measure, gradient, update) = off_policy

@@ -37,7 +37,7 @@ def loop(reward, terminated, truncated, value, discount, gae_lambda):
     return advantage
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(rows, flags, flags, rows, fractions, fractions)
 def test_advantages_are_those_of_a_loop_over_episodes(reward, ended, cut, value, gamma, lambda_):
     expected = loop(reward, ended, cut, value, gamma, lambda_)
@@ -45,7 +45,7 @@ def test_advantages_are_those_of_a_loop_over_episodes(reward, ended, cut, value,
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-3)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(rows, flags, rows, st.sampled_from([1, 5]), fractions, fractions)
 def test_cutting_a_trajectory_at_a_terminal_changes_nothing(reward, cut, value, at, gamma, lambda_):
     ended = np.zeros_like(cut)
@@ -56,7 +56,7 @@ def test_cutting_a_trajectory_at_a_terminal_changes_nothing(reward, cut, value, 
     np.testing.assert_array_equal(whole, np.concatenate([first, second]))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(flags, st.floats(0, 0.9375, width=32), fractions, st.floats(-2, 2, width=32))
 def test_the_value_of_a_constant_reward_is_a_fixed_point_under_truncation(
     cut, gamma, lambda_, constant
@@ -67,7 +67,7 @@ def test_the_value_of_a_constant_reward_is_a_fixed_point_under_truncation(
     np.testing.assert_allclose(advantage, 0, atol=1e-3)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(rows, rows, fractions)
 def test_lambda_1_is_monte_carlo_with_bootstrap(reward, value, gamma):
     no = np.zeros(reward.shape, bool)
@@ -104,7 +104,7 @@ def test_only_rows_that_end_an_episode_are_not_valid():
     np.testing.assert_array_equal(valid_rows(ended, cut), [[True], [False], [False]])
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(rows, flags, flags, rows, fractions, fractions)
 def test_vtrace_of_the_policy_that_acted_is_the_generalized_advantages(
     reward, ended, cut, value, gamma, lambda_
@@ -116,7 +116,7 @@ def test_vtrace_of_the_policy_that_acted_is_the_generalized_advantages(
     np.testing.assert_allclose(correction, expected, rtol=1e-5, atol=1e-5)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(rows, flags, flags, rows, ratios, fractions, fractions)
 def test_vtrace_is_the_sum_of_its_definition(reward, ended, cut, value, log_ratio, gamma, lambda_):
     """Equation 1: clipped ratios weigh each difference, and the products of those before it."""

@@ -83,7 +83,7 @@ def keys(space):
 
 
 @given(any_specs)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_specs_come_back_as_they_were(specs):
     back = specs_from_json(json.loads(json.dumps(specs_to_json(specs))))
     assert back == specs
@@ -91,7 +91,7 @@ def test_specs_come_back_as_they_were(specs):
 
 
 @given(any_specs.map(specs_to_json), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_anything_else_is_read_or_refused_with_one_kind_of_error(value, data):
     value[data.draw(st.sampled_from(sorted(value)))] = data.draw(any_json)
     with contextlib.suppress(RunError):

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -12,24 +11,14 @@ import pytest
 
 from srl.errors import RunError
 from srl.streams import (
-    Disconnected,
     Identity,
     Layout,
-    Message,
     ParameterReader,
     ParameterWriter,
-    Refused,
-    connect,
     listen,
 )
 from srl.streams.message import LEFT
-from srl.streams.parameters import (
-    NONE_YET,
-    PARAMETERS,
-    ParameterServer,
-    receive_parameters,
-    request_parameters,
-)
+from srl.streams.parameters import NONE_YET
 
 SECONDS = 20
 
@@ -127,76 +116,3 @@ def read_for(reader, seconds):
         assert (tree["b"] == version[1]).all()
         seen.add(version)
     return seen
-
-
-@pytest.fixture(params=["thread", "host", "network"])
-def served(request):
-    """A listener that serves parameters in a thread; gives its address and what publishes."""
-    with listen(request.param, Identity(1, 0, 0), limit_bytes=1 << 20) as listener:
-        server = ParameterServer(listener, LAYOUT)
-        orders, done = [], threading.Event()
-
-        def serve():
-            while not done.is_set():
-                got = listener.receive(None)
-                while orders:
-                    number = orders.pop(0)
-                    server.publish((0, number), parameters(number))
-                if got and got[1].kind == PARAMETERS:
-                    server.request(*got)
-                elif got and got[1].kind == LEFT:
-                    server.forget(got[0])
-
-        def publish(number):
-            orders.append(number)
-            listener.wake()
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield listener, publish
-        done.set()
-        listener.wake()
-        thread.join()
-
-
-def test_parameters_are_served_once_they_are_newer(served):
-    listener, publish = served
-    with connect(listener.address, Identity(1, 1, 0), limit_bytes=1 << 20) as connection:
-        request_parameters(connection, LAYOUT, NONE_YET)
-        assert receive_parameters(connection, LAYOUT, 0.05) is None
-        publish(1)
-        version, tree = receive_parameters(connection, LAYOUT, SECONDS)
-        assert version == (0, 1)
-        assert tree["w"].tolist() == [1] * 5
-        publish(2)
-        request_parameters(connection, LAYOUT, (0, 1))
-        version, tree = receive_parameters(connection, LAYOUT, SECONDS)
-        assert version == (0, 2)
-        assert tree["b"].tolist() == [2] * 7
-        request_parameters(connection, LAYOUT, (0, 2))
-        assert receive_parameters(connection, LAYOUT, 0.05) is None
-        publish(5)
-        assert receive_parameters(connection, LAYOUT, SECONDS)[0] == (0, 5)
-
-
-def test_a_request_of_another_layout_is_refused(served):
-    listener, publish = served
-    publish(1)
-    with connect(listener.address, Identity(1, 1, 0), limit_bytes=1 << 20) as connection:
-        request_parameters(connection, Layout.of(parameters(0, size=6)), NONE_YET)
-        request_parameters(connection, LAYOUT, NONE_YET)
-        version, _ = receive_parameters(connection, LAYOUT, SECONDS)
-        assert version == (0, 1)
-        assert listener.refused == 1
-
-
-def test_answers_that_are_no_parameters_are_refused():
-    with listen("thread", Identity(1, 0, 0), limit_bytes=1 << 20) as listener:
-        connection = connect(listener.address, Identity(1, 1, 0), limit_bytes=1 << 20)
-        peer, _ = listener.receive(SECONDS)
-        listener.send(peer, Message(16))
-        with pytest.raises(Refused, match="in place of parameters"):
-            receive_parameters(connection, LAYOUT, SECONDS)
-        listener.close()
-        with pytest.raises(Disconnected):
-            receive_parameters(connection, LAYOUT, SECONDS)

@@ -1,10 +1,9 @@
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from srl.workers.bottleneck import bottleneck
 
-QUICK = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 ACTIVITIES = ("step", "act", "inference wait", "send wait", "idle")
 
 
@@ -75,7 +74,6 @@ def test_what_holds_a_run_back_is_told_in_words(shares, told):
     assert bottleneck(shares) == told
 
 
-@QUICK
 @given(shares_of("learn", "batch wait", "idle"), shares_of(*ACTIVITIES))
 def test_who_waits_less_for_the_other_is_what_holds_the_run_back(learner, actors):
     told = bottleneck({"learner": learner, "actors": actors})
@@ -84,14 +82,12 @@ def test_who_waits_less_for_the_other_is_what_holds_the_run_back(learner, actors
     assert 0 <= percent <= 100
 
 
-@QUICK
 @given(shares_of("learn", "batch wait", "idle"), shares_of(*ACTIVITIES))
 def test_the_order_of_the_kinds_of_worker_does_not_matter(learner, actors):
     one = bottleneck({"learner": learner, "actors": actors})
     assert one == bottleneck({"actors": actors, "learner": learner})
 
 
-@QUICK
 @given(shares_of("learn", "step", "act", "idle"))
 def test_where_one_worker_does_everything_its_longest_activity_is_told(shares):
     told = bottleneck({"trainer": shares})

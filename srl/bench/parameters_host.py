@@ -1,0 +1,57 @@
+"""One host of `srl bench parameters`: python -m srl.bench.parameters_host RUN BYTES NUMBER.
+
+It prints its relay's address, then the number of each update that its worker has. Each line that it
+reads says whom the relay is to follow: the publisher's address, a bar, that of another relay.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextlib import closing, suppress
+
+from srl.streams import Connection, Disconnected, Identity, connect, listen
+from srl.streams.keys import keys_from_environment
+from srl.streams.parameters import NONE_YET
+from srl.streams.publishing import Subscriber
+from srl.streams.relay import Relay
+
+
+def main(words: list[str]) -> None:
+    """Serves until its input ends."""
+    run, limit_bytes, number = map(int, words)
+    host, keys = f"host{number}", keys_from_environment()
+
+    def connected(address: str, sender: int = number) -> Connection:
+        identity = Identity(run, sender, 0)
+        return connect(address, identity, limit_bytes=limit_bytes, keys=keys, host=host)
+
+    identity = Identity(run, number, 0)
+    listener = listen("cluster", identity, limit_bytes=limit_bytes, keys=keys, host=host)
+    with closing(Relay(listener, connected)) as relay:
+        _say(relay.address)
+        worker = threading.Thread(
+            target=lambda: _read(Subscriber(lambda: connected(relay.address, 1 << 20))), daemon=True
+        )
+        worker.start()
+        for line in sys.stdin:
+            source, _, parent = line.rstrip("\n").partition("|")
+            relay.follow(source, parent)
+
+
+def _read(subscriber: Subscriber) -> None:
+    version = NONE_YET
+    with suppress(Disconnected):  # at the end
+        while True:
+            if found := subscriber.newest(version, 1.0):
+                version = found[0]
+                _say(str(version[1]))
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

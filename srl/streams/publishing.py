@@ -1,0 +1,249 @@
+"""The parameter stream: the newest parameters, from who updates them to whoever wants them.
+
+publisher = Publisher(listener, layout)
+publisher.publish((0, 1), parameters)
+subscriber = Subscriber(connect)  # in another process, on this host or another
+version, parameters = subscriber.newest((0, 0), wait=1.0)
+
+Within a host they lie in shared memory; to another host they are sent, once to each that has asked
+for newer ones than it has. Whoever has to wait is told when there are newer ones, in both cases.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from srl.errors import RunError
+from srl.streams.channel import Connection, Disconnected, Listener, Peer, opened
+from srl.streams.layout import Layout
+from srl.streams.message import LEFT, Message, as_microseconds, as_seconds, demand, text_of
+from srl.streams.parameters import NONE_YET, ParameterReader, ParameterWriter, Version
+
+if TYPE_CHECKING:
+    from srl.types import Tree  # brings gymnasium
+
+LIMIT_BYTES = 1 << 32
+"""Of all parameters."""
+_SPENT_EVERY = 0.02  # seconds
+
+
+class Kind(IntEnum):
+    """What is said on a parameter stream."""
+
+    OPEN = 50
+    FORM = 51
+    """Body: the layout of the parameters. Descriptor: their memory, within a host."""
+    SPENT = 52
+    """Counts: microseconds of acting, of a worker that does nothing else."""
+    NEWER = 53
+    """Of a subscriber: it waits for parameters newer than the message's version. The answer:
+    that there are such. Body: they themselves, to another host."""
+
+
+@dataclass
+class _Publication:
+    version: Version
+    tree: Tree
+    body: np.ndarray | None = None
+    """The tree as it is sent; None until somebody on another host asks."""
+
+
+class Publisher:
+    """Serves the newest parameters to all peers of a listener, in a thread of its own."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        layout: Layout,
+        on_seconds: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
+        """Has nothing to give until the first `publish`; owns the listener from now on.
+
+        Args:
+            listener: Where subscribers connect.
+            layout: Of the parameters.
+            on_seconds: Told the seconds of acting that subscribers tell of, by that thread.
+        """
+        self.bytes_sent = 0
+        """To other hosts, of parameters."""
+        self._listener, self._layout, self._on_seconds = listener, layout, on_seconds
+        self._form = Message(Kind.FORM, body=layout.to_json())
+        self._writer = ParameterWriter(layout) if listener.shares_memory else None
+        self._newest = _Publication(NONE_YET, None)
+        self._waiting: dict[Peer, Version] = {}
+        self._opened = self._closed = False
+        self._thread = threading.Thread(target=self._serve, name="parameters", daemon=True)
+        self._thread.start()
+
+    def publish(self, version: Version, tree: Tree) -> None:
+        """Makes these the newest parameters; never waits for a subscriber.
+
+        Args:
+            version: Later than the one before.
+            tree: Of arrays that nobody will write any more.
+
+        Raises:
+            RunError: If the tree is not of the layout; the newest stay as they were then.
+        """
+        newest = _Publication(version, tree)
+        if self._writer is not None:
+            self._writer.publish(version, tree)
+        else:
+            newest.body = self._layout.pack(tree)
+        self._newest = newest
+        if self._opened:
+            self._listener.wake()  # its thread answers
+
+    def close(self) -> None:
+        """Ends the stream and its listener."""
+        self._closed = True
+        self._listener.wake()
+        self._thread.join()
+        self._listener.close()
+        if self._writer is not None:
+            self._writer.close()
+
+    def _serve(self) -> None:
+        while not self._closed:
+            received = self._listener.receive(0.5)
+            if received is not None:
+                self._take(*received)
+            for peer, known in tuple(self._waiting.items()):
+                self._answer(peer, known)
+
+    def _take(self, peer: Peer, message: Message) -> None:
+        if message.kind == Kind.OPEN:
+            self._opened = True
+            shared = peer.shares_memory and self._writer is not None
+            fds = (self._writer.fd,) if shared and self._writer else ()
+            self._listener.send(peer, self._form._replace(fds=fds))
+        elif message.kind == Kind.NEWER:
+            if message.schema == self._layout.hash:
+                self._waiting[peer] = message.version  # of one peer only the last request counts
+            else:
+                self._listener.refuse(peer, f"parameters of layout {message.schema:016x}")
+        elif message.kind == Kind.SPENT:
+            self._on_seconds(sum(as_seconds(message.counts)))
+        elif message.kind == LEFT:
+            self._waiting.pop(peer, None)
+
+    def _answer(self, peer: Peer, known: Version) -> None:
+        """Tells a peer of newer parameters than it knows, if there are such."""
+        newest = self._newest
+        if newest.version <= known:
+            return
+        del self._waiting[peer]
+        answer = Message(Kind.NEWER, 0, newest.version, self._layout.hash)
+        if not (peer.shares_memory and self._writer is not None):
+            if newest.body is None:
+                newest.body = self._layout.pack(newest.tree)
+            answer = answer._replace(body=newest.body)
+            self.bytes_sent += self._layout.size
+        self._listener.send(peer, answer)
+
+
+class Subscriber:
+    """The far end of the stream, in one thread."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        alive: Callable[[], None] = lambda: None,
+        layout: Layout | None = None,
+    ) -> None:
+        """Connects.
+
+        Args:
+            connect: Gives a connection to who publishes; called again when that has gone.
+            alive: Called about twice a second while there is nothing to do but wait; may raise.
+            layout: That the parameters must have; by default that which they have at first.
+
+        Raises:
+            RunError: If they have another.
+        """
+        self._connect, self._alive, self._expected = connect, alive, layout
+        self._spent, self._spent_told = 0.0, time.monotonic()
+        self._open()
+
+    def _open(self) -> None:
+        self._connection, _ = opened(self._connect, self._begin)
+
+    def _begin(self, connection: Connection) -> None:
+        connection.send(Message(Kind.OPEN))
+        form = connection.expect(Kind.FORM, self._alive)
+        self.layout = Layout.from_json(text_of(form), LIMIT_BYTES)
+        self._expected = self._expected or self.layout
+        if self.layout != self._expected:
+            for fd in form.fds:
+                os.close(fd)
+            raise RunError("the parameters that are published are not of the expected layout")
+        self._reader = ParameterReader(self.layout, form.fds[0]) if form.fds else None
+        self._asked = False
+
+    @property
+    def address(self) -> str:
+        """Of who publishes."""
+        return self._connection.address
+
+    def newest(self, known: Version, wait: float) -> tuple[Version, Tree] | None:
+        """Newer parameters than those known, if there are any within so many seconds.
+
+        Returns:
+            Their version and tree, which nobody writes into; None if there are none, and after
+            the other end had gone and come again.
+        """
+        try:
+            if self._reader is None:
+                return self._ask(known, wait)
+            if wait > 0 and self._reader.version <= known:
+                self._ask(known, wait)
+            else:
+                self._hear(0.0)  # that it has gone, if so
+            return self._reader.read() if self._reader.version > known else None
+        except Disconnected:
+            self.reopen()
+            return None
+
+    def reopen(self) -> None:
+        """Connects anew, to who publishes now."""
+        self._connection.close()
+        self._open()
+
+    def spend(self, seconds: float) -> None:
+        """Lets who publishes know of so much acting, now or soon."""
+        self._spent += seconds
+        now = time.monotonic()
+        if now < self._spent_told + _SPENT_EVERY:
+            return
+        with suppress(Disconnected):
+            self._connection.send(Message(Kind.SPENT, counts=as_microseconds([self._spent])))
+        self._spent, self._spent_told = 0.0, now
+
+    def close(self) -> None:
+        """Ends the stream."""
+        self._connection.close()
+
+    def _ask(self, known: Version, wait: float) -> tuple[Version, Tree] | None:
+        """Asks for newer parameters, unless that was asked already, and waits for the answer."""
+        if not self._asked:
+            asked = Message(Kind.NEWER, 0, known, self.layout.hash)
+            self._connection.send(asked)
+            self._asked = True
+        return self._hear(wait)
+
+    def _hear(self, wait: float) -> tuple[Version, Tree] | None:
+        message = self._connection.receive(wait)
+        if message is None:
+            return None
+        self._asked = False
+        demand(message, Kind.NEWER)
+        return (message.version, self.layout.open(message)) if self._reader is None else None
