@@ -20,7 +20,7 @@ from srl.launch.host_words import (
     wrapped,
     write_address,
 )
-from srl.launch.hosts import Found, Hosts, Process, Said
+from srl.launch.hosts import Found, Hosts, Process, Said, Superseded
 from srl.streams import JOINED, LEFT, Identity, Message, Peer, listen
 from srl.streams.keys import keys_of
 from srl.streams.relay import parents
@@ -303,7 +303,7 @@ class RemoteHosts(Hosts):
         """Leaves everything to a later controller: of a job that was started again elsewhere.
 
         Raises:
-            RunError: If there is one.
+            Superseded: If there is one.
         """
         now = time.monotonic()
         if now < self._next_look:
@@ -311,7 +311,7 @@ class RemoteHosts(Hosts):
         self._next_look = now + 1.0
         if read_address(self._folder) not in (self._listener.address, None):
             self.superseded = True
-            raise RunError("another controller has taken this run over; this one leaves it alone")
+            raise Superseded("another controller has taken this run over; this one leaves it alone")
 
     def _lose_sight(self, host: Host) -> None:
         host.peer, host.lost_at = None, time.monotonic()

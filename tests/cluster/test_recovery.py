@@ -181,6 +181,7 @@ def test_nothing_of_a_host_that_was_long_cut_off_is_taken(
         placed_on=run.host(kind).name,
     )
     assert bounded(run, staleness)
+    assert "the run failed" not in run.told
     figures(unrolls=ended(run))
 
 

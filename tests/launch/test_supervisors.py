@@ -98,6 +98,18 @@ def test_workers_of_a_supervisor_that_died_are_started_by_the_next(cluster):
         assert process.wait(SECONDS) == 0
 
 
+def test_a_controller_leaves_a_run_alone_that_another_has_taken_over(cluster):
+    run = cluster()
+    first = run.serve()
+    run.until((run.run.path / "controller.json").exists)
+    run.serve()
+    assert first.wait(SECONDS) == 1
+    told = run.terminal.read_text()
+    assert "another controller has taken this run over; this one leaves it alone" in told
+    assert "the run failed" not in told
+    assert not (run.run.path / "outcome.json").exists()
+
+
 def test_what_ends_with_a_host_that_is_taken_away_is_started_by_the_next_at_once(cluster):
     run = cluster("--env-steps", "100_000_000")
     controller, supervisors = run.serve(), run.supervise_all()
