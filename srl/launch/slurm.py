@@ -89,14 +89,15 @@ def submit(run: Submission) -> dict[str, str]:
 
 
 def states(names: Mapping[str, str]) -> set[str]:
-    """What becomes of jobs that Slurm still knows to wait or to run, such as PENDING.
+    """What becomes of jobs that Slurm still knows to wait or to run, such as PENDING (Priority).
 
     Raises:
         UserError: If Slurm does not answer.
     """
     jobs = f"--jobs={','.join(names.values())}"
     try:
-        return set(_command("squeue", "--noheader", "--format=%T", jobs).split())
+        told = _command("squeue", "--noheader", "--format=%T (%r)", jobs).splitlines()
+        return {state.removesuffix(" (None)") for state in told}
     except UserError as error:
         if "Invalid job id" in str(error):  # so long ago that it has forgotten them
             return set()

@@ -160,10 +160,12 @@ def test_nothing_of_a_host_that_was_long_cut_off_is_taken(
 
     def goes_on(run):
         # Where no other node is free, Slurm starts the job again on this one too early for itself:
-        # it finds the cut-off start still there, and drains the node, which only people may end.
+        # it finds the cut-off start still there, drains the node and holds the job, which only
+        # people may end.
         if cluster.states()[host.name] == "drained":
             figures(drained_by_slurm=host.name)
             cluster.run("scontrol", "update", f"nodename={host.name}", "state=resume")
+            cluster.run("scontrol", "release", run.number(kind))
         return run.metrics()[-1]["time"] > healed + 20  # Slurm has ended what it placed elsewhere
 
     run.until(goes_on)
