@@ -76,6 +76,14 @@ class Engine(Protocol):
         """How the run's parts are, such as PENDING, for those that wait or run; else nothing."""
         ...
 
+    def refused(self, names: Mapping[str, str]) -> str:
+        """Which host cannot take part, why, and the cure, where only the engine knows; or nothing.
+
+        Raises:
+            UserError: If the engine does not answer.
+        """
+        ...
+
     def stop(self, names: Mapping[str, str]) -> None:
         """Has the run end after a checkpoint."""
 

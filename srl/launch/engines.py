@@ -66,7 +66,10 @@ def attach(path: Path, say: Say) -> int:
     def alive() -> str:
         return ", ".join(sorted(engine.states(names)))
 
-    return follow(folder, folder.log(TERMINAL), alive, lambda: engine.stop(names), say)
+    def refused() -> str:
+        return engine.refused(names)
+
+    return follow(folder, folder.log(TERMINAL), alive, refused, lambda: engine.stop(names), say)
 
 
 def stop(path: Path, say: Say) -> int:

@@ -13,6 +13,7 @@ from srl.launch.folder import RunFolder
 from srl.launch.host_words import read_outcome
 from srl.launch.local import FAILED, INTERRUPTED
 from srl.launch.terminal import shown
+from srl.metrics import FILE
 
 Say = Callable[[str], object]
 """Shows a line."""
@@ -23,6 +24,7 @@ def follow(
     folder: RunFolder,
     terminal: Path,
     alive: Callable[[], str],
+    refused: Callable[[], str],
     stop: Callable[[], None],
     say: Say,
 ) -> int:
@@ -32,13 +34,17 @@ def follow(
         folder: The run's.
         terminal: The file that holds what the controller shows; from where it is now.
         alive: What the engine says of the run's jobs, asked now and then; empty if it knows none.
+        refused: What the engine says of a host that cannot take part, asked as often.
         stop: Ends the run after a checkpoint.
         say: Shows a line.
 
     Returns:
         The run's exit code once it has ended; 130 if the user has left it running.
+
+    Raises:
+        UserError: If a host cannot take part, and nothing was learned yet; then the run is ended.
     """
-    told = ""
+    told = lacking = ""
     with contextlib.ExitStack() as stack:
         file = None
         next_look = 0.0
@@ -54,10 +60,14 @@ def follow(
                     return code
                 if time.monotonic() >= next_look:
                     next_look = time.monotonic() + _ASK_SECONDS
-                    state = _asked(alive, told)
+                    state = _asked(alive, told or "unknown")
                     if not state and read_outcome(folder.path) is None:
                         say(f"the run's jobs have ended without a result; see {shown(folder)}/logs")
                         return FAILED
+                    if (new := _asked(refused, lacking)) != lacking:
+                        lacking = new
+                        if read_outcome(folder.path) is None:
+                            _refuse_unless_begun(folder, lacking, stop, say)
                     if state != told and not shown_now:
                         say(f"jobs: {state}")
                         told = state
@@ -73,12 +83,22 @@ def follow(
                     say(str(error))
 
 
-def _asked(alive: Callable[[], str], before: str) -> str:
+def _refuse_unless_begun(
+    folder: RunFolder, lacking: str, stop: Callable[[], None], say: Say
+) -> object:
+    file = folder.path / FILE
+    if file.exists() and file.stat().st_size:
+        return say(lacking)
+    stop()
+    raise UserError(lacking)
+
+
+def _asked(ask: Callable[[], str], before: str) -> str:
     """What the engine says; as before if it does not answer."""
     try:
-        return alive()
+        return ask()
     except UserError:
-        return before or "unknown"
+        return before
 
 
 def _asked_to_stop() -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from srl.dataflow.plan import Plan
-from srl.errors import UserError
+from srl.errors import RunError, UserError
 from srl.launch.compilation import cache_environment
 from srl.launch.resources import machine_gpus, shares
 from srl.launch.worker_process import WorkerProcess
@@ -22,6 +22,10 @@ from srl.streams import JOINED, LEFT, Identity, Message, Peer, listen
 from srl.workers.control import CONTROLLER, LIMIT_BYTES
 from srl.workers.ledger import Ledger
 from srl.workers.orders import Orders
+
+
+class Superseded(RunError):
+    """Another controller has taken the run over, which goes on."""
 
 
 class Said(NamedTuple):

@@ -67,6 +67,11 @@ def states(names: Mapping[str, str]) -> set[str]:
     raise _not_here()
 
 
+def refused(names: Mapping[str, str]) -> str:
+    """Raises UserError, as `submit`."""
+    raise _not_here()
+
+
 def stop(names: Mapping[str, str]) -> None:
     """Raises UserError, as `submit`."""
     raise _not_here()

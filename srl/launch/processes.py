@@ -19,7 +19,7 @@ from srl.experiment import Experiment
 from srl.launch.controller import Controller
 from srl.launch.display import Display
 from srl.launch.folder import RunFolder
-from srl.launch.hosts import Hosts
+from srl.launch.hosts import Hosts, Superseded
 from srl.launch.local import DONE, FAILED, INTERRUPTED
 from srl.launch.resources import machine_gpus
 from srl.launch.terminal import Stop, cure, logging_to, shown
@@ -95,6 +95,10 @@ def train_in_processes(
             if not resume and not controller.begun and hosts is None:
                 folder.discard()
             raise
+        except Superseded as reason:  # the run has not failed
+            logger.info("%s", reason)
+            screen.say(str(reason))
+            return FAILED
         except Exception as error:
             _tell_failure(error, folder)
             return FAILED

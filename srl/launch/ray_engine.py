@@ -81,6 +81,11 @@ def states(names: Mapping[str, str]) -> set[str]:
     return {state} & {"PENDING", "RUNNING"}
 
 
+def refused(names: Mapping[str, str]) -> str:
+    """Nothing: supervisors' places have told the job, which then fails."""
+    return ""
+
+
 def stop(names: Mapping[str, str]) -> None:
     """Has the run end after a checkpoint."""
     _asked(names["at"], lambda client: client.stop_job(names["job"]))

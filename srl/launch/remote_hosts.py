@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from srl.launch.host_words import (
     wrapped,
     write_address,
 )
-from srl.launch.hosts import Found, Hosts, Process, Said
+from srl.launch.hosts import Found, Hosts, Process, Said, Superseded
 from srl.streams import JOINED, LEFT, Identity, Message, Peer, listen
 from srl.streams.keys import keys_of
 from srl.streams.relay import parents
@@ -109,6 +110,7 @@ class RemoteHosts(Hosts):
         folder: RunFolder,
         interface: str = "127.0.0.1",
         lease_seconds: float = LEASE_SECONDS,
+        replicas: Mapping[str, int] | None = None,
     ) -> None:
         """Listens, and tells in the run's folder where.
 
@@ -116,8 +118,10 @@ class RemoteHosts(Hosts):
             folder: The run's.
             interface: Address of this host at which others reach it.
             lease_seconds: That a host may be out of reach before its workers are given up.
+            replicas: Workers of each fragment; of one whose hosts have room for as many, no other
+                host is waited for before a worker is started anew.
         """
-        self._lease_seconds = lease_seconds
+        self._lease_seconds, self._replicas = lease_seconds, replicas or {}
         keys = keys_of(folder.path)
         self.run = keys.run
         self.ledger = Ledger.create()
@@ -146,7 +150,7 @@ class RemoteHosts(Hosts):
             for host in self._hosts.values()
             if host.peer and host.card.fragment == orders.fragment and host.free_slot is not None
         ]
-        if not there or time.monotonic() < self._start_at:
+        if not there or (time.monotonic() < self._start_at and self._lacks(orders.fragment)):
             return None
         host = min(there, key=lambda host: len(host.processes) / host.card.slots)
         slot = host.free_slot
@@ -158,6 +162,12 @@ class RemoteHosts(Hosts):
         self.tell(host, Kind.START, values)
         logger.info("%s goes to %s", orders.name, host.card.name)
         return process
+
+    def _lacks(self, fragment: str) -> bool:
+        """Whether hosts of a fragment are yet to come, which may have its workers already."""
+        cards = [host.card for host in self._hosts.values() if host.peer]
+        room = sum(card.slots for card in cards if card.fragment == fragment)
+        return room < self._replicas.get(fragment, room + 1)
 
     def receive(self, timeout: float) -> Said | None:
         """What was said next; None after `timeout` seconds, or earlier, without anything."""
@@ -293,7 +303,7 @@ class RemoteHosts(Hosts):
         """Leaves everything to a later controller: of a job that was started again elsewhere.
 
         Raises:
-            RunError: If there is one.
+            Superseded: If there is one.
         """
         now = time.monotonic()
         if now < self._next_look:
@@ -301,7 +311,7 @@ class RemoteHosts(Hosts):
         self._next_look = now + 1.0
         if read_address(self._folder) not in (self._listener.address, None):
             self.superseded = True
-            raise RunError("another controller has taken this run over; this one leaves it alone")
+            raise Superseded("another controller has taken this run over; this one leaves it alone")
 
     def _lose_sight(self, host: Host) -> None:
         host.peer, host.lost_at = None, time.monotonic()

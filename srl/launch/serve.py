@@ -32,10 +32,12 @@ def serve(path: Path) -> int:
         with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
             resume = checkpoints.latest() is not None
         lease_seconds = min(LEASE_SECONDS, experiment.heartbeat_seconds)
-        hosts = RemoteHosts(folder, own_address(), lease_seconds)
+        plan = plan_of(experiment)
+        replicas = {name: fragment.replicas for name, fragment in plan.fragments.items()}
+        hosts = RemoteHosts(folder, own_address(), lease_seconds, replicas)
         code = train_in_processes(
             experiment,
-            plan_of(experiment),
+            plan,
             folder,
             resume=resume,
             transport="cluster",

@@ -7,11 +7,13 @@ the checkpoint, or the one element of an array whose node it was. Jobs share the
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from srl.errors import UserError
@@ -26,14 +28,33 @@ _SECONDS = 60  # that a command of Slurm's may take
 _AGAIN = """\
 again() {
   trap 'kill -USR1 $child' USR1
-  trap 'kill -TERM $child; exit 143' TERM
+  trap 'kill -TERM $child; wait $child; exit 143' TERM
   while :; do
     "$@" & child=$!
     while :; do wait $child; code=$?; kill -0 $child 2>/dev/null || break; done
-    case $code in 134|135|137|139) sleep 0.2 ;; *) return $code ;; esac
+    case $code in
+      134|135|137|139) sleep 0.2 ;;
+      126|127) echo "$(hostname) has no $1: install srl in a place that all nodes see"; return 2 ;;
+      *) return $code ;;
+    esac
   done
 }
 """
+# Without its supervisors a controller would wait for ever; but those of a start of the job that a
+# later one has replaced, on a host that was cut off, are none of its business. A controller that
+# was told to end before it could listen, or that there is not, has told nobody how the run ended.
+_CONTROL = """\
+newest() {{ scontrol show job $SLURM_JOB_ID | grep -q " Restarts=${{SLURM_RESTART_COUNT:-0}} "; }}
+{{ {srun}; sleep 5; [ -e {outcome} ] || ! newest || scontrol requeue $SLURM_JOB_ID; }} &
+again {serve}
+code=$?
+[ $code = 138 ] && code=130
+case $code in
+  2|130) [ -e {outcome} ] || printf '{{"code": %d}}\\n' $code > {outcome} ;;
+esac
+exit $code
+"""
+_GPUS = re.compile(r"\bgpu(?::[^:,(]+)?:(\d+)")
 
 
 def texts(run: Submission) -> dict[str, str]:
@@ -50,6 +71,7 @@ def submit(run: Submission) -> dict[str, str]:
     Raises:
         UserError: If there is no Slurm here, or it refuses one; then none is left.
     """
+    _refuse_what_there_is_no_room_for(run)
     place = run.folder.path / "slurm"
     place.mkdir(exist_ok=True)
     numbers: dict[str, str] = {}
@@ -67,18 +89,52 @@ def submit(run: Submission) -> dict[str, str]:
 
 
 def states(names: Mapping[str, str]) -> set[str]:
-    """What becomes of jobs that Slurm still knows to wait or to run, such as PENDING.
+    """What becomes of jobs that Slurm still knows to wait or to run, such as PENDING (Priority).
 
     Raises:
         UserError: If Slurm does not answer.
     """
     jobs = f"--jobs={','.join(names.values())}"
     try:
-        return set(_command("squeue", "--noheader", "--format=%T", jobs).split())
+        told = _command("squeue", "--noheader", "--format=%T (%r)", jobs).splitlines()
+        return {state.removesuffix(" (None)") for state in told}
     except UserError as error:
         if "Invalid job id" in str(error):  # so long ago that it has forgotten them
             return set()
         raise
+
+
+def refused(names: Mapping[str, str]) -> str:
+    """Why a host cannot take part, if a job has failed there: the host, what it said, the cure.
+
+    Raises:
+        UserError: If Slurm does not answer.
+    """
+    jobs = f"--jobs={','.join(names.values())}"
+    try:
+        failed = _command("squeue", "--noheader", "--states=FAILED", "--format=%A", jobs).split()
+    except UserError as error:
+        if "Invalid job id" in str(error):
+            return ""
+        raise
+    for number in failed:
+        (job, *_) = _command("scontrol", "--oneliner", "show", "job", number).splitlines()
+        values = dict(re.findall(r"(\S+?)=(\S*)", job))
+        log = Path(values["StdOut"])
+        told = log.read_text(errors="replace").split("\n")[-2:-1] if log.exists() else []
+        return f"{values['NodeList']} cannot take part: {_why(log, *told)}"
+    return ""
+
+
+def _why(log: Path, told: str = "") -> str:
+    """What a host lacks whose job has ended with these words, and what to do."""
+    if not told:
+        return (
+            f"it cannot write {log}; the run's folder has to be on a file system that all nodes "
+            "share: choose one with --run-dir"
+        )
+    cure = "; install srl in a place that all nodes see" if "No module named" in told else ""
+    return f"{told.strip()}{cure}"
 
 
 def stop(names: Mapping[str, str]) -> None:
@@ -118,10 +174,8 @@ def _script(job: Part, run: Submission) -> str:
                 *(f"--output={output}-%n", "bash", "-c", f"{_AGAIN}again {supervise}"),
             ]
         )
-        # Without its supervisors a controller would wait for ever.
-        lost = f"[ -e {shlex.quote(str(folder.path / OUTCOME_FILE))} ]"
-        again = "scontrol requeue $SLURM_JOB_ID"
-        body = f"{{ {srun}; {lost} || {again}; }} &\nagain {serve}\nexit $?\n"
+        outcome = shlex.quote(str(folder.path / OUTCOME_FILE))
+        body = _CONTROL.format(srun=srun, serve=serve, outcome=outcome)
     else:
         lines += [
             f"--array=0-{job.hosts - 1}",
@@ -132,6 +186,44 @@ def _script(job: Part, run: Submission) -> str:
         body = f"again {supervise}\nexit $?\n"
     head = "\n".join(f"#SBATCH {shlex.quote(line)}" for line in [*lines, *_words(run.options)])
     return f"#!/bin/bash\n{head}\n{_AGAIN}{body}"
+
+
+def _refuse_what_there_is_no_room_for(run: Submission) -> None:
+    """Refuses what Slurm would take, and never start: each of its jobs fits, but not all at a time.
+
+    Raises:
+        UserError: If the partition has too little; nothing is known where sbatch's own options
+            may name other nodes.
+    """
+    if run.options.sbatch:
+        return
+    partition = run.options.partition
+    form = ["--noheader", "--Node", "--format=%P %N %c %G"]
+    rows = [row.split() for row in _command("sinfo", *form).splitlines()]
+    fits = (partition or "").split(",")
+    nodes = {
+        name: {"cores": int(cores.strip("+")), "GPUs": sum(map(int, _GPUS.findall(gpus)))}
+        for place, name, cores, gpus in rows
+        if (place.rstrip("*") in fits if partition else place.endswith("*"))
+    }
+    if not nodes:  # sbatch tells that
+        return
+    where = f"the partition {partition}" if partition else "the default partition"
+    asked = {
+        "nodes of their own": {part.fragment: part.hosts for part in run.parts if part.apart},
+        "cores": {part.fragment: part.hosts * part.cores for part in run.parts},
+        "GPUs": {part.fragment: part.hosts * part.gpus for part in run.parts},
+    }
+    there = {what: sum(node[what] for node in nodes.values()) for what in ("cores", "GPUs")}
+    for what, counts in asked.items():
+        has = there.get(what, len(nodes))
+        if sum(counts.values()) > has:
+            each = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
+            raise UserError(
+                f"the plan asks for {sum(counts.values())} {what} at a time ({each}), and {where} "
+                f"has {has}: lower the plan's hosts, replicas, cores or gpus, or choose another "
+                "--partition"
+            )
 
 
 def _words(options: Any) -> list[str]:

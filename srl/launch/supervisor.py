@@ -145,9 +145,10 @@ class Supervisor:
     def _yield_to(self, address: str | None, away: float) -> None:
         """Ends learners that another controller, which this host cannot reach, has replaced."""
         replaced = self._address not in ("", address) and away > LEASE_SECONDS
-        if replaced and self._updates and self._workers:
+        alive = [worker for worker in self._workers.values() if not worker.process.ended]
+        if replaced and self._updates and alive:
             logger.error("another controller is out of reach: ending the learners here")
-            for worker in self._workers.values():
+            for worker in alive:
                 worker.process.kill()
 
     # ---- with the controller ----
@@ -163,16 +164,26 @@ class Supervisor:
 
     def _introduce(self) -> None:
         """Tells what a controller has to know that may have begun a moment ago."""
-        workers = tuple((*key, worker.slot, worker.begun) for key, worker in self._workers.items())
-        self._tell(Kind.HOST, replace(self._card, workers=workers).values())
+        self._tell(Kind.HOST, replace(self._card, workers=self._present()).values())
         for key, worker in self._workers.items():
             if worker.connected:
                 self._pass_on(*key, Message(JOINED))
             for message in worker.kept:
                 self._pass_on(*key, message)
 
+    def _present(self) -> tuple[tuple[int, int, int, bool], ...]:
+        return tuple((*key, worker.slot, worker.begun) for key, worker in self._workers.items())
+
     def _talk(self) -> None:
         """Until the run is over, or the controller has gone."""
+        assert self._connection is not None
+        try:
+            self._serve()
+        except SystemExit:  # the engine takes this host away
+            self._leave()
+            raise
+
+    def _serve(self) -> None:
         assert self._connection is not None
         poll = select.poll()
         poll.register(self._connection.fileno(), select.POLLIN)
@@ -298,17 +309,27 @@ class Supervisor:
             worker.kept.append(said.message)
         self._pass_on(*said)
 
-    def _bury(self, number: int, incarnation: int) -> None:
+    def _bury(self, number: int, incarnation: int, how: str = "") -> None:
         while (said := self._this.receive(0)) is not None:  # its last words
             self._hear(said)
         if self._connection is None:
             return  # the next controller is to hear of it
         self._tell(Kind.BEAT, self._beat())
         worker = self._workers.pop((number, incarnation))
-        code, how, dump = worker.process.reap()
+        code, by_itself, dump = worker.process.reap()
         ending = {"number": number, "incarnation": incarnation}
+        how = how or by_itself
         told = {**ending, "code": code, "how": how, "dump": dump, "stack": worker.stack}
         self._tell(Kind.ENDED, told)
+
+    def _leave(self) -> None:
+        """Tells the controller what ends here, so that it need not wait for this host's return."""
+        card = replace(self._card, slots=0, workers=self._present())
+        self._tell(Kind.HOST, card.values())
+        for worker in self._workers.values():
+            worker.process.kill()
+        for key in list(self._workers):
+            self._bury(*key, how=f"left with its host, {self._card.name}")
 
     def _end_all(self) -> None:
         for worker in self._workers.values():

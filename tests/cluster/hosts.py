@@ -11,6 +11,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +25,20 @@ trap '' CHLD  # so that the kernel buries those whose parents have died
 echo up
 exec cat
 """
+# Frames that come by the cable are bridged to a device that only the relay reads: so the kernel
+# cuts them up and sums them first, as for any real device.
+DELAYED = """
+ip link set eth0 down
+ip address flush dev eth0
+ip link set eth0 name cable address 02:00:0a:4d:01:01
+ip tuntap add dev eth0 mode tap
+ip tuntap add dev relay mode tap
+ip link set eth0 address {mac}
+ip address add {address}/24 dev eth0
+ip link add late type bridge
+for port in cable relay; do ip link set $port master late; done
+for device in cable relay late eth0; do ip link set $device up; done
+"""
 SWITCH = "ip link add switch type bridge && ip link set switch up && echo up && exec cat"
 NAMESPACES = ["--net", "--uts", "--ipc", "--mount"]
 UNSHARE = ["unshare", *NAMESPACES, "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -34,6 +49,7 @@ TOOLS = {
     "tc": "iproute2",
     "nft": "nftables",
 }
+RELAY = Path(__file__).with_name("late.py")
 SECONDS = 30
 """That a command of the harness itself may take."""
 
@@ -45,9 +61,14 @@ def why_no_hosts() -> str | None:
     for tool, package in TOOLS.items():
         if not shutil.which(tool):
             return f"hosts need {tool}, of the package {package}"
-    devices = "ip link add one type veth peer name two && ip link add three type bridge"
+    pair = "ip link add one type veth peer name two"
+    devices = f"{pair} && ip link add three type bridge && ip tuntap add four mode tap"
     tried = subprocess.run([*UNSHARE, "sh", "-c", devices], capture_output=True, timeout=SECONDS)
-    return f"hosts need namespaces and veth: {tried.stderr.decode()}" if tried.returncode else None
+    return (
+        f"hosts need namespaces, veth and tap: {tried.stderr.decode()}"
+        if tried.returncode
+        else None
+    )
 
 
 class Process(subprocess.Popen):
@@ -96,9 +117,11 @@ class Host:
         self.name, self.address = f"host{number}", f"10.77.0.{10 + number}"
         self._mac = f"02:00:0a:4d:00:{10 + number:02x}"
         self._network, self._init, self._processes = network, None, []
+        self._relay = None
 
     def power_on(self):
         """Boots it, with an empty /dev/shm, and plugs it into the network."""
+        self._relay = None
         boot = BOOT.format(name=self.name, names=self._network.names)
         self._init = _start(boot)
         end = ["peer", "name", "eth0", "address", self._mac, "netns", str(self._init.pid)]
@@ -178,6 +201,17 @@ class Host:
             else:
                 limit = ["rate", f"{mbit}mbit", "burst", "64kb", "latency", "200ms"]
                 at("tc", "qdisc", "replace", "dev", device, "root", "tbf", *limit)
+
+    def delay(self, milliseconds):
+        """Has what it sends, and what it is sent, be so late; with 0 only a relay is in the way."""
+        if self._relay is None:
+            self._at_card("sh", "-ec", DELAYED.format(mac=self._mac, address=self.address))
+        else:
+            self._relay.kill()
+            self._relay.wait(SECONDS)
+        words = [sys.executable, RELAY, "eth0", "relay", milliseconds]
+        self._relay = self.popen(*words, stdout=subprocess.PIPE)
+        assert self._relay.line() == "up"
 
     def loss(self, percent):
         """Drops that share of the packets that come to it, and begins to count them in `lost`."""

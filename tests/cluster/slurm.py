@@ -85,6 +85,12 @@ class Slurm:
         """Starts slurmctld, which goes on where the last one stopped unless `-c` is given."""
         self.controller = self._daemon(self.login, "slurmctld", "-D", *options)
 
+    def configure(self, name, value):
+        """Changes a setting of the running cluster."""
+        file = self.folder / "slurm.conf"
+        file.write_text(re.sub(rf"(?m)^{name}=.*$", f"{name}={value}", file.read_text()))
+        self.run("scontrol", "reconfigure")
+
     def power_off(self, node):
         """Takes a node's power and tells Slurm so; on its own it needs 15 seconds to find out."""
         node.power_off()

@@ -193,3 +193,17 @@ def network_namespaces():
         with suppress(OSError):
             found.add(os.readlink(link))
     return found
+
+
+def test_what_a_delayed_host_sends_and_is_sent_comes_late_and_whole(hosts):
+    far, near = hosts(2)
+    far.delay(10)
+    told = Conversation(far, near)
+    began = time.monotonic()
+    for line in ("once", "twice", "x" * 100_000):
+        told.say(line)
+        assert told.heard() == line
+    assert time.monotonic() - began >= 3 * 0.020
+    far.delay(0)
+    told.say("again")
+    assert told.heard() == "again"

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from hosts import SECONDS
@@ -99,3 +100,15 @@ def test_a_stranger_of_another_host_is_refused_and_named(hosts, tmp_path):
     assert process.line() == "0"
     talk.listener.kill()
     assert strange.address in talk.listener.communicate(timeout=SECONDS)[1]
+
+
+def test_a_stream_to_a_host_far_away_works(hosts, tmp_path):
+    listening, far = hosts(2)
+    far.delay(10)
+    talk = Talk(tmp_path, listening)
+    process = talk.joined(far, 1)
+    began = time.monotonic()
+    for number in range(5):
+        say(process)
+        assert process.line() == str(number)
+    assert time.monotonic() - began >= 5 * 0.020

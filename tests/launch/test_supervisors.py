@@ -37,15 +37,15 @@ class Cluster:
     def __exit__(self, *error):
         self.stack.close()
 
-    def start(self, module, *words, folder=None, **options):
-        command = [sys.executable, "-m", module, str(folder or self.run.path), *words]
+    def start(self, module, *words, folder=None, within=(), **options):
+        command = [*within, sys.executable, "-m", module, str(folder or self.run.path), *words]
         process = self.stack.enter_context(subprocess.Popen(command, text=True, **options))
         self.stack.callback(process.terminate)
         return process
 
-    def supervise(self, fragment):
+    def supervise(self, fragment, *within):
         job = next(job for job in parts_of(self.plan) if job.fragment == fragment)
-        return self.start("srl.launch.supervisor", fragment, str(job.slots))
+        return self.start("srl.launch.supervisor", fragment, str(job.slots), within=within)
 
     def supervise_all(self):
         jobs = parts_of(self.plan)
@@ -98,6 +98,36 @@ def test_workers_of_a_supervisor_that_died_are_started_by_the_next(cluster):
         assert process.wait(SECONDS) == 0
 
 
+def test_a_controller_leaves_a_run_alone_that_another_has_taken_over(cluster):
+    run = cluster()
+    first = run.serve()
+    run.until((run.run.path / "controller.json").exists)
+    run.serve()
+    assert first.wait(SECONDS) == 1
+    told = run.terminal.read_text()
+    assert "another controller has taken this run over; this one leaves it alone" in told
+    assert "the run failed" not in told
+    assert not (run.run.path / "outcome.json").exists()
+
+
+def test_what_ends_with_a_host_that_is_taken_away_is_started_by_the_next_at_once(cluster):
+    run = cluster("--env-steps", "100_000_000")
+    controller, supervisors = run.serve(), run.supervise_all()
+    run.until(lambda: run.updates() >= 3)
+    leaving = supervisors["actors"][0]
+    leaving.terminate()
+    assert leaving.wait(SECONDS) == 143
+    run.supervise("actors")
+    run.until(lambda: " left with its host" in run.terminal.read_text())
+    reached = run.updates()
+    run.until(lambda: run.updates() >= reached + 3)
+    controller.send_signal(signal.SIGUSR1)
+    assert controller.wait(SECONDS) == 130
+    told = run.terminal.read_text()
+    assert "was lost with its host" not in told
+    assert account(told).learned > 0
+
+
 def test_policy_workers_that_come_later_take_their_share(cluster):
     run = cluster("--plan.policies.replicas", "2", "--env-steps", "100_000_000")
     controller = run.serve()
@@ -148,3 +178,17 @@ def test_keys_that_others_can_read_are_refused(cluster):
     _, told = refused.communicate(timeout=SECONDS)
     assert refused.returncode == 2
     assert f"chmod 600 {file}" in told
+
+
+def test_hosts_whose_clocks_differ_train_all_the_same(cluster):
+    ahead = ["unshare", "--time", "--fork", "--kill-child", "--monotonic", "500000"]
+    if subprocess.run([*ahead, "true"], capture_output=True, timeout=SECONDS).returncode:
+        pytest.skip("a clock of its own needs root, and a kernel with time namespaces")
+    run = cluster("--updates", "5")
+    controller = run.serve()
+    for fragment in ("learner", "policies", "actors"):
+        run.supervise(fragment)
+    run.supervise("actors", *ahead, "--boottime", "500000")
+    assert controller.wait(SECONDS) == 0, run.terminal.read_text()
+    assert "started again" not in run.terminal.read_text()
+    assert account(run.terminal.read_text()).learned == 4 * 5

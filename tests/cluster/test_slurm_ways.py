@@ -1,0 +1,66 @@
+"""What Slurm does to jobs by itself: takes hosts away, starts jobs again, ends their time."""
+
+import pytest
+from slurm_run import APART, SlurmRun, newest, updates
+from watching import account, processes
+
+from srl.cli import main
+
+pytestmark = pytest.mark.slow
+LONG = (*APART, "--env-steps", "1_000_000_000", "--checkpoint-minutes", "0.05")
+
+
+def controllers(run):
+    return processes(
+        lambda words: {"srl.launch.serve", str(run.folder)} <= set(words) and "bash" not in words[0]
+    )
+
+
+def restarted(run, kind):
+    job = run.job(kind)
+    return job["JobState"] == "RUNNING" and job["Restarts"] == "1"
+
+
+def test_a_run_goes_on_whose_jobs_are_preempted_and_started_again(slurm, tmp_path):
+    cluster = slurm(4)
+    cluster.configure("KillWait", 30)  # as it usually is
+    run = SlurmRun(cluster, tmp_path / "run", *LONG)
+    run.until(updates(3))
+    host = run.host("actors")
+    cluster.run("scontrol", "requeue", run.number("actors"))
+    run.until(lambda run: f" left with its host, {host.name}; it is started again" in run.told)
+    run.until(lambda run: restarted(run, "actors"))
+    reached = run.metrics()[-1]["updates"]
+    run.until(updates(reached + 3))
+    run.until(lambda run: newest(run.folder))
+    cluster.run("scontrol", "requeue", run.number("learner"))
+    run.until(lambda run: restarted(run, "learner"))
+    run.until(lambda run: "goes on after" in run.told)
+    reached = run.metrics()[-1]["updates"]
+    run.until(updates(reached + 20))
+    assert len(controllers(run)) == 1
+    assert restarted(run, "learner")
+    run.stop()
+    assert run.wait() == 130, run.all
+    assert account(run.told).learned == 4 * newest(run.folder)
+    assert all(line["staleness_max"] == 0 for line in run.metrics())
+
+
+def test_a_run_whose_time_ends_has_written_a_checkpoint_and_can_be_gone_on_with(slurm, tmp_path):
+    words = (*APART, "--env-steps", "1_000_000_000", "--time", "2")
+    run = SlurmRun(slurm(4), tmp_path / "run", *words)
+    assert run.wait() == 130, run.all
+    assert "interrupted; `srl resume" in run.told
+    done = newest(run.folder)
+    assert account(run.told).learned == 4 * done
+    budget = str((done + 20) * 4 * 4 * 16)  # as many unrolls of as many steps of as many slots
+    assert main(["resume", str(run.folder), "--env-steps", budget]) == 0
+    assert newest(run.folder) == done + 20
+
+
+def test_a_run_that_is_told_to_stop_before_it_listens_ends(slurm, tmp_path):
+    run = SlurmRun(slurm(4), tmp_path / "run", *LONG)
+    run.until(lambda run: run.folder.joinpath("slurm", "jobs.json").exists())
+    run.until(lambda run: run.job("learner")["JobState"] == "RUNNING")
+    run.stop()
+    assert run.wait() == 130, run.all
