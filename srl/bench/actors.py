@@ -175,6 +175,8 @@ def _found(first: Snapshot, last: Snapshot, bottleneck: str) -> dict[str, Any]:
     rates = sorted(_rates(first, last, "env_steps").values())
     requests = sum(_rates(first, last, "requests").values())
     fps = sum(rates)
+    if fps == 0:
+        raise RunError("nobody has stepped while it was measured; give more --seconds")
     mean = fps / len(rates)
     roles = _roles(first, last)
     for role in roles.values():

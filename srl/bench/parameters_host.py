@@ -28,7 +28,7 @@ def main(words: list[str]) -> None:
 
     identity = Identity(run, number, 0)
     listener = listen("cluster", identity, limit_bytes=limit_bytes, keys=keys, host=host)
-    with closing(Relay(listener, connected)) as relay:
+    with closing(Relay(listener, connected, patience=60.0, quiet=60.0)) as relay:
         _say(relay.address)
         worker = threading.Thread(
             target=lambda: _read(Subscriber(lambda: connected(relay.address, 1 << 20))), daemon=True

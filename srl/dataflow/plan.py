@@ -183,6 +183,9 @@ def _validate_values(plan: Plan) -> None:
         expect_number(f"{where}.cores", fragment.cores, 0.0)
         expect_number(f"{where}.gpus", fragment.gpus, 0.0)
         expect_number(f"{where}.hosts", fragment.hosts, 0, fragment.replicas)
+        even = fragment.hosts == 0 or fragment.replicas % fragment.hosts == 0
+        each = f"a number that divides its {fragment.replicas} replicas"
+        expect(even, f"{where}.hosts", fragment.hosts, each)
         expect_number(f"{where}.batch", fragment.batch, 0)
         expect_number(f"{where}.deadline", fragment.deadline, 0.0)
 

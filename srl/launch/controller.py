@@ -141,7 +141,9 @@ class Controller:
         self._drain()
         if self._peers_changed:
             self._peers_changed = False
-            self._begin_or_update(Kind.PEERS, [m for m in self._members if m.started is not None])
+            # One that was found tells soon where it listens; until then it knows enough.
+            known = [m for m in self._members if m.started is not None and m.addresses is not None]
+            self._begin_or_update(Kind.PEERS, known)
         self._start_ready()
 
     def _listen(self, timeout: float) -> None:
@@ -159,12 +161,18 @@ class Controller:
         """Goes on with a process that another controller has started, unless it is out of date."""
         number, incarnation, process, begun = found
         member = self._members[number - 1] if 1 <= number <= len(self._members) else None
-        if member is None or member.process is not None or member.done:
+        if member is None or member.done:
             return process.kill()
         gang = member.gang
-        if gang.known and incarnation < gang.incarnation:
+        if gang.known and incarnation > gang.incarnation:  # what was found first is out of date
+            for other in gang.members:
+                if other.process is not None:
+                    other.process.kill()
+                other.forget()
+        elif member.process is not None or (gang.known and incarnation < gang.incarnation):
             return process.kill()
-        member.process, gang.incarnation, gang.known = process, incarnation, True
+        member.process, gang.incarnation = process, incarnation
+        gang.known = gang.found = True
         member.spawned = member.heard = time.monotonic()
         member.waits_since, member.told_waiting = 0.0, False
         if begun:
@@ -252,8 +260,12 @@ class Controller:
             member.told_waiting = True
             self._tell(f"{member.name} waits for a host that has room for {member.fragment}")
         if member.process is None:
-            if not member.done and now >= member.gang.start_at:
+            if member.done or now < member.gang.start_at:
+                return
+            if not member.gang.found:
                 self._spawn(member)
+            elif self._hosts.settled:  # it may be somewhere, and have the same incarnation
+                self._restart(member, "was not found with the others of its gang")
         elif member.process.ended:
             self._listen(0)  # its last words
             self._bury(member)
@@ -329,7 +341,8 @@ class Controller:
             if ready:
                 member.started = time.monotonic()
                 beginning.append(member)
-        self._begin_or_update(Kind.START, beginning)
+        if beginning:
+            self._begin_or_update(Kind.START, beginning)
         self.begun = True
 
     def _awaited(self, member: Member) -> bool:
@@ -340,14 +353,13 @@ class Controller:
 
     def _begin_or_update(self, kind: Kind, told: list[Member]) -> None:
         """Tells workers what they need of the others, and no more: there may be thousands."""
-        if not told:
-            return
         peers: dict[str, list[dict[str, str]]] = {name: [] for name in self._plan.fragments}
         incarnations: dict[str, list[int]] = {name: [] for name in self._plan.fragments}
         for member in self._members:
             peers[member.fragment].append(member.addresses or {})
             incarnations[member.fragment].append(member.gang.incarnation)
         served = {name: there if any(there) else [] for name, there in peers.items()}
+        self._hosts.note_addresses(served)
         connects = {"peers": served, "incarnations": {}, "specs": self._specs}
         for_those = {False: connects, True: {**connects, "incarnations": incarnations}}
         messages = {listens: pack(kind, values) for listens, values in for_those.items()}

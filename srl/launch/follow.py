@@ -45,6 +45,7 @@ def follow(
         UserError: If a host cannot take part, and nothing was learned yet; then the run is ended.
     """
     told = lacking = ""
+    learned_before = _size(folder)
     with contextlib.ExitStack() as stack:
         file = None
         next_look = 0.0
@@ -67,7 +68,10 @@ def follow(
                     if (new := _asked(refused, lacking)) != lacking:
                         lacking = new
                         if read_outcome(folder.path) is None:
-                            _refuse_unless_begun(folder, lacking, stop, say)
+                            if _size(folder) == learned_before:
+                                stop()
+                                raise UserError(lacking)
+                            say(lacking)
                     if state != told and not shown_now:
                         say(f"jobs: {state}")
                         told = state
@@ -83,14 +87,10 @@ def follow(
                     say(str(error))
 
 
-def _refuse_unless_begun(
-    folder: RunFolder, lacking: str, stop: Callable[[], None], say: Say
-) -> object:
+def _size(folder: RunFolder) -> int:
+    """Of the metrics, in bytes: they grow as soon as something is learned."""
     file = folder.path / FILE
-    if file.exists() and file.stat().st_size:
-        return say(lacking)
-    stop()
-    raise UserError(lacking)
+    return file.stat().st_size if file.exists() else 0
 
 
 def _asked(ask: Callable[[], str], before: str) -> str:

@@ -111,6 +111,8 @@ class Gang:
     incarnation: int = 0
     known: bool = False
     """Whether one of its members was started, or found, by this controller."""
+    found: bool = False
+    """Whether an earlier controller started it: then what is lacking is not started by itself."""
     deaths: int = 0
     """In a row, without progress."""
     causes: Counter[str] = field(default_factory=Counter)
@@ -131,6 +133,7 @@ class Gang:
         if failure and failure["by_peer"]:
             failure = None
         self.incarnation += 1
+        self.found = False
         self.deaths += 1
         self.causes[why] += 1
         summary, times = self._failure

@@ -39,8 +39,8 @@ class Kind(IntEnum):
     END = 47
     """Controller: the run is over."""
     RELAY = 48
-    """Controller: `parent`, the address of the relay that hands parameters on to this host's;
-    empty if it gets them from the learner."""
+    """Controller: `source`, where parameters are published, empty before that is known; `parent`,
+    the address of the relay that hands them on to this host's, empty if none does."""
 
 
 @dataclass(frozen=True)

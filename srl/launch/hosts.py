@@ -8,7 +8,7 @@ import secrets
 import socket
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -99,6 +99,19 @@ class Hosts(ABC):
     def send(self, number: int, message: Message) -> None:
         """Says something to a worker; lost if that has gone."""
 
+    @property
+    def settled(self) -> bool:
+        """Whether all hosts that an earlier controller had have had the time to come."""
+        return True
+
+    @abstractmethod
+    def note_addresses(self, addresses: Mapping[str, Sequence[Mapping[str, str]]]) -> None:
+        """Lets hosts know, which may have no worker, where workers listen.
+
+        Args:
+            addresses: By fragment and replica; empty for one that is not there.
+        """
+
     def found(self) -> list[Found]:
         """What was found since this was last asked: to be killed, or to go on with."""
         return []
@@ -177,6 +190,9 @@ class ThisHost(Hosts):
         """Says something to a worker; lost if that has gone."""
         if number in self._peers:
             self._listener.send(self._peers[number], message)
+
+    def note_addresses(self, addresses: Mapping[str, Sequence[Mapping[str, str]]]) -> None:
+        """Does nothing: here all that listen share memory with all others."""
 
     def fileno(self) -> int:
         """Readable when something may have been said: then `receive(0)` until it gives None."""

@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from srl.launch.packed_run import PackedRun
 from srl.streams.keys import VARIABLE
 
 _LOOK_SECONDS = 2.0  # for a controller that is somewhere else now
+_AGAIN_SECONDS = 0.2  # before a process that was killed is started again
 _TOLD_BYTES = 2000  # of the log of a supervisor that gave up
 # Ends with the process that started it, even if that is killed.
 _BOOTSTRAP = """\
@@ -140,6 +142,8 @@ class Place:
         environment = os.environ | (variables or {})
         code: int | None = None
         while code is None or (code < 0 and code != -signal.SIGTERM):
+            if code is not None:
+                time.sleep(_AGAIN_SECONDS)
             with folder.log(log).open("ab") as output:
                 self._process = subprocess.Popen(
                     command, stdout=output, stderr=output, env=environment

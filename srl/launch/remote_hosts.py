@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ _MOST_INCARNATIONS = 1 << 12  # that one controller starts
 _RETURN_SECONDS = 8.0  # for hosts to find a controller that was started again, and tell what runs
 
 
-@dataclass
+@dataclass(eq=False)
 class Host:
     """One supervisor, through all its connections."""
 
@@ -44,8 +44,8 @@ class Host:
     """Its connection; None while it is out of reach."""
     lost_at: float = 0.0
     """When it went out of reach."""
-    parent: str | None = None
-    """The relay that hands parameters on to this host's, as it was told last."""
+    relay_told: dict[str, str] | None = None
+    """Where its relay gets the parameters from, as it was told last."""
     processes: dict[int, RemoteProcess] = field(default_factory=dict)
     """By slot, until their ends are known."""
 
@@ -110,7 +110,8 @@ class RemoteHosts(Hosts):
         folder: RunFolder,
         interface: str = "127.0.0.1",
         lease_seconds: float = LEASE_SECONDS,
-        replicas: Mapping[str, int] | None = None,
+        expected: Mapping[str, int] | None = None,
+        publisher: str = "",
     ) -> None:
         """Listens, and tells in the run's folder where.
 
@@ -118,10 +119,13 @@ class RemoteHosts(Hosts):
             folder: The run's.
             interface: Address of this host at which others reach it.
             lease_seconds: That a host may be out of reach before its workers are given up.
-            replicas: Workers of each fragment; of one whose hosts have room for as many, no other
-                host is waited for before a worker is started anew.
+            expected: Hosts of each fragment; where they are all there, none is waited for before
+                a worker is started anew.
+            publisher: The fragment whose first replica publishes parameters, if there is one.
         """
-        self._lease_seconds, self._replicas = lease_seconds, replicas or {}
+        self._lease_seconds, self._expected = lease_seconds, expected or {}
+        self._publisher, self._published_at = publisher, ""
+        self._relays: list[Host] = []  # as the tree has them
         keys = keys_of(folder.path)
         self.run = keys.run
         self.ledger = Ledger.create()
@@ -150,7 +154,7 @@ class RemoteHosts(Hosts):
             for host in self._hosts.values()
             if host.peer and host.card.fragment == orders.fragment and host.free_slot is not None
         ]
-        if not there or (time.monotonic() < self._start_at and self._lacks(orders.fragment)):
+        if not there or not (self.settled or self._complete(orders.fragment)):
             return None
         host = min(there, key=lambda host: len(host.processes) / host.card.slots)
         slot = host.free_slot
@@ -163,11 +167,21 @@ class RemoteHosts(Hosts):
         logger.info("%s goes to %s", orders.name, host.card.name)
         return process
 
-    def _lacks(self, fragment: str) -> bool:
-        """Whether hosts of a fragment are yet to come, which may have its workers already."""
-        cards = [host.card for host in self._hosts.values() if host.peer]
-        room = sum(card.slots for card in cards if card.fragment == fragment)
-        return room < self._replicas.get(fragment, room + 1)
+    @property
+    def settled(self) -> bool:
+        """Whether all hosts that an earlier controller had have had the time to come."""
+        return time.monotonic() >= self._start_at
+
+    def _complete(self, fragment: str) -> bool:
+        """Whether no host of a fragment is yet to come, which might have its workers already."""
+        there = [h for h in self._hosts.values() if h.peer and h.card.fragment == fragment]
+        return len(there) >= self._expected.get(fragment, len(there) + 1)
+
+    def note_addresses(self, addresses: Mapping[str, Sequence[Mapping[str, str]]]) -> None:
+        """Lets hosts' relays know where parameters are published."""
+        publishers = addresses.get(self._publisher) or [{}]
+        self._published_at = publishers[0].get("parameters", "") or self._published_at
+        self._arrange_relays()
 
     def receive(self, timeout: float) -> Said | None:
         """What was said next; None after `timeout` seconds, or earlier, without anything."""
@@ -258,7 +272,9 @@ class RemoteHosts(Hosts):
         if known is None:
             logger.info("%s is there, for %d x %s", card.name, card.slots, card.fragment)
             known = self._hosts[peer.identity.sender] = Host(card, peer)
-        known.card, known.peer, known.parent = card, peer, None
+        known.card, known.peer, known.relay_told = card, peer, None
+        if card.relay and known not in self._relays:
+            self._relays.append(known)
         self._arrange_relays()
         there = {(n, incarnation): (slot, begun) for n, incarnation, slot, begun in card.workers}
         for slot, process in list(known.processes.items()):
@@ -274,12 +290,21 @@ class RemoteHosts(Hosts):
 
     def _arrange_relays(self) -> None:
         """Tells hosts whose relay hands parameters on to theirs, where that has changed."""
-        relays = [host for host in self._hosts.values() if host.card.relay]
+        relays = self._relays
         for host, above in zip(relays, parents([h.card.name for h in relays]), strict=True):
             parent = "" if above is None else relays[above].card.relay
-            if parent != host.parent:
-                host.parent = parent if host.peer else None
-                self.tell(host, Kind.RELAY, {"parent": parent})
+            told = {"source": self._published_at, "parent": parent}
+            if host.peer and told != host.relay_told:
+                host.relay_told = told
+                self.tell(host, Kind.RELAY, told)
+
+    def _drop_relay(self, host: Host) -> None:
+        """Takes a host out of the tree; the last comes in its place, and all others stay."""
+        if host in self._relays:
+            last = self._relays.pop()
+            if last is not host:
+                self._relays[self._relays.index(host)] = last
+            self._arrange_relays()
 
     def _adopt(self, host: Host, key: tuple[int, int], slot: int, begun: bool) -> None:
         """A process that another controller has started, or that was given up: as its heir says."""
@@ -327,4 +352,4 @@ class RemoteHosts(Hosts):
                 for process in host.processes.values():
                     process.end(f"was lost with its host, {host.card.name}")
                 del self._hosts[sender]
-                self._arrange_relays()
+                self._drop_relay(host)

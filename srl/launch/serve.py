@@ -15,12 +15,14 @@ from pathlib import Path
 from srl.checkpoint import Checkpoints
 from srl.errors import UserError
 from srl.experiment import plan_of
+from srl.launch.engine import parts_of
 from srl.launch.folder import open_run
 from srl.launch.host_words import write_outcome
 from srl.launch.hosts import own_address
 from srl.launch.local import FAILED
 from srl.launch.processes import train_in_processes
 from srl.launch.remote_hosts import LEASE_SECONDS, RemoteHosts
+from srl.workers.wiring import server, streams_of
 
 
 def serve(path: Path) -> int:
@@ -33,8 +35,10 @@ def serve(path: Path) -> int:
             resume = checkpoints.latest() is not None
         lease_seconds = min(LEASE_SECONDS, experiment.heartbeat_seconds)
         plan = plan_of(experiment)
-        replicas = {name: fragment.replicas for name, fragment in plan.fragments.items()}
-        hosts = RemoteHosts(folder, own_address(), lease_seconds, replicas)
+        expected = {part.fragment: part.hosts for part in parts_of(plan)}
+        parameters = streams_of(experiment, plan).get("parameters")
+        publisher = server(parameters) if parameters else ""
+        hosts = RemoteHosts(folder, own_address(), lease_seconds, expected, publisher)
         code = train_in_processes(
             experiment,
             plan,

@@ -119,7 +119,7 @@ def refused(names: Mapping[str, str]) -> str:
         raise
     for number in failed:
         (job, *_) = _command("scontrol", "--oneliner", "show", "job", number).splitlines()
-        values = dict(re.findall(r"(\S+?)=(\S*)", job))
+        values = dict(re.findall(r"(\S+?)=(.*?)(?= [\w:/]+=|$)", job))
         log = Path(values["StdOut"])
         told = log.read_text(errors="replace").split("\n")[-2:-1] if log.exists() else []
         return f"{values['NodeList']} cannot take part: {_why(log, *told)}"

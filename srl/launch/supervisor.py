@@ -144,7 +144,8 @@ class Supervisor:
 
     def _yield_to(self, address: str | None, away: float) -> None:
         """Ends learners that another controller, which this host cannot reach, has replaced."""
-        replaced = self._address not in ("", address) and away > LEASE_SECONDS
+        known = self._address and address  # a shared file may be unreadable for a moment
+        replaced = known and self._address != address and away > LEASE_SECONDS
         alive = [worker for worker in self._workers.values() if not worker.process.ended]
         if replaced and self._updates and alive:
             logger.error("another controller is out of reach: ending the learners here")
@@ -180,7 +181,8 @@ class Supervisor:
         try:
             self._serve()
         except SystemExit:  # the engine takes this host away
-            self._leave()
+            with contextlib.suppress(Disconnected):
+                self._leave()
             raise
 
     def _serve(self) -> None:
@@ -194,6 +196,8 @@ class Supervisor:
             while (message := self._connection.receive(0)) is not None:
                 self._obey(message)
             self._look_after()
+            if self._relay:
+                self._relay.check()
             if time.monotonic() >= beat:
                 beat = time.monotonic() + _BEAT_SECONDS
                 self._tell(Kind.BEAT, self._beat())
@@ -226,7 +230,8 @@ class Supervisor:
                 worker.stack = worker.stack or worker.process.stack()
                 worker.process.kill()
         elif message.kind == Kind.RELAY and self._relay:
-            self._relay.follow(parent=unpack(message)["parent"])
+            values = unpack(message)
+            self._relay.follow(values["source"], values["parent"])
         elif message.kind == Kind.REFUSED:
             raise UserError(unpack(message)["text"])
         elif message.kind == Kind.END:
@@ -285,7 +290,6 @@ class Supervisor:
         """What a worker is told of its peers, but that the parameters come from this host."""
         values = unpack(message)
         publisher, *others = values["peers"][self._publisher] or [{}]
-        relay.follow(source=publisher.get("parameters", ""))
         by_relay = {**publisher, "parameters": relay.address}
         values["peers"][self._publisher] = [by_relay, *others]
         return pack(message.kind, values)

@@ -72,7 +72,14 @@ class Publisher:
             listener: Where subscribers connect.
             layout: Of the parameters.
             on_seconds: Told the seconds of acting that subscribers tell of, by that thread.
+
+        Raises:
+            RunError: If the parameters are more than the listener may send.
         """
+        if layout.size > listener.limit_bytes:
+            raise RunError(
+                f"parameters of {layout.size:,} bytes; at most {listener.limit_bytes:,} can be sent"
+            )
         self.bytes_sent = 0
         """To other hosts, of parameters."""
         self._listener, self._layout, self._on_seconds = listener, layout, on_seconds
@@ -81,6 +88,7 @@ class Publisher:
         self._newest = _Publication(NONE_YET, None)
         self._waiting: dict[Peer, Version] = {}
         self._opened = self._closed = False
+        self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._serve, name="parameters", daemon=True)
         self._thread.start()
 
@@ -92,8 +100,11 @@ class Publisher:
             tree: Of arrays that nobody will write any more.
 
         Raises:
-            RunError: If the tree is not of the layout; the newest stay as they were then.
+            RunError: If the tree is not of the layout; the newest stay as they were then. Also if
+                subscribers cannot be served any more.
         """
+        if self._failure is not None:
+            raise RunError(f"parameters cannot be served: {self._failure}") from self._failure
         newest = _Publication(version, tree)
         if self._writer is not None:
             self._writer.publish(version, tree)
@@ -113,12 +124,15 @@ class Publisher:
             self._writer.close()
 
     def _serve(self) -> None:
-        while not self._closed:
-            received = self._listener.receive(0.5)
-            if received is not None:
-                self._take(*received)
-            for peer, known in tuple(self._waiting.items()):
-                self._answer(peer, known)
+        try:
+            while not self._closed:
+                received = self._listener.receive(0.5)
+                if received is not None:
+                    self._take(*received)
+                for peer, known in tuple(self._waiting.items()):
+                    self._answer(peer, known)
+        except Exception as failure:  # `publish` raises it
+            self._failure = failure
 
     def _take(self, peer: Peer, message: Message) -> None:
         if message.kind == Kind.OPEN:

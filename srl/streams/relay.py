@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 
-from srl.errors import SrlError
+from srl.errors import RunError, SrlError
 from srl.streams.channel import Connection, Disconnected, Listener
 from srl.streams.parameters import NONE_YET
 from srl.streams.publishing import Publisher, Subscriber
@@ -22,8 +22,9 @@ logger = logging.getLogger(__name__)
 FAN_OUT = 4
 """Hosts that the publisher, and each relay, sends parameters to."""
 _WAIT_SECONDS = 0.5
-_PATIENCE_SECONDS = 5.0  # with a relay that does not answer
-_RETURN_SECONDS = 30.0  # to a relay that did not
+_PATIENCE_SECONDS = 5.0
+_QUIET_SECONDS, _QUIET_UPDATES = 10.0, 3.0
+_RETURN_SECONDS = 30.0
 _RETRY_SECONDS = 0.2
 
 
@@ -58,14 +59,27 @@ class _Closed(SrlError):
 class Relay:
     """Hands the newest parameters on to whoever connects to it, from a thread of its own."""
 
-    def __init__(self, listener: Listener, connect: Callable[[str], Connection]) -> None:
+    def __init__(
+        self,
+        listener: Listener,
+        connect: Callable[[str], Connection],
+        *,
+        patience: float = _PATIENCE_SECONDS,
+        quiet: float = _QUIET_SECONDS,
+    ) -> None:
         """Begins as soon as it is told where the parameters come from.
 
         Args:
             listener: Where this host's workers and other hosts' relays connect; it is closed here.
             connect: Gives a connection to an address; raises Disconnected if nobody is there.
+            patience: Seconds for another relay to answer, before the publisher is asked for a
+                while.
+            quiet: Seconds without newer parameters after which the same is done; more where they
+                usually take longer.
         """
         self.address = listener.address
+        self._patience, self._quiet = patience, quiet
+        self._failure: Exception | None = None
         self._listener, self._connect = listener, connect
         self._source = self._parent = self._shunned = ""
         self._return_at = 0.0  # to the parent that is shunned
@@ -79,12 +93,18 @@ class Relay:
         """Sets where the parameters come from; any thread may.
 
         Args:
-            source: The publisher's address; empty while there is none.
+            source: The publisher's address; before it is known nobody is asked.
             parent: That of the relay which hands them on to this one; empty for the publisher
-                itself. That is also asked while the relay does not answer.
+                itself. That is also asked while the relay does not answer, or has nothing new.
         """
-        self._source = self._source if source is None else source
+        if source and source != self._source:
+            self._source, self._shunned = source, ""
         self._parent = self._parent if parent is None else parent
+
+    def check(self) -> None:
+        """Raises RunError if parameters are not handed on any more."""
+        if self._failure is not None:
+            raise RunError(f"parameters are not handed on: {self._failure}") from self._failure
 
     def close(self) -> None:
         """Ends it."""
@@ -100,12 +120,14 @@ class Relay:
                 self._hand_on(subscriber, stack.enter_context(closing(publisher)))
             except _Closed:
                 pass
-            except SrlError as error:
-                logger.error("parameters are not handed on any more: %s", error)
+            except Exception as failure:  # `check` raises it
+                self._failure = failure
 
     def _hand_on(self, subscriber: Subscriber, publisher: Publisher) -> None:
-        version = NONE_YET
+        version, newest_at, usual = NONE_YET, time.monotonic(), 0.0
         while not self._closed.is_set():
+            if time.monotonic() > newest_at + max(self._quiet, _QUIET_UPDATES * usual):
+                self._shun()  # its own way to the publisher may be cut
             if subscriber.address != self._wanted():
                 subscriber.reopen()
             with self._spending:
@@ -115,13 +137,16 @@ class Relay:
             if found is not None:
                 version, tree = found
                 publisher.publish(version, tree)
+                usual, newest_at = time.monotonic() - newest_at, time.monotonic()
 
     def _note_spent(self, seconds: float) -> None:
         with self._spending:
             self._spent += seconds
 
     def _wanted(self) -> str:
-        """Whom to get the parameters from now."""
+        """Whom to get the parameters from now; nobody before it is known who publishes them."""
+        if not self._source:
+            return ""
         near = self._source.partition(" ")[0] == self.address.partition(" ")[0]
         shunned = self._parent == self._shunned and time.monotonic() < self._return_at
         return self._source if near or shunned or not self._parent else self._parent
@@ -143,12 +168,12 @@ class Relay:
         """Ends the wait for one that does not answer, or is not to be asked any more."""
         if self._closed.is_set():
             raise _Closed
-        if time.monotonic() > self._begun + _PATIENCE_SECONDS:
+        if time.monotonic() > self._begun + self._patience:
             self._shun()
         if self._target != self._wanted():
             raise Disconnected("the parameters come from elsewhere now")
 
     def _shun(self) -> None:
-        """Goes by the parent for a while, if it is that which does not answer."""
-        if self._target == self._parent:
+        """Goes by the parent for a while, if it is that which was asked."""
+        if self._target == self._parent != self._source:
             self._shunned, self._return_at = self._parent, time.monotonic() + _RETURN_SECONDS

@@ -181,6 +181,9 @@ class Control:
             if not self._closing:
                 logger.error("the controller is gone, so this worker ends")
                 os._exit(1)
+        except Exception:  # without its beats it would be taken for hanging
+            logger.exception("this worker cannot listen to the controller any more, so it ends")
+            os._exit(1)
 
     def _beat(self, now: float) -> None:
         grown = {name: n - self._first_counters[name] for name, n in self._counters.items()}

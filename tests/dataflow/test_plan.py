@@ -115,6 +115,10 @@ def test_a_plan_that_places_a_node_twice_is_refused(plan, node):
         (Plan("mine", {"a": ("step",)}), "plan.a is ('step',); expected a Fragment"),
         (Plan("mine", {"a": Fragment("step")}), "plan.a.nodes is 'step'; expected a tuple"),
         (Plan("mine", {"a": Fragment(("step",), 0)}), "plan.a.replicas is 0; expected"),
+        (
+            Plan("mine", {"a": Fragment(("step",), 5, hosts=2)}),
+            "plan.a.hosts is 2; expected a number that divides its 5 replicas",
+        ),
         (Plan("mine", {"a": Fragment(("step",), gpus=-1)}), "plan.a.gpus is -1; expected"),
         (dataclasses.replace(plans.inline(), memory="moves"), "plan.memory is 'moves'"),
         (

@@ -128,6 +128,26 @@ def test_what_ends_with_a_host_that_is_taken_away_is_started_by_the_next_at_once
     assert account(told).learned > 0
 
 
+@pytest.mark.parametrize("plan", ["decoupled", pytest.param("replicated", marks=pytest.mark.slow)])
+def test_controllers_that_are_killed_one_after_the_other_are_not_felt(cluster, plan):
+    run = cluster("--plan", plan, "--env-steps", "100_000_000")
+    controller, _ = run.serve(), run.supervise_all()
+    log = run.run.log("controller")
+    workers = sum(fragment.replicas for fragment in run.plan.fragments.values())
+    for killed in range(1, 5):
+        reached = run.updates()
+        run.until(lambda reached=reached: run.updates() >= reached + 3)
+        controller.kill()
+        controller.wait(SECONDS)
+        controller = run.serve()
+        run.until(lambda killed=killed: log.read_text().count("found ") == killed * workers)
+    reached = run.updates()
+    run.until(lambda: run.updates() >= reached + 3)
+    controller.send_signal(signal.SIGUSR1)
+    assert controller.wait(SECONDS) == 130
+    assert "started again" not in run.terminal.read_text()
+
+
 def test_policy_workers_that_come_later_take_their_share(cluster):
     run = cluster("--plan.policies.replicas", "2", "--env-steps", "100_000_000")
     controller = run.serve()

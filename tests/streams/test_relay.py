@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_publishing import LAYOUT, parameters
 
-from srl.streams import Identity, connect, listen
+from srl.errors import RunError
+from srl.streams import Identity, Layout, connect, listen
 from srl.streams.parameters import NONE_YET
 from srl.streams.publishing import Publisher, Subscriber
 from srl.streams.relay import Relay, parents
@@ -26,15 +27,16 @@ class Hosts:
     def __init__(self, stack):
         self._stack, self._numbers = stack, itertools.count(1)
 
-    def publisher(self, host="learner", **options):
+    def publisher(self, host="learner", layout=LAYOUT, **options):
         listener = self._listen(0, host)
-        publisher = Publisher(listener, LAYOUT, **options)
+        publisher = Publisher(listener, layout, **options)
         publisher.address = listener.address
         return self._stack.enter_context(closing(publisher))
 
-    def relay(self, host):
+    def relay(self, host, **patience):
         number = next(self._numbers)
-        relay = Relay(self._listen(number, host), lambda to: self._connect(to, number, host))
+        listener = self._listen(number, host)
+        relay = Relay(listener, lambda to: self._connect(to, number, host), **patience)
         return self._stack.enter_context(closing(relay))
 
     def subscriber(self, address, host):
@@ -49,6 +51,17 @@ class Hosts:
     def _connect(self, address, number, host):
         identity = Identity(RUN, number, 0)
         return connect(address, identity, limit_bytes=1 << 20, timeout=SECONDS, host=host)
+
+
+def trouble(relay):
+    """Why parameters are not handed on any more."""
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        try:
+            relay.check()
+        except RunError as error:
+            return str(error)
+    return ""
 
 
 @pytest.fixture
@@ -93,6 +106,43 @@ def test_the_publisher_sends_no_more_however_many_hosts_there_are(hosts):
     assert publisher.bytes_sent == 3 * 2 * LAYOUT.size
 
 
+def test_hosts_that_come_long_before_the_publisher_ask_each_other_all_the_same(hosts):
+    names = [f"host{n}" for n in range(8)]
+    relays = [hosts.relay(name, patience=SECONDS) for name in names]
+    for relay, parent in zip(relays, parents(names, fan_out=2), strict=True):
+        relay.follow("", "" if parent is None else relays[parent].address)
+    publisher = hosts.publisher()
+    for relay in reversed(relays):  # so that some ask a parent that knows of no publisher yet
+        relay.follow(publisher.address)
+    publisher.publish((0, 1), parameters(1))
+    for relay, name in zip(relays, names, strict=True):
+        awaited(hosts.subscriber(relay.address, name), (0, 1))
+    assert publisher.bytes_sent == 2 * LAYOUT.size
+
+
+def test_a_relay_whose_parent_hears_of_nothing_new_asks_the_publisher_itself(hosts):
+    stale, publisher, parent = hosts.publisher(), hosts.publisher("elsewhere"), hosts.relay("one")
+    relay = hosts.relay("two", quiet=0.5)
+    parent.follow(stale.address)
+    relay.follow(publisher.address, parent.address)
+    stale.publish((0, 1), parameters(1))
+    worker = hosts.subscriber(relay.address, "two")
+    awaited(worker, (0, 1))
+    publisher.publish((1, 2), parameters(2))
+    awaited(worker, (1, 2))
+
+
+def test_a_relay_that_cannot_go_on_says_so(hosts):
+    relay, other = hosts.relay("one"), Layout.of(parameters(0, size=6))
+    first = hosts.publisher()
+    relay.follow(first.address)
+    first.publish((0, 1), parameters(1))
+    awaited(hosts.subscriber(relay.address, "one"), (0, 1))
+    relay.check()
+    relay.follow(hosts.publisher("elsewhere", layout=other).address)
+    assert "not of the expected layout" in trouble(relay)
+
+
 def test_a_relay_whose_parent_dies_gets_them_from_the_publisher(hosts):
     publisher, parent, relay = hosts.publisher(), hosts.relay("one"), hosts.relay("two")
     parent.follow(publisher.address)
@@ -107,7 +157,11 @@ def test_a_relay_whose_parent_dies_gets_them_from_the_publisher(hosts):
 
 
 def test_a_relay_whose_parent_has_nothing_to_give_gets_them_from_the_publisher(hosts):
-    publisher, silent, relay = hosts.publisher(), hosts.relay("one"), hosts.relay("two")
+    publisher, silent, relay = (
+        hosts.publisher(),
+        hosts.relay("one"),
+        hosts.relay("two", patience=0.5),
+    )
     relay.follow(publisher.address, silent.address)
     publisher.publish((0, 1), parameters(1))
     awaited(hosts.subscriber(relay.address, "two"), (0, 1))
