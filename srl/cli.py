@@ -85,6 +85,7 @@ def run(words: list[str]) -> int:
         from srl.launch.engines import run_elsewhere
 
         return run_elsewhere(resolved, options, _say)
+    _refuse_engine_options(options)
     if options.dry_run:
         return _say(json.dumps(config_values(resolved.experiment), indent=2))
     from srl.launch.auto import settled
@@ -119,7 +120,18 @@ def resume(words: list[str]) -> int:
         resolved = extend_run(folder, resolved, options.env_steps)
     if options.on != "local":
         return resume_elsewhere(folder, resolved, options, _say)
+    _refuse_engine_options(options)
     return train(settled(folder, resolved, _say).experiment, folder, resume=True)
+
+
+_ENGINES_OWN = ("partition", "account", "constraint", "time", "sbatch", "ray_address", "image")
+
+
+def _refuse_engine_options(options: Any) -> None:
+    """Options that only a cluster has, for a run on this machine."""
+    for name in _ENGINES_OWN:
+        if getattr(options, name):
+            raise UserError(f"--{name.replace('_', '-')} is for a cluster: give --on, too")
 
 
 def _add_engine(parser: Arguments) -> None:

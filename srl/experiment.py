@@ -142,7 +142,7 @@ def plan_of(experiment: Experiment) -> Plan:
 _MAY_BE_NONE = ("max_staleness", "updates", "workers", "step_timeout")
 _LIMITS: dict[str, tuple[float, ...]] = {
     "num_envs": (1,),
-    "max_staleness": (0,),
+    "max_staleness": (0, 1000),
     "groups": (0,),
     "env_steps": (1,),
     "updates": (1,),

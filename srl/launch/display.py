@@ -14,6 +14,7 @@ from srl.experiment import Experiment, config_values
 from srl.launch.folder import RunFolder
 
 _REFRESH_SECONDS = 0.25
+_KNOWN_SECONDS = 1.0  # after which it can be said how long the rest takes
 
 
 class Display:
@@ -74,9 +75,11 @@ class Display:
             return
         total = self._experiment.updates or self._experiment.env_steps
         began, first = self._begin
-        left = (time.monotonic() - began) / max(done - first, 1) * max(total - done, 0)
+        so_far, left = time.monotonic() - began, ""
+        if so_far >= _KNOWN_SECONDS:
+            left = f"  left {_duration(so_far / max(done - first, 1) * max(total - done, 0))}"
         share = min(100 * done // total, 100)
-        how = f"{self._numbers(report)}  left {_duration(left)}  {report.get('bottleneck', '')}"
+        how = f"{self._numbers(report)}{left}  {report.get('bottleneck', '')}"
         self.say(f"{self._unit} {done:,}/{total:,} ({share}%)  {how}".rstrip())
 
     def summary(self, report: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from srl.dataflow.plan import Fragment, Plan
@@ -102,6 +103,11 @@ def _part(name: str, fragment: Fragment) -> Part:
     cores = max(1, math.ceil(slots * (fragment.cores or 1)))
     gpus = math.ceil(slots * fragment.gpus)
     return Part(name, hosts, slots, cores, gpus, fragment.hosts > 0, "update" in fragment.placed)
+
+
+def names_file(run: Path, engine: str) -> Path:
+    """Where a run's folder tells how an engine calls what it was given."""
+    return run / engine / "jobs.json"
 
 
 TERMINAL = "terminal"

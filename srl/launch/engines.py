@@ -10,8 +10,8 @@ from typing import Any
 from srl.errors import RunError, UserError
 from srl.experiment import Resolved, plan_of
 from srl.launch import kubernetes, ray_engine, slurm
-from srl.launch.engine import TERMINAL, Engine, Submission
-from srl.launch.folder import RunFolder, create_run, find_run
+from srl.launch.engine import TERMINAL, Engine, Submission, names_file
+from srl.launch.folder import RunFolder, create_run, find_run, read_config
 from srl.launch.follow import Say, follow
 from srl.launch.host_words import forget_outcome, read_outcome
 from srl.launch.local import in_processes
@@ -76,6 +76,9 @@ def stop(path: Path, say: Say) -> int:
     """Ends a run that was given to an engine, after a checkpoint; does not wait for that."""
     folder = find_run(path)
     engine, names = _given(folder)
+    if read_outcome(folder.path) is not None:
+        say(f"{shown(folder)} has ended; `srl resume {shown(folder)}` goes on with it")
+        return 0
     engine.stop(names)
     say(f"it ends after a checkpoint; `srl top {shown(folder)}` shows when")
     return 0
@@ -90,7 +93,7 @@ def refuse_running(folder: RunFolder) -> None:
         except RunError:  # it has failed
             return
         except UserError as error:
-            file = _names_file(folder, name)
+            file = names_file(folder.path, name)
             raise UserError(
                 f"{shown(folder)} may go on elsewhere: {error}; if it cannot, remove {file}"
             ) from error
@@ -102,15 +105,16 @@ def refuse_running(folder: RunFolder) -> None:
 
 
 def _engine_of(folder: RunFolder) -> str | None:
-    return next((name for name in ENGINES if _names_file(folder, name).exists()), None)
+    return next((name for name in ENGINES if names_file(folder.path, name).exists()), None)
 
 
 def _given(folder: RunFolder) -> tuple[Engine, dict[str, str]]:
     """The engine that a run was given to, and how that calls it."""
     name = _engine_of(folder)
+    read_config(folder)  # which says so where there is no run
     if name is None:
         raise UserError(f"{shown(folder)} was not given to an engine; it ran on this machine")
-    return ENGINES[name], json.loads(_names_file(folder, name).read_text())
+    return ENGINES[name], json.loads(names_file(folder.path, name).read_text())
 
 
 def _submit(run: Submission, say: Say) -> None:
@@ -119,10 +123,10 @@ def _submit(run: Submission, say: Say) -> None:
     forget_outcome(folder.path)
     folder.log(TERMINAL).unlink(missing_ok=True)
     for name in ENGINES:  # it may have been elsewhere before
-        _names_file(folder, name).unlink(missing_ok=True)
+        names_file(folder.path, name).unlink(missing_ok=True)
     names = ENGINES[on].submit(run)
-    _names_file(folder, on).parent.mkdir(exist_ok=True)
-    _names_file(folder, on).write_text(json.dumps(names) + "\n")
+    names_file(folder.path, on).parent.mkdir(exist_ok=True)
+    names_file(folder.path, on).write_text(json.dumps(names) + "\n")
     told = ", ".join(f"{what} {name}" for what, name in names.items())
     say(f"submitted {shown(folder)}: {told}")
 
@@ -140,7 +144,3 @@ def _submission(
             "another plan, such as --plan decoupled"
         )
     return Submission(plan, folder, experiment.name, options, first_files(made or folder))
-
-
-def _names_file(folder: RunFolder, engine: str) -> Path:
-    return folder.path / engine / "jobs.json"

@@ -44,7 +44,7 @@ def follow(
     Raises:
         UserError: If a host cannot take part, and nothing was learned yet; then the run is ended.
     """
-    told = lacking = ""
+    told = lacking = seen = ""
     learned_before = _size(folder)
     with contextlib.ExitStack() as stack:
         file = None
@@ -63,15 +63,15 @@ def follow(
                     next_look = time.monotonic() + _ASK_SECONDS
                     state = _asked(alive, told or "unknown")
                     if not state and read_outcome(folder.path) is None:
-                        say(f"the run's jobs have ended without a result; see {shown(folder)}/logs")
-                        return FAILED
-                    if (new := _asked(refused, lacking)) != lacking:
-                        lacking = new
-                        if read_outcome(folder.path) is None:
-                            if _size(folder) == learned_before:
-                                stop()
-                                raise UserError(lacking)
-                            say(lacking)
+                        return _without_result(folder, say)
+                    before, seen = seen, _asked(refused, seen)
+                    # What has just ended may be about to tell how: so this is looked at twice.
+                    if seen == before != lacking and read_outcome(folder.path) is None:
+                        lacking = seen
+                        if _size(folder) == learned_before:
+                            stop()
+                            raise UserError(lacking)
+                        say(lacking)
                     if state != told and not shown_now:
                         say(f"jobs: {state}")
                         told = state
@@ -85,6 +85,17 @@ def follow(
                     say("it ends after a checkpoint")
                 except UserError as error:
                     say(str(error))
+
+
+def _without_result(folder: RunFolder, say: Say) -> int:
+    """Tells of a run whose jobs have ended, and not said how."""
+    if not any(folder.path.glob("logs/*")):
+        raise UserError(
+            f"the run's jobs have ended before they could write into {folder.path}/logs: the run's "
+            "folder has to be on a file system that all nodes share; choose one with --run-dir"
+        )
+    say(f"the run's jobs have ended without a result; see {shown(folder)}/logs")
+    return FAILED
 
 
 def _size(folder: RunFolder) -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from srl.errors import UserError
-from srl.launch.engine import TERMINAL, Part, Submission
+from srl.launch.engine import TERMINAL, Part, Submission, names_file
 from srl.launch.host_words import OUTCOME_FILE
 
 OPTIONS = ("partition", "account", "constraint", "time")
@@ -40,18 +40,23 @@ again() {
   done
 }
 """
-# Without its supervisors a controller would wait for ever; but those of a start of the job that a
-# later one has replaced, on a host that was cut off, are none of its business. A controller that
-# was told to end before it could listen, or that there is not, has told nobody how the run ended.
+# Without its supervisors a controller would wait for ever. But those of a start of the job that a
+# later one has replaced are none of its business, nor of one whose run was given to Slurm anew. A
+# controller that was told to end before it could listen, or that there is not, has told nobody how
+# the run ended. Supervisors end by themselves then; only late ones are ended with the job.
 _CONTROL = """\
 newest() {{ scontrol show job $SLURM_JOB_ID | grep -q " Restarts=${{SLURM_RESTART_COUNT:-0}} "; }}
-{{ {srun}; sleep 5; [ -e {outcome} ] || ! newest || scontrol requeue $SLURM_JOB_ID; }} &
+ours() {{ grep -q "\\"$SLURM_JOB_ID\\"" {names}; }}
+over() {{ for _ in 1 2 3 4 5; do [ -e {outcome} ] && return; sleep 1; done; return 1; }}
+{{ {srun}; over || ! newest || ! ours || scontrol requeue $SLURM_JOB_ID; }} &
+hosts=$!
 again {serve}
 code=$?
 [ $code = 138 ] && code=130
 case $code in
   2|130) [ -e {outcome} ] || printf '{{"code": %d}}\\n' $code > {outcome} ;;
 esac
+for _ in {{1..50}}; do kill -0 $hosts 2>/dev/null || break; sleep 0.2; done
 exit $code
 """
 _GPUS = re.compile(r"\bgpu(?::[^:,(]+)?:(\d+)")
@@ -123,6 +128,13 @@ def refused(names: Mapping[str, str]) -> str:
         log = Path(values["StdOut"])
         told = log.read_text(errors="replace").split("\n")[-2:-1] if log.exists() else []
         return f"{values['NodeList']} cannot take part: {_why(log, *told)}"
+    there = set(_command("squeue", "--noheader", "--format=%F", jobs).split())
+    for fragment, number in names.items():
+        if number not in there:
+            return (
+                f"the job of {fragment}, {number}, is not there any more; `srl stop` and then "
+                "`srl resume --on slurm` give Slurm another"
+            )
     return ""
 
 
@@ -175,7 +187,8 @@ def _script(job: Part, run: Submission) -> str:
             ]
         )
         outcome = shlex.quote(str(folder.path / OUTCOME_FILE))
-        body = _CONTROL.format(srun=srun, serve=serve, outcome=outcome)
+        names = shlex.quote(str(names_file(folder.path, "slurm")))
+        body = _CONTROL.format(srun=srun, serve=serve, outcome=outcome, names=names)
     else:
         lines += [
             f"--array=0-{job.hosts - 1}",

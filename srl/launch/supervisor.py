@@ -133,6 +133,9 @@ class Supervisor:
                 except Disconnected as reason:
                     if self._connection is not None:
                         heard, self._connection = time.monotonic(), None
+                    if self._outdated():
+                        logger.info("the run was given to an engine anew; this host is not of it")
+                        return 0
                     if str(reason) != told:
                         told = str(reason)
                         logger.info("without a controller: %s", told)
@@ -141,6 +144,12 @@ class Supervisor:
             return 0
         finally:
             self._end_all()
+
+    def _outdated(self) -> bool:
+        """Whether the run was given to an engine once more, which makes its keys anew."""
+        with contextlib.suppress(UserError):  # a shared file may be unreadable for a moment
+            return keys_of(self._folder).public != self._keys.public
+        return False
 
     def _yield_to(self, address: str | None, away: float) -> None:
         """Ends learners that another controller, which this host cannot reach, has replaced."""

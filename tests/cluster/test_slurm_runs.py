@@ -1,5 +1,6 @@
 """`srl run --on slurm`, as from a login node."""
 
+import json
 import signal
 import sys
 from pathlib import Path
@@ -111,3 +112,32 @@ def test_what_slurm_refuses_leaves_no_run(slurm, tmp_path):
     assert run.wait() == 2
     assert "invalid partition" in run.told
     assert not run.folder.exists()
+
+
+def test_a_run_that_is_resumed_as_soon_as_it_has_stopped_is_left_to_the_new_jobs(slurm, tmp_path):
+    cluster = slurm(4)
+    run = SlurmRun(cluster, tmp_path / "run", *APART, "--env-steps", "100_000_000")
+    run.until(updates(3))
+    before = json.loads((run.folder / "slurm" / "jobs.json").read_text())
+    run.stop()
+    assert run.wait() == 130, run.all
+    done = run.metrics()[-1]["env_steps"]
+    resume = ("resume", run.folder, "--env-steps", str(done + 50_000), "--on", "slurm")
+    told = cluster.run(sys.executable, "-m", "srl", *resume, timeout=SECONDS, check=False)
+    assert told.returncode == 0, told.stdout
+    assert "taken this run over" not in told.stdout + told.stderr
+    assert "srun: error" not in told.stdout + run.told
+    assert json.loads((run.folder / "slurm" / "jobs.json").read_text()) != before
+    cluster.wait_nodes({node.name: "idle" for node in cluster.nodes})
+
+
+@pytest.mark.slow
+def test_a_job_that_somebody_cancels_is_told_of(slurm, tmp_path):
+    cluster = slurm(4)
+    run = SlurmRun(cluster, tmp_path / "run", *APART, "--env-steps", "100_000_000")
+    run.until(updates(3))
+    job = json.loads((run.folder / "slurm" / "jobs.json").read_text())["actors"]
+    cluster.run("scancel", job)
+    run.until(lambda run: f"the job of actors, {job}, is not there any more" in run.told)
+    run.stop()
+    assert run.wait() == 130, run.all

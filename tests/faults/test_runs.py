@@ -102,6 +102,7 @@ def test_a_slow_worker_makes_the_others_wait_and_nothing_pile_up(tmp_path, slow,
         assert (in_flight <= 3 * GROUPS, lost, rolled_back) == (True, 0, 0)
 
 
+@pytest.mark.slow
 def test_two_runs_at_once_one_of_them_after_its_controller_was_killed(tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()

@@ -18,7 +18,7 @@ from srl.streams.keys import VARIABLE, Keys
 
 QUICK = {
     "cartpole": (*PLANS,),
-    "game": ("fused", "decoupled", "replicated"),
+    "game": ("decoupled",),
     "cartpole with memory": ("central",),
 }
 """Plans that do not wait for `make slow`: the game takes long to compile."""
