@@ -31,7 +31,8 @@ class HideAndSeek final : public Environment {
   // agents and ramps: x, y, z, angle of the centre; boxes: also the sizes; walls: x, y, half_x,
   // half_y, height; *_qpos and *_qvel: four numbers each as observed; locked, locked_by,
   // last_locker: by object, boxes then ramps; grabbed: an object or -1 by agent; mask_agents: as
-  // observed. Also seen, step, prep_steps, horizon, floor_size, teams, qpos, rooms, attempts.
+  // observed; observation/NAME: all agents' rows of a field. Also seen, step, prep_steps, horizon,
+  // floor_size, teams, qpos, rooms, attempts.
   std::map<std::string, std::vector<double>> Inspect() const override;
 
   // agents_qpos, agents_qvel, boxes_qpos, boxes_qvel, ramps_qpos, ramps_qvel, step, last_locker,

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "envs/hide_and_seek/fields.h"
 #include "envs/hide_and_seek/hide_and_seek.h"
 
 namespace srl::hide_and_seek {
@@ -71,6 +72,10 @@ std::map<std::string, Numbers> HideAndSeek::Inspect() const {
     }
   }
   Append(simulation_.all_positions(), &numbers["qpos"]);
+  const std::vector<Field> fields = ObservationFields(config_);
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    numbers["observation/" + fields[i].name] = {observation_[i].begin(), observation_[i].end()};
+  }
   numbers["seen"] = {static_cast<double>(episode_.seen)};
   numbers["step"] = {static_cast<double>(episode_.step)};
   numbers["prep_steps"] = {config_.preparation_steps()};
