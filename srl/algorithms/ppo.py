@@ -50,6 +50,8 @@ class PPO(ActorCritic):
     """Added to Adam's denominator."""
     max_grad_norm: float = 0.5
     """Longer gradients are shortened to this norm."""
+    weight_decay: float = 0.0
+    """Share of the parameters that is added to the gradient, after its norm is bounded."""
     gae_lambda: float = 0.95
     """Between 0, one-step advantages, and 1, Monte Carlo ones."""
     advantages: Literal["gae", "vtrace"] = "gae"
@@ -78,6 +80,7 @@ class PPO(ActorCritic):
         "learning_rate": (0.0,),
         "adam_epsilon": (0.0,),
         "max_grad_norm": (0.0,),
+        "weight_decay": (0.0,),
         "gae_lambda": (0.0, 1.0),
         "clip": (0.0,),
         "max_weight": (1.0,),
@@ -155,11 +158,15 @@ class PPOInstance(ActorCriticInstance):
     @property
     def optimizer(self) -> optax.GradientTransformation:
         """Adam with the gradient's norm bounded; the learning rate comes later."""
-        steps = optax.chain(
+        decay = self.config.weight_decay
+        steps = [
             optax.clip_by_global_norm(self.config.max_grad_norm),
+            *([optax.add_decayed_weights(decay)] if decay else []),
             optax.scale_by_adam(eps=self.config.adam_epsilon),
-        )
-        return optax.flatten(steps)  # one vector compiles, and runs, faster than many arrays
+        ]
+        return optax.flatten(
+            optax.chain(*steps)
+        )  # one vector compiles, and runs, faster than many arrays
 
     def init(self, key: Array) -> State:
         """Draws parameters; nothing is normalised yet."""
@@ -267,7 +274,7 @@ class PPOInstance(ActorCriticInstance):
         """Takes one step of Adam, with the gradient's norm bounded."""
         share = 1 / jnp.maximum(sums["count"], 1)
         gradient = jax.tree.map(lambda x: x * share, sums["gradient"])
-        steps, optimizer = self.optimizer.update(gradient, state.optimizer)
+        steps, optimizer = self.optimizer.update(gradient, state.optimizer, state.params)
         rate = self._learning_rate(state)
         params = jax.tree.map(lambda p, step: p - rate * step, state.params, steps)
         metrics = {name: x * share for name, x in sums["metrics"].items()}

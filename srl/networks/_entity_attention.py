@@ -100,7 +100,7 @@ class EntitySelfAttention(nn.Module):
         """Takes x [rows, entities, width] and mask bool [rows, entities]; gives the like of x."""
         width = x.shape[-1]
         initial = normal(math.sqrt(0.125 / width))
-        qkv = nn.Dense(3 * width, use_bias=False, kernel_init=initial, name="query_key_value")(x)
+        qkv = nn.Dense(3 * width, kernel_init=initial, name="query_key_value")(x)
         # One product for each head: on CPU several times faster than one over an axis of heads.
         parts = jnp.split(qkv, 3 * self.heads, axis=-1)
         queries, keys, values = (parts[i * self.heads : (i + 1) * self.heads] for i in range(3))

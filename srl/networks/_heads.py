@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from srl.errors import UserError
 from srl.networks._layers import dense, orthogonal
-from srl.networks.network import PolicyAndValue
+from srl.networks.network import Network, PolicyAndValue
 from srl.types import Array, Tree
 
 
@@ -17,7 +18,7 @@ def policy_and_value(
     policy_features: nn.Module,
     value_features: nn.Module,
     num_outputs: int,
-    memory: int,
+    network: Network,
 ) -> PolicyAndValue:
     """Gives the functions of networks that differ in their features alone.
 
@@ -26,11 +27,15 @@ def policy_and_value(
         policy_features: Observation [..., ...] to features [..., units].
         value_features: The same, for the value.
         num_outputs: Of the policy.
-        memory: Units of each network's recurrent layer; 0: none.
+        network: Says whether there is a recurrent layer, and which.
     """
-    policy = Headed(policy_features, memory, num_outputs, head_scale=0.01)
-    value = Headed(value_features, memory, 1, head_scale=1.0)
-    return PolicyAndValue(space, policy, value, memory)
+    if network.cell not in CELLS:
+        raise UserError(f"network.cell={network.cell!r}: expected {' or '.join(CELLS)}")
+    memory = network.memory, network.cell
+    policy = Headed(policy_features, *memory, num_outputs, head_scale=0.01)
+    value = Headed(value_features, *memory, 1, head_scale=1.0)
+    numbers = network.memory * (2 if network.cell == "lstm" else 1)
+    return PolicyAndValue(space, policy, value, numbers)
 
 
 class Headed(nn.Module):
@@ -38,6 +43,7 @@ class Headed(nn.Module):
 
     features: nn.Module
     memory: int
+    cell: str
     num_outputs: int
     head_scale: float
 
@@ -48,7 +54,7 @@ class Headed(nn.Module):
         """See PolicyAndValue."""
         x = self.features(observation)
         if self.memory:
-            x, memory = GatedRecurrentUnit(self.memory, name="memory")(x, memory, ended)
+            x, memory = CELLS[self.cell](self.memory, name="memory")(x, memory, ended)
         return dense(self.num_outputs, self.head_scale, name="head")(x), memory
 
 
@@ -79,3 +85,38 @@ class GatedRecurrentUnit(nn.Module):
 
         _, (outputs, following) = jax.lax.scan(step, memory, (inputs, ended))
         return outputs, jnp.concatenate([memory[None], following])
+
+
+class LongShortTermMemory(nn.Module):
+    """A layer with memory (Hochreiter and Schmidhuber, 1997), whose outputs are layer-normalised.
+
+    Forgetting starts at a bias of 1 (Jozefowicz et al., 2015). A row of memory is the last output
+    and then the cell, twice `units` numbers.
+    """
+
+    units: int
+
+    @nn.compact
+    def __call__(self, x: Array, memory: Array, ended: Array) -> tuple[Array, Array]:
+        """Takes x [L, B, features]; gives its outputs and the memories, see PolicyAndValue."""
+        inputs = dense(4 * self.units, 1.0, name="inputs")(x)
+        shape, gates = (self.units, self.units), ("input", "forget", "new", "output")
+        recurrent = jnp.concatenate(
+            [self.param(gate, orthogonal(1.0), shape) for gate in gates], axis=-1
+        )
+
+        def step(memory: Array, row: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+            inputs, ended = row
+            output, cell = jnp.split(memory, 2, axis=-1)
+            enter, forget, new, leave = jnp.split(inputs + output @ recurrent, 4, axis=-1)
+            cell = jax.nn.sigmoid(forget + 1) * cell + jax.nn.sigmoid(enter) * jnp.tanh(new)
+            output = jax.nn.sigmoid(leave) * jnp.tanh(cell)
+            both = jnp.concatenate([output, cell], axis=-1)
+            following = jnp.where(ended[:, None], 0.0, both)
+            return following, (output, following)
+
+        _, (outputs, following) = jax.lax.scan(step, memory, (inputs, ended))
+        return nn.LayerNorm()(outputs), jnp.concatenate([memory[None], following])
+
+
+CELLS = {"gru": GatedRecurrentUnit, "lstm": LongShortTermMemory}

@@ -23,5 +23,6 @@ class AutoNetwork(Network):
     def choose(self, space: gymnasium.Space) -> Network:
         """Gives the network's configuration."""
         if EntityAttention.fits(space):
-            return EntityAttention(memory=self.memory)
-        return CNN(memory=self.memory) if CNN.fits(space) else MLP(memory=self.memory)
+            return EntityAttention(memory=self.memory, cell=self.cell)
+        kind = CNN if CNN.fits(space) else MLP
+        return kind(memory=self.memory, cell=self.cell)

@@ -37,7 +37,7 @@ class CNN(Network):
 
         layers = tuple(zip(self.filters, self.kernels, self.strides, strict=True))
         features = CNNFeatures(space, layers, self.width)
-        return policy_and_value(space, features, features, num_outputs, self.memory)
+        return policy_and_value(space, features, features, num_outputs, self)
 
     @staticmethod
     def fits(space: gymnasium.Space) -> bool:

@@ -18,7 +18,9 @@ ENTITIES = {"agent_qpos_qvel": "mask_aa_obs", "box_obs": "mask_ab_obs", "ramp_ob
 
 @dataclass(frozen=True)
 class EntityAttention(Network):
-    """The network of hide-and-seek (Baker et al., 2020); with `memory`, it is recurrent as there.
+    """The network of hide-and-seek (Baker et al., 2020, appendix B).
+
+    `EntityAttention(width=128, memory=256, cell="lstm")` is the published one.
 
     The value network is omniscient: visibility masks are replaced by `<mask>_spoof`, which tells
     which entities exist, or by ones.
@@ -44,7 +46,7 @@ class EntityAttention(Network):
         sizes = (self.width, self.heads, self.lidar_filters)
         seeing = EntityAttentionFeatures(*sizes, omniscient=False)
         omniscient = EntityAttentionFeatures(*sizes, omniscient=True)
-        return policy_and_value(space, seeing, omniscient, num_outputs, self.memory)
+        return policy_and_value(space, seeing, omniscient, num_outputs, self)
 
     @staticmethod
     def fits(space: gymnasium.Space) -> bool:

@@ -26,4 +26,4 @@ class MLP(Network):
         from srl.networks._mlp import MLPFeatures
 
         features = MLPFeatures(space, self.width, self.depth, self.activation)
-        return policy_and_value(space, features, features, num_outputs, self.memory)
+        return policy_and_value(space, features, features, num_outputs, self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium
 from gymnasium import spaces
@@ -22,6 +22,8 @@ class Network:
 
     memory: int = field(default=0, kw_only=True)
     """Units of a recurrent layer before the head, so that what was seen is remembered; 0: none."""
+    cell: Literal["gru", "lstm"] = field(default="gru", kw_only=True)
+    """The recurrent layer: gated recurrent units, or long short-term memory, layer-normalised."""
 
     def build(self, space: gymnasium.Space, num_outputs: int) -> PolicyAndValue:
         """Gives the functions for observations of `space` and a policy of `num_outputs` numbers."""
@@ -45,7 +47,7 @@ class PolicyAndValue:
     value_module: linen.Module
     """To [..., 1]."""
     memory: int = 0
-    """Units of the memory of each of the two; 0: none."""
+    """Numbers in the memory of each of the two; 0: none."""
 
     def init(self, key: Array) -> dict[str, Tree]:
         """Draws the parameters, under the names `policy` and `value`."""

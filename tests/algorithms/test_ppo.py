@@ -282,6 +282,18 @@ def test_the_learning_rate_falls_to_zero_over_the_run():
     assert step_size(2) == step_size(3) == 0
 
 
+def test_weight_decay_draws_parameters_toward_zero():
+    instance = replace(CONFIG, weight_decay=0.1).bind(specs())
+    state = instance.init(jax.random.key(0))
+    gradient = jax.tree.map(jnp.zeros_like, state.params)
+    updated, _ = jax.jit(instance.update)(
+        state, {"gradient": gradient, "metrics": {}, "count": jnp.ones(())}
+    )
+    kernels = [s.params["policy"]["network"]["head"]["kernel"] for s in (state, updated)]
+    step = np.asarray(kernels[1] - kernels[0])
+    assert (np.sign(step) == -np.sign(kernels[0])).all()
+
+
 def test_the_learning_rate_stays_where_the_length_of_the_run_is_not_known(learn, instance, unroll):
     state = instance.init(jax.random.key(0))
     _, metrics = learn(state._replace(n=jnp.int32(10**6)), unroll)

@@ -4,10 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 from gymnasium import spaces
 
 from srl.errors import UserError
 from srl.networks import CNN, MLP, AutoNetwork, EntityAttention
+from srl.networks._heads import LongShortTermMemory
 
 KEY = jax.random.key(0)
 
@@ -92,6 +94,7 @@ def test_functions_agree_over_any_leading_axes(network, space):
     [
         (AutoNetwork(memory=6), spaces.Box(-1, 1, (3,))),
         (EntityAttention(width=8, heads=2, memory=6), entities()),
+        (MLP(memory=3, cell="lstm"), spaces.Box(-1, 1, (3,))),
     ],
 )
 def test_a_sequence_is_its_steps_and_memory_starts_anew_after_an_end(network, space):
@@ -114,6 +117,42 @@ def test_a_sequence_is_its_steps_and_memory_starts_anew_after_an_end(network, sp
     np.testing.assert_array_equal(memories[1:][ended[:-1]], 0)
     without, _ = policy(params["policy"], row, built.initial_memory(4))
     assert np.abs(without - expected).max() > 1e-3
+
+
+def test_long_short_term_memory_is_that_of_flax():
+    units, rows = 5, np.random.default_rng(0).normal(size=(6, 2, 3)).astype(np.float32)
+    layer, start = LongShortTermMemory(units), jnp.full((2, 2 * units), 0.3)
+    params = layer.init(KEY, rows, start, jnp.zeros((6, 2), bool))["params"]
+    inputs = np.split(params["inputs"]["kernel"], 4, axis=-1)
+    theirs = {}
+    for gate, other, kernel in zip(
+        ("input", "forget", "new", "output"), "ifgo", inputs, strict=True
+    ):
+        bias = jnp.full(units, 1.0 if gate == "forget" else 0.0)
+        theirs[f"i{other}"] = {"kernel": kernel}
+        theirs[f"h{other}"] = {"kernel": params[gate], "bias": bias}
+    carry = (start[:, units:], start[:, :units])
+    expected = []
+    for row in rows:
+        carry, output = nn.LSTMCell(units).apply({"params": theirs}, carry, row)
+        expected.append(output)
+    actual, memories = layer.apply({"params": params}, rows, start, jnp.zeros((6, 2), bool))
+    np.testing.assert_allclose(memories[1:, :, :units], expected, atol=1e-6)
+    normalized = nn.LayerNorm().apply({"params": params["LayerNorm_0"]}, jnp.stack(expected))
+    np.testing.assert_allclose(actual, normalized, atol=1e-5)
+
+
+def test_the_published_network_of_hide_and_seek_has_its_published_size():
+    network = EntityAttention(width=128, heads=4, memory=256, cell="lstm")
+    params = network.build(entities(others=5, boxes=9, ramps=2), 11 + 11 + 11 + 2 + 2).init(KEY)
+    count = sum(leaf.size for leaf in jax.tree.leaves(params))
+    # Published is 1.6 million: 1,628,270 with a second bias in each LSTM, to no effect.
+    assert count == 1_628_270 - 2 * 4 * 256
+
+
+def test_a_cell_that_there_is_not_is_refused():
+    with pytest.raises(UserError, match="network.cell='rnn': expected gru or lstm"):
+        MLP(memory=3, cell="rnn").build(spaces.Box(-1, 1, (3,)), 2)
 
 
 def test_parameters_follow_from_the_key():
