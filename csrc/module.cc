@@ -324,7 +324,7 @@ std::vector<std::string> EnvironmentIds() {
 }
 
 double BarePhysics(const std::string& id, const py::dict& options, int num_envs, int threads,
-                   double seconds) {
+                   double seconds, int hold) {
   const auto found = Registry().find(id);
   if (found == Registry().end() || !found->second.bare_physics) {
     std::string known;
@@ -335,7 +335,7 @@ double BarePhysics(const std::string& id, const py::dict& options, int num_envs,
   }
   const Options converted = ToOptions(options);
   py::gil_scoped_release release;
-  return found->second.bare_physics(converted, num_envs, threads, seconds);
+  return found->second.bare_physics(converted, {num_envs, threads, seconds, hold});
 }
 
 void BindPool(py::module_& module) {
@@ -382,7 +382,7 @@ PYBIND11_MODULE(_core, module) {
   module.doc() = "The C++ core of srl: environment pools.";
   module.def("environment_ids", &EnvironmentIds);
   module.def("bare_physics", &BarePhysics, py::arg("id"), py::arg("options"), py::arg("num_envs"),
-             py::arg("threads"), py::arg("seconds"));
+             py::arg("threads"), py::arg("seconds"), py::arg("hold"));
   module.def("load_plugin", &LoadPlugin, py::arg("path"));
   py::class_<BatchView>(module, "Batch")
       .def(py::init<py::object, const py::list&, py::array, py::array, py::array, py::array,

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "envs/hide_and_seek/bare_physics.h"
 #include "envs/hide_and_seek/layout.h"
 #include "envs/hide_and_seek/rays.h"
 #include "envs/hide_and_seek/simulation.h"
@@ -168,6 +169,21 @@ TEST(FatalMujocoErrorsBecomeExceptions) {
     caught = std::string(error.what()).find("no more coffee") != std::string::npos;
   }
   CHECK(caught);
+}
+
+TEST(PhysicsDoneAgainIsThatOfTheGame) {
+  for (bool sleep : {false, true}) {
+    for (int hold : {1, 10}) {
+      const Options options({{"scenario", std::string("full")}, {"sleep", sleep}});
+      PhysicsAgain again(options, 0, 2, hold);
+      for (int i = 0; i < 17; ++i) {  // beyond the end of an episode
+        again.Play();
+        CHECK(!again.Same());
+        again.Again();
+        CHECK(again.Same());
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -146,7 +146,7 @@ TEST(AModelIsCompiledOnceForAllThatHoldIt) {
 TEST(BarePhysicsRunsOnAnyNumberOfThreads) {
   const ModelFile file;
   const auto& measure = Registry().at("Hopper-v5").bare_physics;
-  for (int threads : {0, 1, 3}) CHECK(measure(file.options(), 8, threads, 0.01) > 0.0);
+  for (int threads : {0, 1, 3}) CHECK(measure(file.options(), {8, threads, 0.01}) > 0.0);
 }
 
 TEST(NormalNumbersHaveMeanZeroAndVarianceOne) {

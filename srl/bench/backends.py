@@ -17,6 +17,10 @@ from srl.errors import UserError
 from srl.pools import Pool, make_pool
 
 
+STICKY_STEPS = 10
+"""How long the sticky policy holds an action: longer contacts, closer to trained play."""
+
+
 @dataclass(frozen=True)
 class Case:
     """What is to be stepped, and how."""
@@ -34,6 +38,8 @@ class Case:
     """Where the backend `native` pins its threads; nowhere by default."""
     options: dict[str, Any] = field(default_factory=dict)
     """Of the environment."""
+    sticky: bool = False
+    """Whether random actions are held for STICKY_STEPS steps."""
 
     @property
     def synchronous(self) -> bool:
@@ -116,7 +122,8 @@ class BarePhysics:
         from srl.pools.native import bare_physics
 
         case = self._case
-        return bare_physics(case.env, case.num_envs, self.threads, seconds, **case.options)
+        hold = STICKY_STEPS if case.sticky else 1
+        return bare_physics(case.env, case.num_envs, self.threads, seconds, hold, **case.options)
 
     def close(self) -> None:
         """Nothing is held between measurements."""

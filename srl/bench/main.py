@@ -86,7 +86,7 @@ def _pool(words: list[str]) -> int:
     rows = list(_rows(options, environment_options(rest)))
     report = _json if options.json else _Table(rows)
     for backend, case, vs in rows:
-        report(bench_pool(backend, case, vs, options.policy, options.seconds, options.rounds))
+        report(bench_pool(backend, case, vs, options.seconds, options.rounds))
     return 0
 
 
@@ -113,7 +113,8 @@ def _rows(options: Any, env_options: dict[str, Any]) -> Any:
         batch_size = options.batch_size or batch_size or num_envs
         if not 1 <= batch_size <= num_envs:
             raise UserError(f"batches of {batch_size} from {num_envs} environments; expected less")
-        case = Case(bare, num_envs, batch_size, threads, options.workers, cores, env_options)
+        sizes = num_envs, batch_size, threads, options.workers, cores
+        case = Case(bare, *sizes, env_options, options.policy == "sticky")
         yield backend, case, vs
 
 

@@ -10,11 +10,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from srl.bench.backends import Case, Side, Stepper, open_backend
+from srl.bench.backends import STICKY_STEPS, Case, Side, Stepper, open_backend
 from srl.errors import UserError
-
-STICKY_STEPS = 10
-"""How long the sticky policy holds an action: longer contacts, closer to trained play."""
 
 BATCHES = 20 * STICKY_STEPS
 """How many calls have actions of their own before they come round again."""
@@ -91,7 +88,7 @@ def compare(own: Side, peer: Side | None, seconds: float, rounds: int) -> Compar
 
 
 def bench_pool(
-    backend: str, case: Case, vs: str | None, policy: str, seconds: float, rounds: int
+    backend: str, case: Case, vs: str | None, seconds: float, rounds: int
 ) -> dict[str, Any]:
     """Measures one case; gives the line that `--json` prints.
 
@@ -99,7 +96,6 @@ def bench_pool(
         backend: What steps the environments.
         case: The environments.
         vs: The backend to compare with, if any.
-        policy: "uniform" or "sticky".
         seconds: For each side.
         rounds: How many, after one to warm up.
 
@@ -117,7 +113,7 @@ def bench_pool(
         for side in sides:  # both draw from the first one's space
             slots = case.num_envs * side.agents
             space = sides[0].action_space
-            side.load(random_actions(space, slots, BATCHES, policy == "sticky"))
+            side.load(random_actions(space, slots, BATCHES, case.sticky))
         result = compare(own, peer, seconds, rounds)
     line = {
         "name": "pool",
@@ -127,7 +123,7 @@ def bench_pool(
             "num_envs": case.num_envs,
             "batch_size": own.batch_size,
             "threads": own.threads,
-            "policy": policy,
+            "policy": "sticky" if case.sticky else "uniform",
             **case.options,
             **({"vs": vs} if vs else {}),
         },
@@ -150,11 +146,11 @@ def bench_pool(
 
 def _check_alike(backend: str, own: Side, vs: str | None, peer: Side) -> None:
     """Refuses sides that would not do the same work."""
-    if own.agents != peer.agents:
-        raise UserError(f"{backend} has {own.agents} agents, {vs} {peer.agents}; not comparable")
     ours, theirs = own.action_space, peer.action_space
     if ours is None or theirs is None:  # the bare physics draw their own
         return
+    if own.agents != peer.agents:
+        raise UserError(f"{backend} has {own.agents} agents, {vs} {peer.agents}; not comparable")
     if _choice(ours) != _choice(theirs):
         raise UserError(
             f"the actions are {ours} with {backend}, {theirs} with {vs}; not comparable"

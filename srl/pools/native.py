@@ -134,18 +134,26 @@ def _ids(num_envs: int, env_ids: Any) -> np.ndarray:
 
 
 def bare_physics(
-    name: str, num_envs: int, threads: int = 0, seconds: float = 5.0, **options: Any
+    name: str,
+    num_envs: int,
+    threads: int = 0,
+    seconds: float = 5.0,
+    hold: int = 1,
+    **options: Any,
 ) -> float:
     """Measures what a pool could reach at best: the physics of a MuJoCo environment alone.
 
     Each thread steps its own environments with random controls and starts them again where the
-    environment would, without observations and without waiting for other threads.
+    environment would, without observations and without waiting for other threads. Hide-and-seek is
+    played for this, and its physics done once more: the same models, states, controls, locks and
+    grips.
 
     Args:
         name: Such as "Ant-v5".
         num_envs: How many environments, of all threads together.
         threads: 0 takes one for each core.
         seconds: How long to measure.
+        hold: Steps for which random controls stay; 1: drawn anew at each.
         options: The environment's.
 
     Returns:
@@ -156,7 +164,9 @@ def bare_physics(
         RunError: If MuJoCo fails.
     """
     try:
-        return _core.bare_physics(name, core_options(name, options), num_envs, threads, seconds)
+        return _core.bare_physics(
+            name, core_options(name, options), num_envs, threads, seconds, hold
+        )
     except ValueError as error:
         raise UserError(f"native:{name}: {error}") from None
     except RuntimeError as error:

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "envs/hide_and_seek/bare_physics.h"
 #include "envs/hide_and_seek/fields.h"
 
 namespace srl::hide_and_seek {
@@ -235,6 +236,12 @@ void HideAndSeek::UpdateStatistics() {
       static_cast<float>(episode_.out_of_bounds) / (steps * static_cast<float>(agents()));
 }
 
-SRL_REGISTER_ENVIRONMENT("HideAndSeek-v1", HideAndSeek);
+static const Registration kRegistration(
+    "HideAndSeek-v1",
+    {
+        .specs = &HideAndSeek::MakeSpecs,
+        .make = [](const Options& options) { return std::make_unique<HideAndSeek>(options); },
+        .bare_physics = &BarePhysics,
+    });
 
 }  // namespace srl::hide_and_seek

@@ -43,6 +43,10 @@ class HideAndSeek final : public Environment {
 
   std::vector<std::byte> Model() const override { return simulation_.SavedModel(); }
 
+  // The physics, and what is set in it from step to step; for measuring.
+  const Simulation& simulation() const { return simulation_; }
+  void Record(std::vector<Settings>* tape) { simulation_.Record(tape); }
+
  private:
   struct Lock {
     bool locked = false;

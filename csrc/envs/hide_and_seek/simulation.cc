@@ -44,11 +44,38 @@ void Simulation::Start(const World& world) {
 
 void Simulation::Advance(std::span<const double> control) {
   std::copy(control.begin(), control.end(), data_->ctrl);
+  if (tape_ != nullptr) tape_->push_back(CurrentSettings());
   for (int i = 0; i < kSubsteps; ++i) {
     mj_step(model_.get(), data_.get());
     if (diverged()) return;
   }
   mj_kinematics(model_.get(), data_.get());
+}
+
+Settings Simulation::CurrentSettings() const {
+  const mjModel& model = *model_;
+  Settings settings;
+  settings.control.assign(data_->ctrl, data_->ctrl + model.nu);
+  settings.weld.assign(model.eq_data, model.eq_data + mjNEQDATA * model.neq);
+  settings.range.assign(model.jnt_range, model.jnt_range + 2 * model.njnt);
+  settings.held.assign(model.eq_obj2id, model.eq_obj2id + model.neq);
+  settings.grips.assign(data_->eq_active, data_->eq_active + model.neq);
+  settings.limited.assign(model.jnt_limited, model.jnt_limited + model.njnt);
+  for (int i = 0; i < model.nv; ++i) {
+    if (data_->qvel[i] == 0.0 && std::signbit(data_->qvel[i])) settings.woken.push_back(i);
+  }
+  return settings;
+}
+
+void Replay(const Settings& settings, mjModel* model, mjData* data) {
+  std::copy(settings.control.begin(), settings.control.end(), data->ctrl);
+  std::copy(settings.weld.begin(), settings.weld.end(), model->eq_data);
+  std::copy(settings.range.begin(), settings.range.end(), model->jnt_range);
+  std::copy(settings.held.begin(), settings.held.end(), model->eq_obj2id);
+  std::copy(settings.grips.begin(), settings.grips.end(), data->eq_active);
+  std::copy(settings.limited.begin(), settings.limited.end(), model->jnt_limited);
+  for (int i : settings.woken) data->qvel[i] = -0.0;
+  for (int i = 0; i < kSubsteps; ++i) mj_step(model, data);
 }
 
 bool Simulation::diverged() const { return mujoco::Failed(*data_); }

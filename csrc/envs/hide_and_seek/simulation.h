@@ -14,6 +14,13 @@
 
 namespace srl::hide_and_seek {
 
+// What a game sets in the physics before a step: controls, grips, locks, and what wakes.
+struct Settings {
+  std::vector<mjtNum> control, weld, range;
+  std::vector<int> held, woken;
+  std::vector<mjtBool> grips, limited;
+};
+
 // Owns a model and its data. Things are numbered as in Config. Not thread-safe.
 class Simulation {
  public:
@@ -24,6 +31,9 @@ class Simulation {
 
   // Advances one environment step under `control`, three numbers for each agent.
   void Advance(std::span<const double> control);
+
+  // From here on the settings of each step are added to `tape`, unless that is null.
+  void Record(std::vector<Settings>* tape) { tape_ = tape; }
 
   // Whether the physics has failed since the start; the state may then hold anything.
   bool diverged() const;
@@ -68,6 +78,7 @@ class Simulation {
   // Allocates for this many boxes, or keeps what there is, and furnishes the world.
   void Build(const World& world);
   int thing(int object) const { return config_.agents() + object; }
+  Settings CurrentSettings() const;
   // Recomputes all that follows from the state, with everything awake.
   void Refresh();
 
@@ -75,6 +86,10 @@ class Simulation {
   int num_boxes_ = -1;
   ModelPointer model_;
   DataPointer data_;
+  std::vector<Settings>* tape_ = nullptr;
 };
+
+// Does a step's physics alone, in a copy of a model and its data.
+void Replay(const Settings& settings, mjModel* model, mjData* data);
 
 }  // namespace srl::hide_and_seek

@@ -1,10 +1,9 @@
 #include <algorithm>
 #include <chrono>
-#include <future>
 #include <span>
-#include <stdexcept>
-#include <thread>
+#include <vector>
 
+#include "envs/mujoco/engine.h"
 #include "envs/mujoco/locomotion.h"
 
 namespace srl::mujoco {
@@ -16,10 +15,10 @@ struct World {
   int length = 0;
 };
 
-void Step(const Task& task, World* world) {
+void Step(const Task& task, int hold, World* world) {
   const mjModel* model = task.model().get();
   mjData* data = world->data.get();
-  for (int i = 0; i < model->nu; ++i) {
+  for (int i = 0; i < (world->length % hold == 0 ? model->nu : 0); ++i) {
     const mjtNum* range = model->actuator_ctrlrange + 2 * i;
     data->ctrl[i] = model->actuator_ctrllimited[i] ? world->random.Uniform(range[0], range[1])
                                                    : world->random.Uniform(-1.0, 1.0);
@@ -33,13 +32,13 @@ void Step(const Task& task, World* world) {
 }
 
 // Steps per second of one thread.
-double Rate(const Task& task, std::span<World> worlds, double seconds) {
+double Rate(const Task& task, std::span<World> worlds, int hold, double seconds) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   std::chrono::duration<double> passed{0};
   std::size_t steps = 0;
   while (passed.count() < seconds) {
-    for (World& world : worlds) Step(task, &world);
+    for (World& world : worlds) Step(task, hold, &world);
     steps += worlds.size();
     passed = Clock::now() - start;
   }
@@ -48,32 +47,18 @@ double Rate(const Task& task, std::span<World> worlds, double seconds) {
 
 }  // namespace
 
-double BarePhysics(const Task& task, int num_envs, int threads, double seconds) {
-  if (num_envs < 1 || threads < 0 || !(seconds > 0)) {
-    throw std::invalid_argument(
-        "num_envs = " + std::to_string(num_envs) + ", threads = " + std::to_string(threads) +
-        ", seconds = " + std::to_string(seconds) + "; expected at least 1, 0 and more than 0");
-  }
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  threads = std::min(threads == 0 ? cores : threads, num_envs);
-  std::vector<World> worlds(static_cast<std::size_t>(num_envs));
+double BarePhysics(const Task& task, const PhysicsRun& run) {
+  std::vector<World> worlds(static_cast<std::size_t>(std::max(run.num_envs, 0)));
   for (std::size_t i = 0; i < worlds.size(); ++i) {
     worlds[i] = {task.model().MakeData(), Random(i)};
     task.Start(worlds[i].data.get(), worlds[i].random);
   }
-  std::vector<std::future<double>> rates;
-  for (int i = 0; i < threads; ++i) {
-    const auto first = static_cast<std::size_t>(num_envs) * i / threads;
-    const auto end = static_cast<std::size_t>(num_envs) * (i + 1) / threads;
-    rates.push_back(std::async(std::launch::async, [&task, &worlds, first, end, seconds] {
-      const auto own = std::span(worlds).subspan(first, end - first);
-      Rate(task, own, seconds / 5);  // in the first steps of an episode little touches the ground
-      return Rate(task, own, seconds);
-    }));
-  }
-  double sum = 0.0;
-  for (std::future<double>& rate : rates) sum += rate.get();
-  return sum;
+  return SumOfRates(run, [&](int first, int end) {
+    const auto own = std::span(worlds).subspan(first, end - first);
+    // In the first steps of an episode little touches the ground.
+    Rate(task, own, run.hold, run.seconds / 5);
+    return Rate(task, own, run.hold, run.seconds);
+  });
 }
 
 }  // namespace srl::mujoco

@@ -54,12 +54,11 @@ class Locomotion : public Environment {
   Reward sums_;      // of the episode
 };
 
-// Env steps per second of the physics alone, for comparison: `threads` threads (0: one for each
-// core), each with its own environments, an `mjData` for every one of them, random controls and
-// the task's own rule of when to start again, without observations and without waiting for
-// another thread. A fifth of `seconds` goes by first, uncounted. Throws std::invalid_argument for
-// numbers that are too small.
-double BarePhysics(const Task& task, int num_envs, int threads, double seconds);
+// Env steps per second of the physics alone, for comparison: threads that each have their own
+// environments, an `mjData` for every one of them, random controls and the task's own rule of when
+// to start again, without observations and without waiting for another thread. A fifth of the
+// seconds goes by first, uncounted.
+double BarePhysics(const Task& task, const PhysicsRun& run);
 
 // What to register for a task of type `T`, as MakeTask has it.
 template <typename T>
@@ -68,10 +67,8 @@ EnvironmentType LocomotionType() {
       .specs = [](const Options& options) { return Locomotion(MakeTask<T>(options)).MakeSpecs(); },
       .make =
           [](const Options& options) { return std::make_unique<Locomotion>(MakeTask<T>(options)); },
-      .bare_physics =
-          [](const Options& options, int num_envs, int threads, double seconds) {
-            return BarePhysics(*MakeTask<T>(options), num_envs, threads, seconds);
-          },
+      .bare_physics = [](const Options& options,
+                         const PhysicsRun& run) { return BarePhysics(*MakeTask<T>(options), run); },
   };
 }
 

@@ -1,0 +1,85 @@
+#include "envs/hide_and_seek/bare_physics.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+
+namespace srl::hide_and_seek {
+
+PhysicsAgain::PhysicsAgain(const Options& options, int first, int end, int hold)
+    : config_(options), hold_(hold) {
+  for (int i = first; i < end; ++i) {
+    games_.push_back(std::make_unique<Game>(options, i));
+    Game& game = *games_.back();
+    game.environment.Reset(game.random);
+    game.action.resize(static_cast<std::size_t>(config_.agents()) * 5);
+  }
+}
+
+void PhysicsAgain::PlayStep(Game* game) {
+  for (int agent = 0; agent < config_.agents(); ++agent) {
+    if (game->steps != 0 && (game->steps + agent) % hold_ != 0) continue;
+    for (int i = 0; i < 5; ++i) {
+      game->action[5 * agent + i] =
+          static_cast<std::int32_t>(game->random.Integer(0, i < 3 ? 10 : 1));
+    }
+  }
+  game->environment.Step(reinterpret_cast<const std::byte*>(game->action.data()), game->random);
+  ++game->step;
+  ++game->steps;
+}
+
+void PhysicsAgain::Play() {
+  for (const auto& game : games_) {
+    // A stretch lies within an episode: the physics is not to be charged for beginning one.
+    const Simulation* simulation = &game->environment.simulation();
+    if (game->step + kStretch > config_.horizon || simulation->diverged()) {
+      game->environment.Reset(game->random);
+      game->step = 0;
+    }
+    const mjModel& model = simulation->model();
+    game->model.reset(mj_copyModel(nullptr, &model));
+    game->data.reset(mj_copyData(nullptr, &model, &simulation->data()));
+    game->tape.clear();
+    game->environment.Record(&game->tape);
+    for (int i = 0; i < kStretch; ++i) PlayStep(game.get());
+    game->environment.Record(nullptr);
+  }
+}
+
+void PhysicsAgain::Again() {
+  for (int i = 0; i < kStretch; ++i) {
+    for (const auto& game : games_) Replay(game->tape[i], game->model.get(), game->data.get());
+  }
+}
+
+bool PhysicsAgain::Same() const {
+  return std::all_of(games_.begin(), games_.end(), [](const auto& game) {
+    const mjData& played = game->environment.simulation().data();
+    const mjModel& model = *game->model;
+    return std::memcmp(played.qpos, game->data->qpos, sizeof(mjtNum) * model.nq) == 0 &&
+           std::memcmp(played.qvel, game->data->qvel, sizeof(mjtNum) * model.nv) == 0;
+  });
+}
+
+double BarePhysics(const Options& options, const PhysicsRun& run) {
+  return mujoco::SumOfRates(run, [&](int first, int end) {
+    using Clock = std::chrono::steady_clock;
+    PhysicsAgain again(options, first, end, run.hold);
+    const int stretches = std::max(1, Config(options).horizon / PhysicsAgain::kStretch);
+    std::chrono::duration<double> passed{0};
+    double steps = 0.0;
+    // Whole episodes: they begin with seekers that stand still.
+    for (int played = 0; played % stretches != 0 || passed.count() < run.seconds; ++played) {
+      again.Play();
+      const auto start = Clock::now();
+      again.Again();
+      passed += Clock::now() - start;
+      steps += again.steps();
+    }
+    return steps / passed.count();
+  });
+}
+
+}  // namespace srl::hide_and_seek
