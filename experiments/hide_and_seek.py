@@ -1,19 +1,21 @@
 """Hide and seek: hiders and seekers learn by playing each other (Baker et al., 2020).
 
-srl run experiments/hide_and_seek.py
-srl run experiments/hide_and_seek.py:full --num-envs 256
+srl run experiments/hide_and_seek.py                      # the preset laptop
+srl run experiments/hide_and_seek.py:quadrant             # a better game, some hours on two cores
+srl run experiments/hide_and_seek.py:full --on slurm ...  # the paper's, for many hosts
 """
 
 from dataclasses import replace
 
 from srl import Experiment
 from srl.algorithms import PPO
+from srl.dataflow import plans
 from srl.envs.hide_and_seek import HideAndSeek
 from srl.networks import EntityAttention
 
 # Two against two in one corner room: some minutes on two cores. Trained much longer against nobody
 # but each other, the seekers come to fit the trained hiders alone.
-experiment = Experiment(
+laptop = Experiment(
     name="hide_and_seek",
     env=HideAndSeek(scenario="quadrant"),
     num_envs=64,
@@ -29,14 +31,52 @@ experiment = Experiment(
     policies={"hider*": "hiders", "seeker*": "seekers"},
     env_steps=400_000,
 )
+experiment = laptop
 
-# The paper's game: random rooms, three to nine boxes, two ramps.
-full = replace(
-    experiment,
+# The agents of the paper and how they learn (its appendix B): one policy for all, with memory, and
+# a value that sees everything.
+published = PPO(
+    network=EntityAttention(width=128, heads=4, memory=256, cell="lstm"),
+    unroll_length=160,
+    chunk=10,
+    epochs=4,
+    minibatches=4,
+    discount=0.998,
+    gae_lambda=0.95,
+    clip=0.2,
+    entropy_cost=0.01,
+    learning_rate=3e-4,
+    anneal=False,
+    max_grad_norm=5.0,
+    weight_decay=1e-6,
+)
+
+# One corner room, with the published agents at a quarter of their width.
+quadrant = Experiment(
+    name="hide_and_seek_quadrant",
+    env=HideAndSeek(scenario="quadrant"),
+    num_envs=128,
+    algorithm=replace(
+        published,
+        network=EntityAttention(width=32, heads=2, memory=64, cell="lstm"),
+        unroll_length=80,
+        minibatches=8,
+        epochs=2,
+        learning_rate=1e-3,
+    ),
+    plan=plans.threads(),
+    max_staleness=1,
+    env_steps=20_000_000,
+)
+
+# The paper's game: random rooms, three to nine boxes, two ramps, and 64,000 chunks of ten steps in
+# each of its minibatches. `--num-envs 64` makes it fit a small machine.
+full = Experiment(
     name="hide_and_seek_full",
     env=HideAndSeek(scenario="full"),
-    algorithm=replace(
-        experiment.algorithm, network=EntityAttention(width=128), unroll_length=80, discount=0.998
-    ),
+    num_envs=4000,
+    algorithm=published,
+    plan=plans.decoupled(actors=16, policies=2),
+    max_staleness=4,
     env_steps=30_000_000_000,
 )

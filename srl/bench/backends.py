@@ -16,7 +16,6 @@ import numpy as np
 from srl.errors import UserError
 from srl.pools import Pool, make_pool
 
-
 STICKY_STEPS = 10
 """How long the sticky policy holds an action: longer contacts, closer to trained play."""
 

@@ -292,6 +292,7 @@ def test_the_model_is_there_to_be_drawn(tmp_path):
 
 def test_bare_physics_gives_steps_per_second():
     assert bare_physics("HalfCheetah-v5", num_envs=4, threads=2, seconds=0.1) > 0
+    assert bare_physics("HideAndSeek-v1", num_envs=3, threads=2, seconds=0.1, hold=10) > 0
 
 
 def test_bare_physics_is_for_mujoco_alone():
@@ -301,3 +302,5 @@ def test_bare_physics_is_for_mujoco_alone():
         bare_physics("Ant-v5", num_envs=4, wings=2)
     with pytest.raises(UserError, match="num_envs = 0"):
         bare_physics("Ant-v5", num_envs=0)
+    with pytest.raises(UserError, match=r"hold = 0; expected .* at least 1"):
+        bare_physics("HideAndSeek-v1", num_envs=1, hold=0)
