@@ -182,7 +182,7 @@ def _validate_values(plan: Plan) -> None:
         expect_number(f"{where}.replicas", fragment.replicas, 1)
         expect_number(f"{where}.cores", fragment.cores, 0.0)
         expect_number(f"{where}.gpus", fragment.gpus, 0.0)
-        expect_number(f"{where}.hosts", fragment.hosts, 0, fragment.replicas)
+        expect_number(f"{where}.hosts", fragment.hosts, 0)
         even = fragment.hosts == 0 or fragment.replicas % fragment.hosts == 0
         each = f"a number that divides its {fragment.replicas} replicas"
         expect(even, f"{where}.hosts", fragment.hosts, each)

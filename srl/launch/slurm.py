@@ -219,6 +219,9 @@ def _refuse_what_there_is_no_room_for(run: Submission) -> None:
         for place, name, cores, gpus in rows
         if (place.rstrip("*") in fits if partition else place.endswith("*"))
     }
+    if not nodes and partition:
+        there = ", ".join(sorted({row[0].rstrip("*") for row in rows}))
+        raise UserError(f"--partition {partition}: Slurm has none with nodes; it has {there}")
     if not nodes:  # sbatch tells that
         return
     where = f"the partition {partition}" if partition else "the default partition"

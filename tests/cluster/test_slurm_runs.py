@@ -108,10 +108,15 @@ def test_a_dry_run_shows_the_jobs_and_submits_none(capsys):
 
 
 def test_what_slurm_refuses_leaves_no_run(slurm, tmp_path):
-    run = SlurmRun(slurm(1), tmp_path / "run", *APART, "--partition", "nowhere")
-    assert run.wait() == 2
-    assert "invalid partition" in run.told
-    assert not run.folder.exists()
+    cluster = slurm(1)
+    for option, words in (
+        ("--partition=nowhere", "--partition nowhere: Slurm has none with nodes; it has main"),
+        ("--sbatch=--nodelist=nowhere", "Invalid node name specified"),
+    ):
+        run = SlurmRun(cluster, tmp_path / "run", *APART, option)
+        assert run.wait() == 2
+        assert words in run.told
+        assert not run.folder.exists()
 
 
 def test_a_run_that_is_resumed_as_soon_as_it_has_stopped_is_left_to_the_new_jobs(slurm, tmp_path):

@@ -151,7 +151,7 @@ def test_the_published_network_of_hide_and_seek_has_its_published_size():
 
 
 def test_a_cell_that_there_is_not_is_refused():
-    with pytest.raises(UserError, match="network.cell='rnn': expected gru or lstm"):
+    with pytest.raises(UserError, match="expected gru or lstm"):
         MLP(memory=3, cell="rnn").build(spaces.Box(-1, 1, (3,)), 2)
 
 
