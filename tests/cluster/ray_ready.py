@@ -10,7 +10,9 @@ address, count = sys.argv[1], int(sys.argv[2])
 while True:  # until whoever waits for this has enough of it
     try:
         JobSubmissionClient(address).list_jobs()
-        there = list_nodes(address=address, filters=[("state", "=", "ALIVE")])
+        alive = [("state", "=", "ALIVE")]
+        # Those that are gone count as missing from the answer.
+        there = list_nodes(address=address, filters=alive, raise_on_missing_output=False)
     except Exception as error:  # of many kinds, while it starts
         sys.stdout.write(f"{error}\n")
         there = []
