@@ -21,6 +21,9 @@ logger = logging.getLogger(__name__)
 class TrainerLike(Protocol):
     """What a run drives."""
 
+    folder: Path | None
+    """Of the run; set before `start`."""
+
     @property
     def env_steps(self) -> int:
         """Steps that environments have done."""
@@ -114,6 +117,7 @@ class Run:
         """
         self._agree, self._kept = agree, kept
         self.experiment, self.folder, self.trainer = experiment, folder, trainer
+        trainer.folder = folder
         self.show, self.stop = show, stop
         self.checkpoints = Checkpoints(folder / "checkpoints", experiment.keep_checkpoints)
         self.trained = False
