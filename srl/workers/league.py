@@ -108,7 +108,9 @@ class League:
         needed = set(self._settings.pool(self._updates))
         for version in self._checkpoints.versions():
             needed.update(self._settings.pool(version))
-        self._pool.drop([v for v in self._pool.versions() if v <= self._updates and v not in needed])
+        self._pool.drop(
+            [v for v in self._pool.versions() if v <= self._updates and v not in needed]
+        )
 
     def _choose(self, present: Mapping[str, Policy]) -> tuple[int, dict[str, Policy]]:
         """Gives a version of the pool; one that cannot be read is passed over."""
@@ -138,7 +140,11 @@ class League:
         if self.playing is None:
             return {}
         newer, older, _ = self.playing
-        return {"newer": newer, "older": older, "numbers": np.array([self._number, *self._versions])}
+        return {
+            "newer": newer,
+            "older": older,
+            "numbers": np.array([self._number, *self._versions]),
+        }
 
     def restore(self, updates: int, tree: Mapping[str, Tree]) -> None:
         """Goes on from a saved state; versions that were made later leave the pool."""
@@ -149,7 +155,9 @@ class League:
             self._number, *versions = (int(number) for number in tree["numbers"])
             self._versions = (versions[0], versions[1])
             newer, older = (
-                jax.tree.structure(self._like).unflatten(jax.tree.leaves(jax.device_put(tree[name])))
+                jax.tree.structure(self._like).unflatten(
+                    jax.tree.leaves(jax.device_put(tree[name]))
+                )
                 for name in ("newer", "older")
             )
             self.playing = self._opponents(newer, older)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from srl.algorithms.algorithm import State
-from srl.errors import UserError
 from srl.dataflow.plan import groups
+from srl.errors import UserError
 from srl.experiment import Experiment, plan_of
 from srl.lazy import jax, jnp
 from srl.pools.pool import empty_timestep

@@ -83,7 +83,7 @@ class OpponentPool:
             time.sleep(0.1)
         try:
             with safe_open(path, framework="numpy") as file:
-                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                arrays = {name: file.get_tensor(name) for name in file.keys()}
                 expected = (file.metadata() or {}).get(_CHECKSUM)
         except (OSError, SafetensorError) as error:
             missing = not path.exists()

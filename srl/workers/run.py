@@ -14,6 +14,7 @@ from srl.checkpoint import Checkpoints
 from srl.experiment import Experiment
 from srl.metrics import MetricsWriter
 from srl.types import Tree
+from srl.workers.ratings import newest_ratings
 
 logger = logging.getLogger(__name__)
 
@@ -194,6 +195,8 @@ class Run:
         report = self.trainer.report()
         if not self._kept:
             return
+        if self.experiment.self_play is not None:
+            report |= newest_ratings(self.folder)
         self._metrics.write(report)
         self.show.report(self.trainer, report)
         self.checkpoints.check()
