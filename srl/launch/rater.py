@@ -47,7 +47,7 @@ class RaterBeside:
         self._ending = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
-        # It lives as long as the process, which the kernel kills when the thread that began it ends.
+        # The kernel kills the process when the thread that began it ends: this one does last.
         self._thread = threading.Thread(target=self._keep, name=_NAME, daemon=True)
 
     def __enter__(self) -> RaterBeside:

@@ -108,9 +108,8 @@ class League:
         needed = set(self._settings.pool(self._updates))
         for version in self._checkpoints.versions():
             needed.update(self._settings.pool(version))
-        self._pool.drop(
-            [v for v in self._pool.versions() if v <= self._updates and v not in needed]
-        )
+        there = (version for version in self._pool.versions() if version <= self._updates)
+        self._pool.drop(set(there) - needed)
 
     def _choose(self, present: Mapping[str, Policy]) -> tuple[int, dict[str, Policy]]:
         """Gives a version of the pool; one that cannot be read is passed over."""
@@ -140,11 +139,8 @@ class League:
         if self.playing is None:
             return {}
         newer, older, _ = self.playing
-        return {
-            "newer": newer,
-            "older": older,
-            "numbers": np.array([self._number, *self._versions]),
-        }
+        numbers = np.array([self._number, *self._versions])
+        return {"newer": newer, "older": older, "numbers": numbers}
 
     def restore(self, updates: int, tree: Mapping[str, Tree]) -> None:
         """Goes on from a saved state; versions that were made later leave the pool."""

@@ -112,12 +112,8 @@ def elo(payoff: Payoff, sides: Sequence[str]) -> dict[str, dict[str, float]]:
         games.append(played)
         points.append(won)
     x = _most_likely(np.array(rows).reshape(-1, width), np.array(games), np.array(points))
-    return {
-        str(v): {
-            s: round(float(x[free[s, v]] * _POINTS), 1) if (s, v) in free else 0.0 for s in sides
-        }
-        for v in order
-    }
+    points_of = {key: round(float(x[i] * _POINTS), 1) for key, i in free.items()}
+    return {str(v): {side: points_of.get((side, v), 0.0) for side in sides} for v in order}
 
 
 def _most_likely(rows: np.ndarray, games: np.ndarray, points: np.ndarray) -> np.ndarray:
@@ -169,9 +165,8 @@ def read_matches(run: Path, identities: Mapping[int, str]) -> Payoff:
     """The matches that were written, between versions that still are what they were."""
     payoff = Payoff()
     body = _read(run)
-    same = {
-        v for v, identity in identities.items() if body.get("versions", {}).get(str(v)) == identity
-    }
+    written = body.get("versions", {})
+    same = {v for v, identity in identities.items() if written.get(str(v)) == identity}
     for match in body.get("matches", []):
         key = Match(match["side"], match["version"], match["others"])
         payoff.results[key] = match["games"], match["points"]

@@ -90,7 +90,7 @@ def test_an_opponent_is_one_of_the_pool_and_stays_for_the_episode(duels):
 
 
 def test_who_outlives_its_opponent_forgets_and_is_counted(duels):
-    played, report, settings = duels(hold=1)
+    played, report, _ = duels(hold=1)
     swaps = episodes = 0
     for env, duel in enumerate(played):
         if (side := PLAYED[env % 4]) is None:
