@@ -56,9 +56,7 @@ _PAST = (
     .replace("import Experiment\n", "import Experiment, SelfPlay\n")
     .replace("horizon=20", "horizon=12")
     .replace("num_envs=8", "num_envs=16")
-    .replace(
-        "    updates=3", "    self_play=SelfPlay(past=0.5, every=1, keep=3, evaluate=0),\n    updates=5"
-    )
+    .replace("updates=3", "self_play=SelfPlay(past=0.5, every=1, keep=3, evaluate=0), updates=5")
 )
 """Opponents stay for two updates, so that two play in turn."""
 FILES = {
