@@ -103,13 +103,14 @@ def _choose_plan(value: T, words: Sequence[str]) -> tuple[T, list[str]]:
 def _with_parts(value: T, words: Sequence[str]) -> T:
     """Makes a part that was none, where one of its options is given: --self-play.past 0.2."""
     hints = get_type_hints(type(value)) if dataclasses.is_dataclass(value) else {}
+    made: Any = value
     for name, hint in hints.items():
         kinds = [kind for kind in get_args(hint) if kind is not type(None)]
         option = f"--{name.replace('_', '-')}."
         asked = any(word.replace("_", "-").startswith(option) for word in words)
         if asked and getattr(value, name) is None and len(kinds) == 1:
-            value = dataclasses.replace(value, **{name: kinds[0]()})  # type: ignore[type-var]
-    return value
+            made = dataclasses.replace(made, **{name: kinds[0]()})
+    return made
 
 
 def _items(value: Any) -> list[tuple[str, Any]]:
