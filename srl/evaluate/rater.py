@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -74,7 +75,8 @@ def _keep_to_one_thread(cores: set[int]) -> None:
     keep_compiled_programs()
     jax.devices()
     for thread in os.listdir("/proc/self/task"):
-        os.sched_setaffinity(int(thread), cores)
+        with suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread), cores)
 
 
 class Rater:

@@ -15,7 +15,10 @@ LONGEST = 11  # steps of an episode; the shortest has 3
 
 
 class Duel:
-    """Two agents; `episodes` holds what each did at each step, as (version, steps remembered)."""
+    """Two agents, of which the one of the newer version wins.
+
+    `episodes` holds what each did at each step, as (version, steps remembered).
+    """
 
     metadata = {}  # noqa: RUF012
     possible_agents = ("cat", "dog")
@@ -51,7 +54,8 @@ class Duel:
         self.ended += not self.left
         ended = dict.fromkeys(self.agents, bool(self.left == 0))
         none = dict.fromkeys(self.agents, False)
-        reward = {"cat": 1.0, "dog": -1.0}
+        cat, dog = (version for version, _ in self.episodes[-1][-1])
+        reward = {"cat": float(np.sign(cat - dog)), "dog": float(np.sign(dog - cat))}
         observed, infos = self.observe(), {agent: {} for agent in self.agents}
         if self.left == 0:
             self.agents = []

@@ -1,13 +1,18 @@
 """Which slots past versions play: static slices, alike in every part of a group."""
 
+import jax
 import numpy as np
 import pytest
+from duels import Label
+from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
 from srl import UserError
 from srl.self_play import SelfPlay
-from srl.workers.past import Past
+from srl.types import Policy, Specs
+from srl.workers.past import PAST, Opponents, Past
+from srl.workers.teams import Teams
 
 KINDS = ("hider_0", "hider_1", "seeker_0", "seeker_1", "seeker_2")
 ALIKE = ("player_0", "player_1", "player_2")
@@ -104,3 +109,34 @@ def test_everyone_of_the_pool_is_chosen_as_often():
 def test_settings_that_cannot_be_are_told(settings, told):
     with pytest.raises(UserError, match=told):
         SelfPlay(**settings).validate()
+
+
+def test_an_opponent_stays_while_any_agent_of_its_environment_goes_on():
+    agents = ("cat_0", "cat_1", "dog_0")
+    box = spaces.Box(-1, 1, (1,), np.float32)
+    past = Past.of(1.0, agents, 2)
+    teams = Teams.of(Label(), {"*": "all"}, Specs(box, box, agents), None, past)
+    memory = teams.initial_memory(2)
+    slots = np.arange(6, dtype=np.int32)
+
+    def act(newest, ended):
+        """What the slots do, [2, 3, (version, steps remembered)]; opponent k is version k."""
+        nonlocal memory
+        versions = {v: {"all": Policy(np.float32(v), ())} for v in (newest, newest - 1, 99)}
+        policies = teams.acting(
+            versions[99], Opponents(versions[newest], versions[newest - 1], np.int32(newest))
+        )
+        inputs = (np.zeros((6, 1)), np.array(ended, bool), memory, jax.random.key(0), np.uint32(0))
+        decision = teams.act(policies, *inputs, slots)
+        memory = decision.memory
+        return np.asarray(decision.action).reshape(2, 3, 2).astype(int).tolist()
+
+    goes_on = [0, 0, 0, 0, 0, 0]
+    assert past.played == ("cat", "dog")
+    assert act(3, goes_on) == [[[3, 0], [3, 0], [99, 0]], [[99, 0], [99, 0], [3, 0]]]
+    # One of the cats dies; the game of the other environment ends.
+    assert act(3, [1, 0, 0, 1, 1, 1]) == [[[3, 1], [3, 1], [99, 1]], [[99, 1], [99, 1], [3, 1]]]
+    assert memory[PAST]["opponent"].tolist() == [3, -1]
+    assert act(4, goes_on) == [[[3, 0], [3, 2], [99, 2]], [[99, 0], [99, 0], [4, 0]]]
+    # Opponent 3 is there no more: 5 takes over, and remembers nothing.
+    assert act(5, goes_on) == [[[5, 0], [5, 0], [99, 3]], [[99, 1], [99, 1], [4, 1]]]

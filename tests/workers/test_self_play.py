@@ -117,7 +117,8 @@ def test_results_of_past_matches_are_told_apart(duels):
     assert report["episodes"] == sum(ended[env] for env in (0, 2, 4, 6))
     assert report["past/cat/episodes"] == ended[1] + ended[5]
     assert report["past/dog/episodes"] == ended[3] + ended[7]
-    assert report["past/cat/episode_return/dog"] < 0 < report["past/dog/episode_return/cat"]
+    assert report["past/cat/episode_return/dog"] > 0 < report["past/dog/episode_return/cat"]
+    assert report["episode_return/cat"] == 0
     assert 3 <= report["past/cat/episode_length"] <= LONGEST
 
 
