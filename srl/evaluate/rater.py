@@ -35,7 +35,7 @@ from srl.workers.teams import Teams
 logger = logging.getLogger(__name__)
 
 _EPISODES = 8  # of a match, each in an environment of its own
-_ENOUGH = 200  # games of each match, after which nothing is left to find out
+_ENOUGH = 200  # games of each casting, after which little is left to find out
 _LOOK_SECONDS = 1.0  # between two looks for a version to play with
 
 
@@ -101,18 +101,19 @@ class Rater:
         self._pool = OpponentPool(folder)
 
     def play(self) -> bool:
-        """Plays the match that was played least, and writes all ratings; False if there is none."""
+        """Lets a pair play that has played least, and writes all ratings; False if there is none.
+
+        It plays in all castings before anything is written, so that no side's rating is missing.
+        """
         try:
             identities = {v: self._pool.identity(v) for v in self._pool.versions()}
             payoff = read_matches(self._folder, identities)
-            if not identities:
+            castings = payoff.next(list(self._sides), identities)
+            if not castings or payoff.results[castings[0]][0] >= _ENOUGH:
                 return False
-            match = payoff.next(list(self._sides), identities)
-            games, _ = payoff.results[match]
-            if games >= _ENOUGH:
-                return False
-            returns = self._returns(match, games)
-            payoff.add(match, scores_of(returns, self._sides[match.side]))
+            for match in castings:
+                returns = self._returns(match, payoff.results[match][0])
+                payoff.add(match, scores_of(returns, self._sides[match.side]))
             write_ratings(self._folder, payoff, list(self._sides), identities)
         except (RunError, FileNotFoundError) as error:  # a version has left the pool meanwhile
             logger.info("%s", error)

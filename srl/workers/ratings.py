@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,22 +52,25 @@ class Payoff:
             if match.version not in versions or match.others not in versions:
                 del self.results[match]
 
-    def next(self, sides: Sequence[str], versions: Collection[int]) -> Match:
-        """The match that was played least; the newest versions' first, against the oldest."""
+    def next(self, sides: Sequence[str], versions: Collection[int]) -> list[Match]:
+        """The pair that has played least, in all castings; none where there is but one version.
 
-        def rank(match: Match) -> tuple[int, int, int]:
-            games = self.results[match][0] if match in self.results else 0
-            both = match.version, match.others
-            return games, -max(both), min(both)
+        Of such the one with the newest version, against the oldest.
+        """
+        pairs = combinations(sorted(versions), 2)
+        least = min(pairs, key=lambda p: (self.games(p), -p[1], p[0]), default=None)
+        return [] if least is None else _castings(sides, *least)
 
-        return min(_matches(sides, versions), key=rank)
+    def games(self, pair: tuple[int, int]) -> int:
+        """How many games two versions have played."""
+        both = [m for m in self.results if set(m[1:]) == set(pair)]
+        return sum(self.results[match][0] for match in both)
 
 
-def _matches(sides: Sequence[str], versions: Collection[int]) -> Iterator[Match]:
-    """All that can be played; between two sides, one side's view is enough."""
-    for side in sides[:1] if len(sides) == 2 else sides:
-        for version in versions:
-            yield from (Match(side, version, others) for others in versions)
+def _castings(sides: Sequence[str], one: int, other: int) -> list[Match]:
+    """All that two versions can play; between two sides, one side's view is enough."""
+    views = sides[:1] if len(sides) == 2 else sides
+    return [Match(side, *pair) for side in views for pair in ((one, other), (other, one))]
 
 
 def scores_of(returns: np.ndarray, members: Sequence[int]) -> np.ndarray:
@@ -182,6 +186,16 @@ def newest_ratings(run: Path) -> dict[str, float]:
     version = max(body["elo"], key=int)
     own = {f"elo/{side}": points for side, points in body["elo"][version].items()}
     return {**own, "elo/version": int(version), "elo/games": body["games"]}
+
+
+def ratings_line(metrics: Mapping[str, Any]) -> str:
+    """What `newest_ratings` gives, in words."""
+    sides = (name.removeprefix("elo/") for name in metrics)
+    told = [f"{s} {metrics[f'elo/{s}']:+.0f}" for s in sides if s not in ("version", "games")]
+    return (
+        f"Elo of version {metrics['elo/version']}, against the first one's 0: {', '.join(told)} "
+        f"({metrics['elo/games']} games)."
+    )
 
 
 def _read(run: Path) -> dict[str, Any]:

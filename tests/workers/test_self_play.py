@@ -1,5 +1,6 @@
 """Matches with past selves: who plays, for how long, and what is learned from."""
 
+import contextlib
 from dataclasses import replace
 
 import jax
@@ -109,6 +110,27 @@ def test_who_outlives_its_opponent_forgets_and_is_counted(duels):
             episodes += swapped > 0 and number < duel.ended
     assert swaps > 0
     assert report["past/outlived"] == episodes
+
+
+@pytest.mark.parametrize("staleness", [0, 3])
+def test_opponents_stay_for_the_episode_however_stale_parameters_are(tmp_path, staleness):
+    settings = replace(DUEL.self_play, hold=HOLD + staleness)
+    trainer = Threads(
+        replace(DUEL, self_play=settings, plan=plans.threads(2), max_staleness=staleness)
+    )
+    trainer.folder = tmp_path
+    with contextlib.closing(trainer):
+        trainer.start()
+        report = train(trainer, 40)[-1]
+    met = set()
+    for env, _, before, actions in rows_of(take_duels()):
+        if (side := PLAYED[env % 4]) is not None:
+            agent = ("cat", "dog").index(side)
+            assert actions[agent][1] == len(before)
+            assert all(then[agent][0] == actions[agent][0] for then in before)
+            met.add(actions[agent][0])
+    assert len(met) > 1
+    assert report["past/outlived"] == 0
 
 
 def test_results_of_past_matches_are_told_apart(duels):
