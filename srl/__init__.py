@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from srl.experiment import Experiment
     from srl.headers import get_include
     from srl.pools import EnvConfig, make_pool, make_vec
+    from srl.self_play import SelfPlay
 
 __all__ = [
     "EnvConfig",
@@ -22,6 +23,7 @@ __all__ = [
     "Plan",
     "PlanError",
     "RunError",
+    "SelfPlay",
     "SrlError",
     "UserError",
     "get_include",
@@ -37,6 +39,7 @@ _HOMES = {
     "Plan": "srl.dataflow",
     "PlanError": "srl.errors",
     "RunError": "srl.errors",
+    "SelfPlay": "srl.self_play",
     "SrlError": "srl.errors",
     "UserError": "srl.errors",
     "get_include": "srl.headers",

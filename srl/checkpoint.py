@@ -60,7 +60,7 @@ class Checkpoints:
         self.wait()
         if updates in self.versions():
             return
-        arrays = {n: np.array(leaf) for n, leaf in _flatten(jax.device_get(tree)).items()}
+        arrays = {n: np.array(leaf) for n, leaf in named_leaves(jax.device_get(tree)).items()}
         self._saving = self._thread.submit(self._write, updates, arrays, dict(metadata))
         if wait:
             self.wait()
@@ -106,11 +106,11 @@ class Checkpoints:
         description = self._description(version)
         leaves: dict[str, list[Any]] = description["leaves"]
         if like is not None:
-            self._compare(version, leaves, _flatten(like))
+            self._compare(version, leaves, named_leaves(like))
         arrays = self._read(version, leaves)
         if like is None:
             return _nest(arrays), description["metadata"]
-        names, structure = list(_flatten(like)), jax.tree.structure(like)
+        names, structure = list(named_leaves(like)), jax.tree.structure(like)
         return structure.unflatten([arrays[name] for name in names]), description["metadata"]
 
     def _existing(self, version: int | None) -> int:
@@ -143,11 +143,11 @@ class Checkpoints:
         except Exception as error:
             raise self._damaged(version, error) from None
         arrays: dict[str, np.ndarray] = {}
-        for name, (dtype, shape, checksum) in leaves.items():
+        for name, (dtype, shape, expected) in leaves.items():
             array = read[name] if np.prod(shape) else np.empty(shape, dtype)
             if array.dtype.name != dtype or list(array.shape) != shape:
                 raise self._damaged(version, f"{name} is not what was saved")
-            if _checksum(array) != checksum:
+            if checksum(array) != expected:
                 raise self._damaged(version, f"the checksum of {name} does not match")
             arrays[name] = array
         return arrays
@@ -176,7 +176,7 @@ class Checkpoints:
         needed = sum(a.nbytes for a in arrays.values()) + _OVERHEAD
         if shutil.disk_usage(self.folder).free < needed:
             raise OSError(f"No space left on device for {needed / 1e6:.1f} MB")
-        leaves = {n: [a.dtype.name, list(a.shape), _checksum(a)] for n, a in arrays.items()}
+        leaves = {n: [a.dtype.name, list(a.shape), checksum(a)] for n, a in arrays.items()}
         full = {n: a if a.size else np.zeros(1) for n, a in arrays.items()}  # Orbax wants a size
         items = ocp.args.Composite(
             state=ocp.args.PyTreeSave(full),
@@ -230,8 +230,8 @@ def _reason(error: object) -> str:
     return (text if len(text) < 300 else f"{text[:100]} ... {text[-190:]}") or repr(error)
 
 
-def _flatten(tree: Tree) -> dict[str, Any]:
-    """The leaves by name, in the tree's own order."""
+def named_leaves(tree: Tree) -> dict[str, Any]:
+    """The leaves of a tree by name, in its own order."""
     paths, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(p, simple=True, separator="/"): leaf for p, leaf in paths}
 
@@ -252,5 +252,6 @@ def _form(dtype: str, shape: list[int]) -> str:
     return "bytes" if dtype == "uint8" and len(shape) == 1 else f"{dtype}{shape}"
 
 
-def _checksum(array: np.ndarray) -> int:
+def checksum(array: np.ndarray) -> int:
+    """CRC-32 of an array's bytes."""
     return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

@@ -31,6 +31,7 @@ from srl.dataflow.plans import resolve
 from srl.errors import PlanError, UserError, expect, expect_number
 from srl.overrides import override
 from srl.pools import EnvConfig
+from srl.self_play import SelfPlay
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Experiment:
     """How policies learn."""
     policies: Mapping[str, str] = field(default_factory=lambda: {"*": "policy"})
     """Patterns of agent names, and the policy that the agents matching each follow."""
+    self_play: SelfPlay | None = None
+    """Matches with past versions of the policies, and ratings of them; by default none."""
     plan: Plan | str | None = None
     """Which nodes of the training loop run together: a plan, the name of one that ships, or auto,
     which measures a few. By default the usual one for the kind of environment."""
@@ -107,6 +110,10 @@ class Experiment:
         for pattern, policy in self.policies.items():
             good = isinstance(policy, str) and re.fullmatch(r"\w[\w-]*", policy)
             expect(good, f"policies[{pattern!r}]", policy, "letters, digits, '-', '_'")
+        if self.self_play is not None:
+            good = isinstance(self.self_play, SelfPlay)
+            expect(good, "self_play", self.self_play, "SelfPlay(...), or none")
+            self.self_play.validate()
         self._validate_plan()
 
     def _validate_plan(self) -> None:

@@ -8,7 +8,7 @@ import difflib
 import io
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from srl.dataflow.plan import Plan
 from srl.dataflow.plans import named
@@ -24,6 +24,7 @@ def override(value: T, words: Sequence[str]) -> T:
         UserError: Naming the word that is wrong, and the nearest right one.
     """
     value, words = _choose_plan(value, words)
+    value = _with_parts(value, words)
     if not words:
         return value
     given = [word.partition("=")[0].replace("_", "-") for word in words if word.startswith("--")]
@@ -97,6 +98,19 @@ def _choose_plan(value: T, words: Sequence[str]) -> tuple[T, list[str]]:
         else:
             kept += [flag, "None" if text == "none" else text]
     return value, kept
+
+
+def _with_parts(value: T, words: Sequence[str]) -> T:
+    """Makes a part that was none, where one of its options is given: --self-play.past 0.2."""
+    hints = get_type_hints(type(value)) if dataclasses.is_dataclass(value) else {}
+    made: Any = value
+    for name, hint in hints.items():
+        kinds = [kind for kind in get_args(hint) if kind is not type(None)]
+        option = f"--{name.replace('_', '-')}."
+        asked = any(word.replace("_", "-").startswith(option) for word in words)
+        if asked and getattr(value, name) is None and len(kinds) == 1:
+            made = dataclasses.replace(made, **{name: kinds[0]()})
+    return made
 
 
 def _items(value: Any) -> list[tuple[str, Any]]:

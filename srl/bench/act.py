@@ -39,7 +39,8 @@ def main(words: list[str]) -> int:
     through = f"inference streams too: {', '.join(_THROUGH)}"
     parser.add_argument("--through", metavar="TRANSPORT,...", help=through)
     options, overrides = parse_training(parser, words)
-    experiment = load_experiment(options.target, overrides).experiment
+    # Past versions would play a part of the slots: what is measured here is one policy's acting.
+    experiment = replace(load_experiment(options.target, overrides).experiment, self_play=None)
     keep_compiled_programs()
     agents = len(first_timestep(experiment, 1)[0].agents)
     ways = _ways(options.through)

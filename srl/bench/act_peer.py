@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from dataclasses import replace
 
 from srl.bench.alone import first_timestep
 from srl.dataflow.plans import decoupled
@@ -44,6 +45,7 @@ def main() -> None:
     orders = json.loads(sys.argv[1])
     keep_compiled_programs()
     experiment = load_experiment(orders["target"], orders["overrides"]).experiment
+    experiment = replace(experiment, self_play=None)
     specs, _ = first_timestep(experiment, 1)
     server, listener = serve(experiment, specs, orders["transport"])
     sys.stdout.write(listener.address + "\n")

@@ -21,6 +21,7 @@ from srl.launch.compilation import keep_compiled_programs
 from srl.launch.folder import open_run
 from srl.pools import make_pool
 from srl.workers.evaluator import Estimate, Evaluator, estimates, kinds_of
+from srl.workers.ratings import newest_ratings, ratings_line
 from srl.workers.seeds import environment_seed
 
 
@@ -91,6 +92,9 @@ def evaluate(
         else:
             settings["against"] = dict(other.source)
             found, lines = _against(evaluator, ours, other, experiment)
+    if rated := newest_ratings(folder.path):
+        settings["ratings"] = rated
+        lines += ["", ratings_line(rated)]
     if film:
         settings["video"] = str(film.path)
         lines += ["", f"The film is in {film.path}."]

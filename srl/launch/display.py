@@ -88,7 +88,7 @@ class Display:
 
     def _numbers(self, report: Mapping[str, Any]) -> str:
         fps, length = _number(report.get("fps")), _number(report.get("episode_length"))
-        return f"fps {fps}  return {_returns(report)}  length {length}"
+        return f"fps {fps}  return {_returns(report)}  length {length}{_ratings(report)}"
 
     def say(self, text: str) -> None:
         """Shows a line of text."""
@@ -153,6 +153,13 @@ def _returns(report: Mapping[str, Any]) -> str:
     if not parts:
         return _number(report.get("episode_return"))
     return ", ".join(f"{name} {_number(value)}" for name, value in parts.items())
+
+
+def _ratings(report: Mapping[str, Any]) -> str:
+    """The newest version's Elo by side, where versions are rated."""
+    own = {k.removeprefix("elo/"): v for k, v in report.items() if k.startswith("elo/")}
+    sides = [f"{k} {v:+.0f}" for k, v in own.items() if k not in ("version", "games")]
+    return f"  elo {', '.join(sides)}" if sides else ""
 
 
 def _number(value: Any) -> str:

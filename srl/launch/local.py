@@ -14,6 +14,7 @@ from srl.experiment import Experiment, plan_of
 from srl.launch.compilation import keep_compiled_programs
 from srl.launch.display import Display
 from srl.launch.folder import RunFolder
+from srl.launch.rater import RaterBeside
 from srl.launch.terminal import Stop, Watch, cure, logging_to, shown
 from srl.workers.run import Run, TrainerLike, closing, finished
 
@@ -55,7 +56,8 @@ def train(
             with run, Watch(experiment.heartbeat_seconds, folder.log(WORKER), show.say) as watch:
                 show.watch = watch
                 run.start(resume=resume)
-                run.loop()
+                with RaterBeside(experiment, folder, show.say):
+                    run.loop()
                 if trainer.account:
                     show.say(trainer.account)
         except UserError:

@@ -61,12 +61,13 @@ def measure(experiment: Experiment, folder: RunFolder, seconds: float) -> Measur
     if in_processes(plan):
         _train_in_processes(experiment, plan, folder, watch)
     else:
-        _train_here(experiment, watch)
+        _train_here(experiment, folder, watch)
     return watch.found()
 
 
-def _train_here(experiment: Experiment, watch: _Watch) -> None:
+def _train_here(experiment: Experiment, folder: RunFolder, watch: _Watch) -> None:
     trainer = make_trainer(experiment)
+    trainer.folder = folder.path
     with contextlib.closing(trainer):
         trainer.start()
         reported = time.perf_counter()

@@ -21,6 +21,7 @@ from srl.launch.display import Display
 from srl.launch.folder import RunFolder
 from srl.launch.hosts import Hosts, Superseded
 from srl.launch.local import DONE, FAILED, INTERRUPTED
+from srl.launch.rater import RaterBeside
 from srl.launch.resources import machine_gpus
 from srl.launch.terminal import Stop, cure, logging_to, shown
 from srl.streams import Transport
@@ -87,7 +88,8 @@ def train_in_processes(
         try:
             with contextlib.closing(controller), contextlib.closing(screen.display):
                 try:
-                    controller.run(lambda: stop.requested)
+                    with RaterBeside(experiment, folder, screen.say):
+                        controller.run(lambda: stop.requested)
                 finally:
                     for line in controller.account():
                         screen.say(line)

@@ -10,6 +10,7 @@ from srl.lazy import jax
 from srl.streams.batch import Batch
 from srl.streams.gradients import GradientSource, Turn
 from srl.types import Tree, Unroll
+from srl.workers.learner import Learner
 from srl.workers.sums import Crossing, account
 from srl.workers.trainer import Trainer
 from srl.workers.vectors import Vectors, tree_of, vectors_of
@@ -33,10 +34,13 @@ class Contributor(Trainer):
         self.unrolls = 0
         """Made so far by all groups."""
 
+    def _enter_league(self, learner: Learner, *, writes: bool = True) -> None:
+        """Past versions come with the state."""
+
     def _compile(self, batch: Batch) -> None:
         learner = self._learner
         self._crossing = Crossing.of(learner, batch)
-        self._policies = jax.jit(lambda state: learner.teams.policies(self._states(state)))
+        self._policies = jax.jit(self._acting)
         self._measure = jax.jit(self._measured)
         self._gradient = jax.jit(self._gradient_of)
         form = self._crossing.forms.state
@@ -45,8 +49,13 @@ class Contributor(Trainer):
         batches, _ = self._measure(empty, learner.prepared(batch))
         jax.block_until_ready(self._gradient(empty, batches, 0))
 
+    def _acting(self, state: Vectors) -> Any:
+        states, opponents = tree_of(state, like=self._crossing.states)
+        teams = self._learner.teams
+        return teams.acting(teams.policies(states), opponents)
+
     def _states(self, vectors: Vectors) -> Any:
-        return tree_of(vectors, like=self._crossing.states)
+        return tree_of(vectors, like=self._crossing.states)[0]
 
     def _measured(self, state: Vectors, unroll: Unroll) -> tuple[Any, Vectors]:
         batches, sums = self._learner.teams.measure(self._states(state), unroll)

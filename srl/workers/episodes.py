@@ -26,15 +26,18 @@ class EpisodeWindow:
         width = len(specs.agents) + 1 + len(specs.statistics)
         self._episodes = np.zeros((WINDOW, width), np.float32)
 
-    def add(self, timesteps: Timestep) -> None:
-        """Takes in the episodes that end in timesteps [T, ...]."""
-        agents = len(self._specs.agents)
-        ended = np.logical_or(timesteps.terminated, timesteps.truncated)
-        ended = ended.reshape(len(ended), -1, agents)
-        step, env = np.nonzero(ended.all(-1) & ~timesteps.lost)
+    def add(self, timesteps: Timestep, envs: np.ndarray | None = None) -> None:
+        """Takes in the episodes that end in timesteps [T, ...].
+
+        Args:
+            timesteps: Of N environments.
+            envs: bool [N], those that count; all by default.
+        """
+        ended = ended_episodes(timesteps, len(self._specs.agents))
+        step, env = np.nonzero(ended if envs is None else ended & envs)
         if not len(step):
             return
-        returns = timesteps.episode_return.reshape(ended.shape)[step, env]
+        returns = timesteps.episode_return.reshape(*ended.shape, -1)[step, env]
         length = timesteps.episode_length[step, env, None]
         statistics = timesteps.statistics[step, env]
         rows = np.concatenate([returns, length, statistics], -1)[-WINDOW:]
@@ -69,6 +72,12 @@ class EpisodeWindow:
         """Goes on from a saved state."""
         self._episodes[:] = state["episodes"]
         self.total = int(state["total"])
+
+
+def ended_episodes(timesteps: Timestep, agents: int) -> np.ndarray:
+    """Where an episode ends, of timesteps [T, ...]: bool [T, N]; not where it was lost."""
+    ended = np.logical_or(timesteps.terminated, timesteps.truncated)
+    return ended.reshape(len(ended), -1, agents).all(-1) & ~timesteps.lost
 
 
 def kinds_of(agents: tuple[str, ...]) -> dict[str, tuple[int, ...]]:

@@ -84,7 +84,14 @@ class Evaluator:
     """
 
     def __init__(
-        self, pool: Pool, episodes: int, *, env_seed: int = 0, seed: int = 0, greedy: bool = False
+        self,
+        pool: Pool,
+        episodes: int,
+        *,
+        env_seed: int = 0,
+        seed: int = 0,
+        greedy: bool = False,
+        sides: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
         """Takes a synchronous pool of environments.
 
@@ -94,22 +101,27 @@ class Evaluator:
             env_seed: Of the first environment.
             seed: Of the sampling of actions.
             greedy: Take the most probable actions.
+            sides: Agent indices of those that a cast names; by default, of each kind of agents.
         """
         self.specs = pool.specs
         self.episodes = episodes
         self._pool = pool
-        self._env_seed = env_seed
+        self._sides = sides or kinds_of(pool.specs.agents)
         self._greedy = greedy
-        self._key = jax.random.key(seed)
+        self.seed(env_seed, seed)
         envs = np.arange(pool.num_envs)
         self._quota = episodes // pool.num_envs + (envs < episodes % pool.num_envs)
         self._compiled: list[tuple[dict[str, Instance], Any]] = []
+
+    def seed(self, env_seed: int, seed: int) -> None:
+        """Takes other seeds for all that is played from now on."""
+        self._env_seed, self._key = env_seed, jax.random.key(seed)
 
     def timesteps(self, cast: Mapping[str, Player]) -> Iterator[Timestep]:
         """Plays without an end, from new episodes on.
 
         Args:
-            cast: Who plays the agents of each kind.
+            cast: Who plays the agents of each side.
         """
         teams, policies = self._seat(cast)
         act = self._act(teams)
@@ -132,7 +144,7 @@ class Evaluator:
         """Plays the episodes.
 
         Args:
-            cast: Who plays the agents of each kind.
+            cast: Who plays the agents of each side.
             progress: Told how many episodes have ended, at each step.
         """
         agents, count = len(self.specs.agents), np.zeros_like(self._quota)
@@ -152,17 +164,17 @@ class Evaluator:
         return Episodes(rows[:, :agents], rows[:, agents], rows[:, agents + 1 :])
 
     def _seat(self, cast: Mapping[str, Player]) -> tuple[Teams, dict[str, Policy]]:
-        """Gives each kind's agents the policies that its player has for them."""
+        """Gives each side's agents the policies that its player has for them."""
         members: dict[str, tuple[int, ...]] = {}
         instances: dict[str, Instance] = {}
         policies: dict[str, Policy] = {}
-        for kind, agents in kinds_of(self.specs.agents).items():
-            player = cast[kind]
+        for side, agents in self._sides.items():
+            player = cast[side]
             for policy, indices in player.teams.members.items():
                 if own := tuple(i for i in indices if i in agents):
                     # Named by number: with other names for the same policies, JAX would compile
                     # the same program again.
-                    seat = f"{kind}/{sum(name.startswith(kind + '/') for name in members)}"
+                    seat = f"{side}/{sum(name.startswith(side + '/') for name in members)}"
                     members[seat] = own
                     instances[seat] = player.teams.instances[policy]
                     policies[seat] = player.policies[policy]

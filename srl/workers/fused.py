@@ -16,6 +16,7 @@ from srl.pools.xla import PoolState, Xla
 from srl.types import Array, Decision, Metrics, Timestep, Tree, Unroll
 from srl.workers.actor import group_state
 from srl.workers.learner import Learner, run_key
+from srl.workers.past import Opponents
 from srl.workers.seeds import environment_seed
 from srl.workers.teams import Teams
 from srl.workers.training import Training, make_group
@@ -44,6 +45,7 @@ class Fused(Training):
         experiment = self.experiment
         self._pool = pool = make_group(experiment, experiment.num_envs)
         self._maybe_learner = learner = Learner(experiment, pool.specs)
+        self._enter_league(learner)
         try:
             self._xla = pool.xla()
         except UserError as error:
@@ -57,8 +59,10 @@ class Fused(Training):
         *_, metrics = jax.eval_shape(run, *self._operands()[:-1])
         learner.progress.losses = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), metrics)
 
-        def program(acting: Acting, states: Any, version: Array, losses: Any) -> Any:
-            acting, states, timesteps, metrics = run(acting, states, version)
+        def program(
+            acting: Acting, states: Any, opponents: Any, version: Array, losses: Any
+        ) -> Any:
+            acting, states, timesteps, metrics = run(acting, states, opponents, version)
             return acting, states, timesteps, jax.tree.map(jnp.add, losses, metrics)
 
         self._program = jax.jit(program).lower(*self._operands()).compile()
@@ -66,12 +70,16 @@ class Fused(Training):
 
     def _operands(self) -> tuple[Any, ...]:
         acting = Acting(self._pool_state, self._now, self._memory, self._clock)
-        progress = self._learner.progress
-        return acting, self._learner.states, progress.version, progress.losses
+        learner = self._learner
+        progress = learner.progress
+        return acting, learner.states, learner.opponents, progress.version, progress.losses
 
-    def _run(self, acting: Acting, states: Any, version: Array) -> tuple[Any, ...]:
+    def _run(
+        self, acting: Acting, states: Any, opponents: Opponents | None, version: Array
+    ) -> tuple[Any, ...]:
         """One update; also gives the timesteps after the actions, [T, ...], and the metrics."""
-        run = _TracedLoop(self._learner.teams, self._xla, self._key, acting, states, version)
+        teams = self._learner.teams
+        run = _TracedLoop(teams, self._xla, self._key, acting, states, opponents, version)
         self.experiment.algorithm.loop(run)
         return run.acting, run.states, run.timesteps, run.metrics
 
@@ -80,9 +88,10 @@ class Fused(Training):
         before = time.perf_counter()
         acting, self._learner.states, timesteps, losses = self._program(*self._operands())
         self._pool_state, self._now, self._memory, self._clock = acting
-        progress = self._learner.progress
+        learner = self._learner
+        progress = learner.progress
         progress.count_steps(jax.tree.map(np.asarray, timesteps))
-        progress.count_update(losses)
+        learner.count_update(learner.teams.policies(learner.states), losses)
         progress.spend("trainer", "update", time.perf_counter() - before)
 
     # ---- between two updates ----
@@ -129,16 +138,18 @@ class _TracedLoop(Loop):
         key: Array,
         acting: Acting,
         states: Tree,
+        opponents: Opponents | None,
         version: Array,
     ) -> None:
         self._teams, self._xla, self._key, self._version = teams, xla, key, version
+        self._opponents = opponents
         self.acting, self.states = acting, states
         self.metrics: Metrics = {}
         self.timesteps: Any = ()
         """Those that followed the unroll's actions, [T, ...]; without observations."""
 
     def latest(self) -> Any:
-        return self._teams.policies(self.states)
+        return self._teams.acting(self._teams.policies(self.states), self._opponents)
 
     def act(self, policy: Any, timestep: Timestep, memory: Tree) -> Decision:
         ended = jnp.logical_or(timestep.terminated, timestep.truncated)

@@ -63,6 +63,7 @@ class Gathering(Training):
         self._maybe_learner = learner = Learner(
             experiment, self._specs, site.fragment_name, own_slots
         )
+        self._enter_league(learner, writes=site.replica == 0)
         learner.progress.workers = {
             site.fragment_name: 1,
             site.plan.home("step"): len(self._groups),

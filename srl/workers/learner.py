@@ -11,12 +11,16 @@ from typing import Any
 import numpy as np
 
 from srl.algorithms.algorithm import State
+from srl.dataflow.plan import groups
 from srl.errors import UserError
-from srl.experiment import Experiment
+from srl.experiment import Experiment, plan_of
 from srl.lazy import jax, jnp
 from srl.pools.pool import empty_timestep
 from srl.streams.batch import Batch, batch_form
-from srl.types import Decision, Policy, Specs, Tree, Unroll
+from srl.types import Decision, Metrics, Policy, Specs, Tree, Unroll
+from srl.workers.league import League, hold_of
+from srl.workers.past import Opponents, Past
+from srl.workers.past_matches import PastMatches
 from srl.workers.progress import Progress
 from srl.workers.replicas import Sharded
 from srl.workers.teams import Teams
@@ -32,10 +36,26 @@ def run_key(experiment: Experiment) -> Any:
 
 
 def bind_teams(experiment: Experiment, specs: Specs) -> Teams:
-    """The experiment's policies, for environments of these specs."""
+    """The experiment's policies, for environments of these specs.
+
+    Raises:
+        UserError: If self-play is asked for and does not fit the environments.
+    """
     steps = experiment.algorithm.unroll_length * experiment.num_envs
     updates = experiment.updates or math.ceil(experiment.env_steps / steps)
-    return Teams.of(experiment.algorithm, experiment.policies, specs, updates)
+    past = None
+    if experiment.self_play is not None:
+        each = experiment.num_envs // groups(plan_of(experiment), experiment)
+        past = Past.of(experiment.self_play.past, specs.agents, each)
+    return Teams.of(experiment.algorithm, experiment.policies, specs, updates, past)
+
+
+def _past_matches(experiment: Experiment, teams: Teams) -> PastMatches | None:
+    """What counts matches with past selves, if these are played."""
+    if experiment.self_play is None or teams.past is None:
+        return None
+    hold = hold_of(experiment, experiment.self_play, teams.specs)
+    return PastMatches(teams.specs, teams.past, hold, experiment.algorithm.unroll_length)
 
 
 def form_of(experiment: Experiment, teams: Teams, num_envs: int) -> Batch:
@@ -52,7 +72,7 @@ def decision_form(teams: Teams, num_envs: int) -> Decision:
     def decide(key: Any, observation: Tree, ended: Any) -> Decision:
         slots = jnp.arange(len(ended), dtype=jnp.int32)
         memory = teams.initial_memory(num_envs)
-        policies = teams.policies(teams.init(key))
+        policies = teams.acting(teams.policies(teams.init(key)))
         return teams.act(policies, observation, ended, memory, key, jnp.uint32(0), slots)
 
     key = jax.random.key(0)
@@ -79,7 +99,7 @@ class Learner:
         """
         self.experiment, self.worker = experiment, worker
         self.teams = teams = bind_teams(experiment, specs)
-        self.progress = Progress(specs, teams.members)
+        self.progress = Progress(specs, teams.members, _past_matches(experiment, teams))
         self.parameters: dict[str, int] = {}
         """Numbers in each policy's networks."""
         self.agents: dict[str, tuple[str, ...]] = {}
@@ -87,8 +107,10 @@ class Learner:
         root = jax.random.key(experiment.seed)
         self.states = teams.init(jax.random.fold_in(root, _INIT))
         """Of each policy: all that learning changes."""
-        self.policies: Mapping[str, Policy] = teams.policies(self.states)
+        self.policies: Mapping[str, Any] = teams.acting(teams.policies(self.states))
         """What acts; of version `progress.version`."""
+        self.league: League | None = None
+        """The past versions that play, and the pool that they come from."""
         for name, state in self.states.items():
             self.parameters[name] = sum(x.size for x in jax.tree.leaves(state.params))
             self.agents[name] = tuple(specs.agents[i] for i in teams.members[name])
@@ -118,9 +140,12 @@ class Learner:
             UserError: If they cannot, and the other replicas count on it.
         """
         envs, devices = batch.timesteps.lost.shape[1], jax.local_device_count()
-        if envs % devices == 0:
+        period = self.teams.period
+        if envs % (devices * period) == 0:
             return True
         told = f"{envs} environments cannot be divided among {devices} devices"
+        if period > 1:
+            told += f" so that past matches are spread alike, which they are every {period}"
         if jax.process_count() > 1:
             raise UserError(f"{told} of each learner; change --num-envs")
         logger.warning("%s: one of them learns alone; change --num-envs", told)
@@ -159,7 +184,7 @@ class Learner:
             truncated=truncated,
             action=batch.action,
             log_prob=batch.log_prob,
-            memory=batch.memory,
+            memory={name: batch.memory[name] for name in self.teams.members},
             version=batch.version,
             slot=self._slots,
         )
@@ -179,23 +204,38 @@ class Learner:
         """
         before = time.perf_counter()
         called = self._learn(self.states, unroll or self.prepared(batch), self.progress.losses)
-        self.states, self.policies, losses = called
+        self.states, policies, losses = called
         self.progress.count_batch(batch)
-        newest = jax.tree.leaves(self.policies)[0]
+        newest = jax.tree.leaves(policies)[0]
         meanwhile(newest.is_ready)
-        jax.block_until_ready(self.policies)
-        self.progress.count_update(losses)
+        jax.block_until_ready(policies)
+        self.count_update(policies, losses)
         self.progress.spend(self.worker, "learn", time.perf_counter() - before)
+
+    def count_update(self, policies: Mapping[str, Policy], losses: Metrics) -> None:
+        """Counts an update that has led to these policies, and to these sums of losses."""
+        self.progress.count_update(losses)
+        if self.league is not None:
+            self.league.advance(self.progress.updates, policies)
+        self.policies = self.teams.acting(policies, self.opponents)
+
+    @property
+    def opponents(self) -> Opponents | None:
+        """The past versions that play; None where none does."""
+        return None if self.league is None else self.league.playing
 
     def state(self) -> dict[str, Tree]:
         """Gives what `restore` needs."""
         learners = {name: state._asdict() for name, state in self.states.items()}
-        return {"learners": learners, **self.progress.state()}
+        league = {} if self.league is None else {"opponents": self.league.state()}
+        return {"learners": learners, **self.progress.state(), **league}
 
     def restore(self, tree: Mapping[str, Tree]) -> None:
         """Goes on from a saved state, in the next epoch."""
         self.states = {
             name: State(**jax.device_put(state)) for name, state in tree["learners"].items()
         }
-        self.policies = self.teams.policies(self.states)
         self.progress.restore(tree)
+        if self.league is not None:
+            self.league.restore(self.progress.updates, tree.get("opponents", {}))
+        self.policies = self.teams.acting(self.teams.policies(self.states), self.opponents)

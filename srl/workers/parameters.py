@@ -13,10 +13,10 @@ from srl.streams.channel import Connection, Listener
 from srl.streams.layout import Layout
 from srl.streams.parameters import NONE_YET, Version
 from srl.streams.publishing import Publisher, Subscriber
-from srl.types import Policy
 from srl.workers.teams import Teams
 
-Policies = Mapping[str, Policy]
+Policies = Mapping[str, Any]
+"""What acts, as `Teams.acting` gives it."""
 _WAIT_SECONDS = 0.5  # between two signs of life
 
 
@@ -79,7 +79,9 @@ class Received:
             RunError: If other policies are published than this experiment's.
         """
         self._alive = alive
-        examples = jax.eval_shape(lambda key: teams.policies(teams.init(key)), jax.random.key(0))
+        examples = jax.eval_shape(
+            lambda key: teams.acting(teams.policies(teams.init(key))), jax.random.key(0)
+        )
         leaves, self._structure = jax.tree.flatten(examples)
         self._held: tuple[Version, Any] = (NONE_YET, None)
         self._looking, self._spending = threading.Lock(), threading.Lock()

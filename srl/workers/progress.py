@@ -18,17 +18,24 @@ from srl.tree import map_tree
 from srl.types import Metrics, Specs, Timestep, Tree
 from srl.workers.bottleneck import bottleneck
 from srl.workers.episodes import EpisodeWindow
+from srl.workers.past_matches import PastMatches
 
 
 class Progress:
     """Counts of a run, its last episodes, and the losses and times since its last report."""
 
-    def __init__(self, specs: Specs, members: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(
+        self,
+        specs: Specs,
+        members: Mapping[str, tuple[int, ...]],
+        past: PastMatches | None = None,
+    ) -> None:
         """Starts at nothing.
 
         Args:
             specs: Of the environments.
             members: Agent indices of each policy.
+            past: Counts matches with past selves, where these are played.
         """
         self.env_steps = self.agent_steps = self.updates = 0
         self.epoch = 0
@@ -39,6 +46,8 @@ class Progress:
         self.replicas = 1
         """Learners that see as many steps as this one, each."""
         self.episodes = EpisodeWindow(specs, members)
+        """Of matches between present policies."""
+        self._past = past
         self._seconds: dict[tuple[str, str], float] = defaultdict(float)
         self._lock = threading.Lock()  # workers' streams count in threads of their own
         self._staleness = _Staleness()
@@ -65,7 +74,11 @@ class Progress:
         steps = timesteps.episode_length.size * self.replicas
         self.env_steps += steps
         self.agent_steps += steps * self._agents
-        self.episodes.add(timesteps)
+        if self._past is None:
+            self.episodes.add(timesteps)
+        else:
+            self.episodes.add(timesteps, self._past.elsewhere(timesteps))
+            self._past.add(timesteps, self.updates)
 
     def count_batch(self, batch: Batch) -> None:
         """Counts the steps of the next update, and how old the policies were that acted."""
@@ -94,6 +107,7 @@ class Progress:
             "updates": self.updates,
             "fps": (self.env_steps - steps) / elapsed,
             **self.episodes.report(),
+            **({} if self._past is None else self._past.report()),
             "policy_version": self.updates,
             **self._staleness.report(),
             **self._mean_losses(),
@@ -151,11 +165,14 @@ class Progress:
             "episodes": self.episodes.state(),
             "losses": self.losses,
             "counts": np.array(counts),
+            **({} if self._past is None else {"past": self._past.state()}),
         }
 
     def restore(self, state: Mapping[str, Tree]) -> None:
         """Goes on from a saved state, in the next epoch."""
         self.episodes.restore(state["episodes"])
+        if self._past is not None:
+            self._past.restore(state["past"])
         self.losses = jax.device_put(state["losses"])
         epoch, *counts = (int(count) for count in state["counts"])
         self.updates, self.env_steps, self.agent_steps, self._updates_reported = counts

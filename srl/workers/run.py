@@ -14,12 +14,16 @@ from srl.checkpoint import Checkpoints
 from srl.experiment import Experiment
 from srl.metrics import MetricsWriter
 from srl.types import Tree
+from srl.workers.ratings import newest_ratings
 
 logger = logging.getLogger(__name__)
 
 
 class TrainerLike(Protocol):
     """What a run drives."""
+
+    folder: Path | None
+    """Of the run; set before `start`."""
 
     @property
     def env_steps(self) -> int:
@@ -114,6 +118,7 @@ class Run:
         """
         self._agree, self._kept = agree, kept
         self.experiment, self.folder, self.trainer = experiment, folder, trainer
+        trainer.folder = folder
         self.show, self.stop = show, stop
         self.checkpoints = Checkpoints(folder / "checkpoints", experiment.keep_checkpoints)
         self.trained = False
@@ -190,6 +195,8 @@ class Run:
         report = self.trainer.report()
         if not self._kept:
             return
+        if self.experiment.self_play is not None:
+            report |= newest_ratings(self.folder)
         self._metrics.write(report)
         self.show.report(self.trainer, report)
         self.checkpoints.check()

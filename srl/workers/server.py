@@ -52,6 +52,7 @@ class Server(Training):
         self._maybe_learner = learner = Learner(
             experiment, self._specs, site.fragment_name, range(slots)
         )
+        self._enter_league(learner)
         actors = site.plan.home("gradient")
         learner.progress.workers = {site.fragment_name: 1, actors: self._workers}
         form = widened(form_of(experiment, learner.teams, site.group_envs), self._groups_each)
@@ -110,9 +111,8 @@ class Server(Training):
             sums = self._exchange(round + 1, states)
             states, metrics = self._step(states, sums, metrics)
         learner.states, losses = self._finish(states, total, metrics, progress.losses)
-        learner.policies = learner.teams.policies(learner.states)
         progress.count_steps(timesteps)
-        progress.count_update(losses)
+        learner.count_update(learner.teams.policies(learner.states), losses)
         self._ledger.learn(self._site.num_groups)
         self._holding.clear()
 
@@ -120,7 +120,7 @@ class Server(Training):
         """Gives the state to all workers, and gets their sums."""
         progress, name = self._learner.progress, self._site.fragment_name
         before = time.perf_counter()
-        state = jax.device_get(self._told(states))
+        state = jax.device_get(self._told(states, self._learner.opponents))
         told = time.perf_counter()
         epoch, n = progress.version.tolist()
         sums = self.sink.exchange((epoch, n), phase, state, self._site.alive)
@@ -132,7 +132,7 @@ class Server(Training):
 
     def _compile(self) -> None:
         """Runs an update on empty memory, so that none waits for a compiler."""
-        self._told = jax.jit(lambda states: vectors_of(needed(states)))
+        self._told = jax.jit(lambda *told: vectors_of(needed(*told)))
         self._adapt = jax.jit(self._adapted)
         self._step = jax.jit(self._stepped)
         self._finish = jax.jit(self._finished)

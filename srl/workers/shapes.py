@@ -11,6 +11,7 @@ from srl.dataflow.graph import Field, Shapes
 from srl.experiment import Experiment
 from srl.lazy import jax, jnp
 from srl.types import Specs, Timestep, Tree, Unroll
+from srl.workers.past import Past
 from srl.workers.teams import Teams
 
 
@@ -23,14 +24,16 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
         timestep: Of one environment; only the arrays' shapes and types are looked at.
         groups: Of environments that are stepped together.
     """
-    teams = Teams.of(experiment.algorithm, experiment.policies, specs, updates=None)
     length, num_envs = experiment.algorithm.unroll_length, experiment.num_envs
+    self_play = experiment.self_play
+    past = self_play and Past.of(self_play.past, specs.agents, num_envs // groups)
+    teams = Teams.of(experiment.algorithm, experiment.policies, specs, None, past)
     timestep = jax.tree.map(lambda x: _array((len(x) * num_envs, *x.shape[1:]), x.dtype), timestep)
 
     def flow(timestep: Timestep) -> dict[str, Any]:
         key = jax.random.key(0)
         states = teams.init(key)
-        policies = teams.policies(states)
+        policies = teams.acting(teams.policies(states))
         slots = jnp.arange(len(timestep.reward), dtype=jnp.int32)
         decision = teams.act(
             policies,

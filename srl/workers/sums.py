@@ -14,6 +14,7 @@ from srl.streams.gradients import Forms
 from srl.streams.layout import Layout
 from srl.types import Timestep
 from srl.workers.learner import Learner
+from srl.workers.past import PAST, Opponents
 from srl.workers.vectors import vectors_of
 
 
@@ -22,6 +23,7 @@ class Crossing(NamedTuple):
 
     forms: Forms
     states: Any
+    """What acts and learns, as `needed` gives it."""
     measured: Any
     gradient: Any
 
@@ -37,7 +39,9 @@ class Crossing(NamedTuple):
 
         def trees(states: Any, unroll: Any) -> tuple[Any, Any, Any]:
             batches, measured = teams.measure(states, unroll)
-            return needed(states), measured, teams.gradient(states, batches, jnp.int32(0))
+            opponents = teams.acting(teams.policies(states)).get(PAST)
+            told = needed(states, opponents)
+            return told, measured, teams.gradient(states, batches, jnp.int32(0))
 
         shapes = jax.eval_shape(trees, learner.states, learner.unroll(batch))
         states, measured, gradient = (jax.eval_shape(vectors_of, tree) for tree in shapes)
@@ -45,9 +49,9 @@ class Crossing(NamedTuple):
         return Crossing(forms, *shapes)
 
 
-def needed(states: Mapping[str, State]) -> dict[str, State]:
-    """What sums are computed from: all but what the optimizer keeps."""
-    return {name: state._replace(optimizer=()) for name, state in states.items()}
+def needed(states: Mapping[str, State], opponents: Opponents | None) -> tuple[Any, Any]:
+    """What sums are computed from: all but what the optimizer keeps; and who plays besides."""
+    return {name: state._replace(optimizer=()) for name, state in states.items()}, opponents
 
 
 def account(batch: Batch) -> tuple[np.ndarray, ...]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from srl.algorithms.algorithm import Instance, State
 from srl.errors import UserError
 from srl.lazy import jax, jnp
 from srl.types import Array, Decision, Policy, Specs, Tree, Unroll
+from srl.workers.past import PAST, Opponents, Past, Seat, where_rows
 
 
 def assign(patterns: Mapping[str, str], agents: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
@@ -46,14 +48,41 @@ class Teams:
     members: Mapping[str, tuple[int, ...]]
     """Agent indices of each policy."""
     instances: Mapping[str, Instance]
+    past: Past | None = None
+    """Which of the slots past versions play; environments then come in multiples of its period."""
 
     @staticmethod
     def of(
-        algorithm: Algorithm, policies: Mapping[str, str], specs: Specs, updates: int | None
+        algorithm: Algorithm,
+        policies: Mapping[str, str],
+        specs: Specs,
+        updates: int | None,
+        past: Past | None = None,
     ) -> Teams:
         """Binds the algorithm once for each policy."""
         members = assign(policies, specs.agents)
-        return Teams(specs, members, {name: algorithm.bind(specs, updates) for name in members})
+        instances = {name: algorithm.bind(specs, updates) for name in members}
+        return Teams(specs, members, instances, past)
+
+    @property
+    def period(self) -> int:
+        """Environments after which it repeats who plays which slot."""
+        return 1 if self.past is None else self.past.period
+
+    @cached_property
+    def _present(self) -> dict[str, tuple[int, ...]]:
+        """The slots of a period that each policy acts for and learns from."""
+        if self.past is None:
+            return dict(self.members)
+        return {name: self.past.present(members) for name, members in self.members.items()}
+
+    @cached_property
+    def _seats(self) -> dict[str, Seat]:
+        """The slots of a period that each policy's past versions play."""
+        if self.past is None:
+            return {}
+        seats = {name: self.past.seat(members) for name, members in self.members.items()}
+        return {name: seat for name, seat in seats.items() if seat.slots}
 
     def init(self, key: Array) -> dict[str, State]:
         """Draws a state for each policy."""
@@ -66,12 +95,36 @@ class Teams:
         """Gives what acting needs."""
         return {name: self.instances[name].policy(state) for name, state in states.items()}
 
+    def acting(
+        self, policies: Mapping[str, Policy], opponents: Opponents | None = None
+    ) -> Mapping[str, Any]:
+        """Gives all that `act` takes: the policies, and the past ones where these play.
+
+        Args:
+            policies: The present ones.
+            opponents: By default, the present ones in their place.
+        """
+        if self.past is None:
+            return policies
+        none_yet = Opponents(policies, policies, jnp.zeros((), jnp.int32))
+        return {**policies, PAST: opponents or none_yet}
+
     def initial_memory(self, num_envs: int) -> dict[str, Tree]:
-        """Gives the memory of each policy's slots."""
-        return {
-            name: instance.initial_memory(num_envs * len(self.members[name]))
+        """Gives the memory of each policy's slots, and of those that its past versions play."""
+        periods = num_envs // self.period
+        memory: dict[str, Tree] = {
+            name: instance.initial_memory(periods * len(self._present[name]))
             for name, instance in self.instances.items()
         }
+        if self.past is not None:
+            memory[PAST] = {
+                "opponent": self.past.nobody_yet(num_envs),
+                "memory": {
+                    name: self.instances[name].initial_memory(periods * len(seat.slots))
+                    for name, seat in self._seats.items()
+                },
+            }
+        return memory
 
     @property
     def chunk(self) -> int:
@@ -85,7 +138,7 @@ class Teams:
 
     def act(
         self,
-        policies: Mapping[str, Policy],
+        policies: Mapping[str, Any],
         observation: Tree,
         ended: Array,
         memory: Mapping[str, Tree],
@@ -97,7 +150,7 @@ class Teams:
         """Decides for B slots.
 
         Args:
-            policies: By name.
+            policies: By name, as `acting` gives them.
             observation: [B, ...]
             ended: bool [B], rows that end an episode. After they are acted on, their memory
                 starts anew.
@@ -116,21 +169,53 @@ class Teams:
             lambda clock, slot: jax.random.fold_in(jax.random.fold_in(key, clock), slot)
         )
         keys = keys(clocks, slots)
-        decisions: dict[str, Decision] = {}
+        decisions: list[tuple[tuple[int, ...], Decision]] = []
+        following: dict[str, Tree] = {}
         for name, instance in self.instances.items():
-            part = self._part(name, observation, axis=0)
+            own = self._present[name]
+            part, own_ended = self._part(own, (observation, ended), axis=0)
             if greedy:
                 decision = instance.act_greedy(policies[name], part, memory[name])
             else:
-                own_keys = self._part(name, keys, axis=0)
+                own_keys = self._part(own, keys, axis=0)
                 decision = instance.act(policies[name], part, memory[name], own_keys)
-            following = _start_anew(instance, decision.memory, self._part(name, ended, axis=0))
-            decisions[name] = decision._replace(memory=following)
+            following[name] = _start_anew(instance, decision.memory, own_ended)
+            decisions.append((own, decision))
+        if self.past is not None:
+            rows = observation, ended, keys
+            past, following[PAST] = self._act_past(policies[PAST], memory[PAST], *rows)
+            decisions += past
         return Decision(
-            action=self._join({name: d.action for name, d in decisions.items()}),
-            log_prob=self._join({name: d.log_prob for name, d in decisions.items()}),
-            memory={name: d.memory for name, d in decisions.items()},
+            action=self._join([(slots, d.action) for slots, d in decisions]),
+            log_prob=self._join([(slots, d.log_prob) for slots, d in decisions]),
+            memory=following,
         )
+
+    def _act_past(
+        self, opponents: Opponents, memory: Tree, observation: Tree, ended: Array, keys: Array
+    ) -> tuple[list[tuple[tuple[int, ...], Decision]], Tree]:
+        """Decides for the slots that past versions play; gives each seat's part, and the memory.
+
+        Both past versions decide for all of them, as any may be in an episode with either.
+        """
+        past = self.past
+        assert past is not None
+        opponent, replaced = past.opponent_of_each(memory["opponent"], opponents.number)
+        decisions: list[tuple[tuple[int, ...], Decision]] = []
+        following: dict[str, Tree] = {}
+        for name, seat in self._seats.items():
+            instance = self.instances[name]
+            part, own_keys, own_ended = self._part(seat.slots, (observation, keys, ended), axis=0)
+            # Who takes over in the midst of an episode remembers nothing of it.
+            own = _start_anew(instance, memory["memory"][name], past.of_slots(seat, replaced))
+            newer, older = (
+                instance.act(policies[name], part, own, own_keys) for policies in opponents[:2]
+            )
+            by_newer = past.of_slots(seat, opponent == opponents.number)
+            decision = where_rows(by_newer, newer, older)
+            following[name] = _start_anew(instance, decision.memory, own_ended)
+            decisions.append((seat.slots, decision))
+        return decisions, {"opponent": past.after(opponent, ended), "memory": following}
 
     def learn(
         self,
@@ -199,39 +284,36 @@ class Teams:
         return next(iter(self.instances.values())).env_action(action)
 
     def _unroll_of(self, name: str, unroll: Unroll) -> Unroll:
+        own = self._present[name]
         rows = unroll._replace(memory=(), version=(), slot=())
-        rows = self._part(name, rows, axis=1)
+        rows = self._part(own, rows, axis=1)
         return rows._replace(
             memory=unroll.memory[name],
             version=unroll.version,
-            slot=self._part(name, unroll.slot, axis=0),
+            slot=self._part(own, unroll.slot, axis=0),
         )
 
-    def _part(self, name: str, tree: Tree, axis: int) -> Tree:
-        """The rows of one policy's slots, along `axis`."""
-        members, agents = self.members[name], len(self.specs.agents)
-        if len(members) == agents:
+    def _part(self, own: tuple[int, ...], tree: Tree, axis: int) -> Tree:
+        """The rows of some slots of each period, along `axis`."""
+        period = self.period * len(self.specs.agents)
+        if len(own) == period:
             return tree
 
         def take(x: Array) -> Array:
             shape = x.shape
-            split = x.reshape(*shape[:axis], -1, agents, *shape[axis + 1 :])
-            own = split.take(jnp.asarray(members), axis=axis + 1)
-            return own.reshape(*shape[:axis], -1, *shape[axis + 1 :])
+            split = x.reshape(*shape[:axis], -1, period, *shape[axis + 1 :])
+            part = split.take(jnp.asarray(own), axis=axis + 1)
+            return part.reshape(*shape[:axis], -1, *shape[axis + 1 :])
 
         return jax.tree.map(take, tree)
 
-    def _join(self, parts: Mapping[str, Array]) -> Array:
-        """All slots' rows from those of each policy."""
+    def _join(self, parts: Sequence[tuple[tuple[int, ...], Array]]) -> Array:
+        """All slots' rows, from those of some slots of each period."""
         if len(parts) == 1:
-            return next(iter(parts.values()))
-        agents = len(self.specs.agents)
-        by_agent: dict[int, Array] = {}
-        for name, part in parts.items():
-            members = self.members[name]
-            split = part.reshape(-1, len(members), *part.shape[1:])
-            by_agent.update({agent: split[:, i] for i, agent in enumerate(members)})
-        joined = jnp.stack([by_agent[agent] for agent in range(agents)], axis=1)
+            return parts[0][1]
+        split = [part.reshape(-1, len(own), *part.shape[1:]) for own, part in parts]
+        order = np.argsort(np.concatenate([own for own, _ in parts]))
+        joined = jnp.concatenate(split, axis=1).take(jnp.asarray(order), axis=1)
         return joined.reshape(-1, *joined.shape[2:])
 
 

@@ -65,6 +65,7 @@ class Trainer(Training):
         own_slots = range(self._groups.start * slots, self._groups.stop * slots)
         self._maybe_learner = learner = Learner(experiment, specs, slots=own_slots)
         learner.progress.replicas = self._replicas
+        self._enter_league(learner, writes=self._replica == 0)
         form = widened(form_of(experiment, learner.teams, each), count)
         batch = map_tree(lambda f: aligned_zeros(f.shape, f.dtype), form)
         act = compiled_act(learner.teams)

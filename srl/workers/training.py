@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from srl.pools.make import threaded
 from srl.streams.parcel import pack, unpack
 from srl.streams.sample import STATE_BYTES
 from srl.types import Tree
+from srl.workers.league import League
 from srl.workers.learner import Learner
 from srl.workers.replicas import gathered
 
@@ -26,6 +28,8 @@ class Training(ABC):
     plans that divide the environments alike: a run may go on under another.
     """
 
+    folder: Path | None = None
+    """Of the run, for the pool of opponents; to be set before `start` where there is self-play."""
     resumes_exactly = True
     """False where environments cannot be saved and restart their episodes."""
 
@@ -57,6 +61,17 @@ class Training(ABC):
     @abstractmethod
     def _restore_groups(self, states: Mapping[int, Tree]) -> None:
         """Lets the groups go on from these states, or anew where there is none that fits."""
+
+    def _enter_league(self, learner: Learner, *, writes: bool = True) -> None:
+        """Lets past versions play, if the experiment asks for it; `writes` in one of replicas."""
+        if self.experiment.self_play is None:
+            return
+        assert self.folder is not None, "self-play needs the run's folder"
+        policies = learner.teams.policies(learner.states)
+        learner.league = league = League(
+            self.experiment, learner.teams, policies, self.folder, writes=writes
+        )
+        learner.policies = learner.teams.acting(policies, league.playing)
 
     @property
     def _learner(self) -> Learner:
@@ -108,7 +123,9 @@ class Training(ABC):
 
     def report(self) -> dict[str, Any]:
         """Gives a line of metrics: since the last report, or over the last 100 episodes."""
-        return self._learner.progress.report()
+        learner = self._learner
+        league = {} if learner.league is None else learner.league.report()
+        return {**learner.progress.report(), **league}
 
     def check(self) -> None:
         """Raises RunError if training has diverged since the last report."""

@@ -51,6 +51,14 @@ experiment = Experiment(
     updates=3,
 )
 """
+_PAST = (
+    _GAME.replace("NETWORK", "MLP(width=16)")
+    .replace("import Experiment\n", "import Experiment, SelfPlay\n")
+    .replace("horizon=20", "horizon=12")
+    .replace("num_envs=8", "num_envs=16")
+    .replace("updates=3", "self_play=SelfPlay(past=0.5, every=1, keep=3, evaluate=0), updates=5")
+)
+"""Opponents stay for two updates, so that two play in turn."""
 FILES = {
     "cartpole": _CARTPOLE,
     "cartpole with memory": _CARTPOLE.replace("width=16)", "width=16, memory=8), chunk=4"),
@@ -61,6 +69,7 @@ FILES = {
     .replace("PPO(", "Reinforce(")
     .replace(", epochs=2, minibatches=2", ""),
     "game": _GAME.replace("NETWORK", "MLP(width=16)"),
+    "game against the past": _PAST,
     "hide and seek": _GAME.replace("NETWORK", "EntityAttention(width=8, heads=2)"),
 }
 """Experiments: of one agent, and of two policies for two agents each."""

@@ -19,6 +19,7 @@ from srl.streams.keys import VARIABLE, Keys
 QUICK = {
     "cartpole": (*PLANS,),
     "game": ("decoupled",),
+    "game against the past": ("decoupled", "parameter_server"),
     "cartpole with memory": ("central",),
 }
 """Plans that do not wait for `make slow`: the game takes long to compile."""

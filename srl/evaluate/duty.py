@@ -1,0 +1,47 @@
+"""A bound on the processor time of a process that does its work beside others'."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+_SAVED_SECONDS = 1.0  # of processor time that may be made up for after a pause
+
+
+class DutyCycle:
+    """Makes a process rest, so that it takes no more than a share of the processors.
+
+    What counts is the time of all its threads, from its start on, against the time that has passed
+    on all cores.
+    """
+
+    def __init__(
+        self,
+        share: float,
+        cores: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        spent: Callable[[], float] = time.process_time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Takes the share, and where time comes from.
+
+        Args:
+            share: Of the time of all cores; above 0.
+            cores: How many.
+            clock: Seconds that have passed.
+            spent: Seconds of processor time that this process has taken.
+            sleep: Waits so many seconds.
+        """
+        self._rate = share * cores
+        self._clock, self._spent_seconds, self._sleep = clock, spent, sleep
+        self._now, self._spent, self._debt = clock(), 0.0, 0.0
+
+    def rest(self) -> None:
+        """Waits until what was taken is paid for; to be called every few milliseconds of work."""
+        now, spent = self._clock(), self._spent_seconds()
+        earned = self._rate * (now - self._now)
+        self._debt = max(self._debt + spent - self._spent - earned, -_SAVED_SECONDS)
+        self._now, self._spent = now, spent
+        if self._debt > 0:
+            self._sleep(self._debt / self._rate)

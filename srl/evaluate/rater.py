@@ -1,0 +1,136 @@
+"""The process beside a run that lets the versions in its pool play each other, and rates them.
+
+It is given the lowest priority, one thread, and a share of the processors' time. It reads the
+run's folder and writes one file there; nothing of the training depends on it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from srl.child_process import die_with
+from srl.errors import RunError, UserError
+from srl.evaluate.duty import DutyCycle
+from srl.experiment import Experiment
+from srl.launch.compilation import keep_compiled_programs
+from srl.lazy import jax
+from srl.pools import make_pool
+from srl.pools.make import threaded
+from srl.recorded import recorded_experiment
+from srl.workers.evaluator import Evaluator, Player
+from srl.workers.opponent_pool import OpponentPool
+from srl.workers.past import sides_of
+from srl.workers.ratings import Match, read_matches, scores_of, write_ratings
+from srl.workers.seeds import environment_seed
+from srl.workers.teams import Teams
+
+logger = logging.getLogger(__name__)
+
+_EPISODES = 8  # of a match, each in an environment of its own
+_ENOUGH = 200  # games of each casting, after which little is left to find out
+_LOOK_SECONDS = 1.0  # between two looks for a version to play with
+
+
+def main(words: Sequence[str]) -> int:
+    """Rates the versions of RUN_DIR until its parent ends.
+
+    Args:
+        words: The run's folder, and the parent's process id.
+
+    Returns:
+        The exit code: 2 for what another start would not mend.
+    """
+    folder, parent = Path(words[0]), int(words[1])
+    die_with(parent)
+    os.nice(19)
+    logging.basicConfig(format="%(asctime)s %(levelname)s rater %(name)s: %(message)s")
+    logging.getLogger("srl").setLevel(logging.INFO)
+    cores = os.sched_getaffinity(0)
+    try:
+        experiment = recorded_experiment(folder)
+        assert experiment.self_play is not None
+        duty = DutyCycle(experiment.self_play.evaluate, len(cores))
+        _keep_to_one_thread(cores)
+        rater = Rater(folder, experiment, duty)
+    except UserError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    while True:
+        if not rater.play():
+            time.sleep(_LOOK_SECONDS)
+        duty.rest()
+
+
+def _keep_to_one_thread(cores: set[int]) -> None:
+    """Has JAX start as many threads as for one core; these may then run on any."""
+    os.sched_setaffinity(0, {min(cores)})
+    keep_compiled_programs()
+    jax.devices()
+    for thread in os.listdir("/proc/self/task"):
+        with suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread), cores)
+
+
+class Rater:
+    """Plays one match after another."""
+
+    def __init__(self, folder: Path, experiment: Experiment, duty: DutyCycle) -> None:
+        """Makes environments and compiles nothing yet.
+
+        Args:
+            folder: Of the run.
+            experiment: Its own, with self-play.
+            duty: Rests at every step.
+        """
+        self._folder, self._seed, self._duty = folder, experiment.seed, duty
+        threads = 1 if threaded(experiment.env) else 0
+        environments = make_pool(experiment.env, _EPISODES, threads=threads)
+        specs = environments.specs
+        self._sides = sides_of(specs.agents)
+        self._evaluator = Evaluator(environments, _EPISODES, sides=self._sides)
+        self._teams = teams = Teams.of(experiment.algorithm, experiment.policies, specs, updates=1)
+        self._like = jax.eval_shape(lambda key: teams.policies(teams.init(key)), jax.random.key(0))
+        self._pool = OpponentPool(folder)
+
+    def play(self) -> bool:
+        """Lets a pair play that has played least, and writes all ratings; False if there is none.
+
+        It plays in all castings before anything is written, so that no side's rating is missing.
+        """
+        try:
+            identities = {v: self._pool.identity(v) for v in self._pool.versions()}
+            payoff = read_matches(self._folder, identities)
+            castings = payoff.next(list(self._sides), identities)
+            if not castings or payoff.results[castings[0]][0] >= _ENOUGH:
+                return False
+            for match in castings:
+                returns = self._returns(match, payoff.results[match][0])
+                payoff.add(match, scores_of(returns, self._sides[match.side]))
+            write_ratings(self._folder, payoff, list(self._sides), identities)
+        except (RunError, FileNotFoundError) as error:  # a version has left the pool meanwhile
+            logger.info("%s", error)
+            return False
+        return True
+
+    def _returns(self, match: Match, games: int) -> np.ndarray:
+        """Of all agents in the episodes of a match, [N, A]."""
+        own, others = (
+            Player(self._teams, jax.device_put(self._pool.read(version, self._like)))
+            for version in (match.version, match.others)
+        )
+        cast = {side: own if side == match.side else others for side in self._sides}
+        seed = environment_seed(self._seed, f"rating {games}")
+        self._evaluator.seed(seed, seed)
+        return self._evaluator.play(cast, lambda ended: self._duty.rest()).returns
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

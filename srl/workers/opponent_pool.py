@@ -1,0 +1,132 @@
+"""The pool of opponents: past versions of a run's policies, a file each in its folder.
+
+Files are safetensors, complete or absent, with a checksum; `srl.self_play` says which there are.
+Only learners write here. Others may read, and find that a version has left meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from srl.checkpoint import checksum, named_leaves
+from srl.errors import RunError
+from srl.lazy import jax
+from srl.types import Policy
+
+FOLDER = "opponents"
+"""Of a run's folder, where the pool is."""
+
+_ENDING, _CHECKSUM = ".safetensors", "checksum"
+
+
+class OpponentPool:
+    """The pool of one run; a version is the number of updates done."""
+
+    def __init__(self, run: Path) -> None:
+        """Looks into the run's folder; the first `write` makes the pool's."""
+        self.folder = run / FOLDER
+
+    def versions(self) -> list[int]:
+        """Those that there are, oldest first."""
+        names = (path.name.removesuffix(_ENDING) for path in self.folder.glob(f"*{_ENDING}"))
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def write(self, version: int, policies: Mapping[str, Policy]) -> None:
+        """Puts a version in, or another in its place.
+
+        Raises:
+            RunError: If it cannot be written; what was there stays.
+        """
+        from safetensors.numpy import save
+
+        arrays = _arrays(policies)
+        body = save(arrays, {_CHECKSUM: str(_checksum_of(arrays))})
+        path = self._path(version)
+        temporary = path.with_suffix(".tmp")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with temporary.open("wb") as file:
+                file.write(body)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except OSError as error:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise RunError(f"cannot write {path}: {error.strerror or error}") from error
+
+    def read(
+        self, version: int, like: Mapping[str, Policy], patience: float = 0.0
+    ) -> dict[str, Policy]:
+        """Gives a version's policies, as arrays of NumPy's.
+
+        Args:
+            version: Number of updates.
+            like: Policies of the same structure, shapes and types.
+            patience: Seconds to wait for a file that another host has written.
+
+        Raises:
+            RunError: If it is not there, damaged, or of other networks.
+        """
+        from safetensors import SafetensorError, safe_open
+
+        path = self._path(version)
+        deadline = time.monotonic() + patience
+        while not path.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        try:
+            with safe_open(path, framework="numpy") as file:
+                arrays = {name: file.get_tensor(name) for name in file.keys()}
+                expected = (file.metadata() or {}).get(_CHECKSUM)
+        except (OSError, SafetensorError) as error:
+            missing = not path.exists()
+            told = "is missing" if missing else f"is damaged ({' '.join(str(error).split())})"
+            raise RunError(f"opponent {path} {told}") from error
+        if expected != str(_checksum_of(arrays)):
+            raise RunError(f"opponent {path} is damaged (its checksum does not match)")
+        leaves = named_leaves(like)
+        forms = {name: (np.dtype(x.dtype), tuple(x.shape)) for name, x in leaves.items()}
+        if forms != {name: (x.dtype, x.shape) for name, x in arrays.items()}:
+            raise RunError(f"opponent {path} is of other networks than the run's")
+        return jax.tree.structure(like).unflatten([arrays[name] for name in leaves])
+
+    def drop(self, versions: Collection[int]) -> None:
+        """Takes versions out."""
+        for version in versions:
+            with suppress(FileNotFoundError):
+                self._path(version).unlink()
+
+    def identity(self, version: int) -> str:
+        """Tells a version from another of the same number, which a resumed run may have made.
+
+        Raises:
+            RunError: If it is not there, or cannot be read.
+        """
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(self._path(version), framework="numpy") as file:
+                return (file.metadata() or {}).get(_CHECKSUM, "")
+        except (OSError, SafetensorError) as error:
+            raise RunError(f"cannot read opponent {self._path(version)}: {error}") from error
+
+    def _path(self, version: int) -> Path:
+        return self.folder / f"{version}{_ENDING}"
+
+
+def _arrays(policies: Mapping[str, Policy]) -> dict[str, np.ndarray]:
+    leaves = named_leaves(jax.device_get(dict(policies)))
+    return {name: np.array(leaf, order="C") for name, leaf in leaves.items()}
+
+
+def _checksum_of(arrays: Mapping[str, Any]) -> int:
+    """Of all arrays and their names."""
+    each = [f"{name} {arrays[name].dtype} {checksum(arrays[name])}" for name in sorted(arrays)]
+    return checksum(np.frombuffer("\n".join(each).encode(), np.uint8))

@@ -1,0 +1,64 @@
+"""Results of matches against past selves, apart from those of present policies."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from srl.types import Specs, Timestep, Tree
+from srl.workers.episodes import EpisodeWindow, ended_episodes
+from srl.workers.past import Past
+
+
+class PastMatches:
+    """The last episodes in which a past version played a side, for each side."""
+
+    def __init__(self, specs: Specs, past: Past, hold: int, unroll_length: int) -> None:
+        """Starts empty.
+
+        Args:
+            specs: Of the environments.
+            past: Which of them play past matches.
+            hold: Updates from one opponent to the next.
+            unroll_length: Steps of an update.
+        """
+        self._agents, self._past = len(specs.agents), past
+        self._hold, self._length = hold, unroll_length
+        self._windows = {side: EpisodeWindow(specs, past.sides) for side in past.sides}
+        self._outlived = 0
+
+    def elsewhere(self, timesteps: Timestep) -> np.ndarray:
+        """Which environments play no past match: bool [N], of timesteps [T, ...]."""
+        return self._past.environments(timesteps.lost.shape[1], None)
+
+    def add(self, timesteps: Timestep, updates: int) -> None:
+        """Takes in the episodes that end in an update's timesteps [T, ...].
+
+        Args:
+            timesteps: Those that followed the actions.
+            updates: Done before it.
+        """
+        for side, window in self._windows.items():
+            window.add(timesteps, self._past.environments(timesteps.lost.shape[1], side))
+        ended = ended_episodes(timesteps, self._agents) & ~self.elsewhere(timesteps)
+        step, env = np.nonzero(ended)
+        row = updates * self._length + step + 1  # counted from the run's first
+        begun, over = (row - timesteps.episode_length[step, env], row - 1)
+        opponents = [x // self._length // self._hold for x in (begun, over)]
+        self._outlived += int((opponents[1] > opponents[0] + 1).sum())
+
+    def report(self) -> dict[str, float | int | None]:
+        """Means over the windows, by the side that was played by a past version."""
+        each = {side: window.report() for side, window in self._windows.items()}
+        told = {f"past/{side}/{k}": v for side, own in each.items() for k, v in own.items()}
+        return {**told, "past/outlived": self._outlived}
+
+    def state(self) -> dict[str, Tree]:
+        """Gives what `restore` needs."""
+        windows = {side: window.state() for side, window in self._windows.items()}
+        return {"windows": windows, "outlived": np.asarray(self._outlived)}
+
+    def restore(self, state: dict[str, Tree]) -> None:
+        """Goes on from a saved state."""
+        for side, window in self._windows.items():
+            window.restore(state["windows"][side])
+        self._outlived = int(state["outlived"])

@@ -1,0 +1,74 @@
+"""Who works beside others keeps to its share of the processors."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from srl.evaluate.duty import DutyCycle
+
+
+class Machine:
+    """A clock that goes on as long as one works or sleeps."""
+
+    def __init__(self):
+        self.now = self.spent = 0.0
+
+    def work(self, seconds, threads=1):
+        self.now += seconds
+        self.spent += seconds * threads
+
+    def sleep(self, seconds):
+        assert seconds > 0
+        self.now += seconds
+
+
+def begun(machine, share, cores):
+    return DutyCycle(
+        share,
+        cores,
+        clock=lambda: machine.now,
+        spent=lambda: machine.spent,
+        sleep=machine.sleep,
+    )
+
+
+@given(
+    st.floats(0.01, 1),
+    st.integers(1, 64),
+    st.lists(st.tuples(st.floats(0.001, 3), st.integers(1, 4), st.floats(0, 100)), max_size=30),
+)
+def test_the_share_is_never_passed_but_by_the_work_between_two_rests(share, cores, works):
+    machine = Machine()
+    duty = begun(machine, share, cores)
+    for seconds, threads, pause in works:
+        machine.now += pause  # there is nothing to do
+        machine.work(seconds, threads)
+        duty.rest()
+        assert machine.spent <= share * cores * machine.now * (1 + 1e-9)
+
+
+def test_what_it_took_to_start_counts():
+    machine = Machine()
+    duty = begun(machine, 0.05, 2)
+    machine.work(8)
+    duty.rest()
+    assert machine.now == pytest.approx(80)
+
+
+def test_a_long_pause_is_not_made_up_for():
+    machine = Machine()
+    duty = begun(machine, 0.05, 2)
+    machine.now = 10_000
+    duty.rest()
+    for _ in range(1000):
+        machine.work(0.1)
+        duty.rest()
+    assert machine.now - 10_000 == pytest.approx((100 - 1) / 0.1, rel=0.01)
+
+
+def test_who_stays_below_its_share_never_rests():
+    machine = Machine()
+    duty = begun(machine, 1.0, 2)
+    machine.work(5)
+    duty.rest()
+    assert machine.now == 5

@@ -1,0 +1,110 @@
+"""A game whose actions tell which version of a policy took them, and for how long it remembers."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from gymnasium import spaces
+
+from srl import Experiment, SelfPlay
+from srl.algorithms import Algorithm
+from srl.algorithms.algorithm import Instance, State
+from srl.lazy import jax, jnp
+from srl.types import Decision, Policy
+
+LONGEST = 11  # steps of an episode; the shortest has 3
+
+
+class Duel:
+    """Two agents, of which the one of the newer version wins.
+
+    `episodes` holds what each did at each step, as (version, steps remembered).
+    """
+
+    metadata = {}  # noqa: RUF012
+    possible_agents = ("cat", "dog")
+    made = []  # noqa: RUF012
+
+    def __init__(self):
+        self.episodes, self.ended, self.first_seed = [], 0, None
+        Duel.made.append(self)
+
+    def observation_space(self, agent):
+        return spaces.Box(-1, 1, (1,), np.float32)
+
+    def action_space(self, agent):
+        return spaces.Box(-1e6, 1e6, (2,), np.float32)
+
+    def reset(self, seed=None, options=None):
+        if seed is not None:
+            self.random = np.random.default_rng(seed)
+            self.first_seed = seed if self.first_seed is None else self.first_seed
+        self.agents, self.left = list(self.possible_agents), self.random.integers(3, LONGEST + 1)
+        self.episodes.append([])
+        return self.observe(), {agent: {} for agent in self.agents}
+
+    def close(self):
+        pass
+
+    def observe(self):
+        return {agent: np.zeros(1, np.float32) for agent in self.agents}
+
+    def step(self, actions):
+        self.episodes[-1].append([tuple(map(int, actions[agent])) for agent in self.agents])
+        self.left -= 1
+        self.ended += not self.left
+        ended = dict.fromkeys(self.agents, bool(self.left == 0))
+        none = dict.fromkeys(self.agents, False)
+        cat, dog = (version for version, _ in self.episodes[-1][-1])
+        reward = {"cat": float(np.sign(cat - dog)), "dog": float(np.sign(dog - cat))}
+        observed, infos = self.observe(), {agent: {} for agent in self.agents}
+        if self.left == 0:
+            self.agents = []
+        return observed, reward, ended, none, infos
+
+
+def take_duels():
+    """The environments that were made since this was last asked, in their order in the run."""
+    made = sorted((d for d in Duel.made if d.first_seed is not None), key=lambda d: d.first_seed)
+    Duel.made.clear()
+    return made
+
+
+@dataclass(frozen=True)
+class Label(Algorithm):
+    """Acts with (its version, the steps that it remembers), and learns nothing but to count."""
+
+    def bind(self, specs, updates=None):
+        return LabelInstance(self, specs, updates)
+
+
+class LabelInstance(Instance):
+    def init(self, key):
+        zero = jnp.zeros(())
+        return State(zero, (), jax.random.key_data(key), jnp.zeros((), jnp.int32))
+
+    def policy(self, state):
+        return Policy(state.n.astype(jnp.float32), ())
+
+    def initial_memory(self, batch):
+        return jnp.zeros(batch)
+
+    def act(self, policy, observation, memory, keys):
+        version = jnp.broadcast_to(policy.params, memory.shape)
+        return Decision(jnp.stack([version, memory], -1), 0 * memory, memory + 1)
+
+    def gradient(self, state, batch, round):
+        strange = batch.action[..., 0] != state.n
+        return {"strangers": strange.sum().astype(jnp.float32), "slots": 1.0 * batch.slot.size}
+
+    def update(self, state, sums):
+        return state, sums
+
+
+DUEL = Experiment(
+    name="duel",
+    env=Duel,
+    num_envs=8,
+    algorithm=Label(unroll_length=4),
+    self_play=SelfPlay(past=0.5, every=2, keep=4, hold=3, evaluate=0),
+    env_steps=10_000,
+)

@@ -1,0 +1,228 @@
+"""Matches with past selves: who plays, for how long, and what is learned from."""
+
+import contextlib
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from duels import DUEL, LONGEST, take_duels
+from small_runs import GAME, assert_same, train
+
+from srl import SelfPlay, UserError
+from srl.checkpoint import Checkpoints
+from srl.dataflow import plans
+from srl.workers.fused import Fused
+from srl.workers.opponent_pool import OpponentPool
+from srl.workers.threads import Threads
+from srl.workers.trainer import Trainer
+
+CAT, DOG = 0, 1
+PLAYED = [None, "cat", None, "dog"]  # the side that is past, by the environment's number
+T, HOLD = DUEL.algorithm.unroll_length, DUEL.self_play.hold
+
+
+@pytest.fixture
+def start(start, tmp_path):
+    """Starts a trainer in a run's folder."""
+
+    def in_folder(experiment, kind=Trainer, folder=tmp_path):
+        def make(experiment):
+            trainer = kind(experiment)
+            trainer.folder = folder
+            return trainer
+
+        return start(experiment, make)
+
+    return in_folder
+
+
+@pytest.fixture
+def duels(start):
+    """What was done in 20 updates, by environment; and the last report."""
+
+    def play(**changes):
+        settings = replace(DUEL.self_play, **changes)
+        trainer = start(replace(DUEL, self_play=settings))
+        reports = train(trainer, 20)
+        return take_duels(), reports[-1], settings
+
+    return play
+
+
+def rows_of(played):
+    """(environment, row in the run, episode's rows so far, what each agent did) of every step."""
+    for env, duel in enumerate(played):
+        row = 0
+        for episode in duel.episodes:
+            for step, actions in enumerate(episode):
+                yield env, row + step, episode[:step], actions
+            row += len(episode) + 1  # the step that begins anew is one, too
+
+
+def test_present_policies_play_all_that_is_not_past(duels):
+    played, report, _ = duels()
+    assert len(played) == 8
+    for env, row, before, actions in rows_of(played):
+        for agent, side in enumerate(("cat", "dog")):
+            if PLAYED[env % 4] != side:
+                assert actions[agent] == (row // T, len(before))
+    assert report["loss/strangers"] == 0, "what past versions did was learned from"
+    assert report["loss/slots"] == 8 * 2 - 4
+
+
+def test_an_opponent_is_one_of_the_pool_and_stays_for_the_episode(duels):
+    played, report, settings = duels()
+    met = set()
+    for env, row, before, actions in rows_of(played):
+        if (side := PLAYED[env % 4]) is None:
+            continue
+        agent = ("cat", "dog").index(side)
+        version, remembered = actions[agent]
+        assert remembered == len(before)
+        begun = (row - len(before)) // T  # the update in which the episode began
+        number = begun // HOLD
+        assert version == settings.opponents(DUEL.seed, number, number * HOLD)[0]
+        assert all(then[agent][0] == version for then in before)
+        met.add(version)
+    assert len(met) > 2
+    assert report["past/outlived"] == 0
+    assert report["past/version"] == settings.opponents(DUEL.seed, 20 // HOLD, 18)[0]
+
+
+def test_who_outlives_its_opponent_forgets_and_is_counted(duels):
+    played, report, _ = duels(hold=1)
+    swaps = episodes = 0
+    for env, duel in enumerate(played):
+        if (side := PLAYED[env % 4]) is None:
+            continue
+        agent = ("cat", "dog").index(side)
+        for number, episode in enumerate(duel.episodes):
+            versions, remembered = zip(*(actions[agent] for actions in episode), strict=True)
+            swapped = 0
+            for step in range(1, len(episode)):
+                if remembered[step] == 0:
+                    swapped += 1
+                else:
+                    assert remembered[step] == remembered[step - 1] + 1
+                    assert versions[step] == versions[step - 1]
+            swaps += swapped
+            episodes += swapped > 0 and number < duel.ended
+    assert swaps > 0
+    assert report["past/outlived"] == episodes
+
+
+@pytest.mark.parametrize("staleness", [0, 3])
+def test_opponents_stay_for_the_episode_however_stale_parameters_are(tmp_path, staleness):
+    settings = replace(DUEL.self_play, hold=HOLD + staleness)
+    trainer = Threads(
+        replace(DUEL, self_play=settings, plan=plans.threads(2), max_staleness=staleness)
+    )
+    trainer.folder = tmp_path
+    with contextlib.closing(trainer):
+        trainer.start()
+        report = train(trainer, 40)[-1]
+    met = set()
+    for env, _, before, actions in rows_of(take_duels()):
+        if (side := PLAYED[env % 4]) is not None:
+            agent = ("cat", "dog").index(side)
+            assert actions[agent][1] == len(before)
+            assert all(then[agent][0] == actions[agent][0] for then in before)
+            met.add(actions[agent][0])
+    assert len(met) > 1
+    assert report["past/outlived"] == 0
+
+
+def test_results_of_past_matches_are_told_apart(duels):
+    played, report, _ = duels()
+    ended = [duel.ended for duel in played]
+    assert report["episodes"] == sum(ended[env] for env in (0, 2, 4, 6))
+    assert report["past/cat/episodes"] == ended[1] + ended[5]
+    assert report["past/dog/episodes"] == ended[3] + ended[7]
+    assert report["past/cat/episode_return/dog"] > 0 < report["past/dog/episode_return/cat"]
+    assert report["episode_return/cat"] == 0
+    assert 3 <= report["past/cat/episode_length"] <= LONGEST
+
+
+def test_the_pool_is_on_disk_and_thinned(start, tmp_path):
+    train(start(DUEL), 20)
+    pool = OpponentPool(tmp_path)
+    assert pool.versions() == list(DUEL.self_play.pool(20)) == [0, 8, 16, 20]
+
+
+def test_without_a_share_only_the_pool_is_kept(start, tmp_path):
+    trainer = start(replace(DUEL, self_play=replace(DUEL.self_play, past=0)))
+    report = train(trainer, 4)[-1]
+    assert report["past/pool"] == 3
+    assert "past/version" not in report
+    assert OpponentPool(tmp_path).versions() == [0, 2, 4]
+
+
+def test_an_opponent_that_cannot_be_read_is_passed_over(start, tmp_path, caplog):
+    trainer = start(DUEL)
+    train(trainer, 8)
+    order = DUEL.self_play.opponents(DUEL.seed, 3, 9)
+    path = tmp_path / "opponents" / f"{order[0]}.safetensors"
+    damaged = bytearray(path.read_bytes())
+    damaged[-1] ^= 1
+    path.write_bytes(bytes(damaged))
+    (tmp_path / "opponents" / f"{order[1]}.safetensors").unlink()
+    report = train(trainer, 1)[-1]
+    assert report["past/version"] == order[2]
+    assert f"{path} is damaged (its checksum does not match); another one plays" in caplog.text
+    assert "is missing; another one plays" in caplog.text
+
+
+# ---- the same run, however it is run ----
+
+PAST_GAME = replace(
+    GAME,
+    num_envs=8,
+    groups=2,
+    plan=plans.replicated(1),
+    self_play=SelfPlay(past=0.5, every=1, keep=3, hold=2, evaluate=0),
+)
+"""Two policies; episodes of 20 steps outlive opponents that stay for 32."""
+
+
+def test_a_stopped_run_resumes_bitwise(start, tmp_path):
+    whole = start(PAST_GAME, folder=tmp_path / "whole")
+    reports = train(whole, 8)
+
+    stopped = start(PAST_GAME, folder=tmp_path / "stopped")
+    train(stopped, 3)
+    checkpoints = Checkpoints(tmp_path / "stopped" / "checkpoints")
+    checkpoints.save(3, stopped.state(), {}, wait=True)
+    train(stopped, 4)  # which the run forgets
+
+    resumed = start(PAST_GAME, folder=tmp_path / "stopped")
+    tree, _ = checkpoints.restore(3, like=resumed.state())
+    checkpoints.close()
+    resumed.restore(tree)
+    assert OpponentPool(tmp_path / "stopped").versions()[-1] == 3
+    assert train(resumed, 5) == reports[3:]
+    assert_same(whole.state()["learners"], resumed.state()["learners"])
+
+
+def parameters(trainer):
+    leaves = jax.tree.leaves({n: s["params"] for n, s in trainer.state()["learners"].items()})
+    return np.concatenate([np.ravel(leaf) for leaf in leaves])
+
+
+@pytest.mark.parametrize("kind", [Fused, Threads])
+def test_plans_of_one_process_train_as_the_plain_loop_does(start, tmp_path, kind):
+    plan = {Fused: plans.fused(), Threads: plans.threads(1)}[kind]
+    experiment = replace(PAST_GAME, groups=1)
+    ours = start(replace(experiment, plan=plan), kind, tmp_path / "ours")
+    plain = start(experiment, folder=tmp_path / "plain")
+    told, expected = train(ours, 5)[-1], train(plain, 5)[-1]
+    a, b = parameters(ours), parameters(plain)
+    assert np.linalg.norm(a - b) / np.linalg.norm(b) < 1e-5
+    for name in (name for name in expected if name.startswith(("past/", "episode"))):
+        assert told[name] == (expected[name] and pytest.approx(expected[name])), name
+
+
+def test_an_environment_without_a_limit_needs_to_be_told(start):
+    experiment = replace(DUEL, self_play=replace(DUEL.self_play, hold=None))
+    with pytest.raises(UserError, match="does not say how long an episode may be; give"):
+        start(experiment)
