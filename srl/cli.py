@@ -21,6 +21,7 @@ COMMANDS = {
     "bench": ("srl.bench.main:bench", "measure how fast a part runs"),
     "check-env": ("srl.check_env.main:check_env", "check that an environment keeps its promises"),
     "eval": ("srl.cli:evaluate", "play whole episodes with a run's policies"),
+    "plot": ("srl.plot.main:plot", "draw how runs have gone"),
     "export": ("srl.cli:export", "write a run's policies to a safetensors file"),
 }
 """Name -> (module:function taking the words after the name and giving the exit code, help)."""

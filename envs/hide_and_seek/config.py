@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -26,6 +27,20 @@ class HideAndSeek(EnvConfig):
         lowered_by="seeker",
         lowering="catch",
     )
+    statistics: ClassVar[Mapping[str, str]] = {
+        "hiders_unseen": contest.meaning,
+        "main_steps": "steps after the preparation",
+        "max_box_move_prep": "farthest a box was moved in the preparation (m)",
+        "max_box_move": "farthest a box was moved (m)",
+        "num_box_lock_prep": "boxes locked at the preparation's end",
+        "num_box_lock": "boxes locked at the end",
+        "max_ramp_move_prep": "farthest a ramp was moved in the preparation (m)",
+        "max_ramp_move": "farthest a ramp was moved (m)",
+        "num_ramp_lock_prep": "ramps locked at the preparation's end",
+        "num_ramp_lock": "ramps locked at the end",
+        "out_of_bounds": "share of agents' main-phase steps outside of the arena",
+        "diverged": "share of episodes whose physics diverged",
+    }
 
     scenario: Literal["quadrant", "full"] = "quadrant"
     """One room in a corner with two boxes and a ramp, or random rooms with up to nine boxes."""

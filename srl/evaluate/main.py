@@ -14,12 +14,13 @@ from rich.progress import MofNCompleteColumn, Progress
 
 from srl.errors import UserError
 from srl.evaluate.matches import OTHER, OURS, Match, compare, tables
-from srl.evaluate.players import UNTRAINED, Side, config_class, opponent, trained
+from srl.evaluate.players import UNTRAINED, Side, opponent, trained
 from srl.evaluate.video import Film
 from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
 from srl.launch.folder import open_run
 from srl.pools import make_pool
+from srl.shipped import config_class
 from srl.workers.evaluator import Estimate, Evaluator, estimates, kinds_of
 from srl.workers.seeds import environment_seed
 
@@ -127,7 +128,7 @@ def _against(
         sides = {kind: ours if name == OURS else other for kind, name in cast.items()}
         title = f"combination {number} of {len(combinations)}"
         matches.append(Match(cast, _play(evaluator, sides, title)))
-    config = config_class(experiment)
+    config = config_class(experiment.env)
     contest = config.contest if config else None
     label = UNTRAINED if other.untrained else "the other run's"
     comparisons = compare(matches, contest, label)

@@ -13,10 +13,10 @@ import gymnasium
 import numpy as np
 
 from srl.errors import RunError, UserError
-from srl.evaluate.players import config_class
 from srl.experiment import Experiment
 from srl.pools import Pool, make_pool
 from srl.pools.pool import Painter
+from srl.shipped import config_class
 from srl.types import Specs, Timestep
 from srl.workers.evaluator import Evaluator, Player, kinds_of
 from srl.workers.seeds import environment_seed
@@ -46,7 +46,7 @@ class Film:
             raise UserError(f"--video {path}: the name must end in .mp4")
         if not path.absolute().parent.is_dir():
             raise UserError(f"--video {path}: there is no folder {path.parent}; make it first")
-        config = config_class(experiment)
+        config = config_class(experiment.env)
         with _programs_may_start():
             painter = config.painter(drawing) if config else None
         if drawing and painter is None:

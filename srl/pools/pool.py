@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -71,6 +71,8 @@ class EnvConfig:
     """What `make_pool` takes, such as native:HideAndSeek-v1."""
     contest: ClassVar[Contest | None] = None
     """What evaluations of one team against another compare; by default their returns."""
+    statistics: ClassVar[Mapping[str, str]] = {}
+    """What the environment's statistics count, by name, with their units."""
 
     @classmethod
     def painter(cls, drawing: bool = False) -> Painter | None:
