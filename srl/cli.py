@@ -207,6 +207,11 @@ def evaluate(words: list[str]) -> int:
     parser.add_argument("--video", type=Path, metavar="OUT.mp4", help="film the run's policies")
     parser.add_argument("--video-episodes", type=int, default=1, metavar="K", help="default 1")
     parser.add_argument("--drawing", action="store_true", help="film a drawing; needs no OpenGL")
+    parser.add_argument(
+        "--camera",
+        metavar="top|corner|follow[:AGENT]",
+        help="film hide-and-seek from here; default corner, of the drawing top",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(words)
     from srl.evaluate.main import evaluate

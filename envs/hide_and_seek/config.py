@@ -60,8 +60,11 @@ class HideAndSeek(EnvConfig):
     """Leave objects at rest out of the physics until something touches them."""
 
     @classmethod
-    def painter(cls, drawing: bool = False) -> Painter:
-        """MuJoCo's rendering where OpenGL works, else a drawing from above."""
+    def painter(cls, drawing: bool = False, camera: str | None = None) -> Painter:
+        """MuJoCo's rendering where OpenGL works, else a drawing from above.
+
+        Cameras: top, corner (of the rendering alone), follow, follow:AGENT.
+        """
         from srl.envs.hide_and_seek.render import painter
 
-        return painter(drawing)
+        return painter(drawing, camera)

@@ -37,6 +37,7 @@ def evaluate(
     video: Path | None = None,
     video_episodes: int = 1,
     drawing: bool = False,
+    camera: str | None = None,
     json: bool = False,
 ) -> str:
     """Plays whole episodes with a run's policies, on environments of their own.
@@ -52,6 +53,7 @@ def evaluate(
         video: Where to film the run's own policies, as mp4.
         video_episodes: How many episodes the film has.
         drawing: Film the environment's drawing in place of its rendering.
+        camera: Where it is filmed from; hide-and-seek has top, corner, follow and follow:AGENT.
         json: Give one JSON object.
 
     Returns:
@@ -63,10 +65,12 @@ def evaluate(
     """
     _expect_at_least(1, episodes=episodes, num_envs=num_envs, video_episodes=video_episodes)
     _expect_at_least(0, seed=seed)
+    if video is None and (drawing or camera):
+        raise UserError(f"--{'drawing' if drawing else 'camera'} is for films: give --video, too")
     keep_compiled_programs()
     folder, resolved = open_run(run_dir)
     experiment = resolved.experiment
-    film = Film(experiment, video, drawing) if video else None
+    film = Film(experiment, video, drawing, camera) if video else None
     with make_pool(
         experiment.env,
         min(num_envs, episodes),

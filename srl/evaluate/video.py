@@ -29,13 +29,20 @@ _NATIVE = "native:"
 class Film:
     """An mp4 file to be, of an experiment's environment."""
 
-    def __init__(self, experiment: Experiment, path: Path, drawing: bool = False) -> None:
+    def __init__(
+        self,
+        experiment: Experiment,
+        path: Path,
+        drawing: bool = False,
+        camera: str | None = None,
+    ) -> None:
         """Sees to it that there is something to film, and a place for it.
 
         Args:
             experiment: Whose environment is filmed.
             path: Of the file, which ends in .mp4.
             drawing: Film the environment's drawing in place of its rendering.
+            camera: Where it is filmed from, in words that the environment knows.
 
         Raises:
             UserError: When it cannot be filmed.
@@ -48,9 +55,13 @@ class Film:
             raise UserError(f"--video {path}: there is no folder {path.parent}; make it first")
         config = config_class(experiment.env)
         with _programs_may_start():
-            painter = config.painter(drawing) if config else None
+            painter = config.painter(drawing, camera) if config else None
         if drawing and painter is None:
             raise UserError(f"there is no drawing of {experiment.env}; leave out --drawing")
+        if camera and painter is None:
+            raise UserError(
+                f"--camera {camera}: {experiment.env} has one camera; leave out --camera"
+            )
         self._painter: Painter = painter or _OwnPictures(experiment.env)
 
     def record(

@@ -75,11 +75,15 @@ class EnvConfig:
     """What the environment's statistics count, by name, with their units."""
 
     @classmethod
-    def painter(cls, drawing: bool = False) -> Painter | None:
+    def painter(cls, drawing: bool = False, camera: str | None = None) -> Painter | None:
         """What paints the environment for videos, if anything does.
 
         Args:
             drawing: Ask for a drawing, which is quick and needs no OpenGL, where there is one.
+            camera: Where it is seen from, in words that the environment knows.
+
+        Raises:
+            UserError: If there is no such camera.
         """
         return None
 
