@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from srl.pools.pool import Contest, EnvConfig, Painter
+from srl.pools.pool import Contest, EnvConfig, Painter, Recorder
 
 
 @dataclass(frozen=True)
@@ -68,3 +68,10 @@ class HideAndSeek(EnvConfig):
         from srl.envs.hide_and_seek.render import painter
 
         return painter(drawing, camera)
+
+    @classmethod
+    def recorder(cls) -> Recorder:
+        """Records the game for a browser: from above, and what each agent sees."""
+        from srl.envs.hide_and_seek.recorder import GameRecorder
+
+        return GameRecorder()

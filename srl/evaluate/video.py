@@ -14,6 +14,7 @@ import numpy as np
 
 from srl.errors import RunError, UserError
 from srl.experiment import Experiment
+from srl.outputs import expect_place
 from srl.pools import Pool, make_pool
 from srl.pools.pool import Painter
 from srl.shipped import config_class
@@ -51,8 +52,7 @@ class Film:
         self._experiment = experiment
         if path.suffix.lower() != ".mp4":
             raise UserError(f"--video {path}: the name must end in .mp4")
-        if not path.absolute().parent.is_dir():
-            raise UserError(f"--video {path}: there is no folder {path.parent}; make it first")
+        expect_place("--video", path)
         config = config_class(experiment.env)
         with _programs_may_start():
             painter = config.painter(drawing, camera) if config else None

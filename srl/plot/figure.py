@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from srl.errors import UserError
+from srl.outputs import write_whole
 from srl.plot.curves import Curve
 
 if TYPE_CHECKING:
@@ -161,11 +162,4 @@ def _write(figure: Figure, file: Path) -> None:
     picture = drawn.getvalue()
     if kind == "svg":  # a hundredth of a point is finer than can be seen
         picture = re.sub(rb"(\.\d\d)\d+", rb"\1", picture)
-    unfinished = file.with_name(f".{file.name}.unfinished")
-    try:
-        unfinished.write_bytes(picture)
-        unfinished.replace(file)
-    except OSError as error:
-        raise UserError(f"cannot write {file}: {error.strerror}") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
+    write_whole(file, picture)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from srl.arguments import Arguments
 from srl.errors import UserError
+from srl.outputs import expect_place, write_whole
 from srl.plot.curves import Axis, Curve, curve, keys_of, unchanging
 from srl.plot.runs import Group, read_groups
 from srl.plot.table import table
@@ -29,7 +30,7 @@ def plot(words: list[str]) -> int:
     files = [] if options.csv is None else [options.csv]
     if options.csv is not None:
         panels = _panels(groups, keys, options.x, options.rows, options.smooth)
-        _write(options.csv, table(panels, options.x, options.rows))
+        write_whole(options.csv, table(panels, options.x, options.rows).encode())
     if options.out or options.csv is None:
         panels = _panels(groups, keys, options.x, _POINTS, options.smooth)
         pictures = _pictures(groups, options)
@@ -88,8 +89,8 @@ def _check(options: Namespace) -> None:
     if options.out and options.out.suffix.lower() not in _FORMATS:
         raise UserError(f"--out {options.out}: the name must end in {', '.join(_FORMATS)}")
     for flag, file in (("out", options.out), ("csv", options.csv)):
-        if file and not file.absolute().parent.is_dir():
-            raise UserError(f"--{flag} {file}: there is no folder {file.parent}; make it first")
+        if file:
+            expect_place(f"--{flag}", file)
     if options.out or options.csv is None:
         from srl.plot.figure import require_matplotlib
 
@@ -155,10 +156,3 @@ def _draw(
             notes += ["light: one run's reports as they are"]
     meanings = {key: meaning(key, statistics) for key in panels}
     draw(panels, meanings, AXES[options.x], "; ".join(notes), files)
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text)
-    except OSError as error:
-        raise UserError(f"cannot write {file}: {error.strerror}") from error

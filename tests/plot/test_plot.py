@@ -237,6 +237,7 @@ def test_two_runs_of_one_seed_are_told(tmp_path, caplog):
         (["{run}", "--out", "plot.gif"], "the name must end in .png"),
         (["{run}", "--out", "nowhere/plot.png"], "there is no folder nowhere"),
         (["{run}", "--csv", "nowhere/table.csv"], "there is no folder nowhere"),
+        (["{run}", "--csv", "."], "--csv . is a folder; give the name of a file"),
         (["{run}", "--smooth", "2"], "--smooth 2.0; expected a share from 0 to 1"),
         (["{run}", "--rows", "1", "--csv", "t"], "--rows 1; expected a whole number from 2 up"),
         (["{run}", "--x", "days"], "invalid choice: 'days'"),
