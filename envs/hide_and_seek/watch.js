@@ -85,7 +85,7 @@ const stage = (() => {
       this.pen.fill();
     }
     text(string, [x, y], size, color) {
-      this.pen.font = `600 ${Math.max(size * this.scale, 9)}px sans-serif`;
+      this.pen.font = `600 ${size * this.scale}px sans-serif`;
       Object.assign(this.pen, { fillStyle: color, textAlign: "center", textBaseline: "middle" });
       this.pen.fillText(string, ...this.at(x, y));
     }
@@ -119,8 +119,10 @@ const stage = (() => {
     walls(brush, episode);
     grips(brush, episode, step, players, things);
     if (chosen === null) sightings(brush, episode, step, players);
-    players.forEach((pose, agent) =>
-      brush.dimmed(shown(agent), () => player(brush, episode, step, agent, pose, chosen)));
+    players.forEach((pose, agent) => {
+      const drawn = [...place(episode, time, agent), pose[2], pose[3]];
+      brush.dimmed(shown(agent), () => player(brush, episode, step, agent, drawn, chosen));
+    });
     if (chosen !== null) highlights(brush, episode, step, chosen, players, things);
   }
 
@@ -129,20 +131,23 @@ const stage = (() => {
     brush.sector(pose, pose[3], SHORT_VIEW, TEAM[teams(episode)[agent]] + share);
   }
 
-  // The whole field of view, and the lidar's rays to what they hit, at fixed angles of the world.
   function sight(brush, episode, step, agent, pose) {
     const color = TEAM[teams(episode)[agent]];
-    brush.sector(pose, pose[3], 30, color + "16");
-    const rays = episode.at("lidar", step);
-    const count = rays.length / episode.agents.length;
-    for (let k = 0; k < count; k++) {
-      const length = rays[agent * count + k];
-      const angle = 2 * Math.PI * k / count;
-      const hit = [pose[0] + length * Math.cos(angle), pose[1] + length * Math.sin(angle)];
-      const far = Math.abs(length - NO_HIT) < 1e-3;
-      brush.line([pose, hit], color + (far ? "30" : "70"), 0.012);
-      if (!far) brush.disc(hit, 0.035, color);
+    brush.sector(pose, pose[3], 30, color + "16"); // as far as there is a line of sight
+    for (const { end, hit } of rays(episode, step, agent, pose)) {
+      brush.line([pose, end], color + (hit ? "70" : "30"), 0.012);
     }
+  }
+
+  // Where the lidar's rays end; their angles are fixed in the world.
+  function rays(episode, step, agent, [x, y]) {
+    const lengths = episode.at("lidar", step);
+    const count = lengths.length / episode.agents.length;
+    return [...lengths.subarray(agent * count, (agent + 1) * count)].map((length, k) => {
+      const angle = 2 * Math.PI * k / count;
+      const end = [x + length * Math.cos(angle), y + length * Math.sin(angle)];
+      return { end, length, hit: Math.abs(length - NO_HIT) > 1e-3 };
+    });
   }
 
   function walls(brush, episode) {
@@ -229,13 +234,17 @@ const stage = (() => {
       brush.disc(eye(0.085, hand), 0.048, WHITE);
       if (!asleep) brush.disc(eye(0.105, hand), 0.026, INK);
     }
-    brush.text(episode.agents[agent].split("_").pop(), [pose[0] - 0.05 * dx, pose[1] - 0.05 * dy],
+    if (RADIUS * brush.scale < 9 * (window.devicePixelRatio || 1)) return; // no room for its number
+    brush.text(episode.agents[agent].split("_").pop(), [pose[0] - 0.06 * dx, pose[1] - 0.06 * dy],
       0.13, WHITE);
   }
 
-  // Marks what the chosen agent sees.
+  // Marks what the chosen agent sees, and what its rays hit.
   function highlights(brush, episode, step, chosen, players, things) {
     const gold = "#f2a900";
+    for (const { end, hit } of rays(episode, step, chosen, players[chosen])) {
+      if (hit) brush.disc(end, 0.04, TEAM[teams(episode)[chosen]]);
+    }
     players.forEach((pose, agent) => {
       if (agent === chosen || !sees(episode, step, chosen, agent)) return;
       const circle = Array.from({ length: 33 }, (_, k) => [
@@ -253,8 +262,9 @@ const stage = (() => {
 
   // ---- words and numbers ----
 
-  const number = (x) => x.toFixed(2).replace("-", "\u2212");
-  const signed = (x) => (x > 0 ? "+" : "") + String(Math.round(x)).replace("-", "\u2212");
+  const minus = (text) => text.replace("-", "\u2212");
+  const number = (x) => minus((Math.round(100 * x) / 100 + 0).toFixed(2)); // + 0: no minus zero
+  const signed = (x) => (x > 0 ? "+" : "") + minus(String(Math.round(x) + 0));
   const mean = (numbers, chosen) => {
     const own = [...numbers].filter((_, i) => chosen(i));
     return own.length ? own.reduce((a, b) => a + b, 0) / own.length : 0;
@@ -278,7 +288,7 @@ const stage = (() => {
     ];
   }
 
-  // Phase, whether hiders are seen, and the reward of the hiders, step by step.
+  // The phase, whether hiders are seen, and the teams' rewards, step by step.
   function bands(episode) {
     const reward = (team, step) => {
       const given = of(episode, "reward", step, team);
@@ -286,22 +296,22 @@ const stage = (() => {
       return given <= -2 ? LOST : given > 0 ? "#5aa469" : "#d9825b";
     };
     return [
-      (step) => (preparing(episode, step) ? "#c9d0d9" : "#5b6b80"),
-      (step) => (episode.at("seen", step)[0] ? SEEN : UNSEEN),
-      ...there(episode).map((team) => (step) => reward(team, step)),
+      { name: "phase", color: (step) => (preparing(episode, step) ? "#c9d0d9" : "#5b6b80") },
+      ...(there(episode).length > 1 ? [{ name: "sight",
+        color: (step) => (episode.at("seen", step)[0] ? SEEN : UNSEEN) }] : []),
+      ...there(episode).map((team) => ({ name: TEAM_NAME[team],
+        color: (step) => reward(team, step) })),
     ];
   }
 
-  const legend = (episode) => [
+  const legend = () => [
     ["#c9d0d9", "preparation"], ["#5b6b80", "seeking"], [UNSEEN, "hiders unseen"],
-    [SEEN, "hiders seen"], ["#5aa469", "reward +1"], ["#d9825b", "reward \u22121"],
-    [LOST, "out of the arena, \u221210"],
-    [NOTHING, `rewards of ${there(episode).map((team) => TEAM_NAME[team]).join(", then ")}`],
+    [SEEN, "seen"], ["#5aa469", "reward +1"], ["#d9825b", "\u22121"],
+    [LOST, "\u221210: out of the arena"],
   ];
 
   function panel(episode, step, chosen) {
     if (chosen === null) return overview(episode, step);
-    const team = teams(episode)[chosen];
     const held = episode.at("grabbed", step)[chosen];
     const things = objects(episode, step);
     const names = [...episode.agents, ...things.map((thing) => thing.name)];
@@ -309,7 +319,7 @@ const stage = (() => {
     const own = rows(episode.at("observed", step), 10)[chosen];
     const [x, y, z, angle, vx, vy, vz, spin, , progress] = own;
     return [
-      { title: `${episode.agents[chosen]}, one of the ${TEAM_NAME[team]}`, rows: [
+      { title: episode.agents[chosen], rows: [
         { name: "reward", value: signed(episode.at("reward", step)[chosen]) },
         { name: "total", value: signed(episode.at("return", step)[chosen]) },
         { name: "holds", value: held < 0 ? "nothing" : things[held].name },
@@ -317,13 +327,14 @@ const stage = (() => {
       { title: "Last action", ...action(episode, step, chosen) },
       { title: "Sees", text: seen.length ? seen.join(", ") : "no agent and no object" },
       { title: "Observes of itself", rows: [
-        { name: "x, y, z (m, lower corner)", value: [x, y, z].map(number).join("  ") },
+        { name: "x, y, z (m)", value: [x, y, z].map(number).join("  ") },
         { name: "angle (rad)", value: number(angle) },
         { name: "velocity (m/s)", value: [vx, vy, vz].map(number).join("  ") },
         { name: "turning (rad/s)", value: number(spin) },
         { name: "preparation done", value: `${Math.round(100 * progress)} %` },
       ] },
-      { title: "Lidar", text: nearest(episode, step, chosen) },
+      { title: "Lidar (m, anticlockwise from the right)",
+        text: rays(episode, step, chosen, own).map(({ length }) => number(length)).join("  ") },
     ];
   }
 
@@ -341,13 +352,6 @@ const stage = (() => {
     });
     return { rows: [...force, { name: "grab", value: taken[3] ? "yes" : "no" },
       { name: "lock", value: taken[4] ? "yes" : "no" }] };
-  }
-
-  function nearest(episode, step, agent) {
-    const rays = episode.at("lidar", step);
-    const count = rays.length / episode.agents.length;
-    const own = [...rays.subarray(agent * count, (agent + 1) * count)];
-    return `${count} rays; the nearest hit is ${number(Math.min(...own))} m away`;
   }
 
   function overview(episode, step) {
@@ -369,29 +373,38 @@ const stage = (() => {
     ];
   }
 
-  // Room for the floor, and for whoever leaves it.
+  // The square that holds the floor and whoever leaves it, though not however far.
   function extent(episode) {
-    const end = episode.at("floor_size", 0)[0];
     if (!episode.extent) {
-      let [low, high] = [-0.2, end + 0.2];
+      const end = episode.at("floor_size", 0)[0];
+      const [low, high] = [[-0.15, -0.15], [end + 0.15, end + 0.15]];
       for (let step = 0; step < episode.steps; step++) {
-        for (const [x, y] of agents(episode, step)) {
-          low = Math.min(low, x - 0.3, y - 0.3);
-          high = Math.max(high, x + 0.3, y + 0.3);
+        for (const pose of agents(episode, step)) {
+          for (const axis of [0, 1]) {
+            low[axis] = Math.max(Math.min(low[axis], pose[axis] - 0.3), -end / 2);
+            high[axis] = Math.min(Math.max(high[axis], pose[axis] + 0.3), 1.5 * end);
+          }
         }
       }
-      // Evenly on all sides, and not so far that nothing can be told apart.
-      const margin = Math.min(Math.max(-low, high - end), 6);
-      episode.extent = { x: -margin, y: -margin, size: end + 2 * margin };
+      const size = Math.max(high[0] - low[0], high[1] - low[1]);
+      const [x, y] = [0, 1].map((axis) => (low[axis] + high[axis] - size) / 2);
+      episode.extent = { x, y, size };
     }
     return episode.extent;
+  }
+
+  // Where an agent is drawn: who has gone farther than the picture, at its edge.
+  function place(episode, time, agent) {
+    const pose = agents(episode, time)[agent];
+    const { x, y, size } = extent(episode);
+    return [x, y].map((low, axis) =>
+      Math.min(Math.max(pose[axis], low + RADIUS / 2), low + size - RADIUS / 2));
   }
 
   return {
     stepsPerSecond: 1 / 0.075,
     reach: 2 * RADIUS,
-    place: (episode, time, agent) => agents(episode, time)[agent],
     color: (episode, agent) => TEAM[teams(episode)[agent]],
-    extent, draw, status, bands, legend, panel,
+    extent, place, draw, status, bands, legend, panel,
   };
 })();

@@ -110,7 +110,7 @@ class Player {
     this.episode = new Episode(this.data.episodes[number], this.data.agents);
     this.last = this.episode.steps - 1;
     this.parts.time.max = this.last;
-    this.parts.legend.replaceChildren(...stage.legend(this.episode).map(([color, text]) => {
+    this.parts.legend.replaceChildren(...stage.legend().map(([color, text]) => {
       const entry = document.createElement("span");
       const mark = document.createElement("i");
       mark.style.background = color;
@@ -139,7 +139,7 @@ class Player {
 
   toggle() {
     if (this.playing) return this.pause();
-    if (this.time >= this.last) this.time = 0;
+    if (this.time >= this.last) this.seek(0);
     this.playing = true;
     this.parts.play.textContent = "Pause";
     this.before = performance.now();
@@ -210,9 +210,12 @@ class Player {
     const { bands } = this.parts;
     const pen = fitted(bands);
     const rows = stage.bands(this.episode);
+    if (this.parts.rows.children.length !== rows.length) {
+      this.parts.rows.replaceChildren(...rows.map(({ name }) => element({ text: name })));
+    }
     const wide = bands.width / this.episode.steps;
     const high = bands.height / rows.length;
-    rows.forEach((color, row) => {
+    rows.forEach(({ color }, row) => {
       for (let step = 0; step < this.episode.steps; step++) {
         pen.fillStyle = color(step);
         pen.fillRect(step * wide, row * high, wide + 1, high - 1);
@@ -256,6 +259,7 @@ function table(rows) {
   for (const { name, value, share, color } of rows) {
     const told = element({ tag: "dd", text: value, color });
     if (share !== undefined) {
+      told.replaceChildren(element({ text: value, kind: "beside" }));
       const bar = element({ kind: "bar" });
       const fill = document.createElement("i");
       fill.style.left = `${50 + 50 * Math.min(share, 0)}%`;
