@@ -314,8 +314,6 @@ const stage = (() => {
     if (chosen === null) return overview(episode, step);
     const held = episode.at("grabbed", step)[chosen];
     const things = objects(episode, step);
-    const names = [...episode.agents, ...things.map((thing) => thing.name)];
-    const seen = names.filter((_, i) => sees(episode, step, chosen, i));
     const own = rows(episode.at("observed", step), 10)[chosen];
     const [x, y, z, angle, vx, vy, vz, spin, , progress] = own;
     return [
@@ -325,7 +323,7 @@ const stage = (() => {
         { name: "holds", value: held < 0 ? "nothing" : things[held].name },
       ] },
       { title: "Last action", ...action(episode, step, chosen) },
-      { title: "Sees", text: seen.length ? seen.join(", ") : "no agent and no object" },
+      { title: "Sees, and observes at x, y (m)", ...seen(episode, step, chosen, things) },
       { title: "Observes of itself", rows: [
         { name: "x, y, z (m)", value: [x, y, z].map(number).join("  ") },
         { name: "angle (rad)", value: number(angle) },
@@ -336,6 +334,24 @@ const stage = (() => {
       { title: "Lidar (m, anticlockwise from the right)",
         text: rays(episode, step, chosen, own).map(({ length }) => number(length)).join("  ") },
     ];
+  }
+
+  // What an agent sees; as of itself, it observes the corners of unrotated bounds, not centres.
+  function seen(episode, step, chosen, things) {
+    const all = [
+      ...agents(episode, step).map((pose, agent) =>
+        ({ name: episode.agents[agent], pose, size: [2 * RADIUS, 2 * RADIUS] })),
+      ...things,
+    ];
+    const own = teams(episode)[chosen];
+    const told = all.map(({ name, pose, size }, i) => {
+      const object = i - episode.agents.length;
+      const team = object < 0 ? null : lockingTeam(episode, step, object);
+      const lock = team === null ? "" : team === own ? "locked by us  " : "locked  ";
+      const at = [0, 1].map((axis) => number(pose[axis] - size[axis] / 2));
+      return { name, value: lock + at.join("  ") };
+    }).filter((_, i) => sees(episode, step, chosen, i));
+    return told.length ? { rows: told } : { text: "no agent and no object" };
   }
 
   // Forces act along the axes of the world; five choices, of which three have eleven values.

@@ -29,6 +29,8 @@ class Curve:
     high: np.ndarray
     runs: np.ndarray
     """How many runs have got this far, int [P]."""
+    spread: tuple[float, float]
+    """The least and the greatest value of any run, after smoothing."""
     raw: tuple[np.ndarray, np.ndarray] | None
     """x and value before smoothing, [Q] each, of a group with one run."""
 
@@ -65,12 +67,13 @@ def curve(group: Group, key: str, axis: Axis, points: int, smooth: float) -> Cur
     count = (~np.isnan(values)).sum(0)
     mean = np.nanmean(values, 0)
     half = _half_width(values, mean, count)
+    spread = float(np.nanmin(values)), float(np.nanmax(values))
     raw = None
     if len(series) == 1:
         x, y = series[0]
         chosen = thinned(np.arange(len(x)), points)
         raw = (x[chosen], y[chosen])
-    return Curve(group.label, key, places, mean, mean - half, mean + half, count, raw)
+    return Curve(group.label, key, places, mean, mean - half, mean + half, count, spread, raw)
 
 
 def smoothed(x: np.ndarray, y: np.ndarray, width: float) -> np.ndarray:

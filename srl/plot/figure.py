@@ -131,9 +131,20 @@ def _panel(axis: Axes, curves: Sequence[Curve], looks: Mapping[str, dict[str, An
         mean = np.where(curve.whole, curve.mean, np.nan)
         axis.plot(curve.x, mean, **look, linewidth=1.5, markersize=3.5, markevery=marks)
     axis.xaxis.set_major_formatter(EngFormatter(sep=" "))
-    low, high = axis.get_ylim()
+    low, high = _limits(curves)
+    axis.set_ylim(low, high)
     if max(abs(low), abs(high)) >= 10_000:
         axis.yaxis.set_major_formatter(EngFormatter(sep=" "))
+
+
+def _limits(curves: Sequence[Curve]) -> tuple[float, float]:
+    """The span of the y-axis: all runs' values and some of the band, which for two runs is huge."""
+    ends = np.array([curve.spread for curve in curves])
+    ends = np.concatenate([ends.ravel(), *(curve.raw[1] for curve in curves if curve.raw)])
+    low, high = float(ends.min()), float(ends.max())
+    margin = 0.25 if any(curve.raw is None for curve in curves) else 0.05
+    margin *= (high - low) or abs(high) or 1.0
+    return low - margin, high + margin
 
 
 def _legend(

@@ -148,7 +148,8 @@ def _draw(
     if any(len(group.runs) > 1 for group in groups):
         notes += [
             "line: mean over runs, dotted where not all have got so far",
-            "band: 95 % confidence interval of it (Student's t)",
+            "band: 95 % confidence interval of it (Student's t), cut off where it is much wider "
+            "than the runs lie apart",
         ]
     if options.smooth:
         notes += [f"each run averaged over {100 * options.smooth:g} % of its extent"]

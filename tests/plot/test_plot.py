@@ -194,6 +194,21 @@ def test_axes_say_what_is_drawn_and_in_which_unit(tmp_path):
     assert "return (sum of rewards), mean of the last 100 episodes" in words
 
 
+def test_a_band_that_is_much_wider_than_the_runs_lie_apart_does_not_press_them_flat(tmp_path):
+    for seed in range(2):  # the band is 0.5 ± 6.4
+        make_run(tmp_path / str(seed), ["--seed", str(seed)], flat=lambda i, seed: seed + i / 99)
+    picture = tmp_path / "plot.svg"
+    assert plot(tmp_path / "0", tmp_path / "1", "--keys", "flat", "--out", picture) == 0
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", picture.read_text())
+    ticks = [float(text.replace("\N{MINUS SIGN}", "-")) for text in texts if _is_number(text)]
+    assert -1 < min(ticks) < 0.1
+    assert 1 < max(ticks) < 2
+
+
+def _is_number(text):
+    return re.fullmatch("[\N{MINUS SIGN}]?[0-9]+[.][0-9]+", text)
+
+
 # ---- what is not as it should be ----
 
 

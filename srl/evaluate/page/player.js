@@ -191,15 +191,13 @@ class Player {
 
   agentAt(event) {
     const { view } = this.parts;
-    const box = view.getBoundingClientRect();
-    const ratio = view.width / box.width;
+    const ratio = view.width / view.clientWidth;
     const { scale, at } = this.transform();
     let nearest = null;
     let least = Math.max(20 * ratio, scale * stage.reach); // a finger is wide
     this.data.agents.forEach((_, agent) => {
       const [x, y] = at(...stage.place(this.episode, this.time, agent));
-      const away = Math.hypot(x - (event.clientX - box.left) * ratio,
-        y - (event.clientY - box.top) * ratio);
+      const away = Math.hypot(x - event.offsetX * ratio, y - event.offsetY * ratio);
       if (away < least) [nearest, least] = [agent, away];
     });
     return nearest;
