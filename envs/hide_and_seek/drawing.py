@@ -204,8 +204,8 @@ class _View:
 # ---- the caption ----
 
 
-def captioned(picture: np.ndarray, scene: Scene, note: str = "") -> np.ndarray:
-    """The picture [height, width, 3] under a strip that says how the game stands, and a note."""
+def captioned(picture: np.ndarray, scene: Scene, remark: str = "") -> np.ndarray:
+    """The picture [height, width, 3] under a strip that says how the game stands, and a remark."""
     width = picture.shape[1]
     strip = Image.new("RGB", (width, _CAPTION_HEIGHT), WHITE)
     pen = ImageDraw.Draw(strip)
@@ -213,19 +213,19 @@ def captioned(picture: np.ndarray, scene: Scene, note: str = "") -> np.ndarray:
 
     phase = "Preparation" if scene.in_preparation else "Seeking"
     pen.text((16, 9), phase, fill=INK, font=large)
-    place = ", ".join(filter(None, (f"step {scene.step} of {scene.horizon}", note)))
+    place = ", ".join(filter(None, (f"step {scene.step} of {scene.horizon}", remark)))
     pen.text((16, 38), place, fill=_GREY, font=small)
 
     state, color = ("HIDDEN", TEAM_COLORS[HIDERS])
     if scene.seen:
         state, color = ("SEEN", TEAM_COLORS[SEEKERS])
-    why = "a seeker sees a hider" if scene.seen else "no seeker sees a hider"
+    note = "a seeker sees a hider" if scene.seen else "no seeker sees a hider"
     if scene.in_preparation:
-        color, why = mixed(color, _GROUND, 0.6), "seekers wait, nobody is rewarded"
+        color, note = mixed(color, _GROUND, 0.6), "seekers wait, nobody is rewarded"
     middle = width / 2
     pen.rounded_rectangle([middle - 66, 7, middle + 66, 35], radius=14, fill=color)
     pen.text((middle, 21), state, fill=WHITE, font=large, anchor="mm")
-    pen.text((middle, 47), why, fill=_GREY, font=small, anchor="mm")
+    pen.text((middle, 47), note, fill=_GREY, font=small, anchor="mm")
 
     for team in (HIDERS, SEEKERS):
         members = scene.teams == team

@@ -8,7 +8,9 @@ const stage = (() => {
   const INK = "#222831", WHITE = "#ffffff", WALL = "#545c68";
   const GROUND = "#dfe3e8", FLOOR = "#f6f7f9";
   const CUBE = "#9e6e42", LONG_BOX = "#e2963e", RAMP = "#f0ce42";
-  const UNSEEN = "#b9cdf2", SEEN = "#de302c", LOST = "#7a1512", NOTHING = "#e3e7ec";
+  const SITE = "#34a06e", CYLINDER = "#aa96c4", FOOD = "#60be3e";
+  const PREPARING = "#c9d0d9", SEEKING = "#5b6b80", UNSEEN = "#b9cdf2", SEEN = "#de302c";
+  const REWARDED = "#5aa469", PUNISHED = "#d9825b", LOST = "#7a1512", NOTHING = "#e3e7ec";
   const RADIUS = 0.15, HALF_VIEW = 3 / 8 * Math.PI, SHORT_VIEW = 1.0, NO_HIT = 6;
 
   // ---- what was recorded ----
@@ -19,7 +21,10 @@ const stage = (() => {
 
   const agents = (episode, time) => rows(episode.between("agents", time), 4);
   const teams = (episode) => episode.at("teams", 0);
-  const preparing = (episode, step) => step <= episode.at("preparation_steps", 0)[0];
+  const there = (episode) => [HIDERS, SEEKERS].filter((team) => teams(episode).includes(team));
+  const isGame = (episode) => there(episode).length > 1; // else a task for one agent
+  const preparing = (episode, step) =>
+    isGame(episode) && step <= episode.at("preparation_steps", 0)[0];
   const resting = (episode, step, agent) =>
     preparing(episode, step) && teams(episode)[agent] === SEEKERS;
   const facing = (angle) => [Math.sin(angle), -Math.cos(angle)];
@@ -106,6 +111,7 @@ const stage = (() => {
     pen.fillRect(0, 0, pen.canvas.width, pen.canvas.height);
     const end = episode.at("floor_size", 0)[0];
     brush.fill([[0, 0], [end, 0], [end, end], [0, end]], FLOOR);
+    sites(brush, episode);
     const players = agents(episode, time);
     const things = objects(episode, time);
     const shown = (thing) => (chosen === null || thing === chosen
@@ -117,6 +123,7 @@ const stage = (() => {
     things.forEach((thing, i) =>
       brush.dimmed(shown(players.length + i), () => object(brush, episode, step, i, thing)));
     walls(brush, episode);
+    food(brush, episode, step, chosen);
     grips(brush, episode, step, players, things);
     if (chosen === null) sightings(brush, episode, step, players);
     players.forEach((pose, agent) => {
@@ -175,6 +182,30 @@ const stage = (() => {
       }
     }
     return found;
+  }
+
+  // Squares that boxes are to be moved onto, and cylinders that are to be hidden.
+  function sites(brush, episode) {
+    for (const [x, y] of rows(episode.at("sites", 0), 2)) {
+      const square = [[-1, -1], [1, -1], [1, 1], [-1, 1], [-1, -1]].map(([a, b]) =>
+        [x + a / 4, y + b / 4]);
+      brush.fill(square, SITE + "40");
+      brush.line(square, SITE, 0.03);
+    }
+    for (const [x, y, radius] of rows(episode.at("cylinders", 0), 3)) {
+      brush.disc([x, y], radius, CYLINDER);
+    }
+  }
+
+  // The smaller a piece, the less is left of it, in a ring that stays.
+  function food(brush, episode, step, chosen) {
+    rows(episode.at("food", step), 4).forEach(([x, y, , left], piece) => {
+      const seen = chosen === null || episode.at("sees_food", step)[chosen] & (1 << piece);
+      brush.dimmed(seen ? 1 : 0.22, () => {
+        brush.disc([x, y], 0.1, FOOD + "60");
+        brush.disc([x, y], 0.1 * left, FOOD);
+      });
+    });
   }
 
   // A box or ramp, in the colour of the team that locked it.
@@ -264,14 +295,14 @@ const stage = (() => {
 
   const minus = (text) => text.replace("-", "\u2212");
   const number = (x) => minus((Math.round(100 * x) / 100 + 0).toFixed(2)); // + 0: no minus zero
-  const signed = (x) => (x > 0 ? "+" : "") + minus(String(Math.round(x) + 0));
+  const signed = (x) => (x > 0 ? "+" : "")
+    + (Math.abs(x - Math.round(x)) < 1e-3 ? minus(String(Math.round(x) + 0)) : number(x));
   const mean = (numbers, chosen) => {
     const own = [...numbers].filter((_, i) => chosen(i));
     return own.length ? own.reduce((a, b) => a + b, 0) / own.length : 0;
   };
   const of = (episode, name, step, team) =>
     mean(episode.at(name, step), (i) => teams(episode)[i] === team);
-  const there = (episode) => [HIDERS, SEEKERS].filter((team) => teams(episode).includes(team));
 
   function status(episode, step) {
     const rest = preparing(episode, step);
@@ -279,9 +310,8 @@ const stage = (() => {
     const pill = seen ? { text: "seen", background: TEAM[SEEKERS] }
       : { text: "hidden", background: TEAM[HIDERS] };
     return [
-      { text: rest ? "Preparation" : "Seeking", tag: "strong" },
-      ...(there(episode).length > 1 ? [{ ...pill, kind: "pill",
-        ...(rest ? { background: "#8b95a3" } : {}) }] : []),
+      ...(isGame(episode) ? [{ text: rest ? "Preparation" : "Seeking", tag: "strong" },
+        { ...pill, kind: "pill", ...(rest ? { background: "#8b95a3" } : {}) }] : []),
       { kind: "grow" },
       ...there(episode).map((team) => ({ kind: "number", color: TEAM[team],
         text: `${TEAM_NAME[team]} ${signed(of(episode, "return", step, team))}` })),
@@ -293,21 +323,23 @@ const stage = (() => {
     const reward = (team, step) => {
       const given = of(episode, "reward", step, team);
       if (!given) return NOTHING;
-      return given <= -2 ? LOST : given > 0 ? "#5aa469" : "#d9825b";
+      return given > 0 ? REWARDED : given > -2 ? PUNISHED : LOST;
     };
     return [
-      { name: "phase", color: (step) => (preparing(episode, step) ? "#c9d0d9" : "#5b6b80") },
-      ...(there(episode).length > 1 ? [{ name: "sight",
-        color: (step) => (episode.at("seen", step)[0] ? SEEN : UNSEEN) }] : []),
+      ...(isGame(episode) ? [
+        { name: "phase", color: (step) => (preparing(episode, step) ? PREPARING : SEEKING) },
+        { name: "sight", color: (step) => (episode.at("seen", step)[0] ? SEEN : UNSEEN) },
+      ] : []),
       ...there(episode).map((team) => ({ name: TEAM_NAME[team],
         color: (step) => reward(team, step) })),
     ];
   }
 
-  const legend = () => [
-    ["#c9d0d9", "preparation"], ["#5b6b80", "seeking"], [UNSEEN, "hiders unseen"],
-    [SEEN, "seen"], ["#5aa469", "reward +1"], ["#d9825b", "\u22121"],
-    [LOST, "\u221210: out of the arena"],
+  const legend = (episode) => [
+    ...(isGame(episode) ? [[PREPARING, "preparation"], [SEEKING, "seeking"],
+      [UNSEEN, "hiders unseen"], [SEEN, "seen"]] : []),
+    [REWARDED, "reward above 0"], [PUNISHED, "below"],
+    [LOST, isGame(episode) ? "out of the arena" : "far below"],
   ];
 
   function panel(episode, step, chosen) {
@@ -366,8 +398,12 @@ const stage = (() => {
       const share = (taken[i] - 5) / 5;
       return { name, value: number(0.9 * share), share };
     });
-    return { rows: [...force, { name: "grab", value: taken[3] ? "yes" : "no" },
-      { name: "lock", value: taken[4] ? "yes" : "no" }] };
+    // One choice whether to grab, or one for each object; the last is whether to lock.
+    const grabs = [...taken.subarray(3, width - 1)];
+    const things = objects(episode, step).map((thing) => thing.name);
+    const chosen = grabs.length > 1 ? things.filter((_, i) => grabs[i]).join(", ") : "yes";
+    return { rows: [...force, { name: "grab", value: grabs.some(Boolean) ? chosen : "no" },
+      { name: "lock", value: taken[width - 1] ? "yes" : "no" }] };
   }
 
   function overview(episode, step) {

@@ -110,7 +110,7 @@ class Player {
     this.episode = new Episode(this.data.episodes[number], this.data.agents);
     this.last = this.episode.steps - 1;
     this.parts.time.max = this.last;
-    this.parts.legend.replaceChildren(...stage.legend().map(([color, text]) => {
+    this.parts.legend.replaceChildren(...stage.legend(this.episode).map(([color, text]) => {
       const entry = document.createElement("span");
       const mark = document.createElement("i");
       mark.style.background = color;
