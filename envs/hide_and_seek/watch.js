@@ -398,12 +398,19 @@ const stage = (() => {
       const share = (taken[i] - 5) / 5;
       return { name, value: number(0.9 * share), share };
     });
-    // One choice whether to grab, or one for each object; the last is whether to lock.
-    const grabs = [...taken.subarray(3, width - 1)];
-    const things = objects(episode, step).map((thing) => thing.name);
-    const chosen = grabs.length > 1 ? things.filter((_, i) => grabs[i]).join(", ") : "yes";
-    return { rows: [...force, { name: "grab", value: grabs.some(Boolean) ? chosen : "no" },
+    return { rows: [...force, { name: "grab", value: grab(episode, step, taken) },
       { name: "lock", value: taken[width - 1] ? "yes" : "no" }] };
+  }
+
+  // One choice for what is nearest, or one for each object: for as many boxes as there may be,
+  // then for the ramps.
+  function grab(episode, step, taken) {
+    const choices = [...taken.subarray(3, taken.length - 1)];
+    if (choices.length === 1) return choices[0] ? "yes" : "no";
+    const things = objects(episode, step);
+    const chosen = things.filter(({ ramp }, i) =>
+      choices[ramp ? choices.length - things.length + i : i]);
+    return chosen.map(({ name }) => name).join(", ") || "no";
   }
 
   function overview(episode, step) {
