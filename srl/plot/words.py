@@ -42,7 +42,10 @@ def meaning(key: str, statistics: Mapping[str, str]) -> str:
     if first == "episode_return":
         return f"return of {rest} (sum of rewards), {_OVER_EPISODES}"
     if first == "elo":
-        return f"Elo rating of {rest}"
+        return f"Elo rating of {rest}, the first version's being 0"
+    if first == "past" and "/" in rest:
+        side, _, own = rest.partition("/")
+        return f"{meaning(own, statistics)}, where a past version plays {side}"
     if first == "time":
         return f"share of time: {rest.replace('/', ', ')}"
     if first == "loss":
@@ -50,7 +53,8 @@ def meaning(key: str, statistics: Mapping[str, str]) -> str:
     return plain if not rest else f"{first}: {plain}"
 
 
-_USUAL = ("episode_return*", "elo/*", "eval/*", "past/*", "env/*", "fps")
+_USUAL = ("episode_return*", "past/*/episode_return*", "elo/*", "eval/*", "env/*", "fps")
+_NO_RESULTS = ("elo/version", "elo/games")
 
 
 def usual(keys: list[str]) -> list[str]:
@@ -59,10 +63,9 @@ def usual(keys: list[str]) -> list[str]:
     Where returns are told for several policies or kinds of agents, the mean over all of them is
     left out: between teams that play each other it says nothing.
     """
-    chosen = fitting(keys, _USUAL)
-    if any(key.startswith("episode_return/") for key in chosen):
-        chosen.remove("episode_return")
-    return chosen
+    chosen = [key for key in fitting(keys, _USUAL) if key not in _NO_RESULTS]
+    several = {key.rpartition("/")[0] for key in chosen if "episode_return/" in key}
+    return [key for key in chosen if key not in several]
 
 
 def fitting(keys: list[str], patterns: tuple[str, ...] | list[str]) -> list[str]:

@@ -162,9 +162,11 @@ def shown(run, *words):
 
 
 def test_returns_statistics_and_fps_are_drawn_those_of_each_policy_if_there_are_several(tmp_path):
-    names = ("episode_return/a", "episode_return/b", "env/moves", "elo/a", "loss/value", "fps")
+    returns = ("episode_return/a", "episode_return/b")
+    past = ("past/a/episode_return", "past/a/episode_return/a", "past/version")
+    names = (*returns, *past, "env/moves", "elo/a", "elo/games", "loss/value", "fps")
     run = make_run(tmp_path / "run", **dict.fromkeys(names, lambda i, _: i))
-    assert shown(run) == ["episode_return/a", "episode_return/b", "elo/a", "env/moves", "fps"]
+    assert shown(run) == [*returns, past[1], "elo/a", "env/moves", "fps"]
     assert shown(run, "--keys", "l*", "--keys", "env/*") == ["loss/value", "env/moves"]
 
 
