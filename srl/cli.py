@@ -21,6 +21,8 @@ COMMANDS = {
     "bench": ("srl.bench.main:bench", "measure how fast a part runs"),
     "check-env": ("srl.check_env.main:check_env", "check that an environment keeps its promises"),
     "eval": ("srl.cli:evaluate", "play whole episodes with a run's policies"),
+    "watch": ("srl.cli:watch", "make a page that shows a run's policies at play, step by step"),
+    "plot": ("srl.plot.main:plot", "draw how runs have gone"),
     "export": ("srl.cli:export", "write a run's policies to a safetensors file"),
 }
 """Name -> (module:function taking the words after the name and giving the exit code, help)."""
@@ -206,11 +208,40 @@ def evaluate(words: list[str]) -> int:
     parser.add_argument("--video", type=Path, metavar="OUT.mp4", help="film the run's policies")
     parser.add_argument("--video-episodes", type=int, default=1, metavar="K", help="default 1")
     parser.add_argument("--drawing", action="store_true", help="film a drawing; needs no OpenGL")
+    parser.add_argument(
+        "--camera",
+        metavar="top|corner|follow[:AGENT]",
+        help="film hide-and-seek from here; default corner, of the drawing top",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(words)
     from srl.evaluate.main import evaluate
 
     return _say(evaluate(**vars(options)))
+
+
+def watch(words: list[str]) -> int:
+    """`srl watch RUN_DIR [--out FILE.html] [--episodes N] [--version V] [--against ...] ...`."""
+    parser = arguments("watch")
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE.html", help="default watch.html in the run's folder"
+    )
+    parser.add_argument(
+        "--episodes", type=int, default=3, metavar="N", help="of each casting; default 3"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="default 0")
+    parser.add_argument("--version", type=int, metavar="V", help="default: the newest")
+    parser.add_argument(
+        "--against",
+        metavar="RUN_DIR[:V]|untrained",
+        help="let the teams of both sides play each other",
+    )
+    parser.add_argument("--greedy", action="store_true", help="take the most probable actions")
+    options = parser.parse_args(words)
+    from srl.evaluate.watch import watch
+
+    return _say(f"open {watch(**vars(options))} in a browser")
 
 
 def export(words: list[str]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
 import os
 import platform
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from srl.errors import RunError
+
+logger = logging.getLogger(__name__)
 
 FILE = "metrics.jsonl"
 
@@ -118,14 +121,23 @@ def tag(name: str) -> str:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Every whole line of a run's metrics; a torn last one is left out."""
-    lines = []
-    for text in (folder / FILE).read_text().splitlines():
+    """Every whole line of a run's metrics.
+
+    A torn last line, which may be being written, is left out; so are broken ones before it, which
+    are told as warnings.
+    """
+    reports, path = [], folder / FILE
+    lines = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines, 1):
         try:
-            lines.append(json.loads(text))
-        except json.JSONDecodeError:
-            break
-    return lines
+            report = json.loads(line)
+        except ValueError:
+            report = None
+        if isinstance(report, dict):
+            reports.append(report)
+        elif number < len(lines):
+            logger.warning("%s, line %d is broken and left out: %.40r", path, number, line)
+    return reports
 
 
 def _forget_after(path: Path, env_steps: int) -> None:

@@ -1,9 +1,10 @@
-"""A build that cannot succeed says in one message what is missing."""
+"""A build that cannot succeed says in one message what is missing; one that does has all files."""
 
 import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,17 @@ def test_a_build_without_jaxlib_says_so(tools, tmp_path):
     python = script(tools / "python", line)
     told = configure(tmp_path, f"{tools}:{os.environ['PATH']}", python=python)
     assert "needs the Python package jaxlib 0.10 or later to build" in told
+
+
+def test_a_wheel_has_the_files_of_the_page_that_shows_episodes(tmp_path):
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    only_python = ["-C", "wheel.cmake=false", "-C", f"build-dir={tmp_path / 'build'}"]
+    command = [*pip, *only_python, "--wheel-dir", tmp_path, ROOT]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    carried = set(zipfile.ZipFile(wheel).namelist())
+    wanted = {f"srl/{file.relative_to(ROOT / 'srl')}" for file in (ROOT / "srl").rglob("page/*.*")}
+    wanted |= {f"srl/{file.relative_to(ROOT)}" for file in (ROOT / "envs").rglob("*.js")}
+    assert len(wanted) == 4
+    assert wanted <= carried

@@ -1,5 +1,4 @@
 import contextlib
-import dataclasses
 import json
 
 import gymnasium
@@ -13,12 +12,13 @@ from srl.cli import main
 from srl.errors import UserError
 from srl.evaluate.main import evaluate
 from srl.evaluate.matches import OTHER, OURS, Match, compare, tables
-from srl.evaluate.players import config_class, trained
-from srl.experiment import load_experiment
+from srl.evaluate.players import trained
+from srl.experiment import config_values, load_experiment
 from srl.launch.folder import create_run, open_run
 from srl.launch.local import train
 from srl.pools import make_pool
 from srl.pools.pool import Contest
+from srl.shipped import config_class
 from srl.types import Specs
 from srl.workers.evaluator import Episodes, Estimate, Evaluator, Player, estimates, kinds_of
 from srl.workers.teams import Teams
@@ -274,14 +274,16 @@ def test_the_table_has_hiders_in_rows_and_seekers_in_columns():
     assert lines[3].split()[2::3] == ["0.200", "0.400"]
 
 
-def test_what_ships_with_srl_is_found_by_its_id():
+def test_what_ships_with_srl_is_found_by_its_id_and_by_what_a_run_records():
     experiment = load_experiment("native:HideAndSeek-v1").experiment
-    config = config_class(experiment)
+    config = config_class(experiment.env)
     assert config is not None
+    assert config is config_class(config()) is config_class(config_values(config()))
     assert config.contest is not None
     with make_pool(experiment.env) as pool:
         assert config.contest.statistic in pool.specs.statistics
-    assert config_class(dataclasses.replace(experiment, env="native:CartPole-v1")) is None
+        assert set(config.statistics) <= set(pool.specs.statistics)
+    assert config_class("native:CartPole-v1") is config_class({"type": "mine:Env"}) is None
 
 
 def test_the_command_prints_a_line_for_each_number(cartpole_run, capsys):

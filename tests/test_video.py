@@ -59,6 +59,23 @@ def test_hide_and_seek_is_filmed_from_above(game_run, tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["game.mp4"]
 
 
+def test_an_agent_can_be_followed(game_run, tmp_path):
+    films = []
+    for camera in ("top", "follow:seeker_1"):
+        video = tmp_path / "game.mp4"
+        assert film(game_run, "--video", video, "--drawing", "--camera", camera) == 0
+        films.append(np.stack(list(iio.imiter(video))))
+    assert films[0].shape == films[1].shape
+    assert (films[0] != films[1]).any()
+
+
+def test_an_agent_that_is_not_there_cannot_be_followed(game_run, tmp_path, capsys):
+    words = ["--video", tmp_path / "game.mp4", "--drawing", "--camera", "follow:seeker_7"]
+    assert film(game_run, *words) == 2
+    assert "there is no such agent, only hider_0, hider_1, seeker_0" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_native_copy_is_filmed_as_the_environment_of_gymnasium(cartpole_run, tmp_path, caplog):
     pytest.importorskip("pygame", reason="CartPole-v1 is drawn by pygame")
     video = tmp_path / "cartpole.mp4"
@@ -128,6 +145,8 @@ def test_an_environment_that_takes_no_render_mode_is_refused(tmp_path):
         (["--video", "nowhere/film.mp4"], "there is no folder nowhere"),
         (["--video", "film.mp4", "--drawing"], "there is no drawing of native:CartPole-v1"),
         (["--video", "film.mp4", "--video-episodes", "0"], "--video-episodes 0"),
+        (["--video", "film.mp4", "--camera", "top"], "native:CartPole-v1 has one camera"),
+        (["--camera", "top"], "--camera is for films: give --video, too"),
     ],
 )
 def test_mistakes_are_told_in_a_line(words, told, cartpole_run, tmp_path, capsys, monkeypatch):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from srl.pools.pool import Contest, EnvConfig, Painter
+from srl.pools.pool import Contest, EnvConfig, Painter, Recorder
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,20 @@ class HideAndSeek(EnvConfig):
         lowered_by="seeker",
         lowering="catch",
     )
+    statistics: ClassVar[Mapping[str, str]] = {
+        "hiders_unseen": contest.meaning,
+        "main_steps": "steps after the preparation",
+        "max_box_move_prep": "farthest a box was moved in the preparation (m)",
+        "max_box_move": "farthest a box was moved (m)",
+        "num_box_lock_prep": "boxes locked at the preparation's end",
+        "num_box_lock": "boxes locked at the end",
+        "max_ramp_move_prep": "farthest a ramp was moved in the preparation (m)",
+        "max_ramp_move": "farthest a ramp was moved (m)",
+        "num_ramp_lock_prep": "ramps locked at the preparation's end",
+        "num_ramp_lock": "ramps locked at the end",
+        "out_of_bounds": "share of agents' main-phase steps outside of the arena",
+        "diverged": "share of episodes whose physics diverged",
+    }
 
     scenario: Literal["quadrant", "full"] = "quadrant"
     """One room in a corner with two boxes and a ramp, or random rooms with up to nine boxes."""
@@ -45,8 +60,18 @@ class HideAndSeek(EnvConfig):
     """Leave objects at rest out of the physics until something touches them."""
 
     @classmethod
-    def painter(cls, drawing: bool = False) -> Painter:
-        """MuJoCo's rendering where OpenGL works, else a drawing from above."""
+    def painter(cls, drawing: bool = False, camera: str | None = None) -> Painter:
+        """MuJoCo's rendering where OpenGL works, else a drawing from above.
+
+        Cameras: top, corner (of the rendering alone), follow, follow:AGENT.
+        """
         from srl.envs.hide_and_seek.render import painter
 
-        return painter(drawing)
+        return painter(drawing, camera)
+
+    @classmethod
+    def recorder(cls) -> Recorder:
+        """Records the game for a browser: from above, and what each agent sees."""
+        from srl.envs.hide_and_seek.recorder import GameRecorder
+
+        return GameRecorder()

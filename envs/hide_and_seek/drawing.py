@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from srl.envs.hide_and_seek.camera import Camera
 from srl.envs.hide_and_seek.scene import (
     AGENT_RADIUS,
     CUBE_COLOR,
@@ -32,17 +33,20 @@ _LEGEND_HEIGHT = 30
 _SMOOTH = 2  # everything is drawn so many times larger, then made smaller
 _MARGIN = 0.35  # metres around the floor
 _OPEN_MARGIN = 1.2  # where no walls keep agents on it
+_FOLLOWED_WIDTH = 3.6  # metres of the floor around an agent
 _VIEW_LENGTH = 1.1  # metres of the vision cone that are shown
 
 
-def draw(scene: Scene, size: int = 768) -> np.ndarray:
+def draw(scene: Scene, size: int = 768, camera: Camera | None = None) -> np.ndarray:
     """The game from above, uint8 [height, width, 3].
 
     Args:
         scene: What is shown.
         size: Width in pixels.
+        camera: Aimed at an agent, it shows a part of the game.
     """
-    view = _View(scene, size)
+    camera = camera or Camera()
+    view = _View(scene, size, camera.place)
     view.floor()
     view.cones()
     for item in range(len(scene.objects)):
@@ -50,20 +54,24 @@ def draw(scene: Scene, size: int = 768) -> np.ndarray:
     view.walls()
     view.sightings()
     for agent in range(len(scene.agents)):
-        view.agent(agent)
+        view.agent(agent, marked=agent == camera.followed)
     picture = view.image.resize((size, size), Image.Resampling.LANCZOS)
-    return captioned(np.asarray(picture), scene)
+    return captioned(np.asarray(picture), scene, camera.note)
 
 
 class _View:
     """A picture in the making; positions are in metres."""
 
-    def __init__(self, scene: Scene, size: int) -> None:
+    def __init__(self, scene: Scene, size: int, center: np.ndarray | None = None) -> None:
         self.scene = scene
         self.image = Image.new("RGB", (size * _SMOOTH, size * _SMOOTH), _GROUND)
         self._pen = ImageDraw.Draw(self.image, "RGBA")
-        self._margin = _MARGIN if scene.enclosed else _OPEN_MARGIN
-        self._scale = size * _SMOOTH / (scene.floor_size + 2 * self._margin)
+        self._whole = center is None
+        middle = np.full(2, scene.floor_size / 2) if center is None else center
+        margin = _MARGIN if scene.enclosed else _OPEN_MARGIN
+        half = scene.floor_size / 2 + margin if self._whole else _FOLLOWED_WIDTH / 2
+        self._low, self._high = middle - half, middle + half
+        self._scale = size * _SMOOTH / (2 * half)
 
     def floor(self) -> None:
         end = self.scene.floor_size
@@ -113,19 +121,24 @@ class _View:
             ends = [self.scene.agents[seeker, :2], self.scene.agents[hider, :2]]
             self._dashes(ends, TEAM_COLORS[SEEKERS])
 
-    def agent(self, agent: int) -> None:
+    def agent(self, agent: int, marked: bool = False) -> None:
         """A disc with two eyes, with a ring if it is a hider that is seen.
 
-        Who has left the picture is shown at its edge.
+        Who has left the picture of the whole game is shown at its edge.
         """
-        scene, edge = self.scene, self._margin - AGENT_RADIUS / 2
-        center = np.clip(scene.agents[agent, :2], -edge, scene.floor_size + edge)
+        scene, center = self.scene, self.scene.agents[agent, :2]
+        if self._whole:
+            edge = AGENT_RADIUS / 2
+            center = np.clip(center, self._low + edge, self._high - edge)
         facing = scene.facing(agent)
         side = np.array([-facing[1], facing[0]])
         color = TEAM_COLORS[scene.teams[agent]]
         if any(hider == agent for _, hider in scene.sightings()):
             self._disc(center, AGENT_RADIUS + 0.07, (*TEAM_COLORS[SEEKERS], 110))
         asleep = scene.in_preparation and scene.teams[agent] == SEEKERS
+        if marked:
+            self._disc(center, AGENT_RADIUS + 0.04, INK)
+            self._disc(center, AGENT_RADIUS + 0.03, WHITE)
         self._disc(center, AGENT_RADIUS + 0.012, mixed(color, INK, 0.5))
         self._disc(center, AGENT_RADIUS, mixed(color, WHITE, 0.45) if asleep else color)
         for hand in (-1, 1):
@@ -169,8 +182,7 @@ class _View:
 
     def _pixel(self, point: np.ndarray | tuple[float, float]) -> tuple[float, float]:
         x, y = point
-        top = self.scene.floor_size + self._margin
-        return float((x + self._margin) * self._scale), float((top - y) * self._scale)
+        return float((x - self._low[0]) * self._scale), float((self._high[1] - y) * self._scale)
 
     def _ordered(self, corners: list[tuple[float, float]]) -> list[float]:
         (x0, y0), (x1, y1) = map(self._pixel, corners)
@@ -192,16 +204,17 @@ class _View:
 # ---- the caption ----
 
 
-def captioned(picture: np.ndarray, scene: Scene) -> np.ndarray:
-    """The picture [height, width, 3] under a strip that says how the game stands."""
+def captioned(picture: np.ndarray, scene: Scene, remark: str = "") -> np.ndarray:
+    """The picture [height, width, 3] under a strip that says how the game stands, and a remark."""
     width = picture.shape[1]
     strip = Image.new("RGB", (width, _CAPTION_HEIGHT), WHITE)
     pen = ImageDraw.Draw(strip)
     large, small = ImageFont.load_default(22), ImageFont.load_default(15)
 
-    phase = "Preparation" if scene.in_preparation else "Main phase"
+    phase = "Preparation" if scene.in_preparation else "Seeking"
     pen.text((16, 9), phase, fill=INK, font=large)
-    pen.text((16, 38), f"step {scene.step} of {scene.horizon}", fill=_GREY, font=small)
+    place = ", ".join(filter(None, (f"step {scene.step} of {scene.horizon}", remark)))
+    pen.text((16, 38), place, fill=_GREY, font=small)
 
     state, color = ("HIDDEN", TEAM_COLORS[HIDERS])
     if scene.seen:

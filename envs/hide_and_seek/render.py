@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from srl.envs.hide_and_seek.camera import Camera
 from srl.envs.hide_and_seek.drawing import INK, WHITE, captioned, draw
 from srl.envs.hide_and_seek.scene import (
     HALF_VIEW_ANGLE,
@@ -24,11 +25,14 @@ from srl.envs.hide_and_seek.scene import (
     Scene,
     mixed,
 )
+from srl.errors import UserError
 from srl.types import Timestep
 
 logger = logging.getLogger(__name__)
 
-_AZIMUTH, _ELEVATION, _DISTANCE = 60.0, -54.0, 13.8  # of the camera; degrees, metres
+_AZIMUTH, _ELEVATION, _DISTANCE = 60.0, -54.0, 13.8  # of the corner's camera; degrees, metres
+_FOLLOWING_DISTANCE = 6.5
+_TOP_DISTANCE, _OPEN_TOP_DISTANCE = 13.0, 16.0  # where no walls keep agents on the floor
 _WIDTH, _HEIGHT = 960, 720
 _VIEW_LENGTH = 0.9  # metres of the vision cone that are shown
 _INNER_WALL: Color = (132, 141, 153)
@@ -42,6 +46,10 @@ class Painter:
 
     frames_per_second = 10.0  # a step takes 0.075 s: somewhat slower, for people to follow
 
+    def __init__(self, camera: Camera | None = None) -> None:
+        """Shows the whole game, or a part of it around an agent."""
+        self._camera = camera or Camera()
+
     def paint(self, pool: Any, env_id: int, timestep: Timestep) -> np.ndarray:
         """A picture of an environment as it stands, uint8 [height, width, 3].
 
@@ -54,31 +62,43 @@ class Painter:
         agents = len(pool.specs.agents)
         slots = slice(env_id * agents, (env_id + 1) * agents)
         scene = Scene.of(numbers, timestep.reward[slots], timestep.episode_return[slots])
+        self._camera.aim(scene, pool.specs.agents)
         return self.picture(scene, pool, env_id, numbers["qpos"])
 
     def picture(self, scene: Scene, pool: Any, env_id: int, qpos: np.ndarray) -> np.ndarray:
         """The picture of a scene: here the drawing from above."""
-        return draw(scene)
+        return draw(scene, camera=self._camera)
 
     def close(self) -> None:
         """Lets go of what painting needs."""
 
 
-def painter(drawing: bool = False) -> Painter:
-    """The best painter there is: MuJoCo's renderer where OpenGL works, else the drawing."""
+def painter(drawing: bool = False, camera: str | None = None) -> Painter:
+    """The best painter there is: MuJoCo's renderer where OpenGL works, else the drawing.
+
+    Args:
+        drawing: The drawing in any case.
+        camera: top, corner, follow or follow:AGENT; by default corner, and top of the drawing.
+
+    Raises:
+        UserError: If there is no such camera.
+    """
+    chosen = Camera(camera or ("top" if drawing else "corner"))
+    if drawing and chosen.name == "corner":
+        raise UserError("--camera corner: the drawing is from above; take top or follow")
     if drawing:
-        return Painter()
+        return Painter(chosen)
     backend, reason = _working_backend()
     if backend:
         os.environ["MUJOCO_GL"] = backend
-        return Renderer()
+        return Renderer(chosen)
     logger.warning(
         "MuJoCo cannot render off screen here (%s): the film shows a drawing from above instead. "
         "On Debian or Ubuntu, `apt install libegl1 libgl1-mesa-dri` or `apt install libosmesa6` "
         "gives the rendering; --drawing asks for the drawing",
         reason,
     )
-    return Painter()
+    return Painter(chosen)
 
 
 _PROBE = """
@@ -124,8 +144,9 @@ def _working_backend() -> tuple[str, str]:
 class Renderer(Painter):
     """MuJoCo's own rendering, with marks for what the game knows: eyes, views, locks, grips."""
 
-    def __init__(self) -> None:
+    def __init__(self, camera: Camera | None = None) -> None:
         """Opens nothing yet; MUJOCO_GL must be set."""
+        super().__init__(camera or Camera("corner"))
         import mujoco
         from mujoco.rendering.classic import gl_context
 
@@ -133,10 +154,7 @@ class Renderer(Painter):
         importlib.reload(gl_context)
         self._mujoco: Any = mujoco
         self._renderer: Any = None
-        self._camera = mujoco.MjvCamera()
-        self._camera.lookat[:] = (2.9, 2.75, 0.0)
-        self._camera.azimuth, self._camera.elevation = _AZIMUTH, _ELEVATION
-        self._camera.distance = _DISTANCE
+        self._lens = mujoco.MjvCamera()
 
     def picture(self, scene: Scene, pool: Any, env_id: int, qpos: np.ndarray) -> np.ndarray:
         """The picture of a scene."""
@@ -146,8 +164,9 @@ class Renderer(Painter):
         data.qpos[:] = qpos
         self._mujoco.mj_forward(model, data)
         self._paint_objects(scene)
-        self._renderer.update_scene(data, self._camera)
-        marks = _Marks(self._mujoco, self._renderer.scene)
+        self._aim(scene)
+        self._renderer.update_scene(data, self._lens)
+        marks = _Marks(self._mujoco, self._renderer.scene, self._lens)
         marks.pad(scene.floor_size)
         for agent in range(len(scene.agents)):
             self._mark_agent(marks, scene, agent)
@@ -156,7 +175,22 @@ class Renderer(Painter):
         for seeker, hider in scene.sightings():
             ends = [scene.agents[seeker, :3], scene.agents[hider, :3]]
             marks.rod(ends, 0.018, (*TEAM_COLORS[SEEKERS], 170))
-        return captioned(self._renderer.render(), scene)
+        return captioned(self._renderer.render(), scene, self._camera.note)
+
+    def _aim(self, scene: Scene) -> None:
+        """Points the lens: from a corner, from above, or from the same side at an agent."""
+        lens, middle = self._lens, scene.floor_size / 2
+        lens.azimuth, lens.elevation = _AZIMUTH, _ELEVATION
+        if self._camera.place is not None:
+            lens.lookat[:] = (*self._camera.place, 0.2)
+            lens.distance = _FOLLOWING_DISTANCE
+        elif self._camera.name == "top":
+            lens.lookat[:] = (middle, middle, 0.0)
+            lens.azimuth, lens.elevation = 90.0, -90.0  # x to the right, y up, as in the drawing
+            lens.distance = _TOP_DISTANCE if scene.enclosed else _OPEN_TOP_DISTANCE
+        else:
+            lens.lookat[:] = (2.9, 2.75, 0.0)
+            lens.distance = _DISTANCE
 
     def close(self) -> None:
         """Closes the OpenGL context."""
@@ -218,6 +252,8 @@ class Renderer(Painter):
             marks.ball(eye, 0.052, (*WHITE, 255))
             if not asleep:
                 marks.ball(eye + 0.03 * facing + 0.022 * up, 0.03, (*INK, 255))
+        if agent == self._camera.followed:
+            marks.ball(center + 0.34 * up, 0.045, (*WHITE, 255))
         team = int(scene.teams[agent])
         marks.fan(center[:2], facing[:2], (*TEAM_COLORS[team], 25 if asleep else 60))
 
@@ -236,9 +272,10 @@ class Renderer(Painter):
 class _Marks:
     """Shapes added to what MuJoCo shows."""
 
-    def __init__(self, mujoco: Any, scene: Any) -> None:
+    def __init__(self, mujoco: Any, scene: Any, lens: Any) -> None:
         self._mujoco = mujoco
         self._scene = scene
+        self._lens = lens
 
     def ball(self, center: np.ndarray, radius: float, color: tuple[int, ...]) -> None:
         self._add("SPHERE", [radius] * 3, center, color)
@@ -250,9 +287,11 @@ class _Marks:
 
     def padlock(self, center: np.ndarray, color: Color) -> None:
         """A body with a shackle, turned to the camera."""
-        azimuth = np.radians(_AZIMUTH)
+        azimuth = np.radians(self._lens.azimuth)
         right = np.array([np.sin(azimuth), -np.cos(azimuth), 0.0])
         up = np.array([0.0, 0.0, 1.0])
+        if self._lens.elevation == -90:  # it lies, to be seen from above
+            up = np.array([np.cos(azimuth), np.sin(azimuth), 0.0])
         frame = np.stack([right, np.cross(up, right), up], 1)
         self._add("BOX", [0.13, 0.05, 0.095], center, (*mixed(color, INK, 0.2), 255), frame)
         self.ball(center - 0.055 * frame[:, 1], 0.028, (*WHITE, 255))

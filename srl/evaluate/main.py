@@ -14,12 +14,13 @@ from rich.progress import MofNCompleteColumn, Progress
 
 from srl.errors import UserError
 from srl.evaluate.matches import OTHER, OURS, Match, compare, tables
-from srl.evaluate.players import UNTRAINED, Side, config_class, opponent, trained
+from srl.evaluate.players import UNTRAINED, Side, opponent, trained
 from srl.evaluate.video import Film
 from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
 from srl.launch.folder import open_run
 from srl.pools import make_pool
+from srl.shipped import config_class
 from srl.workers.evaluator import Estimate, Evaluator, estimates, kinds_of
 from srl.workers.ratings import newest_ratings, ratings_line
 from srl.workers.seeds import environment_seed
@@ -37,6 +38,7 @@ def evaluate(
     video: Path | None = None,
     video_episodes: int = 1,
     drawing: bool = False,
+    camera: str | None = None,
     json: bool = False,
 ) -> str:
     """Plays whole episodes with a run's policies, on environments of their own.
@@ -52,6 +54,7 @@ def evaluate(
         video: Where to film the run's own policies, as mp4.
         video_episodes: How many episodes the film has.
         drawing: Film the environment's drawing in place of its rendering.
+        camera: Where it is filmed from; hide-and-seek has top, corner, follow and follow:AGENT.
         json: Give one JSON object.
 
     Returns:
@@ -63,10 +66,12 @@ def evaluate(
     """
     _expect_at_least(1, episodes=episodes, num_envs=num_envs, video_episodes=video_episodes)
     _expect_at_least(0, seed=seed)
+    if video is None and (drawing or camera):
+        raise UserError(f"--{'drawing' if drawing else 'camera'} is for films: give --video, too")
     keep_compiled_programs()
     folder, resolved = open_run(run_dir)
     experiment = resolved.experiment
-    film = Film(experiment, video, drawing) if video else None
+    film = Film(experiment, video, drawing, camera) if video else None
     with make_pool(
         experiment.env,
         min(num_envs, episodes),
@@ -131,7 +136,7 @@ def _against(
         sides = {kind: ours if name == OURS else other for kind, name in cast.items()}
         title = f"combination {number} of {len(combinations)}"
         matches.append(Match(cast, _play(evaluator, sides, title)))
-    config = config_class(experiment)
+    config = config_class(experiment.env)
     contest = config.contest if config else None
     label = UNTRAINED if other.untrained else "the other run's"
     comparisons = compare(matches, contest, label)

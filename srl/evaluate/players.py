@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
-import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +13,7 @@ from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.launch.folder import RunFolder, open_run
 from srl.lazy import jax
-from srl.pools import EnvConfig, make_pool
+from srl.pools import make_pool
 from srl.types import Specs, Tree
 from srl.workers.evaluator import Player
 from srl.workers.seeds import environment_seed
@@ -90,22 +88,6 @@ def opponent(words: str, experiment: Experiment, specs: Specs, seed: int) -> Sid
         with make_pool(resolved.experiment.env) as pool:
             _refuse_other_specs(folder, pool.specs, specs)
     return trained(resolved.experiment, folder, specs, version)
-
-
-def config_class(experiment: Experiment) -> type[EnvConfig] | None:
-    """What srl knows of the experiment's environment beside its specs, if it ships it."""
-    if isinstance(experiment.env, EnvConfig):
-        return type(experiment.env)
-    if not isinstance(experiment.env, str) or not experiment.env.startswith("native:"):
-        return None
-    import srl.envs
-
-    for module in pkgutil.iter_modules(srl.envs.__path__, "srl.envs."):
-        for value in vars(importlib.import_module(module.name)).values():
-            configures = isinstance(value, type) and issubclass(value, EnvConfig)
-            if configures and getattr(value, "pool_id", None) == experiment.env:
-                return value
-    return None
 
 
 def _teams(experiment: Experiment, specs: Specs) -> Teams:

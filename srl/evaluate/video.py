@@ -13,10 +13,11 @@ import gymnasium
 import numpy as np
 
 from srl.errors import RunError, UserError
-from srl.evaluate.players import config_class
 from srl.experiment import Experiment
+from srl.outputs import expect_place
 from srl.pools import Pool, make_pool
 from srl.pools.pool import Painter
+from srl.shipped import config_class
 from srl.types import Specs, Timestep
 from srl.workers.evaluator import Evaluator, Player, kinds_of
 from srl.workers.seeds import environment_seed
@@ -29,13 +30,20 @@ _NATIVE = "native:"
 class Film:
     """An mp4 file to be, of an experiment's environment."""
 
-    def __init__(self, experiment: Experiment, path: Path, drawing: bool = False) -> None:
+    def __init__(
+        self,
+        experiment: Experiment,
+        path: Path,
+        drawing: bool = False,
+        camera: str | None = None,
+    ) -> None:
         """Sees to it that there is something to film, and a place for it.
 
         Args:
             experiment: Whose environment is filmed.
             path: Of the file, which ends in .mp4.
             drawing: Film the environment's drawing in place of its rendering.
+            camera: Where it is filmed from, in words that the environment knows.
 
         Raises:
             UserError: When it cannot be filmed.
@@ -44,13 +52,16 @@ class Film:
         self._experiment = experiment
         if path.suffix.lower() != ".mp4":
             raise UserError(f"--video {path}: the name must end in .mp4")
-        if not path.absolute().parent.is_dir():
-            raise UserError(f"--video {path}: there is no folder {path.parent}; make it first")
-        config = config_class(experiment)
+        expect_place("--video", path)
+        config = config_class(experiment.env)
         with _programs_may_start():
-            painter = config.painter(drawing) if config else None
+            painter = config.painter(drawing, camera) if config else None
         if drawing and painter is None:
             raise UserError(f"there is no drawing of {experiment.env}; leave out --drawing")
+        if camera and painter is None:
+            raise UserError(
+                f"--camera {camera}: {experiment.env} has one camera; leave out --camera"
+            )
         self._painter: Painter = painter or _OwnPictures(experiment.env)
 
     def record(

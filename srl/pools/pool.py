@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import gymnasium
@@ -60,6 +61,27 @@ class Painter(Protocol):
         """Lets go of what painting needs."""
 
 
+class Recorder(Protocol):
+    """What people need to see of an environment in a browser (`srl watch`)."""
+
+    @property
+    def script(self) -> Path:
+        """JavaScript that shows what was recorded; docs/seeing.md says what it has to define."""
+        ...
+
+    def record(self, pool: Pool, env_id: int, timestep: Timestep) -> Mapping[str, np.ndarray]:
+        """Named numbers of an environment as it stands; floats are kept to three decimals.
+
+        Names and shapes are the same at all steps of an episode.
+
+        Args:
+            pool: Of this kind of environment.
+            env_id: The environment.
+            timestep: The pool's last.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class EnvConfig:
     """Base of environment configurations such as `HideAndSeek(scenario="full")`.
@@ -71,14 +93,25 @@ class EnvConfig:
     """What `make_pool` takes, such as native:HideAndSeek-v1."""
     contest: ClassVar[Contest | None] = None
     """What evaluations of one team against another compare; by default their returns."""
+    statistics: ClassVar[Mapping[str, str]] = {}
+    """What the environment's statistics count, by name, with their units."""
 
     @classmethod
-    def painter(cls, drawing: bool = False) -> Painter | None:
+    def painter(cls, drawing: bool = False, camera: str | None = None) -> Painter | None:
         """What paints the environment for videos, if anything does.
 
         Args:
             drawing: Ask for a drawing, which is quick and needs no OpenGL, where there is one.
+            camera: Where it is seen from, in words that the environment knows.
+
+        Raises:
+            UserError: If there is no such camera.
         """
+        return None
+
+    @classmethod
+    def recorder(cls) -> Recorder | None:
+        """What records the environment for a page in a browser, if anything does."""
         return None
 
     def options(self) -> dict[str, Any]:

@@ -123,20 +123,25 @@ class Evaluator:
         Args:
             cast: Who plays the agents of each side.
         """
+        return (timestep for _, timestep in self.steps(cast))
+
+    def steps(self, cast: Mapping[str, Player]) -> Iterator[tuple[np.ndarray | None, Timestep]]:
+        """As `timesteps`, each with the actions [B, ...] that led to it, None to the first."""
         teams, policies = self._seat(cast)
         act = self._act(teams)
         memory, clock = teams.initial_memory(self._pool.num_envs), 0
         slots = np.arange(self._pool.num_envs * len(self.specs.agents), dtype=np.int32)
-        timestep = self._pool.reset(self._env_seed)
+        action, timestep = None, self._pool.reset(self._env_seed)
         while True:
-            yield timestep
+            yield action, timestep
             ended = timestep.terminated | timestep.truncated
             decision = act(
                 *(policies, timestep.observation, ended, memory, self._key),
                 *(np.uint32(clock), slots),
             )
             memory, clock = decision.memory, clock + 1
-            timestep = self._pool.step(teams.env_action(np.asarray(decision.action)))
+            action = teams.env_action(np.asarray(decision.action))
+            timestep = self._pool.step(action)
 
     def play(
         self, cast: Mapping[str, Player], progress: Callable[[int], None] = lambda ended: None

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from srl.envs.hide_and_seek import HideAndSeek
+from srl.envs.hide_and_seek.camera import Camera
 from srl.envs.hide_and_seek.drawing import draw
 from srl.envs.hide_and_seek.render import Painter, Renderer, painter
-from srl.envs.hide_and_seek.scene import HIDERS, SEEKERS, Scene
+from srl.envs.hide_and_seek.scene import HIDERS, SEEKERS, TEAM_COLORS, Scene
+from srl.errors import UserError
 from srl.pools import make_pool
 
 
@@ -91,6 +93,45 @@ def test_a_grip_is_drawn_between_the_agent_and_what_it_holds(scene):
     assert y.max() < ends[:, 1].max() + 0.5
 
 
+def test_a_camera_follows_its_agent(pool, scene):
+    camera = Camera("follow:hider_1")
+    camera.aim(scene, pool.specs.agents)
+    assert camera.place == pytest.approx(scene.agents[1, :2])
+    moved = dataclasses.replace(scene, agents=scene.agents + np.array([1, 0, 0, 0]), step=1)
+    camera.aim(moved, pool.specs.agents)  # it lags behind a little
+    assert scene.agents[1, 0] < camera.place[0] < moved.agents[1, 0]
+    assert camera.place[1] == pytest.approx(scene.agents[1, 1])
+    picture = draw(moved, camera=camera)
+    # 768 pixels are 3.6 m around the camera's place; y goes up, and 64 rows are the caption.
+    x, y = (moved.agents[1, :2] - camera.place) * [1, -1] * 768 / 3.6 + [384, 384 + 64]
+    around = picture[int(y) - 30 : int(y) + 30, int(x) - 30 : int(x) + 30]
+    assert (around == TEAM_COLORS[HIDERS]).all(-1).mean() > 0.3
+
+
+def test_an_agent_outside_of_a_following_cameras_picture_is_not_drawn(pool, scene):
+    camera = Camera("follow:hider_0")
+    camera.aim(scene, pool.specs.agents)
+    away, farther = (
+        dataclasses.replace(scene, agents=scene.agents + np.eye(4)[1][:, None] * shift)
+        for shift in (50, 60)
+    )
+    assert (draw(away, camera=camera) == draw(farther, camera=camera)).all()
+
+
+@pytest.mark.parametrize(
+    ("words", "drawing", "told"),
+    [
+        ("sideways", False, "--camera sideways; expected top, corner, follow or follow:AGENT"),
+        ("top:hider_0", False, "expected top, corner"),
+        ("follow:", False, "expected top, corner"),
+        ("corner", True, "the drawing is from above"),
+    ],
+)
+def test_an_unknown_camera_is_refused(words, drawing, told):
+    with pytest.raises(UserError, match=told):
+        painter(drawing, words)
+
+
 def test_being_seen_changes_the_caption(scene):
     seen, hidden = (dataclasses.replace(scene, seen=value) for value in (True, False))
     assert (draw(seen)[:64] != draw(hidden)[:64]).any()
@@ -110,12 +151,14 @@ def test_a_drawing_that_was_asked_for_needs_no_excuse(caplog):
     assert not caplog.text
 
 
-def test_mujoco_renders_where_opengl_works(pool, monkeypatch):
+@pytest.mark.parametrize("camera", ["corner", "top", "follow:seeker_0"])
+def test_mujoco_renders_where_opengl_works(camera, pool, monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "")
-    chosen = painter()
+    chosen = painter(camera=camera)
     if not isinstance(chosen, Renderer):
         pytest.skip("there is no OpenGL for rendering off screen")
     timestep = pool.reset(0)
+    pool.inject(0, "locked_by", [0, 2, -1])
     try:
         picture = chosen.paint(pool, 0, timestep)
         pool.reset(1)

@@ -1,0 +1,175 @@
+"""What `srl watch` does: episodes as one HTML file, to be looked at in a browser."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from srl.errors import UserError
+from srl.evaluate.matches import OTHER, OURS
+from srl.evaluate.players import UNTRAINED, Side, opponent, trained
+from srl.experiment import Experiment
+from srl.launch.compilation import keep_compiled_programs
+from srl.launch.folder import open_run
+from srl.outputs import expect_place, write_whole
+from srl.pools import Pool, make_pool
+from srl.pools.pool import Recorder
+from srl.shipped import config_class, shipped
+from srl.workers.evaluator import Evaluator, kinds_of
+from srl.workers.seeds import environment_seed
+
+_PAGE = Path(__file__).parent / "page"
+_DECIMALS = 3
+
+
+def watch(
+    run_dir: Path,
+    *,
+    out: Path | None = None,
+    episodes: int = 3,
+    seed: int = 0,
+    version: int | None = None,
+    against: str | None = None,
+    greedy: bool = False,
+) -> Path:
+    """Plays whole episodes and writes a page that shows them; it needs no network.
+
+    Args:
+        run_dir: The run's folder.
+        out: The page; by default watch.html in the run's folder.
+        episodes: How many; with `against`, of each way to seat the two sides.
+        seed: Of the environments, the drawing, and untrained policies.
+        version: Of the checkpoint; the newest by default.
+        against: RUN_DIR[:V] or `untrained`: who plays the other kinds of agents.
+        greedy: Take the most probable actions in place of drawing them, as training does.
+
+    Returns:
+        The file.
+
+    Raises:
+        UserError: For an environment that cannot be watched, a number out of range, a run without
+            such a checkpoint, policies that cannot play here, or a file that cannot be written.
+    """
+    for name, value, least in (("episodes", episodes, 1), ("seed", seed, 0)):
+        if value < least:
+            raise UserError(f"--{name} {value}; expected a whole number from {least} up")
+    folder, resolved = open_run(run_dir)
+    experiment = resolved.experiment
+    recorder = _recorder(experiment)
+    out = out or folder.path / "watch.html"
+    expect_place("--out", out)
+    keep_compiled_programs()
+    with make_pool(experiment.env, 1, threads=1) as pool:
+        ours = trained(experiment, folder, pool.specs, version)
+        other = opponent(against, experiment, pool.specs, seed) if against else None
+        evaluator = Evaluator(
+            pool, 1, env_seed=environment_seed(seed, "evaluation"), seed=seed, greedy=greedy
+        )
+        played: list[dict[str, Any]] = []
+        for title, sides in _castings(list(kinds_of(pool.specs.agents)), ours, other):
+            shown = _play(evaluator, pool, recorder, sides, episodes)
+            played += [{"title": title, **episode} for episode in shown]
+        data = {
+            "title": experiment.name,
+            "about": _about(ours, seed),
+            "agents": pool.specs.agents,
+            "episodes": played,
+        }
+    write_whole(out, page(recorder.script, data).encode())
+    return out
+
+
+def page(script: Path, data: Mapping[str, Any]) -> str:
+    """The text of a page that needs no other file.
+
+    Args:
+        script: JavaScript that shows this kind of environment.
+        data: What the page shows, as JSON.
+    """
+    parts = {
+        "title": html.escape(data["title"]),
+        "style": (_PAGE / "page.css").read_text(),
+        # No text in the data can end the element that it stands in.
+        "data": json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
+        "stage": script.read_text(),
+        "player": (_PAGE / "player.js").read_text(),
+    }
+    template = (_PAGE / "page.html").read_text()
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+
+
+def encoded(steps: Sequence[np.ndarray]) -> dict[str, Any]:
+    """One array at T steps, as whole numbers: each the difference to the step before.
+
+    What never changes is kept once. The values are the running sums over the steps, divided by
+    `scale`: 1 for integers, 1000 for floats, which are rounded.
+    """
+    values = np.stack(steps)
+    scale = 10**_DECIMALS if values.dtype.kind == "f" else 1
+    whole = np.round(values.astype(np.float64) * scale).astype(np.int64)
+    if (whole == whole[0]).all():
+        whole = whole[:1]
+    deltas = np.diff(whole, axis=0, prepend=np.zeros_like(whole[:1]))
+    return {"shape": whole.shape, "scale": scale, "deltas": deltas.ravel().tolist()}
+
+
+def _recorder(experiment: Experiment) -> Recorder:
+    """What records the experiment's environment."""
+    config = config_class(experiment.env)
+    recorder = config.recorder() if config else None
+    if recorder is None:
+        watchable = [f"{c.__name__} ({c.pool_id})" for c in shipped() if c.recorder()]
+        raise UserError(
+            f"{experiment.env} cannot be watched in a browser; {', '.join(watchable)} can. "
+            "`srl eval --video` films environments that render"
+        )
+    return recorder
+
+
+def _castings(
+    kinds: list[str], ours: Side, other: Side | None
+) -> Iterator[tuple[str, dict[str, Side]]]:
+    """Who plays each kind of agents; with two sides, each way in which both of them play."""
+    if other is None:
+        yield "", dict.fromkeys(kinds, ours)
+        return
+    sides = {OURS: ours, OTHER: other}
+    names = {OURS: OURS, OTHER: UNTRAINED if other.untrained else OTHER}
+    for cast in itertools.product(sides, repeat=len(kinds)):
+        if len(kinds) == 1 or len(set(cast)) > 1:
+            seats = dict(zip(kinds, cast, strict=True))
+            title = ", ".join(f"{kind}s: {names[side]}" for kind, side in seats.items())
+            yield title, {kind: sides[side] for kind, side in seats.items()}
+
+
+def _play(
+    evaluator: Evaluator, pool: Pool, recorder: Recorder, sides: Mapping[str, Side], episodes: int
+) -> Iterator[dict[str, Any]]:
+    """Whole episodes of a pool's one environment, by the names of what was recorded.
+
+    The actions have a row less than all else: row t led from step t to step t + 1.
+    """
+    frames: list[Mapping[str, np.ndarray]] = []
+    actions: list[np.ndarray] = []
+    for action, timestep in evaluator.steps({kind: side.player for kind, side in sides.items()}):
+        if frames and action is not None:
+            actions.append(action)
+        own = {"reward": timestep.reward.copy(), "return": timestep.episode_return.copy()}
+        frames.append({**recorder.record(pool, 0, timestep), **own})
+        if (timestep.terminated | timestep.truncated).all():
+            tracks = {name: encoded([frame[name] for frame in frames]) for name in frames[0]}
+            yield {"steps": len(frames), "tracks": {**tracks, "action": encoded(actions)}}
+            frames, actions, episodes = [], [], episodes - 1
+            if not episodes:
+                return
+
+
+def _about(side: Side, seed: int) -> str:
+    return f"version {side.source['version']}, {side.source['env_steps']:,} env steps, seed {seed}"

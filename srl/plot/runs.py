@@ -1,0 +1,188 @@
+"""Runs as their folders tell them, and groups of runs that differ in nothing but the seed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from srl.errors import UserError
+from srl.launch.folder import RunFolder, read_config
+from srl.metrics import read_metrics
+
+logger = logging.getLogger(__name__)
+
+Settings = Mapping[str, Any]
+"""Values of an experiment by dotted names: algorithm.learning_rate."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run's folder holds."""
+
+    path: Path
+    env: Any
+    """The environment, as the configuration has it: an id, or a dict with its type."""
+    seed: int
+    settings: Settings
+    """All but the seed."""
+    reports: Sequence[Mapping[str, Any]]
+    """The lines of its metrics; at least one."""
+
+    def values(self, key: str) -> np.ndarray:
+        """A metric, float64 [reports]; NaN where it is missing or no number."""
+        return np.array([_number(report.get(key)) for report in self.reports])
+
+    def hours(self) -> np.ndarray:
+        """Hours of training at each report, float64 [reports].
+
+        Added up from env steps and fps, so that the time between a stop and a resume is left out.
+        """
+        steps = np.diff(self.values("env_steps"), prepend=0.0)
+        fps = self.values("fps")
+        seconds = np.divide(steps, fps, out=np.zeros_like(steps), where=fps > 0)
+        return np.cumsum(seconds) / 3600
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs with the same settings."""
+
+    label: str
+    """The experiment's name, and the settings that tell it from other groups of this name."""
+    runs: Sequence[Run]
+
+
+def read_groups(paths: Iterable[Path]) -> list[Group]:
+    """Reads runs, and puts those together that differ in nothing but the seed.
+
+    Args:
+        paths: Folders of runs, or of several runs, such as `runs/<name>`: all of them are meant.
+
+    Raises:
+        UserError: If one is no run's folder, or no run has reported yet.
+    """
+    folders = list(dict.fromkeys(f.resolve() for path in paths for f in _folders(path)))
+    runs = [run for run in map(_read, folders) if run.reports]
+    silent = [str(f) for f in folders if f not in {run.path for run in runs}]
+    if not runs:
+        raise UserError(
+            f"there are no metrics yet in {', '.join(silent)}; a run reports for the first time "
+            "after report_every updates"
+        )
+    if silent:
+        logger.warning("left out, as there are no metrics yet: %s", ", ".join(silent))
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(repr(sorted(run.settings.items())), []).append(run)
+    for members in groups.values():
+        _warn_of_copies(members)
+    names = labels([members[0].settings for members in groups.values()])
+    return [Group(name, members) for name, members in zip(names, groups.values(), strict=True)]
+
+
+def labels(settings: Sequence[Settings]) -> list[str]:
+    """Short names that tell groups apart: the experiment's, and the settings in which they differ.
+
+    Only groups of the same name are told apart by settings. Where a part is of another type or
+    has another name, such as another plan, its further settings are left out if they can be.
+    """
+    names = [str(group.get("name")) for group in settings]
+    labels = list(names)
+    for name in dict.fromkeys(names):
+        places = [place for place, other in enumerate(names) if other == name]
+        members = [settings[place] for place in places]
+        differing = _differing(members)
+        few = [key for key in differing if not _follows(key, differing)]
+        told = _told(members, few)
+        if len(set(told)) < len(told):
+            told = _told(members, differing)
+        for place, text in zip(places, told, strict=True):
+            labels[place] = ", ".join(filter(None, (name, text)))
+    return labels
+
+
+def _differing(settings: Sequence[Settings]) -> list[str]:
+    """The settings that are not the same in all groups, in the order of the configuration."""
+    keys = dict.fromkeys(key for group in settings for key in group)
+    return [key for key in keys if len({repr(group.get(key)) for group in settings}) > 1]
+
+
+def _follows(key: str, differing: Sequence[str]) -> bool:
+    """Whether a part that the setting belongs to differs in its type or name."""
+    parts = key.split(".")
+    heads = (".".join(parts[:depth]) for depth in range(1, len(parts)))
+    whole = [f"{head}.{what}" for head in heads for what in ("type", "name")]
+    return any(head in differing and head != key for head in whole)
+
+
+def _told(settings: Sequence[Settings], keys: Sequence[str]) -> list[str]:
+    shown = {key: _shown(key) for key in keys}
+    twice = {name for name in shown.values() if list(shown.values()).count(name) > 1}
+    shown = {key: key if name in twice else name for key, name in shown.items()}
+    return [
+        ", ".join(f"{shown[key]}={_value(group[key])}" for key in keys if key in group)
+        for group in settings
+    ]
+
+
+def _shown(key: str) -> str:
+    """The last part of a setting's name; of a type or name, the part that has it."""
+    parts = key.split(".")
+    return parts[-2] if parts[-1] in ("type", "name") and len(parts) > 1 else parts[-1]
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value).rpartition(":")[2] or str(value)  # "module:Class" is told as "Class"
+
+
+def _folders(path: Path) -> list[Path]:
+    if (path / "config.json").exists():
+        return [path]
+    return sorted(inner.parent for inner in path.glob("*/config.json")) or [path]
+
+
+def _read(path: Path) -> Run:
+    values = read_config(RunFolder(path))["experiment"]
+    settings = dict(_flat(values))
+    seed = settings.pop("seed", 0)
+    try:
+        reports = read_metrics(path)
+    except FileNotFoundError:
+        reports = []
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read the metrics in {path}: {error}") from error
+    return Run(path, values.get("env"), seed, settings, reports)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _warn_of_copies(runs: Sequence[Run]) -> None:
+    """Runs of one seed are no independent samples."""
+    by_seed: dict[int, Run] = {}
+    for run in runs:
+        other = by_seed.setdefault(run.seed, run)
+        if other is not run:
+            logger.warning(
+                "%s and %s have the same settings and seed %d: the band takes them for independent",
+                other.path,
+                run.path,
+                run.seed,
+            )
+
+
+def _number(value: Any) -> float:
+    good = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if good else np.nan

@@ -1,0 +1,74 @@
+"""What metrics are called on axes, with their units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+
+from srl.plot.curves import Axis
+from srl.workers.episodes import WINDOW
+
+AXES: Mapping[Axis, str] = {
+    "env_steps": "environment steps",
+    "updates": "updates (calls of learn)",
+    "hours": "hours of training (pauses left out)",
+}
+
+_OVER_EPISODES = f"mean of the last {WINDOW} episodes"
+_MEANINGS = {
+    "fps": "environment steps per second",
+    "episodes": "episodes that have ended",
+    "episode_return": f"return (sum of rewards), {_OVER_EPISODES}",
+    "episode_length": f"length in steps, {_OVER_EPISODES}",
+    "agent_steps": "steps of all agents",
+    "staleness_mean": "mean age of the policies that acted, in updates",
+    "staleness_max": "greatest age of a policy that acted, in updates",
+}
+
+
+def meaning(key: str, statistics: Mapping[str, str]) -> str:
+    """What a metric is, in words.
+
+    Args:
+        key: Its name in `metrics.jsonl`.
+        statistics: What the environment's statistics are, by name; `env/NAME` is told by them.
+    """
+    if key in _MEANINGS:
+        return _MEANINGS[key]
+    first, _, rest = key.partition("/")
+    plain = (rest or first).replace("_", " ")
+    if first == "env":
+        return f"{statistics.get(rest, plain)}, {_OVER_EPISODES}"
+    if first == "episode_return":
+        return f"return of {rest} (sum of rewards), {_OVER_EPISODES}"
+    if first == "elo":
+        return f"Elo rating of {rest}, the first version's being 0"
+    if first == "past" and "/" in rest:
+        side, _, own = rest.partition("/")
+        return f"{meaning(own, statistics)}, where a past version plays {side}"
+    if first == "time":
+        return f"share of time: {rest.replace('/', ', ')}"
+    if first == "loss":
+        return f"{plain}, mean of the updates since the last report"
+    return plain if not rest else f"{first}: {plain}"
+
+
+_USUAL = ("episode_return*", "past/*/episode_return*", "elo/*", "eval/*", "env/*", "fps")
+_NO_RESULTS = ("elo/version", "elo/games")
+
+
+def usual(keys: list[str]) -> list[str]:
+    """The metrics that are drawn unless others are asked for, in the order to draw them in.
+
+    Where returns are told for several policies or kinds of agents, the mean over all of them is
+    left out: between teams that play each other it says nothing.
+    """
+    chosen = [key for key in fitting(keys, _USUAL) if key not in _NO_RESULTS]
+    several = {key.rpartition("/")[0] for key in chosen if "episode_return/" in key}
+    return [key for key in chosen if key not in several]
+
+
+def fitting(keys: list[str], patterns: tuple[str, ...] | list[str]) -> list[str]:
+    """The metrics that fit the first pattern, then those that fit the second, and so on."""
+    found = [key for pattern in patterns for key in keys if fnmatchcase(key, pattern)]
+    return list(dict.fromkeys(found))
