@@ -1,4 +1,4 @@
-"""The settings of the game."""
+"""The settings of the game, and of the tasks that its policies can be transferred to."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import ClassVar, Literal
 
 from srl.pools.pool import Contest, EnvConfig, Painter, Recorder
 
+_THINGS = {"box": "boxes", "ramp": "ramps"}
+_WHEN = {"_prep": " in the preparation"}
+
 
 @dataclass(frozen=True)
 class HideAndSeek(EnvConfig):
@@ -16,6 +19,9 @@ class HideAndSeek(EnvConfig):
     Hiders are rewarded while no seeker sees any of them, seekers while one does; the seekers
     stand still for a first part of each episode, in which nobody is rewarded. Agents move, grab
     what they see nearby, and lock it in place, where only their own team can unlock it.
+
+    The other tasks put one agent into the same world. All is told in docs/hide_and_seek.md. What
+    is None follows from the task and the scenario; what means nothing there is refused.
     """
 
     pool_id: ClassVar[str] = "native:HideAndSeek-v1"
@@ -29,33 +35,118 @@ class HideAndSeek(EnvConfig):
     )
     statistics: ClassVar[Mapping[str, str]] = {
         "hiders_unseen": contest.meaning,
-        "main_steps": "steps after the preparation",
-        "max_box_move_prep": "farthest a box was moved in the preparation (m)",
-        "max_box_move": "farthest a box was moved (m)",
-        "num_box_lock_prep": "boxes locked at the preparation's end",
-        "num_box_lock": "boxes locked at the end",
-        "max_ramp_move_prep": "farthest a ramp was moved in the preparation (m)",
-        "max_ramp_move": "farthest a ramp was moved (m)",
-        "num_ramp_lock_prep": "ramps locked at the preparation's end",
-        "num_ramp_lock": "ramps locked at the end",
+        "seeker_sight": "share of main-phase steps in which a seeker sees a hider, over all pairs",
+        "seekers_on_top": "share of main-phase seeker steps on a ramp, a box or a wall",
+        "seekers_surfing": "share of main-phase seeker steps on a thing that the seeker holds",
         "out_of_bounds": "share of agents' main-phase steps outside of the arena",
+        "main_steps": "steps after the preparation",
+        **{
+            f"max_{thing}_move{when}": f"farthest a {thing} was moved{meaning} (m)"
+            for thing in ("box", "ramp")
+            for when, meaning in {"": "", **_WHEN, "_main": " in the main phase"}.items()
+        },
+        **{
+            f"num_{thing}_lock{when}": f"{things} locked{meaning or ' at the end'}"
+            for thing, things in _THINGS.items()
+            for when, meaning in {"": "", **_WHEN}.items()
+        },
+        **{
+            f"{thing}_lock_share_{team}{when}": f"share of {things} locked by {team}{meaning}"
+            for thing, things in _THINGS.items()
+            for team in ("hiders", "seekers")
+            for when, meaning in {"": "", **_WHEN}.items()
+        },
+        "food_eaten": "bites of all hiders",
+        "food_eaten_prep": "bites of all hiders in the preparation",
         "diverged": "share of episodes whose physics diverged",
     }
 
-    scenario: Literal["quadrant", "full"] = "quadrant"
-    """One room in a corner with two boxes and a ramp, or random rooms with up to nine boxes."""
-    hiders: int = 2
-    """1 to 3."""
-    seekers: int = 2
-    """1 to 3."""
+    task: Literal[
+        "hide_and_seek",
+        "lock_and_return",
+        "sequential_lock",
+        "blueprint",
+        "shelter",
+        "object_counting",
+    ] = "hide_and_seek"
+    """The game, or one of the tasks for a single agent."""
+    scenario: Literal["quadrant", "full"] | None = None
+    """One room in a corner with two boxes and a ramp, by default, or random rooms with up to nine
+    boxes."""
+    hiders: int | None = None
+    """1 to 3, by default 2."""
+    seekers: int | None = None
+    """1 to 3, by default 2."""
     horizon: int | None = None
     """Steps of an episode; by default 80 in the quadrant, 240 in the full game."""
-    prep_fraction: float = 0.4
-    """Share of an episode in which seekers stand still."""
+    prep_fraction: float | None = None
+    """Share of an episode in which seekers stand still, by default 0.4."""
     boxes_min: int | None = None
-    """Fewest boxes of the full game, by default 3."""
+    """Fewest boxes, by default 2 in the quadrant, 3 in the full game."""
     boxes_max: int | None = None
-    """Most boxes of the full game, by default 9."""
+    """Most boxes, up to 9; by default 2 in the quadrant, 9 in the full game."""
+    elongated_min: int | None = None
+    """Fewest boxes that are long, by default 0 in the quadrant, 3 in the full game."""
+    elongated_max: int | None = None
+    """Most boxes that are long, by default 0 in the quadrant, all in the full game."""
+    ramps: int | None = None
+    """0 to 2, by default 1 in the quadrant, 2 in the full game."""
+    lock_ramps: bool | None = None
+    """Whether ramps can be locked, by default in the full game alone."""
+    rooms_min: int | None = None
+    """Fewest rooms of the full game, by default 1."""
+    rooms_max: int | None = None
+    """Most rooms of the full game, up to 6, by default 4."""
+    outer_walls: float | None = None
+    """Probability of walls around the floor of the full game, by default 0.5."""
+    door_dropout: float | None = None
+    """Probability that the quadrant has one door instead of two, by default 0.5."""
+    hiders_anywhere: bool | None = None
+    """Whether the quadrant's hiders begin anywhere, by default, or inside of it."""
+    hiders_together: float | None = None
+    """Metres around the first hider of the full game in which the others begin, by default 0.5; 0
+    for anywhere."""
+    seekers_together: float | None = None
+    """Likewise of the seekers."""
+    reward_type: Literal["selfish", "joint_mean", "joint_zero_sum"] | None = None
+    """Whether agents are rewarded for what they do, for their team's mean, or, by default, as one
+    team against the other."""
+    penalize_objects_out: bool | None = None
+    """Whether everybody pays for a box or ramp off the floor, by default in the quadrant alone."""
+    lock_type: Literal["any_lock", "all_lock", "any_lock_specific", "all_lock_team_specific"] = (
+        "all_lock_team_specific"
+    )
+    """Who locks and unlocks: any one nearby, all of them, the locker, or the locker's team."""
+    lock_out_of_vision: bool = False
+    """Lock what is near though it is not seen."""
+    grab_out_of_vision: bool = False
+    """Grab what is near though it is not seen."""
+    grab_selective: bool = False
+    """An action for each object that may be grabbed, instead of one for the nearest."""
+    grab_exclusive: bool = False
+    """Let only one agent hold an object."""
+    lidar_scale: float = 0.0
+    """Give lidar distances d as scale * tanh(d / scale); 0 gives them as they are."""
+    food: int | None = None
+    """Food for hiders, 0 to 16 pieces, by default none. Options of the food are refused without."""
+    food_health: int | None = None
+    """Bites of a piece, by default 40."""
+    food_radius: float | None = None
+    """Metres within which it is eaten, by default 0.5."""
+    food_respawn_steps: int | None = None
+    """Steps until an eaten piece is there again, by default 5; 0 for never."""
+    food_together: float | None = None
+    """Metres around the first piece of a cluster, by default 0.25; 0 for anywhere."""
+    food_clusters: int | None = None
+    """Clusters that the pieces are divided into, by default 1."""
+    food_centered: bool | None = None
+    """Whether clusters of the full game begin in the middle of the floor, by default so."""
+    food_when_caught: bool | None = None
+    """Whether hiders eat while a seeker sees one of them, by default not."""
+    food_reward: Literal["selfish", "joint_mean"] | None = None
+    """Whether a bite rewards the one who takes it or, by default, its team."""
+    food_reward_scale: float | None = None
+    """Reward of a bite, by default 1."""
     sleep: bool = True
     """Leave objects at rest out of the physics until something touches them."""
 

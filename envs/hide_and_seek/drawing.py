@@ -9,12 +9,17 @@ from srl.envs.hide_and_seek.camera import Camera
 from srl.envs.hide_and_seek.scene import (
     AGENT_RADIUS,
     CUBE_COLOR,
+    CYLINDER_COLOR,
+    FOOD_COLOR,
+    FOOD_SIZE,
     HALF_VIEW_ANGLE,
     HIDERS,
     LOCK_SHARE,
     LONG_BOX_COLOR,
     RAMP_COLOR,
     SEEKERS,
+    SITE_COLOR,
+    SITE_SIZE,
     TEAM_COLORS,
     TEAM_NAMES,
     Color,
@@ -48,10 +53,13 @@ def draw(scene: Scene, size: int = 768, camera: Camera | None = None) -> np.ndar
     camera = camera or Camera()
     view = _View(scene, size, camera.place)
     view.floor()
+    view.sites()
     view.cones()
+    view.cylinders()
     for item in range(len(scene.objects)):
         view.item(item)
     view.walls()
+    view.food()
     view.sightings()
     for agent in range(len(scene.agents)):
         view.agent(agent, marked=agent == camera.followed)
@@ -76,6 +84,26 @@ class _View:
     def floor(self) -> None:
         end = self.scene.floor_size
         self._polygon([(0, 0), (end, 0), (end, end), (0, end)], _FLOOR)
+
+    def sites(self) -> None:
+        """The squares that boxes are to be moved onto."""
+        half = SITE_SIZE / 2
+        for x, y in self.scene.sites:
+            corners = self._ordered([(x - half, y - half), (x + half, y + half)])
+            width = round(0.04 * self._scale)
+            self._pen.rectangle(corners, fill=(*SITE_COLOR, 70), outline=SITE_COLOR, width=width)
+
+    def cylinders(self) -> None:
+        for x, y, radius in self.scene.cylinders:
+            self._disc(np.array([x, y]), radius, mixed(CYLINDER_COLOR, INK, 0.4))
+            self._disc(np.array([x, y]), radius - 0.03, CYLINDER_COLOR)
+
+    def food(self) -> None:
+        """A disc for each piece, the smaller the less is left, in a ring that stays."""
+        for x, y, _, left in self.scene.food:
+            center = np.array([x, y])
+            self._disc(center, FOOD_SIZE, (*FOOD_COLOR, 90))
+            self._disc(center, FOOD_SIZE * left, mixed(FOOD_COLOR, INK, 0.15))
 
     def walls(self) -> None:
         for x, y, half_x, half_y, _ in self.scene.walls:
@@ -212,42 +240,49 @@ def captioned(picture: np.ndarray, scene: Scene, remark: str = "") -> np.ndarray
     large, small = ImageFont.load_default(22), ImageFont.load_default(15)
 
     phase = "Preparation" if scene.in_preparation else "Seeking"
-    pen.text((16, 9), phase, fill=INK, font=large)
+    title = phase if scene.is_game else scene.task.replace("_", " ").capitalize()
+    pen.text((16, 9), title, fill=INK, font=large)
     place = ", ".join(filter(None, (f"step {scene.step} of {scene.horizon}", remark)))
     pen.text((16, 38), place, fill=_GREY, font=small)
+    if scene.is_game:
+        _caption_sight(scene, pen, width / 2)
 
+    for row, team in enumerate(sorted(set(scene.teams.tolist()))):
+        members = scene.teams == team
+        reward, total = scene.rewards[members].mean(), scene.returns[members].mean()
+        digits = 0 if scene.is_game else 2
+        name = TEAM_NAMES[team] if scene.is_game else "reward"
+        text = f"{name}  {reward:+.{digits}f}  total {total:+.{digits}f}"
+        place = (width - 16, 10 + 24 * row)
+        pen.text(place, text, fill=TEAM_COLORS[team], font=small, anchor="ra")
+    done = round(width * min(1.0, scene.step / scene.horizon))
+    bar = _CAPTION_HEIGHT - 5
+    pen.rectangle([0, bar, width, _CAPTION_HEIGHT], fill=_GROUND)
+    pen.rectangle([0, bar, done, _CAPTION_HEIGHT], fill=_GREY)
+    if scene.is_game:
+        ready = round(width * scene.preparation_steps / scene.horizon)
+        pen.rectangle([ready - 1, bar - 3, ready + 1, _CAPTION_HEIGHT], fill=INK)
+    return np.concatenate([np.asarray(strip), picture, _legend(scene, width)])
+
+
+def _caption_sight(scene: Scene, pen: ImageDraw.ImageDraw, middle: float) -> None:
+    """Whether a seeker sees a hider, in the middle of the strip."""
     state, color = ("HIDDEN", TEAM_COLORS[HIDERS])
     if scene.seen:
         state, color = ("SEEN", TEAM_COLORS[SEEKERS])
     note = "a seeker sees a hider" if scene.seen else "no seeker sees a hider"
     if scene.in_preparation:
         color, note = mixed(color, _GROUND, 0.6), "seekers wait, nobody is rewarded"
-    middle = width / 2
     pen.rounded_rectangle([middle - 66, 7, middle + 66, 35], radius=14, fill=color)
-    pen.text((middle, 21), state, fill=WHITE, font=large, anchor="mm")
-    pen.text((middle, 47), note, fill=_GREY, font=small, anchor="mm")
-
-    for team in (HIDERS, SEEKERS):
-        members = scene.teams == team
-        reward, total = scene.rewards[members].mean(), scene.returns[members].mean()
-        y = 10 + 24 * team
-        right = width - 16
-        text = f"{TEAM_NAMES[team]}  {reward:+.0f}  total {total:+.0f}"
-        pen.text((right, y), text, fill=TEAM_COLORS[team], font=small, anchor="ra")
-    done = round(width * min(1.0, scene.step / scene.horizon))
-    ready = round(width * scene.preparation_steps / scene.horizon)
-    bar = _CAPTION_HEIGHT - 5
-    pen.rectangle([0, bar, width, _CAPTION_HEIGHT], fill=_GROUND)
-    pen.rectangle([0, bar, done, _CAPTION_HEIGHT], fill=_GREY)
-    pen.rectangle([ready - 1, bar - 3, ready + 1, _CAPTION_HEIGHT], fill=INK)
-    return np.concatenate([np.asarray(strip), picture, _legend(width)])
+    pen.text((middle, 21), state, fill=WHITE, font=ImageFont.load_default(22), anchor="mm")
+    pen.text((middle, 47), note, fill=_GREY, font=ImageFont.load_default(15), anchor="mm")
 
 
-def _legend(width: int) -> np.ndarray:
+def _legend(scene: Scene, width: int) -> np.ndarray:
     strip = Image.new("RGB", (width * _SMOOTH, _LEGEND_HEIGHT * _SMOOTH), WHITE)
     pen, font = ImageDraw.Draw(strip), ImageFont.load_default(14 * _SMOOTH)
     hiders, seekers = TEAM_COLORS
-    entries = (
+    entries = [
         ("hider", hiders, True),
         ("seeker", seekers, True),
         ("box", CUBE_COLOR, False),
@@ -255,7 +290,16 @@ def _legend(width: int) -> np.ndarray:
         ("ramp", RAMP_COLOR, False),
         ("locked by hiders", mixed(CUBE_COLOR, hiders, LOCK_SHARE), False),
         ("by seekers", mixed(CUBE_COLOR, seekers, LOCK_SHARE), False),
-    )
+    ]
+    if not scene.is_game:
+        locked = ("locked", mixed(CUBE_COLOR, hiders, LOCK_SHARE), False)
+        entries = [("agent", hiders, True), *entries[2:5], locked]
+    if len(scene.sites):
+        entries.append(("site", SITE_COLOR, False))
+    if len(scene.cylinders):
+        entries.append(("cylinder", CYLINDER_COLOR, True))
+    if len(scene.food):
+        entries.append(("food", FOOD_COLOR, True))
     x, middle, half = 16 * _SMOOTH, _LEGEND_HEIGHT * _SMOOTH // 2, 6 * _SMOOTH
     for text, color, is_round in entries:
         mark = [x, middle - half, x + 2 * half, middle + half]

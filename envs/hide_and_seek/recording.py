@@ -20,18 +20,9 @@ import numpy as np
 from srl.envs.hide_and_seek.config import HideAndSeek
 from srl.errors import UserError
 
-_PLAYED = {
-    "grab_out_of_vision": False,
-    "grab_selective": False,
-    "grab_exclusive": False,
-    "lock_out_of_vision": False,
-    "lock_type": "all_lock_team_specific",
-    "rew_type": "joint_zero_sum",
-    "n_substeps": 15,
-    "n_lidar_per_agent": 30,
-    "n_food": 0,
-}
-"""Rules that a recording has to have been played by."""
+_PLAYED = {"grab_selective": False, "n_substeps": 15, "n_lidar_per_agent": 30, "n_food": 0}
+"""What a recording has to have been played with."""
+_RULES = ("lock_type", "lock_out_of_vision", "grab_out_of_vision", "grab_exclusive")
 
 
 @dataclass(frozen=True)
@@ -177,5 +168,7 @@ class Recording:
             seekers=config["n_seekers"],
             horizon=config["horizon"],
             prep_fraction=config["prep_fraction"],
+            reward_type=config["rew_type"],
             sleep=False,
+            **{name: config[name] for name in _RULES},
         )

@@ -16,10 +16,14 @@ import numpy as np
 from srl.envs.hide_and_seek.camera import Camera
 from srl.envs.hide_and_seek.drawing import INK, WHITE, captioned, draw
 from srl.envs.hide_and_seek.scene import (
+    FOOD_COLOR,
+    FOOD_SIZE,
     HALF_VIEW_ANGLE,
     INNER_WALL_HEIGHT,
     LOCK_SHARE,
     SEEKERS,
+    SITE_COLOR,
+    SITE_SIZE,
     TEAM_COLORS,
     Color,
     Scene,
@@ -168,6 +172,10 @@ class Renderer(Painter):
         self._renderer.update_scene(data, self._lens)
         marks = _Marks(self._mujoco, self._renderer.scene, self._lens)
         marks.pad(scene.floor_size)
+        for x, y in scene.sites:
+            marks.square(np.array([x, y, 0.004]), SITE_SIZE, (*SITE_COLOR, 255))
+        for x, y, z, left in scene.food:
+            marks.ball(np.array([x, y, z]), FOOD_SIZE * left, (*FOOD_COLOR, 255))
         for agent in range(len(scene.agents)):
             self._mark_agent(marks, scene, agent)
         for item in range(len(scene.objects)):
@@ -305,6 +313,10 @@ class _Marks:
         """The floor that the game is laid out on; the ground goes on around it."""
         half = size / 2
         self._add("BOX", [half, half, 0.001], np.array([half, half, 0.0]), (*_PAD, 255))
+
+    def square(self, center: np.ndarray, size: float, color: tuple[int, ...]) -> None:
+        """A thin plate."""
+        self._add("BOX", [size / 2, size / 2, 0.002], center, color)
 
     def slope(self, center: np.ndarray, angle: float, color: tuple[int, ...]) -> None:
         """An arrow up a ramp, which rises towards its own negative y."""

@@ -10,17 +10,32 @@ import numpy as np
 HIDERS, SEEKERS = 0, 1
 TEAM_NAMES = ("hiders", "seekers")
 
+TASKS = (
+    "hide_and_seek",
+    "lock_and_return",
+    "sequential_lock",
+    "blueprint",
+    "shelter",
+    "object_counting",
+)
+"""By the number that the environment tells."""
+
 Color = tuple[int, int, int]
 
 TEAM_COLORS: tuple[Color, Color] = ((38, 108, 228), (222, 48, 44))
 CUBE_COLOR: Color = (158, 110, 66)
 LONG_BOX_COLOR: Color = (226, 150, 62)
 RAMP_COLOR: Color = (240, 206, 66)
+SITE_COLOR: Color = (52, 160, 110)
+CYLINDER_COLOR: Color = (170, 150, 196)
+FOOD_COLOR: Color = (96, 190, 62)
 
 LOCK_SHARE = 0.72
 """How much a locked object shows of the colour of the team that locked it."""
 
 AGENT_RADIUS = 0.15
+SITE_SIZE = 0.5
+FOOD_SIZE = 0.1
 INNER_WALL_HEIGHT = 0.5
 HALF_VIEW_ANGLE = 3 / 8 * np.pi
 
@@ -55,6 +70,14 @@ class Scene:
     """Of the last step, [A]."""
     returns: np.ndarray
     """Of the episode so far, [A]."""
+    task: str
+    """One of TASKS."""
+    sites: np.ndarray
+    """x, y of the centres of the squares to be built on, [S, 2]."""
+    cylinders: np.ndarray
+    """x, y of the centre, and the radius, [C, 3]."""
+    food: np.ndarray
+    """x, y, z, and the share that is left, [F, 4]."""
 
     @staticmethod
     def of(numbers: Mapping[str, np.ndarray], rewards: np.ndarray, returns: np.ndarray) -> Scene:
@@ -65,7 +88,13 @@ class Scene:
             rewards: Of each agent, [A].
             returns: Of each agent so far, [A].
         """
-        agents = numbers["agents"].reshape(-1, 4)
+
+        def rows(name: str, columns: int) -> np.ndarray:
+            return np.asarray(numbers.get(name, ())).reshape(-1, columns)
+
+        food = rows("food", 4).copy()
+        food[:, 3] /= numbers.get("food_health", np.ones(1))
+        agents = rows("agents", 4)
         count = len(agents)
         sees = np.zeros((count, count), bool)
         for agent, row in enumerate(numbers["mask_agents"].reshape(count, count - 1)):
@@ -73,9 +102,9 @@ class Scene:
                 sees[agent, (agent - 1 - place) % count] = bool(seen)
         return Scene(
             agents=agents,
-            boxes=numbers["boxes"].reshape(-1, 7),
-            ramps=numbers["ramps"].reshape(-1, 4),
-            walls=numbers["walls"].reshape(-1, 5),
+            boxes=rows("boxes", 7),
+            ramps=rows("ramps", 4),
+            walls=rows("walls", 5),
             teams=numbers["teams"].astype(int),
             sees=sees,
             locked_by=numbers["locked_by"].astype(int),
@@ -87,12 +116,21 @@ class Scene:
             seen=bool(numbers["seen"][0]),
             rewards=np.asarray(rewards),
             returns=np.asarray(returns),
+            task=TASKS[int(numbers["task"][0])],
+            sites=rows("sites", 2),
+            cylinders=rows("cylinder", 3),
+            food=food,
         )
 
     @property
     def in_preparation(self) -> bool:
         """Whether seekers stand still and nobody is rewarded."""
-        return self.step <= self.preparation_steps
+        return self.is_game and self.step <= self.preparation_steps
+
+    @property
+    def is_game(self) -> bool:
+        """Whether this is hide and seek, not one of the tasks for a single agent."""
+        return self.task == TASKS[0]
 
     @property
     def enclosed(self) -> bool:

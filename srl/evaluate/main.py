@@ -138,6 +138,8 @@ def _against(
         matches.append(Match(cast, _play(evaluator, sides, title)))
     config = config_class(experiment.env)
     contest = config.contest if config else None
+    if contest and contest.statistic not in evaluator.specs.statistics:
+        contest = None  # as in a task for one agent
     label = UNTRAINED if other.untrained else "the other run's"
     comparisons = compare(matches, contest, label)
     found = {

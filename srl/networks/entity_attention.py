@@ -1,4 +1,4 @@
-"""Attention over what an agent sees: itself, other agents, boxes and ramps."""
+"""Attention over what an agent sees: itself, other agents, boxes, ramps, and what tasks add."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from srl.networks.network import Network, PolicyAndValue, unsupported
 
 SELF = "observation_self"
 LIDAR = "lidar"
-ENTITIES = {"agent_qpos_qvel": "mask_aa_obs", "box_obs": "mask_ab_obs", "ramp_obs": "mask_ar_obs"}
+ENTITIES = {
+    "agent_qpos_qvel": "mask_aa_obs",
+    "box_obs": "mask_ab_obs",
+    "ramp_obs": "mask_ar_obs",
+    "food_obs": "mask_af_obs",
+    "construction_site_obs": "mask_acs_obs",
+}
 """Names of the entities an agent may see, and of the masks that say which of them it does."""
 
 

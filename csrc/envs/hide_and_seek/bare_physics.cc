@@ -8,22 +8,21 @@
 namespace srl::hide_and_seek {
 
 PhysicsAgain::PhysicsAgain(const Options& options, int first, int end, int hold)
-    : config_(options), hold_(hold) {
+    : specs_(HideAndSeek::MakeSpecs(options)), hold_(hold) {
   for (int i = first; i < end; ++i) {
     games_.push_back(std::make_unique<Game>(options, i));
     Game& game = *games_.back();
     game.environment.Reset(game.random);
-    game.action.resize(static_cast<std::size_t>(config_.agents()) * 5);
+    game.action.resize(specs_.agents.size() * specs_.action.nvec.size());
   }
 }
 
 void PhysicsAgain::PlayStep(Game* game) {
-  for (int agent = 0; agent < config_.agents(); ++agent) {
+  const std::vector<int>& choices = specs_.action.nvec;
+  for (std::size_t i = 0; i < game->action.size(); ++i) {
+    const auto agent = static_cast<int>(i / choices.size());
     if (game->steps != 0 && (game->steps + agent) % hold_ != 0) continue;
-    for (int i = 0; i < 5; ++i) {
-      game->action[5 * agent + i] =
-          static_cast<std::int32_t>(game->random.Integer(0, i < 3 ? 10 : 1));
-    }
+    game->action[i] = game->random.Integer(0, choices[i % choices.size()] - 1);
   }
   game->environment.Step(reinterpret_cast<const std::byte*>(game->action.data()), game->random);
   ++game->step;
@@ -34,7 +33,7 @@ void PhysicsAgain::Play() {
   for (const auto& game : games_) {
     // A stretch lies within an episode: the physics is not to be charged for beginning one.
     const Simulation* simulation = &game->environment.simulation();
-    if (game->step + kStretch > config_.horizon || simulation->diverged()) {
+    if (game->step + kStretch > specs_.max_episode_steps || simulation->diverged()) {
       game->environment.Reset(game->random);
       game->step = 0;
     }
@@ -67,7 +66,8 @@ double BarePhysics(const Options& options, const PhysicsRun& run) {
   return mujoco::SumOfRates(run, [&](int first, int end) {
     using Clock = std::chrono::steady_clock;
     PhysicsAgain again(options, first, end, run.hold);
-    const int stretches = std::max(1, Config(options).horizon / PhysicsAgain::kStretch);
+    const int stretches =
+        std::max(1, HideAndSeek::MakeSpecs(options).max_episode_steps / PhysicsAgain::kStretch);
     std::chrono::duration<double> passed{0};
     double steps = 0.0;
     // Whole episodes: they begin with seekers that stand still.

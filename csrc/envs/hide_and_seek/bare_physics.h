@@ -32,8 +32,8 @@ class PhysicsAgain {
 
     HideAndSeek environment;
     Random random;
-    std::vector<std::int32_t> action;
-    int step = 0;  // of the episode
+    std::vector<std::int32_t> action;  // of all agents
+    int step = 0;                      // of the episode
     int steps = 0;
     ModelPointer model;  // as they were before the stretch
     DataPointer data;
@@ -42,7 +42,7 @@ class PhysicsAgain {
 
   void PlayStep(Game* game);
 
-  Config config_;
+  Specs specs_;
   int hold_;
   std::vector<std::unique_ptr<Game>> games_;
 };

@@ -4,19 +4,23 @@
 
 #include <array>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "envs/hide_and_seek/config.h"
+#include "envs/hide_and_seek/episode.h"
 #include "envs/hide_and_seek/layout.h"
 #include "envs/hide_and_seek/rays.h"
 #include "envs/hide_and_seek/simulation.h"
+#include "envs/hide_and_seek/task.h"
 #include "srl/environment.h"
 
 namespace srl::hide_and_seek {
 
-// The agents are hiders, then seekers. An action is five numbers for each agent: forces along x
-// and y and a torque, 11 bins each with 5 for none, then whether to grab and whether to lock.
+// The world, with one of its tasks. The agents are hiders, then seekers. An action is five numbers
+// for each agent: forces along x and y and a torque, 11 bins each with 5 for none, then whether to
+// grab (with `grab_selective` one number for each object) and whether to lock.
 class HideAndSeek final : public Environment {
  public:
   explicit HideAndSeek(const Options& options);
@@ -32,13 +36,15 @@ class HideAndSeek final : public Environment {
   // half_y, height; *_qpos and *_qvel: four numbers each as observed; locked, locked_by,
   // last_locker: by object, boxes then ramps; grabbed: an object or -1 by agent; mask_agents: as
   // observed; observation/NAME: all agents' rows of a field. Also seen, step, prep_steps, horizon,
-  // floor_size, teams, qpos, rooms, attempts.
+  // floor_size, teams, qpos, rooms, attempts, task (its number in kTaskNames), and what the task
+  // has: food (x, y, z, health), food_health (at most), sites (x, y), cylinder (x, y, radius),
+  // lock_order, goes_left.
   std::map<std::string, std::vector<double>> Inspect() const override;
 
   // agents_qpos, agents_qvel, boxes_qpos, boxes_qvel, ramps_qpos, ramps_qvel, step, last_locker,
   // locked_by (freezes where things are, so set it after the positions), and the world itself:
-  // walls, and box_sizes (three numbers each), both of which restart the episode. Positions set at
-  // step 0 count as the start.
+  // walls, box_sizes (three numbers each), food (x, y each), sites, cylinder, lock_order and
+  // goes_left, all of which restart the episode. Positions set at step 0 count as the start.
   void Inject(const std::string& name, const std::vector<double>& values) override;
 
   std::vector<std::byte> Model() const override { return simulation_.SavedModel(); }
@@ -48,47 +54,8 @@ class HideAndSeek final : public Environment {
   void Record(std::vector<Settings>* tape) { simulation_.Record(tape); }
 
  private:
-  struct Lock {
-    bool locked = false;
-    int last_locker = 0;  // whose team may unlock; at first the first hider's
-  };
-
-  // Numbers that tell how the game is played, in the order of the specs' names.
-  struct Statistics {
-    float hiders_unseen = 0;  // share of the steps after the preparation
-    float main_steps = 0;
-    float max_box_move_prep = 0;
-    float max_box_move = 0;
-    float num_box_lock_prep = 0;
-    float num_box_lock = 0;
-    float max_ramp_move_prep = 0;
-    float max_ramp_move = 0;
-    float num_ramp_lock_prep = 0;
-    float num_ramp_lock = 0;
-    float out_of_bounds = 0;  // share of the agents' steps after the preparation
-    float diverged = 0;
-  };
-  static constexpr std::size_t kNumStatistics = 12;
-
-  // All that changes besides the physics; a plain value that is saved byte by byte.
-  struct Episode {
-    World world;
-    int step = 0;
-    bool diverged = false;
-    bool seen = false;  // some seeker sees some hider
-    std::array<std::array<bool, kMaxThings>, kMaxAgents> sees = {};
-    std::array<int, kMaxAgents> held = {};  // an object or -1
-    std::array<Lock, kMaxObjects> locks = {};
-    std::array<std::array<double, 3>, kMaxObjects> start = {};
-    std::array<float, kMaxAgents> reward = {};
-    int main_steps = 0;
-    int unseen_steps = 0;
-    int out_of_bounds = 0;  // agents' steps
-    Statistics statistics;
-  };
-
   struct Wish {
-    bool grab = false;
+    std::array<bool, kMaxObjects> grab = {};
     bool lock = false;
   };
   using Wishes = std::array<Wish, kMaxAgents>;
@@ -96,42 +63,48 @@ class HideAndSeek final : public Environment {
 
   int agents() const { return config_.agents(); }
   int boxes() const { return episode_.world.num_boxes; }
-  int objects() const { return boxes() + config_.ramps(); }
+  int objects() const { return boxes() + config_.ramps; }
   int things() const { return agents() + objects(); }
-  bool in_preparation() const { return episode_.step <= config_.preparation_steps(); }
+  View view() const { return {config_, simulation_, scene_, episode_}; }
 
   // Starts `world` anew, at step 0.
   void Begin(const World& world);
-  void RememberStart();  // for the statistics of how far things moved
+  Wish ReadWish(const std::int32_t* chosen) const;
 
-  // Within reach and seen in the last observation.
-  bool Near(int agent, int object, const Distances& distances) const;
+  // Within reach and, unless it may be unseen, seen in the last observation.
+  bool Near(int agent, int object, const Distances& distances, bool unseen) const;
+  // The object that each agent now holds, or -1.
+  using Held = std::array<int, kMaxAgents>;
+  Held ChooseNearest(const Wishes& wishes, const Distances& distances) const;
+  Held ChooseExclusively(const Wishes& wishes, const Distances& distances) const;
   void UpdateGrips(const Wishes& wishes, const Distances& distances);
   void UpdateLocks(const Wishes& wishes, const Distances& distances, Random& random);
   void UpdateLock(int object, const Wishes& wishes, const Distances& distances, Random& random);
+  bool MayUnlock(int agent, const Lock& lock) const;
 
   void Look();  // brings `sees` and `seen` up to date
-  void Reward();
-  bool OutOfBounds(int thing) const;
-  void UpdateStatistics();
-  double LargestMove(int first, int last) const;
-  int CountLocked(int first, int last) const;
 
   // Brings all that agents observe up to date, lidar included.
   void Observe();
   void ObserveAgents(int agent);
   void ObserveObjects(int agent);
   void ObserveMasks(int agent);
+  void ObserveLidar(int agent);
+  void ObserveTask(int agent);
   float* Row(int field, int agent);
 
-  void InjectWorld(const std::string& name, const std::vector<double>& values);
+  World InjectedWorld(const std::string& name, const std::vector<double>& values);
+  void SetBoxSizes(const std::vector<double>& values, World* world) const;
   void InjectLocks(const std::vector<double>& locked_by);
 
   Config config_;
+  std::unique_ptr<Task> task_;
   Simulation simulation_;
   Scene scene_;  // scratch memory
   Episode episode_;
+  std::vector<float> statistics_;                // the task's, then whether the physics diverged
   std::vector<std::vector<float>> observation_;  // by field: all agents' rows
+  std::size_t num_world_fields_ = 0;             // the rest are the task's
 };
 
 }  // namespace srl::hide_and_seek

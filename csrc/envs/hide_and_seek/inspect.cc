@@ -42,6 +42,9 @@ std::map<std::string, Numbers> HideAndSeek::Inspect() const {
     if (thing < agents()) return std::string("agents");
     return std::string(thing < agents() + boxes() ? "boxes" : "ramps");
   };
+  for (const char* name : {"agents", "boxes", "ramps"}) {
+    for (const char* ending : {"", "_qpos", "_qvel"}) numbers[std::string(name) + ending] = {};
+  }
   for (int i = 0; i < things(); ++i) {
     Numbers& poses = numbers[group(i)];
     Append(simulation_.center(i), &poses);
@@ -53,6 +56,7 @@ std::map<std::string, Numbers> HideAndSeek::Inspect() const {
     }
   }
   numbers["walls"] = {};
+  numbers["mask_agents"] = {};
   for (int i = 0; i < world.num_walls; ++i) {
     const Wall& wall = world.walls[i];
     Append(std::array{wall.x, wall.y, wall.half_x, wall.half_y, wall.height}, &numbers["walls"]);
@@ -83,6 +87,14 @@ std::map<std::string, Numbers> HideAndSeek::Inspect() const {
   numbers["floor_size"] = {kFloorSize};
   numbers["rooms"] = {static_cast<double>(world.rooms)};
   numbers["attempts"] = {static_cast<double>(world.attempts)};
+  numbers["task"] = {static_cast<double>(config_.task)};
+  for (int i = 0; i < world.num_sites; ++i) {
+    Append(std::array{world.sites[i].x, world.sites[i].y}, &numbers["sites"]);
+  }
+  if (world.cylinder_radius > 0.0) {
+    numbers["cylinder"] = {world.cylinder.x, world.cylinder.y, world.cylinder_radius};
+  }
+  task_->Inspect(view(), &numbers);
   return numbers;
 }
 
@@ -94,15 +106,16 @@ void HideAndSeek::Inject(const std::string& name, const Numbers& values) {
   };
   const std::array<Group, 3> groups = {Group{"agents", 0, agents()},
                                        Group{"boxes", agents(), boxes()},
-                                       Group{"ramps", agents() + boxes(), config_.ramps()}};
+                                       Group{"ramps", agents() + boxes(), config_.ramps}};
   bool known = false;
+  bool moved = false;
   for (const Group& group : groups) {
     const bool positions = name == group.name + std::string("_qpos");
     if (!positions && name != group.name + std::string("_qvel")) continue;
     CheckSize(name, values, static_cast<std::size_t>(kJoints) * group.count);
     if (positions) {
       simulation_.SetPositions(group.first, values);
-      if (episode_.step == 0) RememberStart();
+      moved = true;
     } else {
       simulation_.SetVelocities(group.first, values);
     }
@@ -118,12 +131,11 @@ void HideAndSeek::Inject(const std::string& name, const Numbers& values) {
     }
   } else if (name == "locked_by") {
     InjectLocks(values);
-  } else if (name == "walls" || name == "box_sizes") {
-    InjectWorld(name, values);
   } else if (!known) {
-    Environment::Inject(name, values);  // throws
+    Begin(InjectedWorld(name, values));
   }
   Look();
+  if (moved && episode_.step == 0) task_->Begin(view());
   Observe();
 }
 
@@ -140,32 +152,59 @@ void HideAndSeek::InjectLocks(const Numbers& locked_by) {
   }
 }
 
-void HideAndSeek::InjectWorld(const std::string& name, const Numbers& values) {
+World HideAndSeek::InjectedWorld(const std::string& name, const Numbers& values) {
   World world = episode_.world;
+  const auto read_points = [&](Point* points, int count) {
+    CheckSize(name, values, 2 * static_cast<std::size_t>(count));
+    for (int i = 0; i < count; ++i) points[i] = {values[2 * i], values[2 * i + 1]};
+  };
   if (name == "walls") {
     constexpr int kColumns = 5;
+    const std::size_t most = config_.max_walls();
     const std::size_t count = values.size() / kColumns;
-    CheckSize(name, values, std::min<std::size_t>(count, kMaxWalls) * kColumns);
+    CheckSize(name, values, std::min(count, most) * kColumns);
     world.num_walls = static_cast<int>(count);
     for (std::size_t i = 0; i < count; ++i) {
       const double* wall = values.data() + kColumns * i;
       world.walls[i] = {wall[0], wall[1], wall[2], wall[3], wall[4]};
     }
-  } else {
-    const std::size_t count = values.size() / 3;
-    CheckSize(name, values, std::clamp<std::size_t>(count, 1, config_.boxes_max) * 3);
-    // The ramps come after the boxes, however many these are.
-    const auto ramps = world.corners.begin() + agents() + world.num_boxes;
-    std::array<Point, kMaxRamps> ramp_corners = {};
-    std::copy_n(ramps, config_.ramps(), ramp_corners.begin());
-    world.num_boxes = static_cast<int>(count);
-    std::copy_n(ramp_corners.begin(), config_.ramps(),
-                world.corners.begin() + agents() + world.num_boxes);
-    for (std::size_t i = 0; i < count; ++i) {
-      for (int axis = 0; axis < 3; ++axis) world.box_half[i][axis] = values[3 * i + axis] / 2;
+  } else if (name == "box_sizes") {
+    SetBoxSizes(values, &world);
+  } else if (name == "food" && config_.food.count > 0) {
+    read_points(world.food.data(), config_.food.count);
+  } else if (name == "sites" && config_.task == TaskKind::kBlueprint) {
+    world.num_sites = std::clamp(static_cast<int>(values.size() / 2), 1, kMaxSites);
+    read_points(world.sites.data(), world.num_sites);
+  } else if (name == "cylinder" && config_.task == TaskKind::kShelter) {
+    CheckSize(name, values, 3);
+    world.cylinder = {values[0], values[1]};
+    world.cylinder_radius = values[2];
+  } else if (name == "lock_order" && config_.task == TaskKind::kSequentialLock) {
+    CheckSize(name, values, boxes());
+    for (int i = 0; i < boxes(); ++i) {
+      world.lock_order[i] = CheckedInteger(name, values[i], 0, boxes() - 1);
     }
+  } else if (name == "goes_left" && config_.task == TaskKind::kObjectCounting) {
+    CheckSize(name, values, boxes());
+    for (int i = 0; i < boxes(); ++i)
+      world.goes_left[i] = CheckedInteger(name, values[i], 0, 1) == 1;
+  } else {
+    Environment::Inject(name, values);  // throws
   }
-  Begin(world);
+  return world;
+}
+
+void HideAndSeek::SetBoxSizes(const Numbers& values, World* world) const {
+  const std::size_t count = values.size() / 3;
+  CheckSize("box_sizes", values, std::clamp<std::size_t>(count, 1, config_.boxes_max) * 3);
+  // The ramps come after the boxes, however many these are.
+  std::array<Point, kMaxRamps> ramps = {};
+  std::copy_n(world->corners.begin() + agents() + world->num_boxes, config_.ramps, ramps.begin());
+  world->num_boxes = static_cast<int>(count);
+  std::copy_n(ramps.begin(), config_.ramps, world->corners.begin() + agents() + world->num_boxes);
+  for (std::size_t i = 0; i < count; ++i) {
+    for (int axis = 0; axis < 3; ++axis) world->box_half[i][axis] = values[3 * i + axis] / 2;
+  }
 }
 
 }  // namespace srl::hide_and_seek

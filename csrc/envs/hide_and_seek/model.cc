@@ -11,11 +11,10 @@
 namespace srl::hide_and_seek {
 namespace {
 
-constexpr double kQuadrantWallFriction = 0.01;
-constexpr double kFullWallFriction = 1.0;
 constexpr double kParkedHeight = -20.0;  // where unused walls are, below the floor
 constexpr double kParkedHalf = 0.05;
 constexpr double kMass = 1.0;  // of each thing
+constexpr double kCylinderHeight = 0.5;
 
 using Color = std::array<float, 4>;
 constexpr Color kHiderColor = {0.20f, 0.45f, 0.95f, 1.0f};
@@ -24,6 +23,7 @@ constexpr Color kCubeColor = {0.60f, 0.40f, 0.22f, 1.0f};
 constexpr Color kLongColor = {0.93f, 0.58f, 0.20f, 1.0f};
 constexpr Color kInnerWallColor = {0.55f, 0.57f, 0.60f, 1.0f};
 constexpr Color kOuterWallColor = {0.55f, 0.57f, 0.60f, 0.15f};  // or it would hide the room
+constexpr Color kCylinderColor = {0.95f, 0.95f, 0.97f, 1.0f};
 constexpr Color kParkedColor = {0.0f, 0.0f, 0.0f, 0.0f};
 
 // Dense: the sparse Newton solver of MuJoCo 4.0 sometimes returns huge contact forces on worlds
@@ -98,13 +98,18 @@ void WriteRamp(int ramp, std::ostream& xml) {
       << " rgba='0.95 0.83 0.25 1'/></body>\n";
 }
 
-std::string TemplateXml(int agents, int boxes, int ramps) {
+std::string TemplateXml(const Config& config, int boxes) {
+  const int agents = config.agents();
   std::ostringstream xml;
   xml << kHead;
-  for (int i = 0; i < kMaxWalls; ++i) WriteWall(i, xml);
+  for (int i = 0; i < config.max_walls(); ++i) WriteWall(i, xml);
   for (int i = 0; i < agents; ++i) WriteAgent(i, xml);
   for (int i = 0; i < boxes; ++i) WriteBox(i, xml);
-  for (int i = 0; i < ramps; ++i) WriteRamp(i, xml);
+  for (int i = 0; i < config.ramps; ++i) WriteRamp(i, xml);
+  if (config.task == TaskKind::kShelter) {
+    xml << "<body name='cylinder'><geom name='cylinder' type='cylinder' size='1 "
+        << kCylinderHeight / 2 << "'/></body>\n";
+  }
   xml << "</worldbody>\n<actuator>\n";
   for (int i = 0; i < agents; ++i) {
     for (const char* joint : {"x", "y", "turn"}) {
@@ -140,11 +145,10 @@ void SetColor(const Color& color, int geom, mjModel* model) {
 }
 
 void FurnishWalls(const Config& config, const World& world, mjModel* model) {
-  for (int i = 0; i < kMaxWalls; ++i) {
+  for (int i = 0; i < config.max_walls(); ++i) {
     mjtNum* position = model->body_pos + 3 * (kFirstWallBody + i);
     mjtNum* half = model->geom_size + 3 * (kFirstWallGeom + i);
-    model->geom_friction[3 * (kFirstWallGeom + i)] =
-        config.full() ? kFullWallFriction : kQuadrantWallFriction;
+    model->geom_friction[3 * (kFirstWallGeom + i)] = config.wall_friction;
     if (i >= world.num_walls) {
       mju_copy3(position, std::array{0.0, 0.0, kParkedHeight}.data());
       mju_copy3(half, std::array{kParkedHalf, kParkedHalf, kParkedHalf}.data());
@@ -161,8 +165,8 @@ void FurnishWalls(const Config& config, const World& world, mjModel* model) {
 void FurnishBoxes(const Config& config, const World& world, mjModel* model) {
   for (int i = 0; i < world.num_boxes; ++i) {
     const auto& [x, y, z] = world.box_half[i];
-    const int body = kFirstThingBody + config.agents() + i;
-    const int geom = kFirstAgentGeom + kAgentGeoms * config.agents() + i;
+    const int body = FirstThingBody(config) + config.agents() + i;
+    const int geom = FirstAgentGeom(config) + kAgentGeoms * config.agents() + i;
     mju_copy3(model->body_pos + 3 * body, world.box_half[i].data());
     mju_copy3(model->geom_size + 3 * geom, world.box_half[i].data());
     const std::array inertia = {y * y + z * z, x * x + z * z, x * x + y * y};
@@ -171,15 +175,26 @@ void FurnishBoxes(const Config& config, const World& world, mjModel* model) {
   }
 }
 
+void FurnishCylinder(const World& world, mjModel* model) {
+  const int body = model->nbody - 1;
+  const int geom = model->ngeom - 1;
+  mju_copy3(model->body_pos + 3 * body,
+            std::array{world.cylinder.x, world.cylinder.y, kCylinderHeight / 2}.data());
+  model->geom_size[3 * geom] = world.cylinder_radius;
+  SetColor(kCylinderColor, geom, model);
+}
+
 }  // namespace
 
 const mjModel& TemplateModel(const Config& config, int num_boxes) {
   static std::mutex mutex;
-  static std::map<std::array<int, 3>, ModelPointer> templates;
+  static std::map<std::array<int, 5>, ModelPointer> templates;
   const std::lock_guard lock(mutex);
   mujoco::ThrowErrors();
-  ModelPointer& model = templates[{config.agents(), num_boxes, config.ramps()}];
-  if (!model) model = Compile(TemplateXml(config.agents(), num_boxes, config.ramps()));
+  const bool cylinder = config.task == TaskKind::kShelter;
+  ModelPointer& model =
+      templates[{config.agents(), num_boxes, config.ramps, config.max_walls(), cylinder}];
+  if (!model) model = Compile(TemplateXml(config, num_boxes));
   return *model;
 }
 
@@ -192,10 +207,11 @@ void Furnish(const Config& config, const World& world, mjModel* model, mjData* d
   }
   FurnishWalls(config, world, model);
   FurnishBoxes(config, world, model);
+  if (config.task == TaskKind::kShelter) FurnishCylinder(world, model);
   for (int agent = 0; agent < config.agents(); ++agent) {
     for (int i = 0; i < kAgentGeoms; ++i) {
       SetColor(config.team(agent) == 0 ? kHiderColor : kSeekerColor,
-               kFirstAgentGeom + kAgentGeoms * agent + i, model);
+               FirstAgentGeom(config) + kAgentGeoms * agent + i, model);
     }
   }
   // The view is that of the template, whatever the walls are. The mean inertia, by which the solver

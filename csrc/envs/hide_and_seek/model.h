@@ -14,13 +14,14 @@ inline constexpr int kJoints = 4;  // of each thing: slides x, y, z, then the tu
 inline constexpr int kAgentGeoms = 3;
 inline constexpr int kControls = 3;  // of each agent: forces x, y, torque about z
 inline constexpr int kFirstWallBody = 1;
-inline constexpr int kFirstThingBody = kFirstWallBody + kMaxWalls;
 inline constexpr int kFirstWallGeom = 1;
-inline constexpr int kFirstAgentGeom = kFirstWallGeom + kMaxWalls;
+inline int FirstThingBody(const Config& config) { return kFirstWallBody + config.max_walls(); }
+inline int FirstAgentGeom(const Config& config) { return kFirstWallGeom + config.max_walls(); }
 
 // The model of a world with this many things, compiled at the first call and then shared:
 // a world is made by copying it and calling Furnish. Thread-safe. Agents' geoms come three
-// together (the body and two arms), then one geom for each object. Weld i is agent i's grip.
+// together (the body and two arms), then one geom for each object, then the cylinder of a task that
+// has one. Weld i is agent i's grip.
 const mjModel& TemplateModel(const Config& config, int num_boxes);
 
 // Turns a copy of the template into `world`: walls, sizes, friction, colours. `data` is scratch

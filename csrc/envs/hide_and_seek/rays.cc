@@ -10,6 +10,7 @@ namespace srl::hide_and_seek {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kHalfViewAngle = 3.0 / 8.0 * std::numbers::pi;
 constexpr int kSpheresPerAgent = 3;
 constexpr int kLanes = 32;  // the rays and two idle ones, a round number for vector instructions
 
@@ -77,6 +78,50 @@ double Hit(const Sphere& sphere, const Ray& ray) {
   return FirstHit(nearest - half, nearest + half);
 }
 
+double Hit(const Cylinder& cylinder, const Ray& ray) {
+  const Vector& d = ray.direction;
+  double enter = -kNever;
+  double leave = kNever;
+  Slab(ray.origin.z - cylinder.z, d.z, cylinder.half_z, &enter, &leave);
+  const double x = cylinder.x - ray.origin.x;
+  const double y = cylinder.y - ray.origin.y;
+  const double length2 = d.x * d.x + d.y * d.y;
+  const double outside = x * x + y * y - cylinder.radius * cylinder.radius;
+  if (length2 == 0.0) return outside <= 0.0 ? FirstHit(enter, leave) : kNever;
+  const double nearest = (x * d.x + y * d.y) / length2;
+  const double rest = nearest * nearest - outside / length2;
+  if (!(rest >= 0.0)) return kNever;
+  const double half = std::sqrt(rest);
+  return FirstHit(Larger(nearest - half, enter), Smaller(nearest + half, leave));
+}
+
+constexpr int kNobody = -1;
+
+// Whether the ray hits something before `distance`, other than these two agents.
+bool Blocked(const Scene& scene, const Ray& ray, double distance, int agent = kNobody,
+             int other = kNobody) {
+  const auto hides = [&](const Block& block, bool ramp) {
+    return Hit(block, ray, ramp) < distance;
+  };
+  for (const Block& wall : scene.walls) {
+    if (hides(wall, false)) return true;
+  }
+  for (const Block& box : scene.boxes) {
+    if (hides(box, false)) return true;
+  }
+  for (const Block& ramp : scene.ramps) {
+    if (hides(ramp, true)) return true;
+  }
+  for (const Cylinder& cylinder : scene.cylinders) {
+    if (Hit(cylinder, ray) < distance) return true;
+  }
+  for (int i = 0; i < static_cast<int>(scene.spheres.size()); ++i) {
+    const int owner = i / kSpheresPerAgent;
+    if (owner != agent && owner != other && Hit(scene.spheres[i], ray) < distance) return true;
+  }
+  return false;
+}
+
 struct Directions {
   std::array<double, kLanes> x = {};
   std::array<double, kLanes> y = {};
@@ -132,6 +177,20 @@ void CastAtCircle(const Sphere& sphere, const Directions& directions, const Sphe
 
 }  // namespace
 
+Cone::Cone(std::span<const double> position)
+    : x_(position[0]),
+      y_(position[1]),
+      // The direction of the angle less a right angle.
+      facing_x_(std::sin(position[3])),
+      facing_y_(-std::cos(position[3])) {}
+
+bool Cone::Holds(double x, double y) const {
+  static const double kCosine = std::cos(kHalfViewAngle);
+  const double to_x = x - x_;
+  const double to_y = y - y_;
+  return to_x * facing_x_ + to_y * facing_y_ >= kCosine * std::sqrt(to_x * to_x + to_y * to_y);
+}
+
 void CastLidar(const Scene& scene, int agent, std::span<double, kLidarRays> distances) {
   static const Directions directions = MakeDirections();
   const Sphere& eye = scene.spheres[kSpheresPerAgent * agent];
@@ -147,6 +206,10 @@ void CastLidar(const Scene& scene, int agent, std::span<double, kLidarRays> dist
     const double height = eye.z - ramp.z;
     if (std::abs(height) > ramp.half_z) continue;
     CastAtRectangle(ramp, -height, directions, eye, &nearest);  // the slope is at y = -z
+  }
+  for (const Cylinder& cylinder : scene.cylinders) {
+    if (std::abs(eye.z - cylinder.z) > cylinder.half_z) continue;
+    CastAtCircle({cylinder.x, cylinder.y, eye.z, cylinder.radius}, directions, eye, &nearest);
   }
   for (int i = 0; i < static_cast<int>(scene.spheres.size()); ++i) {
     const Sphere& sphere = scene.spheres[i];
@@ -188,21 +251,21 @@ bool InSight(const Scene& scene, int agent, int thing) {
   }
   if (own == kNever) return false;
 
-  const auto hides = [&](const Block& block, bool ramp) { return Hit(block, ray, ramp) < own; };
-  for (const Block& wall : scene.walls) {
-    if (hides(wall, false)) return false;
-  }
-  for (const Block& box : scene.boxes) {
-    if (hides(box, false)) return false;
-  }
-  for (const Block& ramp : scene.ramps) {
-    if (hides(ramp, true)) return false;
-  }
-  for (int i = 0; i < static_cast<int>(scene.spheres.size()); ++i) {
-    const int owner = i / kSpheresPerAgent;
-    if (owner != agent && owner != thing && Hit(scene.spheres[i], ray) < own) return false;
-  }
-  return true;
+  return !Blocked(scene, ray, own, agent, thing);
+}
+
+bool PointInSight(const Scene& scene, int agent, const std::array<double, 3>& point) {
+  const Sphere& eye = scene.spheres[kSpheresPerAgent * agent];
+  const Ray ray = {{eye.x, eye.y, eye.z}, {point[0] - eye.x, point[1] - eye.y, point[2] - eye.z}};
+  return !Blocked(scene, ray, std::nextafter(1.0, 2.0), agent);
+}
+
+bool CylinderInSight(const Scene& scene, const std::array<double, 3>& point) {
+  const Cylinder& cylinder = scene.cylinders.front();
+  const Ray ray = {{point[0], point[1], point[2]},
+                   {cylinder.x - point[0], cylinder.y - point[1], cylinder.z - point[2]}};
+  const double own = Hit(cylinder, ray);
+  return own != kNever && !Blocked(scene, ray, own);
 }
 
 }  // namespace srl::hide_and_seek

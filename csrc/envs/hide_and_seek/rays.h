@@ -2,6 +2,7 @@
 // MuJoCo's general ray casting, with which it agrees.
 #pragma once
 
+#include <array>
 #include <span>
 #include <vector>
 
@@ -21,8 +22,16 @@ struct Sphere {
   double radius;
 };
 
+// Upright.
+struct Cylinder {
+  double x, y, z;  // centre
+  double radius;
+  double half_z;
+};
+
 struct Scene {
   void Clear() {
+    cylinders.clear();
     walls.clear();
     boxes.clear();
     ramps.clear();
@@ -32,7 +41,24 @@ struct Scene {
   std::vector<Block> walls;
   std::vector<Block> boxes;
   std::vector<Block> ramps;
+  std::vector<Cylinder> cylinders;
   std::vector<Sphere> spheres;  // three for each agent: the body, then its arms
+};
+
+// What lies ahead of an agent.
+class Cone {
+ public:
+  // From the agent's position: its corner, where the cone begins though lines of sight do not, and
+  // its angle.
+  explicit Cone(std::span<const double> position);
+
+  bool Holds(double x, double y) const;
+
+ private:
+  double x_;
+  double y_;
+  double facing_x_;
+  double facing_y_;
 };
 
 // The distance from the agent's centre to the first hit along 30 horizontal rays, the first one
@@ -42,5 +68,11 @@ void CastLidar(const Scene& scene, int agent, std::span<double, kLidarRays> dist
 // Whether the ray from the agent's centre to the thing's centre (of mass, for a ramp) hits that
 // thing first. Things are numbered as in Config.
 bool InSight(const Scene& scene, int agent, int thing);
+
+// Whether nothing lies between the agent's centre and the point.
+bool PointInSight(const Scene& scene, int agent, const std::array<double, 3>& point);
+
+// Whether the ray from the point to the centre of the scene's first cylinder hits that first.
+bool CylinderInSight(const Scene& scene, const std::array<double, 3>& point);
 
 }  // namespace srl::hide_and_seek

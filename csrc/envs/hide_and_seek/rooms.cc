@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
+#include <utility>
 
 namespace srl::hide_and_seek {
 namespace {
@@ -118,6 +119,21 @@ std::vector<GridWall> CutDoor(const GridWall& wall, Random& random) {
     pieces.push_back(MakeWall(wall.vertical, wall.line, door + kDoorSize, wall.to, wall.outer));
   }
   return pieces;
+}
+
+std::optional<std::vector<GridWall>> DrawRooms(int rooms, double outer_walls, Random& random) {
+  std::vector<GridWall> walls = OuterWalls();
+  const std::size_t outer = walls.size();
+  if (!DivideIntoRooms(rooms, &walls, random)) return std::nullopt;
+
+  std::vector<GridWall> pieces;
+  for (std::size_t i = outer; i < walls.size(); ++i) {
+    for (GridWall& piece : CutDoor(walls[i], random)) pieces.push_back(std::move(piece));
+  }
+  if (!random.Coin(outer_walls)) return pieces;
+  walls.resize(outer);
+  walls.insert(walls.end(), pieces.begin(), pieces.end());
+  return walls;
 }
 
 }  // namespace srl::hide_and_seek

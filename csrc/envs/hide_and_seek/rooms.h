@@ -1,6 +1,7 @@
 // Rooms on the placement grid: walls along grid lines, split by doors.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "srl/random.h"
@@ -34,5 +35,9 @@ bool DivideIntoRooms(int rooms, std::vector<GridWall>* walls, Random& random);
 // The pieces of `wall` that a door at a random place leaves: two, or fewer where a piece would be
 // a single cell. A wall with no stretch long enough for a door stays whole.
 std::vector<GridWall> CutDoor(const GridWall& wall, Random& random);
+
+// The walls of so many rooms, each of the inner ones with a door; those around the floor come with
+// the given probability. Nothing if dividing failed too often.
+std::optional<std::vector<GridWall>> DrawRooms(int rooms, double outer_walls, Random& random);
 
 }  // namespace srl::hide_and_seek

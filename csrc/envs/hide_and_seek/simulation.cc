@@ -81,7 +81,7 @@ void Replay(const Settings& settings, mjModel* model, mjData* data) {
 bool Simulation::diverged() const { return mujoco::Failed(*data_); }
 
 double Simulation::Distance(int agent, int object) const {
-  const int body = kFirstThingBody + thing(object);
+  const int body = first_body_ + thing(object);
   const int geom = model_->body_geomadr[body];
   mjtNum offset[3];
   mjtNum local[3];
@@ -98,8 +98,8 @@ double Simulation::Distance(int agent, int object) const {
 }
 
 void Simulation::TakeHold(int agent, int object) {
-  const int body1 = kFirstThingBody + agent;
-  const int body2 = kFirstThingBody + thing(object);
+  const int body1 = first_body_ + agent;
+  const int body2 = first_body_ + thing(object);
   // Anchor (zero), then the object's place and turn in the agent's frame. The two last numbers
   // are the weight of turning and a zero without which the place would be computed anew.
   mjtNum* weld = model_->eq_data + mjNEQDATA * agent;
@@ -129,13 +129,13 @@ void Simulation::Release(int object) {
   std::fill_n(model_->jnt_limited + first, kJoints, false);
   // A sleeping object would stay where it is, even in mid-air. MuJoCo wakes what has a velocity
   // of other bits than zero, and a negative zero is one that moves nothing.
-  const int tree = model_->body_treeid[kFirstThingBody + thing(object)];
+  const int tree = model_->body_treeid[first_body_ + thing(object)];
   if (data_->tree_asleep[tree] >= 0) data_->qvel[first] = -0.0;
 }
 
 void Simulation::FillScene(Scene* scene) const {
   scene->Clear();
-  for (int i = 0; i < kMaxWalls; ++i) {
+  for (int i = 0; i < config_.max_walls(); ++i) {
     const mjtNum* half = model_->geom_size + 3 * (kFirstWallGeom + i);
     const mjtNum* center = model_->body_pos + 3 * (kFirstWallBody + i);
     if (center[2] > 0.0) {
@@ -143,13 +143,20 @@ void Simulation::FillScene(Scene* scene) const {
     }
   }
   for (int i = 0; i < kAgentGeoms * config_.agents(); ++i) {
-    const mjtNum* center = data_->geom_xpos + 3 * (kFirstAgentGeom + i);
-    const double radius = model_->geom_size[3 * (kFirstAgentGeom + i)];
+    const mjtNum* center = data_->geom_xpos + 3 * (FirstAgentGeom(config_) + i);
+    const double radius = model_->geom_size[3 * (FirstAgentGeom(config_) + i)];
     scene->spheres.push_back({center[0], center[1], center[2], radius});
   }
   static constexpr HalfSize kRamp = {kRampHalf, kRampHalf, kRampHalf};
-  for (int i = 0; i < num_boxes_ + config_.ramps(); ++i) {
-    const int body = kFirstThingBody + thing(i);
+  if (config_.task == TaskKind::kShelter) {
+    const int body = first_body_ + thing(num_boxes_ + config_.ramps);
+    const int geom = model_->body_geomadr[body];
+    const mjtNum* center = model_->body_pos + 3 * body;
+    const mjtNum* size = model_->geom_size + 3 * geom;  // radius, half of the height
+    scene->cylinders.push_back({center[0], center[1], center[2], size[0], size[1]});
+  }
+  for (int i = 0; i < num_boxes_ + config_.ramps; ++i) {
+    const int body = first_body_ + thing(i);
     const bool ramp = i >= num_boxes_;
     const mjtNum* half = ramp ? kRamp.data() : model_->geom_size + 3 * model_->body_geomadr[body];
     (ramp ? scene->ramps : scene->boxes)

@@ -24,7 +24,8 @@ struct Settings {
 // Owns a model and its data. Things are numbered as in Config. Not thread-safe.
 class Simulation {
  public:
-  explicit Simulation(const Config& config) : config_(config) {}
+  explicit Simulation(const Config& config)
+      : config_(config), first_body_(FirstThingBody(config)) {}
 
   // Builds `world` and puts everything at its start.
   void Start(const World& world);
@@ -46,7 +47,7 @@ class Simulation {
   }
   // The body's centre.
   std::span<const double, 3> center(int thing) const {
-    return std::span<const double, 3>(data_->xpos + 3 * (kFirstThingBody + thing), 3);
+    return std::span<const double, 3>(data_->xpos + 3 * (first_body_ + thing), 3);
   }
   // From the agent's centre to the object's box; 0 inside.
   double Distance(int agent, int object) const;
@@ -58,6 +59,11 @@ class Simulation {
   // Freezes an object where it is, in mid-air too, or lets it move again.
   void Freeze(int object);
   void Release(int object);
+
+  // Pushes an object along x, in newton, until another force is set.
+  void PushAlongX(int object, double force) {
+    data_->qfrc_applied[kJoints * thing(object)] = force;
+  }
 
   // Everything that rays can hit, as it now stands.
   void FillScene(Scene* scene) const;
@@ -71,6 +77,7 @@ class Simulation {
 
   std::vector<std::byte> SavedModel() const;
 
+  int first_body() const { return first_body_; }  // in the model, of the things that move
   const mjModel& model() const { return *model_; }
   const mjData& data() const { return *data_; }
 
@@ -83,6 +90,7 @@ class Simulation {
   void Refresh();
 
   Config config_;
+  int first_body_;  // of the things that move
   int num_boxes_ = -1;
   ModelPointer model_;
   DataPointer data_;

@@ -146,7 +146,8 @@ def set_config(**values):
             lambda arrays: arrays.update({"state/qpos": arrays["state/qpos"][:-1]}),
             "state/qpos has the shape (80, 28), expected (81, 28)",
         ),
-        (set_config(lock_type="any_lock"), "lock_type='any_lock'; expected 'all_lock_team"),
+        (set_config(lock_type="no_lock"), "option 'lock_type' is 'no_lock'"),
+        (set_config(n_food=3), "n_food=3; expected 0"),
         (set_config(scenario="moon"), "the scenario 'moon'; expected 'quadrant'"),
     ],
 )

@@ -1,0 +1,24 @@
+#include "envs/hide_and_seek/task.h"
+
+#include <stdexcept>
+
+namespace srl::hide_and_seek {
+
+std::unique_ptr<Task> MakeTask(const Config& config) {
+  switch (config.task) {
+    case TaskKind::kHideAndSeek:
+      return MakeGame(config);
+    case TaskKind::kLockAndReturn:
+    case TaskKind::kSequentialLock:
+      return MakeLockTask(config);
+    case TaskKind::kBlueprint:
+      return MakeBlueprint(config);
+    case TaskKind::kShelter:
+      return MakeShelter(config);
+    case TaskKind::kObjectCounting:
+      return MakeObjectCounting(config);
+  }
+  throw std::logic_error("unknown task");
+}
+
+}  // namespace srl::hide_and_seek
