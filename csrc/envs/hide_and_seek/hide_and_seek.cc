@@ -25,12 +25,6 @@ int GrabSize(const Config& config) {
 
 int ActionSize(const Config& config) { return kControls + GrabSize(config) + 1; }
 
-std::vector<Field> AllFields(const Config& config, const Task& task) {
-  std::vector<Field> fields = WorldFields(config);
-  for (Field& field : task.Fields()) fields.push_back(std::move(field));
-  return fields;
-}
-
 }  // namespace
 
 HideAndSeek::HideAndSeek(const Options& options)

@@ -76,7 +76,7 @@ std::map<std::string, Numbers> HideAndSeek::Inspect() const {
     }
   }
   Append(simulation_.all_positions(), &numbers["qpos"]);
-  const std::vector<Field> fields = ObservationFields(config_);
+  const std::vector<Field> fields = AllFields(config_, *task_);
   for (std::size_t i = 0; i < fields.size(); ++i) {
     numbers["observation/" + fields[i].name] = {observation_[i].begin(), observation_[i].end()};
   }

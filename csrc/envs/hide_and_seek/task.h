@@ -71,4 +71,7 @@ std::unique_ptr<Task> MakeBlueprint(const Config& config);
 std::unique_ptr<Task> MakeShelter(const Config& config);
 std::unique_ptr<Task> MakeObjectCounting(const Config& config);
 
+// All that agents observe: of the world, then of the task.
+std::vector<Field> AllFields(const Config& config, const Task& task);
+
 }  // namespace srl::hide_and_seek

@@ -1,6 +1,9 @@
 #include "envs/hide_and_seek/task.h"
 
 #include <stdexcept>
+#include <utility>
+
+#include "envs/hide_and_seek/fields.h"
 
 namespace srl::hide_and_seek {
 
@@ -19,6 +22,12 @@ std::unique_ptr<Task> MakeTask(const Config& config) {
       return MakeObjectCounting(config);
   }
   throw std::logic_error("unknown task");
+}
+
+std::vector<Field> AllFields(const Config& config, const Task& task) {
+  std::vector<Field> fields = WorldFields(config);
+  for (Field& field : task.Fields()) fields.push_back(std::move(field));
+  return fields;
 }
 
 }  // namespace srl::hide_and_seek
