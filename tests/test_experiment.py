@@ -129,6 +129,15 @@ def test_plans_are_named_and_their_fragments_sized_on_the_command_line(file):
     assert load(file, "--max-staleness=4").max_staleness == 4
 
 
+def test_self_play_is_turned_on_by_its_options(file):
+    assert load_experiment(str(file)).experiment.self_play is None
+    words = ["--self-play.past", "0.3", "--self-play.choice=recent"]
+    self_play = load_experiment(str(file), words).experiment.self_play
+    assert (self_play.past, self_play.choice, self_play.keep) == (0.3, "recent", 20)
+    with pytest.raises(UserError, match=r"unknown option --self-play.psat; did you mean"):
+        load_experiment(str(file), ["--self-play.psat", "0.3"])
+
+
 def test_an_experiment_without_a_plan_gets_the_usual_one_for_its_environment():
     assert load("CartPole-v1").plan == plans.replicated(1)
     assert load("native:CartPole-v1").plan == plans.fused()

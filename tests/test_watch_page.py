@@ -242,8 +242,14 @@ def test_seekers_actions_in_the_preparation_are_said_to_have_no_effect(page):
     assert "none yet" in panel(page)
 
 
-def test_another_episode_can_be_chosen(page):
+def test_another_episode_can_be_chosen(page, file):
     first = pixels(page)
+    for option, episode in zip(
+        Select(part(page, "episode")).options, data(file)["episodes"], strict=True
+    ):
+        seen = np.broadcast_to(decoded(episode["tracks"]["seen"]), (21, 1))
+        unseen = 100 * (1 - seen[9:].mean())  # of the twelve steps after the preparation
+        assert option.text.endswith(f"hiders unseen {np.floor(unseen + 0.5):.0f} %")
     press(page, Keys.END)
     Select(part(page, "episode")).select_by_index(1)
     assert step(page) == 0

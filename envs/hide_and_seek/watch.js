@@ -304,6 +304,16 @@ const stage = (() => {
   const of = (episode, name, step, team) =>
     mean(episode.at(name, step), (i) => teams(episode)[i] === team);
 
+  // How an episode went, in a few words.
+  function result(episode) {
+    const last = episode.steps - 1;
+    if (!isGame(episode)) return `reward ${signed(of(episode, "return", last, HIDERS))}`;
+    const hunted = Array.from({ length: episode.steps }, (_, step) => step)
+      .filter((step) => !preparing(episode, step));
+    const unseen = mean(hunted.map((step) => (episode.at("seen", step)[0] ? 0 : 1)), () => true);
+    return `hiders unseen ${Math.round(100 * unseen)} %`;
+  }
+
   function status(episode, step) {
     const rest = preparing(episode, step);
     const seen = episode.at("seen", step)[0];
@@ -464,6 +474,6 @@ const stage = (() => {
     stepsPerSecond: 1 / 0.075,
     reach: 2 * RADIUS,
     color: (episode, agent) => TEAM[teams(episode)[agent]],
-    extent, place, draw, status, bands, legend, panel,
+    extent, place, draw, result, status, bands, legend, panel,
   };
 })();

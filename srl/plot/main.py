@@ -25,7 +25,7 @@ def plot(words: list[str]) -> int:
     """`srl plot RUN_DIR... [--x AXIS] [--keys PATTERN] [--out FILE] [--csv FILE] ...`."""
     options = _parser().parse_args(words)
     _check(options)
-    groups = read_groups(options.run_dirs)
+    groups = read_groups(options.run_dirs, options.ignore)
     keys, constant = _keys(groups, options.keys)
     files = [] if options.csv is None else [options.csv]
     if options.csv is not None:
@@ -61,6 +61,13 @@ def _parser() -> Arguments:
         metavar="PATTERN",
         help="metrics to draw, such as 'loss/*'; repeatable. By default returns, ratings, the "
         "environment's statistics and fps, those of them that change",
+    )
+    add(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="settings in which runs of one curve may differ, such as env_steps; repeatable",
     )
     add(
         "--smooth",

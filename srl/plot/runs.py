@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ class Run:
     """The environment, as the configuration has it: an id, or a dict with its type."""
     seed: int
     settings: Settings
-    """All but the seed."""
+    """All but the seed and what was to be ignored."""
     reports: Sequence[Mapping[str, Any]]
     """The lines of its metrics; at least one."""
 
@@ -57,17 +58,18 @@ class Group:
     runs: Sequence[Run]
 
 
-def read_groups(paths: Iterable[Path]) -> list[Group]:
+def read_groups(paths: Iterable[Path], ignore: Sequence[str] = ()) -> list[Group]:
     """Reads runs, and puts those together that differ in nothing but the seed.
 
     Args:
         paths: Folders of runs, or of several runs, such as `runs/<name>`: all of them are meant.
+        ignore: Patterns of further settings in which runs of a group may differ.
 
     Raises:
         UserError: If one is no run's folder, or no run has reported yet.
     """
     folders = list(dict.fromkeys(f.resolve() for path in paths for f in _folders(path)))
-    runs = [run for run in map(_read, folders) if run.reports]
+    runs = [run for folder in folders if (run := _read(folder, ignore)).reports]
     silent = [str(f) for f in folders if f not in {run.path for run in runs}]
     if not runs:
         raise UserError(
@@ -148,10 +150,13 @@ def _folders(path: Path) -> list[Path]:
     return sorted(inner.parent for inner in path.glob("*/config.json")) or [path]
 
 
-def _read(path: Path) -> Run:
+def _read(path: Path, ignore: Sequence[str]) -> Run:
     values = read_config(RunFolder(path))["experiment"]
     settings = dict(_flat(values))
     seed = settings.pop("seed", 0)
+    for key in list(settings):
+        if any(fnmatchcase(key, pattern) for pattern in ignore):
+            del settings[key]
     try:
         reports = read_metrics(path)
     except FileNotFoundError:

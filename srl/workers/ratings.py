@@ -34,6 +34,13 @@ class Match(NamedTuple):
     others: int
 
 
+class Rating(NamedTuple):
+    """Points, and their standard error."""
+
+    points: float
+    error: float
+
+
 class Payoff:
     """What became of all matches so far: (games, points), where a draw is half a point."""
 
@@ -88,7 +95,7 @@ def scores_of(returns: np.ndarray, members: Sequence[int]) -> np.ndarray:
     return (np.sign(own - others) + 1) / 2
 
 
-def elo(payoff: Payoff, sides: Sequence[str]) -> dict[str, dict[str, float]]:
+def elo(payoff: Payoff, sides: Sequence[str]) -> dict[int, dict[str, Rating]]:
     """Ratings by version and side, of those that have played; the oldest's are 0.
 
     They maximise the likelihood of the results: a side's rating, less the mean of its opponents',
@@ -96,7 +103,7 @@ def elo(payoff: Payoff, sides: Sequence[str]) -> dict[str, dict[str, float]]:
     distributed (a deviation of 1000 points), or those of who always won would have no bound.
 
     Returns:
-        {version: {side: points}}
+        By version and side.
     """
     order = sorted({version for match in payoff.results for version in match[1:]})
     free = {(side, v): i for i, (side, v) in enumerate((s, v) for v in order[1:] for s in sides)}
@@ -115,15 +122,23 @@ def elo(payoff: Payoff, sides: Sequence[str]) -> dict[str, dict[str, float]]:
         rows.append(row)
         games.append(played)
         points.append(won)
-    x = _most_likely(np.array(rows).reshape(-1, width), np.array(games), np.array(points))
-    points_of = {key: round(float(x[i] * _POINTS), 1) for key, i in free.items()}
-    return {str(v): {side: points_of.get((side, v), 0.0) for side in sides} for v in order}
+    found = _most_likely(np.array(rows).reshape(-1, width), np.array(games), np.array(points))
+    each = [Rating(*(round(_POINTS * float(part), 1) for part in pair)) for pair in found]
+    anchor = Rating(0.0, 0.0)
+    return {
+        v: {side: each[free[side, v]] if (side, v) in free else anchor for side in sides}
+        for v in order
+    }
 
 
 def _most_likely(rows: np.ndarray, games: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Newton's method for a logistic regression with a normal prior."""
+    """Newton's method for a logistic regression with a normal prior.
+
+    Returns:
+        [width, 2]: the mode, and the standard errors by the curvature there.
+    """
     precision = np.eye(rows.shape[1]) * (_POINTS / _PRIOR_POINTS) ** 2
-    x = np.zeros(rows.shape[1])
+    x, curve = np.zeros(rows.shape[1]), precision
     for _ in range(50):
         expected = 1 / (1 + np.exp(-rows @ x))
         slope = rows.T @ (points - games * expected) - precision @ x
@@ -132,7 +147,7 @@ def _most_likely(rows: np.ndarray, games: np.ndarray, points: np.ndarray) -> np.
         x += step * min(1.0, 2.0 / max(np.abs(step).max(), 1e-9))
         if np.abs(step).max() < 1e-6:
             break
-    return x
+    return np.stack([x, np.sqrt(np.diag(np.linalg.inv(curve)))], axis=1)
 
 
 # ---- the file ----
@@ -154,7 +169,10 @@ def write_ratings(
         for match, (games, points) in sorted(payoff.results.items())
     ]
     body = {
-        "elo": elo(payoff, sides),
+        "elo": {
+            str(version): {side: rating._asdict() for side, rating in own.items()}
+            for version, own in elo(payoff, sides).items()
+        },
         "games": sum(match["games"] for match in matches),
         "versions": {str(version): identity for version, identity in identities.items()},
         "matches": matches,
@@ -184,14 +202,20 @@ def newest_ratings(run: Path) -> dict[str, float]:
     if not body.get("elo"):
         return {}
     version = max(body["elo"], key=int)
-    own = {f"elo/{side}": points for side, points in body["elo"][version].items()}
-    return {**own, "elo/version": int(version), "elo/games": body["games"]}
+    own = body["elo"][version]
+    return {
+        **{f"elo/{side}": rating["points"] for side, rating in own.items()},
+        **{f"elo_error/{side}": rating["error"] for side, rating in own.items()},
+        "elo/version": int(version),
+        "elo/games": body["games"],
+    }
 
 
 def ratings_line(metrics: Mapping[str, Any]) -> str:
     """What `newest_ratings` gives, in words."""
-    sides = (name.removeprefix("elo/") for name in metrics)
-    told = [f"{s} {metrics[f'elo/{s}']:+.0f}" for s in sides if s not in ("version", "games")]
+    prefix = "elo_error/"
+    sides = [name.removeprefix(prefix) for name in metrics if name.startswith(prefix)]
+    told = [f"{s} {metrics[f'elo/{s}']:+.0f} ± {metrics[prefix + s]:.0f}" for s in sides]
     return (
         f"Elo of version {metrics['elo/version']}, against the first one's 0: {', '.join(told)} "
         f"({metrics['elo/games']} games)."

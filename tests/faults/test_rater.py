@@ -93,7 +93,8 @@ def test_versions_are_rated_beside_the_run_whatever_becomes_of_the_rater(tmp_pat
     line = run.metrics()[-1]
     assert {"elo/hider", "elo/seeker", "elo/version", "past/version"} <= line.keys()
     ratings = json.loads((run.folder / "opponents" / "ratings.json").read_text())
-    assert ratings["elo"]["0"] == {"hider": 0.0, "seeker": 0.0}
+    anchor = {"points": 0.0, "error": 0.0}
+    assert ratings["elo"]["0"] == {"hider": anchor, "seeker": anchor}
     assert ratings["games"] == sum(match["games"] for match in ratings["matches"])
     pool = {path.name for path in (run.folder / "opponents").glob("*.safetensors")}
     assert "0.safetensors" in pool

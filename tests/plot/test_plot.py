@@ -92,6 +92,15 @@ def test_curves_are_named_by_the_settings_in_which_they_differ(tmp_path):
     }
 
 
+def test_settings_can_be_ignored(tmp_path):
+    make_run(tmp_path / "0", ["--env-steps", "40000"])
+    make_run(tmp_path / "1", ["--env-steps", "80000", "--seed", "1"])
+    table = tmp_path / "table.csv"
+    for words, curves in (([], 2), (["--ignore", "env_*"], 1)):
+        assert plot(tmp_path / "0", tmp_path / "1", "--csv", table, *words) == 0
+        assert len({row["curve"] for row in rows(table)}) == curves
+
+
 def test_the_mean_goes_on_over_the_runs_that_have_got_so_far(tmp_path):
     make_run(tmp_path / "a", ["--seed", "0"], reports=10)
     make_run(tmp_path / "b", ["--seed", "5"], reports=20)

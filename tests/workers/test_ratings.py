@@ -23,6 +23,10 @@ def chance(points):
     return 1 / (1 + 10 ** (-points / 400))
 
 
+def points(ratings):
+    return {side: rating.points for side, rating in ratings.items()}
+
+
 def played(true, advantage, games, sides=SIDES):
     """The expected results of all matches."""
     payoff = Payoff()
@@ -43,22 +47,34 @@ def test_true_ratings_are_found_for_each_side():
     }
     found = elo(played(true, 80, 100_000), SIDES)
     for version, own in true.items():
-        assert found[str(version)] == pytest.approx(own, abs=2)
+        assert points(found[version]) == pytest.approx(own, abs=2)
+
+
+def test_errors_are_those_that_estimates_have():
+    true = {0: {"hider": 0, "seeker": 0}, 20: {"hider": 100, "seeker": 50}}
+    random, errors = np.random.default_rng(0), []
+    for _ in range(200):
+        payoff = played(true, 30, 60)
+        for match, (games, won) in payoff.results.items():
+            payoff.results[match] = games, random.binomial(games, won / games)
+        found = elo(payoff, SIDES)[20]
+        errors += [(found[side].points - true[20][side]) / found[side].error for side in SIDES]
+    assert np.std(errors) == pytest.approx(1, abs=0.15)
 
 
 def test_more_sides_than_two_play_against_the_mean_of_the_others():
     sides = ["a", "b", "c"]
     true = {0: dict.fromkeys(sides, 0), 5: {"a": 100, "b": -200, "c": 50}}
     found = elo(played(true, 0, 100_000, sides), sides)
-    assert found["5"] == pytest.approx(true[5], abs=2)
+    assert points(found[5]) == pytest.approx(true[5], abs=2)
 
 
 def test_who_always_wins_has_a_bound():
     payoff = Payoff()
     payoff.add(Match("hider", 20, 0), np.ones(1000))
     found = elo(payoff, SIDES)
-    assert 400 < found["20"]["hider"] < 5000
-    assert found["20"]["seeker"] == 0
+    assert 400 < found[20]["hider"].points < 5000
+    assert found[20]["seeker"] == (0, pytest.approx(1000, abs=1))
     assert elo(Payoff(), SIDES) == {}
 
 

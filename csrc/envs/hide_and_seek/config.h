@@ -74,8 +74,9 @@ struct Config {
   bool is_game() const { return task == TaskKind::kHideAndSeek; }
   int agents() const { return hiders + seekers; }
   int team(int agent) const { return agent < hiders ? 0 : 1; }
-  // While the number of steps done is below this, seekers stand still; there is no reward up to it.
   double preparation_steps() const { return prep_fraction * horizon; }
+  // Whether a step, the first being 0, is one in which seekers stand still and nobody is rewarded.
+  bool prepares(int step) const { return step < preparation_steps(); }
   // Where agents may be without a penalty: x and y from first to second.
   std::array<double, 2> allowed_range() const;
   bool observes_sizes() const { return elongated_max > 0 || !is_game(); }

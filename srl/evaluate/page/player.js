@@ -50,9 +50,11 @@ class Player {
     this.parts.about.textContent = data.about;
     this.fill(this.parts.speed, [0.25, 0.5, 1, 2, 4, 8].map((speed) => [speed, `${speed}×`]));
     this.parts.speed.value = 1;
-    this.fill(this.parts.episode, data.episodes.map(({ title }, i) =>
-      [i, `${i + 1} of ${data.episodes.length}${title ? `: ${title}` : ""}`]));
-    this.parts.choice.hidden = data.episodes.length < 2;
+    this.episodes = data.episodes.map((episode) => new Episode(episode, data.agents));
+    this.fill(this.parts.episode, this.episodes.map((episode, i) => {
+      const place = `${i + 1} of ${this.episodes.length}`;
+      return [i, [place, episode.title, stage.result(episode)].filter(Boolean).join(", ")];
+    }));
     this.agentButtons();
     this.listen();
     this.open(0);
@@ -85,7 +87,7 @@ class Player {
     document.addEventListener("keydown", (event) => this.key(event));
     // Else a focused button would take the key for a click as well.
     document.addEventListener("keyup", (event) => event.key === " " && event.preventDefault());
-    new ResizeObserver(() => this.draw()).observe(view);
+    new ResizeObserver(() => { this.bands(); this.draw(); }).observe(view);
   }
 
   key(event) {
@@ -107,7 +109,7 @@ class Player {
   }
 
   open(number) {
-    this.episode = new Episode(this.data.episodes[number], this.data.agents);
+    this.episode = this.episodes[number];
     this.last = this.episode.steps - 1;
     this.parts.time.max = this.last;
     this.parts.legend.replaceChildren(...stage.legend(this.episode).map(([color, text]) => {
@@ -119,6 +121,9 @@ class Player {
     }));
     [...this.parts.agents.children].forEach((button, agent) =>
       button.style.setProperty("--team", stage.color(this.episode, agent)));
+    this.parts.rows.replaceChildren(...stage.bands(this.episode).map(({ name }) =>
+      element({ text: name })));
+    this.bands();
     this.seek(0);
   }
 
@@ -166,17 +171,27 @@ class Player {
   // ---- what there is to see ----
 
   draw() {
-    if (!this.episode) return;
-    const { view, time, step } = this.parts;
-    const pen = fitted(view);
+    const pen = fitted(this.parts.view);
     // An agent observes at whole steps only.
     const shown = this.chosen === null ? this.time : this.step;
     stage.draw(pen, this.transform(), this.episode, shown, this.chosen);
+    const told = [this.episodes.indexOf(this.episode), this.step, this.chosen].join();
+    if (told !== this.told) this.tell();
+    this.told = told;
+  }
+
+  // The words and numbers, which change from step to step.
+  tell() {
+    const { time, step, status, panel } = this.parts;
     time.value = this.step;
     step.textContent = `step ${this.step} of ${this.last}`;
-    this.parts.status.replaceChildren(...stage.status(this.episode, this.step).map(element));
-    this.bands();
-    this.panel();
+    status.replaceChildren(...stage.status(this.episode, this.step).map(element));
+    const sections = stage.panel(this.episode, this.step, this.chosen);
+    panel.replaceChildren(...sections.flatMap(({ title, text, rows }) => [
+      element({ tag: "h2", text: title }),
+      ...(text ? [element({ tag: "p", text })] : []),
+      ...(rows ? [table(rows)] : []),
+    ]));
   }
 
   // From metres to pixels of the canvas: the whole of what the episode needs, y upwards.
@@ -208,9 +223,6 @@ class Player {
     const { bands } = this.parts;
     const pen = fitted(bands);
     const rows = stage.bands(this.episode);
-    if (this.parts.rows.children.length !== rows.length) {
-      this.parts.rows.replaceChildren(...rows.map(({ name }) => element({ text: name })));
-    }
     const wide = bands.width / this.episode.steps;
     const high = bands.height / rows.length;
     rows.forEach(({ color }, row) => {
@@ -219,15 +231,6 @@ class Player {
         pen.fillRect(step * wide, row * high, wide + 1, high - 1);
       }
     });
-  }
-
-  panel() {
-    const sections = stage.panel(this.episode, this.step, this.chosen);
-    this.parts.panel.replaceChildren(...sections.flatMap(({ title, text, rows }) => [
-      element({ tag: "h2", text: title }),
-      ...(text ? [element({ tag: "p", text })] : []),
-      ...(rows ? [table(rows)] : []),
-    ]));
   }
 }
 

@@ -25,9 +25,8 @@ void Food::Look(const View& view) {
 Food::Bites Food::Reach(const View& view) const {
   Bites bites = {};
   const FoodConfig& config = view.config.food;
-  // Rests like the seekers: nobody eats in the preparation.
-  const bool preparing = view.episode.step - 1 < view.config.preparation_steps();
-  if (preparing || (caught_ && !config.when_caught)) return bites;
+  if (view.config.prepares(view.episode.step - 1)) return bites;
+  if (caught_ && !config.when_caught) return bites;
   for (int agent = 0; agent < view.config.hiders; ++agent) {
     const auto from = view.simulation.position(agent);  // the corner, as the original measures
     for (int i = 0; i < config.count; ++i) {
@@ -49,7 +48,7 @@ std::array<double, kMaxAgents> Food::Eat(const View& view) {
     // Where more want a bite than there are, they share what is left.
     const double share = total > health_[i] ? health_[i] / total : 1.0;
     for (int agent = 0; agent < view.agents(); ++agent) eaten[agent] += share * bites[agent][i];
-    Digest(view.config.food, i, share * total);
+    Digest(view.config.food, i, std::min(total, health_[i]));
   }
   for (double bite : eaten) eaten_ += bite;
   return eaten;
@@ -58,7 +57,7 @@ std::array<double, kMaxAgents> Food::Eat(const View& view) {
 void Food::Digest(const FoodConfig& config, int food, double bites) {
   double& health = health_[food];
   int& empty_steps = empty_steps_[food];
-  health = std::max(0.0, health - bites);
+  health -= bites;
   if (config.respawn_steps > 0 && empty_steps == config.respawn_steps) health = config.health;
   empty_steps = health == 0.0 ? empty_steps + 1 : 0;
 }

@@ -72,7 +72,7 @@ class Game final : public Task {
   }
 
   bool Rests(const View& view, int agent) const override {
-    return config_.team(agent) == 1 && view.episode.step < config_.preparation_steps();
+    return config_.team(agent) == 1 && config_.prepares(view.episode.step);
   }
 
   void Judge(const View& view, const Verdict& verdict) override;
@@ -212,7 +212,7 @@ int Game::RewardSight(const View& view, std::span<float> reward) const {
 
 void Game::Judge(const View& view, const Verdict& verdict) {
   int num_out = 0;
-  if (view.episode.step <= config_.preparation_steps()) {
+  if (config_.prepares(view.episode.step - 1)) {
     std::fill(verdict.reward.begin(), verdict.reward.end(), 0.0f);
   } else {
     num_out = RewardSight(view, verdict.reward);

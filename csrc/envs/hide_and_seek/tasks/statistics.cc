@@ -95,7 +95,7 @@ void GameStatistics::Update(const View& view, int num_out, std::span<float> stat
   statistics[kRampLockHiders] = Share(ramp_locks.of_hiders, objects - boxes);
   statistics[kRampLockSeekers] = Share(ramp_locks.of_seekers, objects - boxes);
 
-  const bool main_phase = view.episode.step > view.config.preparation_steps();
+  const bool main_phase = !view.config.prepares(view.episode.step - 1);
   if (main_phase) ++main_steps_;
   if (main_steps_ <= 1) {
     for (const auto& [prep, now] :
