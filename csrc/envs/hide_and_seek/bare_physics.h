@@ -37,7 +37,7 @@ class PhysicsAgain {
     int steps = 0;
     ModelPointer model;  // as they were before the stretch
     DataPointer data;
-    std::vector<Settings> tape;
+    std::vector<StepSettings> tape;
   };
 
   void PlayStep(Game* game);

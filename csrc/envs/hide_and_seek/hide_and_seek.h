@@ -51,7 +51,7 @@ class HideAndSeek final : public Environment {
 
   // The physics, and what is set in it from step to step; for measuring.
   const Simulation& simulation() const { return simulation_; }
-  void Record(std::vector<Settings>* tape) { simulation_.Record(tape); }
+  void Record(std::vector<StepSettings>* tape) { simulation_.Record(tape); }
 
  private:
   struct Wish {

@@ -52,9 +52,9 @@ void Simulation::Advance(std::span<const double> control) {
   mj_kinematics(model_.get(), data_.get());
 }
 
-Settings Simulation::CurrentSettings() const {
+StepSettings Simulation::CurrentSettings() const {
   const mjModel& model = *model_;
-  Settings settings;
+  StepSettings settings;
   settings.control.assign(data_->ctrl, data_->ctrl + model.nu);
   settings.weld.assign(model.eq_data, model.eq_data + mjNEQDATA * model.neq);
   settings.range.assign(model.jnt_range, model.jnt_range + 2 * model.njnt);
@@ -67,7 +67,7 @@ Settings Simulation::CurrentSettings() const {
   return settings;
 }
 
-void Replay(const Settings& settings, mjModel* model, mjData* data) {
+void Replay(const StepSettings& settings, mjModel* model, mjData* data) {
   std::copy(settings.control.begin(), settings.control.end(), data->ctrl);
   std::copy(settings.weld.begin(), settings.weld.end(), model->eq_data);
   std::copy(settings.range.begin(), settings.range.end(), model->jnt_range);

@@ -15,7 +15,7 @@
 namespace srl::hide_and_seek {
 
 // What a game sets in the physics before a step: controls, grips, locks, and what wakes.
-struct Settings {
+struct StepSettings {
   std::vector<mjtNum> control, weld, range;
   std::vector<int> held, woken;
   std::vector<mjtBool> grips, limited;
@@ -34,7 +34,7 @@ class Simulation {
   void Advance(std::span<const double> control);
 
   // From here on the settings of each step are added to `tape`, unless that is null.
-  void Record(std::vector<Settings>* tape) { tape_ = tape; }
+  void Record(std::vector<StepSettings>* tape) { tape_ = tape; }
 
   // Whether the physics has failed since the start; the state may then hold anything.
   bool diverged() const;
@@ -85,7 +85,7 @@ class Simulation {
   // Allocates for this many boxes, or keeps what there is, and furnishes the world.
   void Build(const World& world);
   int thing(int object) const { return config_.agents() + object; }
-  Settings CurrentSettings() const;
+  StepSettings CurrentSettings() const;
   // Recomputes all that follows from the state, with everything awake.
   void Refresh();
 
@@ -94,10 +94,10 @@ class Simulation {
   int num_boxes_ = -1;
   ModelPointer model_;
   DataPointer data_;
-  std::vector<Settings>* tape_ = nullptr;
+  std::vector<StepSettings>* tape_ = nullptr;
 };
 
 // Does a step's physics alone, in a copy of a model and its data.
-void Replay(const Settings& settings, mjModel* model, mjData* data);
+void Replay(const StepSettings& settings, mjModel* model, mjData* data);
 
 }  // namespace srl::hide_and_seek
