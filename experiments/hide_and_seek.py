@@ -80,3 +80,8 @@ full = Experiment(
     max_staleness=4,
     env_steps=30_000_000_000,
 )
+
+# SRL's harder map (Mei et al., 2024): a floor of twice the side, so four times the room.
+full_large = replace(
+    full, name="hide_and_seek_full_large", env=HideAndSeek(scenario="full", floor_size=12.0)
+)

@@ -303,5 +303,25 @@ TEST(RoomsAndOuterWallsFollowTheOptions) {
   }
 }
 
+TEST(TheFloorOfTheFullGameCanBeLargerOrSmaller) {
+  for (double size : {4.0, 9.0, 12.0}) {
+    Random random(11);
+    const Config config{Options(
+        With(Full(true), {{"floor_size", size}, {"outer_walls", 1.0}, {"boxes_max", Count(3)}}))};
+    CHECK(config.allowed_range()[0] == -size && config.allowed_range()[1] == 2 * size);
+    double farthest = 0.0;
+    for (int i = 0; i < 200; ++i) {
+      const World world = DrawWorld(config, random);
+      CHECK(std::abs(world.walls[2].x - (size - 0.1)) < 1e-9 && world.walls[2].height == 4.0);
+      for (int thing = 0; thing < config.agents() + world.num_boxes + config.ramps; ++thing) {
+        farthest = std::max({farthest, world.corners[thing].x, world.corners[thing].y});
+      }
+    }
+    CHECK(farthest < size - 0.3 && farthest > 0.8 * size);
+  }
+  CHECK(Says(Refusal(With(Full(true), {{"floor_size", 3.8}})), "expected 4 to 12"));
+  CHECK(Says(Refusal(With(Full(true), {{"floor_size", 6.1}})), "a multiple of 0.2"));
+}
+
 }  // namespace
 }  // namespace srl::hide_and_seek

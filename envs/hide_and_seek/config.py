@@ -81,6 +81,8 @@ class HideAndSeek(EnvConfig):
     """Steps of an episode; by default 80 in the quadrant, 240 in the full game."""
     prep_fraction: float | None = None
     """Share of an episode in which seekers stand still, by default 0.4."""
+    floor_size: float | None = None
+    """Metres along a side of the full game's floor, 4 to 12 by steps of 0.2, by default 6."""
     boxes_min: int | None = None
     """Fewest boxes, by default 2 in the quadrant, 3 in the full game."""
     boxes_max: int | None = None

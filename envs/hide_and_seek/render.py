@@ -188,6 +188,7 @@ class Renderer(Painter):
     def _aim(self, scene: Scene) -> None:
         """Points the lens: from a corner, from above, or from the same side at an agent."""
         lens, middle = self._lens, scene.floor_size / 2
+        scale = scene.floor_size / 6.0
         lens.azimuth, lens.elevation = _AZIMUTH, _ELEVATION
         if self._camera.place is not None:
             lens.lookat[:] = (*self._camera.place, 0.2)
@@ -195,10 +196,10 @@ class Renderer(Painter):
         elif self._camera.name == "top":
             lens.lookat[:] = (middle, middle, 0.0)
             lens.azimuth, lens.elevation = 90.0, -90.0  # x to the right, y up, as in the drawing
-            lens.distance = _TOP_DISTANCE if scene.enclosed else _OPEN_TOP_DISTANCE
+            lens.distance = scale * (_TOP_DISTANCE if scene.enclosed else _OPEN_TOP_DISTANCE)
         else:
-            lens.lookat[:] = (2.9, 2.75, 0.0)
-            lens.distance = _DISTANCE
+            lens.lookat[:] = (2.9 * scale, 2.75 * scale, 0.0)
+            lens.distance = _DISTANCE * scale
 
     def close(self) -> None:
         """Closes the OpenGL context."""

@@ -78,9 +78,12 @@ class Reader {
   const Options& options_;
 };
 
+constexpr double kMinFloorSize = 4.0;
+constexpr double kMaxFloorSize = 12.0;
+
 const std::vector<std::string> kQuadrantOptions = {"door_dropout", "hiders_anywhere"};
-const std::vector<std::string> kFullOptions = {"rooms_min", "rooms_max", "outer_walls",
-                                               "hiders_together", "seekers_together"};
+const std::vector<std::string> kFullOptions = {"rooms_min",  "rooms_max",       "outer_walls",
+                                               "floor_size", "hiders_together", "seekers_together"};
 const std::vector<std::string> kFoodOptions = {
     "food_health",   "food_radius",      "food_respawn_steps", "food_together",    "food_clusters",
     "food_centered", "food_when_caught", "food_reward",        "food_reward_scale"};
@@ -185,8 +188,13 @@ void ReadGame(Reader& reader, Config* config) {
   reader.Read("rooms_max", 1, kMaxRooms, &config->rooms_max);
   reader.Read("rooms_min", 1, config->rooms_max, &config->rooms_min);
   reader.Read("outer_walls", 0.0, 1.0, &config->outer_walls);
-  reader.Read("hiders_together", 0.0, kFloorSize, &config->hiders_together);
-  reader.Read("seekers_together", 0.0, kFloorSize, &config->seekers_together);
+  reader.Read("floor_size", kMinFloorSize, kMaxFloorSize, &config->floor_size);
+  if (std::abs(config->floor_size - 0.2 * config->grid_size()) > 1e-9) {
+    throw std::invalid_argument("option 'floor_size' is " + std::to_string(config->floor_size) +
+                                ", expected a multiple of 0.2");
+  }
+  reader.Read("hiders_together", 0.0, kMaxFloorSize, &config->hiders_together);
+  reader.Read("seekers_together", 0.0, kMaxFloorSize, &config->seekers_together);
   reader.Read("door_dropout", 0.0, 1.0, &config->door_dropout);
   reader.Read("hiders_anywhere", &config->hiders_anywhere);
   reader.Read("reward_type", RewardChoices(), &config->reward_type);
@@ -272,7 +280,7 @@ Config::Config(const Options& options) {
 }
 
 std::array<double, 2> Config::allowed_range() const {
-  if (scenario == Scenario::kFull) return {-6.0, 12.0};
+  if (scenario == Scenario::kFull) return {-floor_size, 2 * floor_size};
   return {0.1, 5.9};
 }
 

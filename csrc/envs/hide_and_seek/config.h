@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "srl/environment.h"
 
@@ -79,6 +80,8 @@ struct Config {
   bool prepares(int step) const { return step < preparation_steps(); }
   // Where agents may be without a penalty: x and y from first to second.
   std::array<double, 2> allowed_range() const;
+  // Cells along a side of the floor.
+  int grid_size() const { return static_cast<int>(std::lround(floor_size / 0.2)); }
   bool observes_sizes() const { return elongated_max > 0 || !is_game(); }
   // Ten, as always in the published games, unless there are more rooms.
   int max_walls() const { return std::max(10, 2 + 2 * rooms_max); }
@@ -89,6 +92,8 @@ struct Config {
   int seekers = 2;
   int horizon = 80;
   double prep_fraction = 0.4;
+
+  double floor_size = kFloorSize;
 
   int boxes_min = 2;
   int boxes_max = 2;  // also the number of box rows in an observation

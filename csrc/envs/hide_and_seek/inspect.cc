@@ -84,7 +84,7 @@ std::map<std::string, Numbers> HideAndSeek::Inspect() const {
   numbers["step"] = {static_cast<double>(episode_.step)};
   numbers["prep_steps"] = {config_.preparation_steps()};
   numbers["horizon"] = {static_cast<double>(config_.horizon)};
-  numbers["floor_size"] = {kFloorSize};
+  numbers["floor_size"] = {config_.floor_size};
   numbers["rooms"] = {static_cast<double>(world.rooms)};
   numbers["attempts"] = {static_cast<double>(world.attempts)};
   numbers["task"] = {static_cast<double>(config_.task)};

@@ -29,8 +29,11 @@ Wall ToWall(const GridWall& grid) {
 
 }  // namespace
 
-Cell DrawAnywhere(Cell count, Random& random) {
-  return {random.Integer(1, kGridSize - 2 - count.x), random.Integer(1, kGridSize - 2 - count.y)};
+DrawCell DrawAnywhere(int cells) {
+  return [cells](Cell count, Random& random) {
+    const int x = random.Integer(1, cells - 2 - count.x);
+    return Cell{x, random.Integer(1, cells - 2 - count.y)};
+  };
 }
 
 DrawCell DrawWithin(Cell low, Cell high) {
@@ -40,11 +43,11 @@ DrawCell DrawWithin(Cell low, Cell high) {
   };
 }
 
-DrawCell DrawInTheMiddle(double share) {
-  return [share](Cell count, Random& random) {
+DrawCell DrawInTheMiddle(double share, int grid) {
+  return [share, grid](Cell count, Random& random) {
     // Rounded as in the original game, where the bounds are cut to whole cells only at the end.
-    const auto draw = [share, &random](int cells) {
-      const int room = kGridSize - cells;
+    const auto draw = [share, grid, &random](int cells) {
+      const int room = grid - cells;
       const int low = static_cast<int>(room * (1 - share) / 2 + share);
       const int high = static_cast<int>(room * (1 + share) / 2 - share);
       return random.Integer(low, high - 1);
@@ -54,11 +57,11 @@ DrawCell DrawInTheMiddle(double share) {
   };
 }
 
-DrawCell DrawNear(Cell other, double radius) {
+DrawCell DrawNear(Cell other, double radius, int grid) {
   const int cells = static_cast<int>(std::ceil(radius / kCellSize - 1e-9));
-  return [other, cells](Cell, Random& random) {
-    const auto draw = [cells, &random](int at) {
-      return random.Integer(std::max(1, at - cells), std::min(kGridSize - 1, at + cells) - 1);
+  return [other, cells, grid](Cell, Random& random) {
+    const auto draw = [cells, grid, &random](int at) {
+      return random.Integer(std::max(1, at - cells), std::min(grid - 1, at + cells) - 1);
     };
     const int x = draw(other.x);
     return Cell{x, draw(other.y)};
@@ -121,8 +124,8 @@ std::optional<Cell> WorldBuilder::Place(Point size, const DrawCell& draw, Point*
 }
 
 bool WorldBuilder::AnyTaken(Cell first, Cell count) const {
-  for (int x = first.x; x < std::min(first.x + count.x, kGridSize); ++x) {
-    for (int y = first.y; y < std::min(first.y + count.y, kGridSize); ++y) {
+  for (int x = first.x; x < std::min(first.x + count.x, config_.grid_size()); ++x) {
+    for (int y = first.y; y < std::min(first.y + count.y, config_.grid_size()); ++y) {
       if (taken_[x][y]) return true;
     }
   }
@@ -130,8 +133,9 @@ bool WorldBuilder::AnyTaken(Cell first, Cell count) const {
 }
 
 void WorldBuilder::Take(Cell first, Cell count) {
-  for (int x = first.x; x < std::min(first.x + count.x, kGridSize); ++x) {
-    for (int y = first.y; y < std::min(first.y + count.y, kGridSize); ++y) taken_[x][y] = true;
+  for (int x = first.x; x < std::min(first.x + count.x, config_.grid_size()); ++x) {
+    for (int y = first.y; y < std::min(first.y + count.y, config_.grid_size()); ++y)
+      taken_[x][y] = true;
   }
 }
 

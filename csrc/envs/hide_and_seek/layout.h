@@ -64,11 +64,11 @@ struct Cell {
 using DrawCell = std::function<Cell(Cell count, Random& random)>;
 
 // Anywhere but on the cells of the outer walls, walls or not.
-Cell DrawAnywhere(Cell count, Random& random);
+DrawCell DrawAnywhere(int cells = kGridSize);
 // Within the middle of the floor, a square of this share of its side.
-DrawCell DrawInTheMiddle(double share);
+DrawCell DrawInTheMiddle(double share, int cells = kGridSize);
 // Within so many metres of a cell.
-DrawCell DrawNear(Cell other, double radius);
+DrawCell DrawNear(Cell other, double radius, int cells = kGridSize);
 // From `low` to `high`, the last one left out, both of which must hold the thing.
 DrawCell DrawWithin(Cell low, Cell high);
 
@@ -97,13 +97,13 @@ class WorldBuilder {
   const Config& config_;
   World& world_;
   Random& random_;
-  std::array<std::array<bool, kGridSize>, kGridSize> taken_ = {};
+  std::array<std::array<bool, kMaxGridSize>, kMaxGridSize> taken_ = {};
 };
 
 // Where the original game puts a mark of this size for which it has found a place: it stretches the
 // floor by the mark's size instead of moving the mark to its middle.
-inline Point MarkAt(Point corner, double size) {
-  const double stretch = kFloorSize / (kFloorSize - size);
+inline Point MarkAt(Point corner, double size, double floor_size = kFloorSize) {
+  const double stretch = floor_size / (floor_size - size);
   return {corner.x * stretch, corner.y * stretch};
 }
 

@@ -11,7 +11,6 @@ namespace {
 constexpr int kTries = 10;       // for one wall, and for a whole division
 constexpr int kMinRoomSize = 6;  // cells; junctions on one side of a wall are farther apart
 constexpr int kDoorSize = 2;     // cells
-constexpr int kLast = kGridSize - 1;
 
 GridWall MakeWall(bool vertical, int line, int from, int to, bool outer) {
   GridWall wall{vertical, line, from, to, outer};
@@ -72,9 +71,10 @@ std::optional<GridWall> ChooseWall(const std::vector<GridWall>& walls, Random& r
 
 }  // namespace
 
-std::vector<GridWall> OuterWalls() {
-  return {MakeWall(true, 0, 0, kLast, true), MakeWall(false, 0, 0, kLast, true),
-          MakeWall(true, kLast, 0, kLast, true), MakeWall(false, kLast, 0, kLast, true)};
+std::vector<GridWall> OuterWalls(int cells) {
+  const int last = cells - 1;
+  return {MakeWall(true, 0, 0, last, true), MakeWall(false, 0, 0, last, true),
+          MakeWall(true, last, 0, last, true), MakeWall(false, last, 0, last, true)};
 }
 
 bool DivideIntoRooms(int rooms, std::vector<GridWall>* walls, Random& random) {
@@ -121,8 +121,9 @@ std::vector<GridWall> CutDoor(const GridWall& wall, Random& random) {
   return pieces;
 }
 
-std::optional<std::vector<GridWall>> DrawRooms(int rooms, double outer_walls, Random& random) {
-  std::vector<GridWall> walls = OuterWalls();
+std::optional<std::vector<GridWall>> DrawRooms(int rooms, double outer_walls, Random& random,
+                                               int cells) {
+  std::vector<GridWall> walls = OuterWalls(cells);
   const std::size_t outer = walls.size();
   if (!DivideIntoRooms(rooms, &walls, random)) return std::nullopt;
 

@@ -8,7 +8,8 @@
 
 namespace srl::hide_and_seek {
 
-inline constexpr int kGridSize = 30;
+inline constexpr int kGridSize = 30;  // cells along a side of the floor, if nothing else is said
+inline constexpr int kMaxGridSize = 60;
 inline constexpr double kCellSize = 0.2;
 
 // A wall on the grid line `line`, covering the cells `from` to `to` (both included) along it.
@@ -26,7 +27,7 @@ struct GridWall {
 };
 
 // The four walls around the floor.
-std::vector<GridWall> OuterWalls();
+std::vector<GridWall> OuterWalls(int cells = kGridSize);
 
 // Adds interior walls to `walls` (the outer ones at first) until there are `rooms` rooms. Returns
 // false if that failed too often, and `walls` is then of no use.
@@ -38,6 +39,7 @@ std::vector<GridWall> CutDoor(const GridWall& wall, Random& random);
 
 // The walls of so many rooms, each of the inner ones with a door; those around the floor come with
 // the given probability. Nothing if dividing failed too often.
-std::optional<std::vector<GridWall>> DrawRooms(int rooms, double outer_walls, Random& random);
+std::optional<std::vector<GridWall>> DrawRooms(int rooms, double outer_walls, Random& random,
+                                               int cells = kGridSize);
 
 }  // namespace srl::hide_and_seek

@@ -111,9 +111,9 @@ class Blueprint final : public Task {
 
   bool Lay(WorldBuilder& builder) const override {
     builder.AddWalls(OuterWalls());
-    if (!builder.PlaceAgent(0, DrawAnywhere)) return false;
+    if (!builder.PlaceAgent(0, DrawAnywhere())) return false;
     builder.DrawBoxSizes();
-    if (!builder.PlaceBoxes(DrawAnywhere)) return false;
+    if (!builder.PlaceBoxes(DrawAnywhere())) return false;
     World& world = builder.world();
     world.num_sites = builder.random().Integer(1, kMaxSites);
     for (int site = 0; site < world.num_sites; ++site) {

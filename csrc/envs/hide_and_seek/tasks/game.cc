@@ -89,6 +89,7 @@ class Game final : public Task {
 
  private:
   bool full() const { return config_.scenario == Scenario::kFull; }
+  int grid() const { return config_.grid_size(); }
   bool has_food() const { return config_.food.count > 0; }
   bool PlaceAgents(WorldBuilder& builder) const;
   bool PlaceFood(WorldBuilder& builder) const;
@@ -110,7 +111,7 @@ bool Game::Lay(WorldBuilder& builder) const {
   if (full()) {
     const int rooms = random.Integer(config_.rooms_min, config_.rooms_max);
     builder.world().rooms = rooms;
-    const auto walls = DrawRooms(rooms, config_.outer_walls, random);
+    const auto walls = DrawRooms(rooms, config_.outer_walls, random, grid());
     if (!walls) return false;
     builder.AddWalls(*walls);
   } else {
@@ -118,9 +119,9 @@ bool Game::Lay(WorldBuilder& builder) const {
   }
   if (!PlaceAgents(builder)) return false;
   builder.DrawBoxSizes();
-  if (!builder.PlaceBoxes(full() ? DrawAnywhere : kInQuadrant)) return false;
+  if (!builder.PlaceBoxes(full() ? DrawAnywhere(grid()) : kInQuadrant)) return false;
   for (int ramp = 0; ramp < config_.ramps; ++ramp) {
-    if (!builder.PlaceRamp(ramp, DrawAnywhere)) return false;
+    if (!builder.PlaceRamp(ramp, DrawAnywhere(grid()))) return false;
   }
   return PlaceFood(builder);
 }
@@ -131,8 +132,8 @@ bool Game::PlaceAgents(WorldBuilder& builder) const {
     const bool hider = config_.team(agent) == 0;
     const bool leads = agent == 0 || agent == config_.hiders;
     const double together = hider ? config_.hiders_together : config_.seekers_together;
-    DrawCell draw = DrawAnywhere;
-    if (full() && !leads && together > 0.0) draw = DrawNear(first, together);
+    DrawCell draw = DrawAnywhere(grid());
+    if (full() && !leads && together > 0.0) draw = DrawNear(first, together, grid());
     if (!full() && hider && !config_.hiders_anywhere) draw = kInQuadrant;
     if (!full() && !hider) draw = DrawOutsideQuadrant;
     const auto cell = builder.PlaceAgent(agent, draw);
@@ -145,17 +146,18 @@ bool Game::PlaceAgents(WorldBuilder& builder) const {
 bool Game::PlaceFood(WorldBuilder& builder) const {
   const FoodConfig& food = config_.food;
   const int cluster_size = food.count / food.clusters;
-  DrawCell draw_first = food.centered ? DrawInTheMiddle(kFoodMiddle) : DrawCell(DrawAnywhere);
+  DrawCell draw_first = food.centered ? DrawInTheMiddle(kFoodMiddle, grid()) : DrawAnywhere(grid());
   if (!full()) draw_first = kInQuadrant;
   Cell first;
   for (int i = 0; i < food.count; ++i) {
     const bool leads = i % cluster_size == 0 || food.together == 0.0;
     Point corner;
-    const auto cell = builder.Place({kFoodSize, kFoodSize},
-                                    leads ? draw_first : DrawNear(first, food.together), &corner);
+    const auto cell =
+        builder.Place({kFoodSize, kFoodSize},
+                      leads ? draw_first : DrawNear(first, food.together, grid()), &corner);
     if (!cell) return false;
     if (leads) first = *cell;
-    builder.world().food[i] = MarkAt(corner, kFoodSize);
+    builder.world().food[i] = MarkAt(corner, kFoodSize, config_.floor_size);
   }
   return true;
 }

@@ -114,9 +114,9 @@ bool LockTask::Lay(WorldBuilder& builder) const {
     builder.AddWalls(three.walls);
     rooms = three.rooms;
   }
-  if (!builder.PlaceAgent(0, DrawAnywhere)) return false;
+  if (!builder.PlaceAgent(0, DrawAnywhere())) return false;
   builder.DrawBoxSizes();
-  if (!builder.PlaceBoxes(DrawAnywhere)) return false;
+  if (!builder.PlaceBoxes(DrawAnywhere())) return false;
   for (int ramp = 0; ramp < config_.ramps; ++ramp) {
     if (!builder.PlaceRamp(ramp, rooms[ramp])) return false;
   }

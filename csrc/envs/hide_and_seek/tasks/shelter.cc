@@ -46,9 +46,9 @@ class Shelter final : public Task {
     }
     world.cylinder_radius = diameter / 2;
     world.cylinder = {corner.x + diameter / 2, corner.y + diameter / 2};
-    if (!builder.PlaceAgent(0, DrawAnywhere)) return false;
+    if (!builder.PlaceAgent(0, DrawAnywhere())) return false;
     builder.DrawBoxSizes();
-    return builder.PlaceBoxes(DrawAnywhere);
+    return builder.PlaceBoxes(DrawAnywhere());
   }
 
   std::vector<std::string> Statistics() const override {
