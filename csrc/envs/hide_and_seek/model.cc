@@ -23,7 +23,7 @@ constexpr Color kCubeColor = {0.60f, 0.40f, 0.22f, 1.0f};
 constexpr Color kLongColor = {0.93f, 0.58f, 0.20f, 1.0f};
 constexpr Color kInnerWallColor = {0.55f, 0.57f, 0.60f, 1.0f};
 constexpr Color kOuterWallColor = {0.55f, 0.57f, 0.60f, 0.15f};  // or it would hide the room
-constexpr Color kCylinderColor = {0.95f, 0.95f, 0.97f, 1.0f};
+constexpr Color kCylinderColor = {0.67f, 0.59f, 0.77f, 1.0f};
 constexpr Color kParkedColor = {0.0f, 0.0f, 0.0f, 0.0f};
 
 // Dense: the sparse Newton solver of MuJoCo 4.0 sometimes returns huge contact forces on worlds

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 
@@ -10,6 +11,7 @@ from srl.envs.hide_and_seek.drawing import draw
 from srl.envs.hide_and_seek.render import Painter
 from srl.envs.hide_and_seek.scene import TASKS, Scene
 from srl.errors import UserError
+from srl.networks import EntityAttention
 from srl.pools import make_pool
 from srl.tree import leaves_of
 
@@ -74,6 +76,35 @@ def test_play_is_the_same_at_any_number_of_threads_and_after_a_restore(name):
 def test_options_that_cannot_be_are_refused_in_a_sentence(options, words):
     with pytest.raises(UserError, match=words):
         make_pool(HideAndSeek(**options))
+
+
+def parameter_shapes(config):
+    """Of the network of the paper, by path."""
+    with make_pool(config, threads=1) as pool:
+        network = EntityAttention(width=16, heads=2).build(pool.specs.observation, 37)
+    params = jax.eval_shape(network.init, jax.random.key(0))
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    return {jax.tree_util.keystr(path): leaf.shape for path, leaf in leaves}
+
+
+@pytest.mark.parametrize("task", TASKS[1:])
+def test_a_policy_of_the_full_game_fits_every_task(task):
+    full = parameter_shapes(HideAndSeek(scenario="full"))
+    fitted = parameter_shapes(HideAndSeek(task=task))
+    # Sites are what no policy of the game has met.
+    assert full == {k: v for k, v in fitted.items() if "construction_site_obs" not in k}
+    assert (full != fitted) == (task == "blueprint")
+
+
+def test_what_boxes_are_to_be_counted_is_no_input_of_the_network():
+    with make_pool(HideAndSeek(task="object_counting"), threads=1) as pool:
+        network = EntityAttention(width=16, heads=2).build(pool.specs.observation, 37)
+        observation = dict(pool.reset(0).observation)
+    params = network.init(jax.random.key(0))
+    before, _ = network.policy(params["policy"], observation)
+    observation["count_target"] = observation["count_target"] + 3
+    after, _ = network.policy(params["policy"], observation)
+    np.testing.assert_array_equal(before, after)
 
 
 def drawn(before, after):

@@ -3,7 +3,6 @@
 // 6).
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "envs/hide_and_seek/task.h"
