@@ -184,9 +184,9 @@ PAST_GAME = replace(
     num_envs=8,
     groups=2,
     plan=plans.replicated(1),
-    self_play=SelfPlay(past=0.5, every=1, keep=3, hold=2, evaluate=0),
+    self_play=SelfPlay(past=0.5, every=1, keep=3, hold=1, evaluate=0),
 )
-"""One policy for both sides; some episodes outlive their opponents."""
+"""One policy for both sides; episodes outlive their opponents."""
 
 
 def test_a_stopped_run_resumes_bitwise(start, tmp_path):
