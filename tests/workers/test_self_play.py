@@ -92,7 +92,7 @@ def test_an_opponent_is_one_of_the_pool_and_stays_for_the_episode(duels):
     assert report["past/version"] == settings.opponents(DUEL.seed, 20 // HOLD, 18)[0]
 
 
-def test_who_outlives_its_opponent_forgets_and_is_counted(duels):
+def test_who_outlives_its_opponent_forgets_and_is_counted(duels, caplog):
     played, report, _ = duels(hold=1)
     swaps = episodes = 0
     for env, duel in enumerate(played):
@@ -112,6 +112,7 @@ def test_who_outlives_its_opponent_forgets_and_is_counted(duels):
             episodes += swapped > 0 and number < duel.ended
     assert swaps > 0
     assert report["past/outlived"] == episodes
+    assert caplog.text.count("an episode took longer than its past opponent stays") == 1
 
 
 @pytest.mark.parametrize("staleness", [0, 3])
