@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 
 from srl.types import Specs, Timestep, Tree
 from srl.workers.episodes import EpisodeWindow, ended_episodes
 from srl.workers.past import Past
+
+logger = logging.getLogger(__name__)
 
 
 class PastMatches:
@@ -44,7 +48,14 @@ class PastMatches:
         row = updates * self._length + step + 1  # counted from the run's first
         begun, over = (row - timesteps.episode_length[step, env], row - 1)
         opponents = [x // self._length // self._hold for x in (begun, over)]
-        self._outlived += int((opponents[1] > opponents[0] + 1).sum())
+        outlived = int((opponents[1] > opponents[0] + 1).sum())
+        if outlived and not self._outlived:
+            logger.warning(
+                "an episode took longer than its past opponent stays, which is %d updates; another "
+                "one took over (past/outlived counts these): raise --self-play.hold",
+                self._hold,
+            )
+        self._outlived += outlived
 
     def report(self) -> dict[str, float | int | None]:
         """Means over the windows, by the side that was played by a past version."""

@@ -319,8 +319,4 @@ class Teams:
 
 def _start_anew(instance: Instance, memory: Tree, ended: Array) -> Tree:
     """Gives the memory with which the rows after these are acted on."""
-
-    def choose(initial: Array, x: Array) -> Array:
-        return jnp.where(ended.reshape(-1, *[1] * (x.ndim - 1)), initial, x)
-
-    return jax.tree.map(choose, instance.initial_memory(len(ended)), memory)
+    return where_rows(ended, instance.initial_memory(len(ended)), memory)

@@ -10,8 +10,10 @@ from duels import DUEL, LONGEST, take_duels
 from small_runs import GAME, assert_same, train
 
 from srl import SelfPlay, UserError
+from srl.algorithms import PPO
 from srl.checkpoint import Checkpoints
 from srl.dataflow import plans
+from srl.networks import MLP
 from srl.workers.fused import Fused
 from srl.workers.opponent_pool import OpponentPool
 from srl.workers.threads import Threads
@@ -90,7 +92,7 @@ def test_an_opponent_is_one_of_the_pool_and_stays_for_the_episode(duels):
     assert report["past/version"] == settings.opponents(DUEL.seed, 20 // HOLD, 18)[0]
 
 
-def test_who_outlives_its_opponent_forgets_and_is_counted(duels):
+def test_who_outlives_its_opponent_forgets_and_is_counted(duels, caplog):
     played, report, _ = duels(hold=1)
     swaps = episodes = 0
     for env, duel in enumerate(played):
@@ -110,6 +112,7 @@ def test_who_outlives_its_opponent_forgets_and_is_counted(duels):
             episodes += swapped > 0 and number < duel.ended
     assert swaps > 0
     assert report["past/outlived"] == episodes
+    assert caplog.text.count("an episode took longer than its past opponent stays") == 1
 
 
 @pytest.mark.parametrize("staleness", [0, 3])
@@ -177,17 +180,20 @@ def test_an_opponent_that_cannot_be_read_is_passed_over(start, tmp_path, caplog)
 
 PAST_GAME = replace(
     GAME,
+    algorithm=PPO(network=MLP(width=8, depth=1), unroll_length=8, epochs=1, minibatches=1),
+    policies={"*": "policy"},
     num_envs=8,
     groups=2,
     plan=plans.replicated(1),
-    self_play=SelfPlay(past=0.5, every=1, keep=3, hold=2, evaluate=0),
+    self_play=SelfPlay(past=0.5, every=1, keep=3, hold=1, evaluate=0),
 )
-"""Two policies; episodes of 20 steps outlive opponents that stay for 32."""
+"""One policy for both sides; episodes outlive their opponents."""
 
 
 def test_a_stopped_run_resumes_bitwise(start, tmp_path):
     whole = start(PAST_GAME, folder=tmp_path / "whole")
     reports = train(whole, 8)
+    assert reports[-1]["past/outlived"] > 0
 
     stopped = start(PAST_GAME, folder=tmp_path / "stopped")
     train(stopped, 3)
