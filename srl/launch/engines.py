@@ -12,7 +12,7 @@ from srl.experiment import Resolved, plan_of
 from srl.launch import kubernetes, ray_engine, slurm
 from srl.launch.engine import TERMINAL, Engine, Submission, names_file
 from srl.launch.folder import RunFolder, create_run, find_run, read_config
-from srl.launch.follow import Say, follow
+from srl.launch.follow import Jobs, Say, follow
 from srl.launch.host_words import forget_outcome, read_outcome
 from srl.launch.local import in_processes
 from srl.launch.packed_run import first_files
@@ -49,18 +49,21 @@ def run_elsewhere(resolved: Resolved, options: Any, say: Say) -> int:
     except UserError:
         folder.discard()
         raise
-    return attach(folder.path, say)
+    return _follow(folder, say, new=True)
 
 
 def resume_elsewhere(folder: RunFolder, resolved: Resolved, options: Any, say: Say) -> int:
     """Gives a run to an engine, to go on with; as `run_elsewhere`."""
     _submit(_submission(resolved, folder, options), say)
-    return attach(folder.path, say)
+    return _follow(folder, say, new=True)
 
 
 def attach(path: Path, say: Say) -> int:
-    """Follows a run that was given to an engine; returns as `run_elsewhere`."""
-    folder = find_run(path)
+    """Follows a run that was given to an engine, and never ends it; returns as `run_elsewhere`."""
+    return _follow(find_run(path), say, new=False)
+
+
+def _follow(folder: RunFolder, say: Say, *, new: bool) -> int:
     engine, names = _given(folder)
 
     def alive() -> str:
@@ -69,7 +72,8 @@ def attach(path: Path, say: Say) -> int:
     def refused() -> str:
         return engine.refused(names)
 
-    return follow(folder, folder.log(TERMINAL), alive, refused, lambda: engine.stop(names), say)
+    jobs = Jobs(alive, refused, lambda: engine.stop(names), new)
+    return follow(folder, folder.log(TERMINAL), jobs, say)
 
 
 def stop(path: Path, say: Say) -> int:

@@ -15,6 +15,8 @@ ADDRESS_FILE = "controller.json"
 """Of the run's folder; in it the controller says where it is."""
 OUTCOME_FILE = "outcome.json"
 """Of the run's folder; in it the controller says how the run has ended."""
+BEGUN_FILE = "begun.json"
+"""Of the run's folder; there once all workers that the run needs have begun."""
 
 
 class Kind(IntEnum):
@@ -114,6 +116,16 @@ def read_address(folder: Path) -> str | None:
     return address if isinstance(address, str) else None
 
 
+def note_begun(folder: Path) -> None:
+    """Tells whoever follows the run that all it needs has begun."""
+    _write(folder / BEGUN_FILE, {"begun": True})
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether the run has begun since it was given to an engine."""
+    return "begun" in _read(folder / BEGUN_FILE)
+
+
 def write_outcome(folder: Path, code: int) -> None:
     """Tells whoever follows the run, or comes late, that it has ended, and with which code."""
     _write(folder / OUTCOME_FILE, {"code": code})
@@ -126,8 +138,9 @@ def read_outcome(folder: Path) -> int | None:
 
 
 def forget_outcome(folder: Path) -> None:
-    """The run goes on."""
+    """The run goes on, or rather is yet to begin again."""
     (folder / OUTCOME_FILE).unlink(missing_ok=True)
+    (folder / BEGUN_FILE).unlink(missing_ok=True)
 
 
 def _write(file: Path, values: dict[str, Any]) -> None:

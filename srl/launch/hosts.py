@@ -112,6 +112,9 @@ class Hosts(ABC):
             addresses: By fragment and replica; empty for one that is not there.
         """
 
+    def note_begun(self) -> None:
+        """Lets whoever may end a run that has not begun know that it has."""
+
     def found(self) -> list[Found]:
         """What was found since this was last asked: to be killed, or to go on with."""
         return []

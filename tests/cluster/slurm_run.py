@@ -38,6 +38,12 @@ class SlurmRun:
     def told(self):
         return self.terminal.read_text()
 
+    def follow(self, terminal):
+        """Another follower of the run, `srl top`, which writes into this file."""
+        with terminal.open("w") as file:
+            words = [sys.executable, "-m", "srl", "top", self.folder]
+            return self.cluster.popen(*words, stdout=file, stderr=file)
+
     def wait(self):
         """Waits for the end; gives the exit code."""
         try:
