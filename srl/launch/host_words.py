@@ -17,6 +17,9 @@ OUTCOME_FILE = "outcome.json"
 """Of the run's folder; in it the controller says how the run has ended."""
 BEGUN_FILE = "begun.json"
 """Of the run's folder; there once all workers that the run needs have begun."""
+BROKEN, NO_CONTROLLER = 70, 75
+"""Exit codes of a supervisor that has failed, and of one that no controller needs for now: both may
+be better another time, or elsewhere (EX_SOFTWARE and EX_TEMPFAIL of sysexits.h)."""
 
 
 class Kind(IntEnum):

@@ -112,6 +112,7 @@ class Hosts(ABC):
             addresses: By fragment and replica; empty for one that is not there.
         """
 
+    @abstractmethod
     def note_begun(self) -> None:
         """Lets whoever may end a run that has not begun know that it has."""
 
@@ -196,6 +197,9 @@ class ThisHost(Hosts):
 
     def note_addresses(self, addresses: Mapping[str, Sequence[Mapping[str, str]]]) -> None:
         """Does nothing: here all that listen share memory with all others."""
+
+    def note_begun(self) -> None:
+        """Does nothing: here nobody else follows the run."""
 
     def fileno(self) -> int:
         """Readable when something may have been said: then `receive(0)` until it gives None."""

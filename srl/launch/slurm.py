@@ -40,6 +40,36 @@ again() {
   done
 }
 """
+# A supervisor that fails is started again after a pause, which grows while that does not help: the
+# trouble may be its host's, and end. Then, and where no controller has come (75), the host is left.
+# Python ends with 1 if it cannot begin.
+_LASTING = """\
+lasting() {
+  pause=5
+  while [ $pause -lt 400 ]; do
+    begun=$SECONDS
+    again "$@"
+    code=$?
+    case $code in 0|1|2|75|143) return $code ;; esac
+    [ $((SECONDS - begun)) -gt 600 ] && pause=5
+    echo "$(hostname): the supervisor has ended with $code; it is started again in $pause s"
+    sleep $pause & child=$!
+    wait $child
+    pause=$((2 * pause))
+  done
+  return 75
+}
+"""
+# Slurm ends a script that asks to be put back into the queue.
+_ELEMENT = """\
+lasting {supervise}
+code=$?
+if [ $code = 75 ] && scontrol requeue ${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID; then
+  sleep 600 & child=$!
+  wait $child
+fi
+exit $code
+"""
 # Without its supervisors a controller would wait for ever. But those of a start of the job that a
 # later one has replaced are none of its business, nor of one whose run was given to Slurm anew. A
 # controller that was told to end before it could listen, or that there is not, has told nobody how
@@ -80,16 +110,19 @@ def submit(run: Submission) -> dict[str, str]:
     place = run.folder.path / "slurm"
     place.mkdir(exist_ok=True)
     numbers: dict[str, str] = {}
+    after: list[str] = []
     for name, text in texts(run).items():
         file = place / name
         file.write_text(text)
         try:
-            told = _command("sbatch", "--parsable", str(file))
+            told = _command("sbatch", "--parsable", *after, str(file))
         except BaseException:
             if numbers:
                 _command("scancel", *numbers.values())
             raise
-        numbers[file.stem] = told.strip().partition(";")[0]
+        number = numbers[file.stem] = told.strip().partition(";")[0]
+        # Without their controller the others would only keep nodes from other people.
+        after = after or [f"--dependency=after:{number}"]
     return numbers
 
 
@@ -183,7 +216,7 @@ def _script(job: Part, run: Submission) -> str:
         srun = shlex.join(
             [
                 *("srun", "--kill-on-bad-exit=0", "--wait=0", f"--cpus-per-task={job.cores}"),
-                *(f"--output={output}-%n", "bash", "-c", f"{_AGAIN}again {supervise}"),
+                *(f"--output={output}-%n", "bash", "-c", f"{_AGAIN}{_LASTING}lasting {supervise}"),
             ]
         )
         outcome = shlex.quote(str(folder.path / OUTCOME_FILE))
@@ -196,7 +229,7 @@ def _script(job: Part, run: Submission) -> str:
             "--ntasks=1",
             f"--output={output}-%a",
         ]
-        body = f"again {supervise}\nexit $?\n"
+        body = _LASTING + _ELEMENT.format(supervise=supervise)
     head = "\n".join(f"#SBATCH {shlex.quote(line)}" for line in [*lines, *_words(run.options)])
     return f"#!/bin/bash\n{head}\n{_AGAIN}{body}"
 
