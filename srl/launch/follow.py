@@ -28,8 +28,8 @@ class Jobs:
     """What it says of the run's jobs; empty if it knows none."""
     refused: Callable[[], str]
     """What it says of a host that cannot take part; empty if all can."""
-    stop: Callable[[], object]
-    """Ends the run after a checkpoint."""
+    stop: Callable[[], str]
+    """Ends the run, after a checkpoint if it trains; gives what becomes of it, in words."""
     new: bool
     """Whether they were submitted by this command, which then ends them if they cannot begin."""
 
@@ -70,8 +70,7 @@ def follow(folder: RunFolder, terminal: Path, jobs: Jobs, say: Say) -> int:
                     say(f"left running; `srl top {shown(folder)}` shows it again")
                     return INTERRUPTED
                 try:
-                    jobs.stop()
-                    say("it ends after a checkpoint")
+                    say(jobs.stop())
                 except UserError as error:
                     say(str(error))
 

@@ -140,12 +140,6 @@ def read_outcome(folder: Path) -> int | None:
     return code if isinstance(code, int) else None
 
 
-def forget_outcome(folder: Path) -> None:
-    """The run goes on, or rather is yet to begin again."""
-    (folder / OUTCOME_FILE).unlink(missing_ok=True)
-    (folder / BEGUN_FILE).unlink(missing_ok=True)
-
-
 def _write(file: Path, values: dict[str, Any]) -> None:
     unfinished = file.with_suffix(".tmp")
     unfinished.write_text(json.dumps(values) + "\n")

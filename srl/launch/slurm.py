@@ -132,14 +132,7 @@ def states(names: Mapping[str, str]) -> set[str]:
     Raises:
         UserError: If Slurm does not answer.
     """
-    jobs = f"--jobs={','.join(names.values())}"
-    try:
-        told = _command("squeue", "--noheader", "--format=%T (%r)", jobs).splitlines()
-        return {state.removesuffix(" (None)") for state in told}
-    except UserError as error:
-        if "Invalid job id" in str(error):  # so long ago that it has forgotten them
-            return set()
-        raise
+    return {state.removesuffix(" (None)") for state in _listed(names, "%T (%r)")}
 
 
 def refused(names: Mapping[str, str]) -> str:
@@ -148,20 +141,13 @@ def refused(names: Mapping[str, str]) -> str:
     Raises:
         UserError: If Slurm does not answer.
     """
-    jobs = f"--jobs={','.join(names.values())}"
-    try:
-        failed = _command("squeue", "--noheader", "--states=FAILED", "--format=%A", jobs).split()
-    except UserError as error:
-        if "Invalid job id" in str(error):
-            return ""
-        raise
-    for number in failed:
+    for number in _listed(names, "%A", "--states=FAILED"):
         (job, *_) = _command("scontrol", "--oneliner", "show", "job", number).splitlines()
         values = dict(re.findall(r"(\S+?)=(.*?)(?= [\w:/]+=|$)", job))
         log = Path(values["StdOut"])
         told = log.read_text(errors="replace").split("\n")[-2:-1] if log.exists() else []
         return f"{values['NodeList']} cannot take part: {_why(log, *told)}"
-    there = set(_command("squeue", "--noheader", "--format=%F", jobs).split())
+    there = _listed(names, "%F")
     for fragment, number in names.items():
         if number not in there:
             return (
@@ -182,13 +168,33 @@ def _why(log: Path, told: str = "") -> str:
     return f"{told.strip()}{cure}"
 
 
-def stop(names: Mapping[str, str]) -> None:
-    """Tells the batch script of the controller's job, which ends the run in good order."""
+def stop(names: Mapping[str, str]) -> bool:
+    """Tells the batch script of the controller's job, which ends the run in good order.
+
+    Returns:
+        False where that does not run, so that all jobs are cancelled.
+
+    Raises:
+        UserError: If Slurm does not answer.
+    """
     controls, *_ = names
     if states({controls: names[controls]}) == {"RUNNING"}:
         _command("scancel", "--signal=USR1", "--batch", names[controls])
-    else:  # it has not begun
-        _command("scancel", *names.values())
+        return True
+    if there := sorted(set(_listed(names, "%F"))):
+        _command("scancel", *there)
+    return False
+
+
+def _listed(names: Mapping[str, str], form: str, *options: str) -> list[str]:
+    """What Slurm tells of each job and element that waits or runs, or as the options say."""
+    jobs = f"--jobs={','.join(names.values())}"
+    try:
+        return _command("squeue", "--noheader", f"--format={form}", jobs, *options).splitlines()
+    except UserError as error:
+        if "Invalid job id" in str(error):  # so long ago that it has forgotten them
+            return []
+        raise
 
 
 def _script(job: Part, run: Submission) -> str:
