@@ -18,6 +18,7 @@ from srl.launch.terminal import shown
 Say = Callable[[str], object]
 """Shows a line."""
 _LOOK_SECONDS, _ASK_SECONDS = 0.5, 5.0
+_GONE_SECONDS = 60.0  # without jobs: a shared folder may show late how the run has ended
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,10 @@ class _Watch:
         self._folder, self._jobs, self._say = folder, jobs, say
         self._next_ask = 0.0
         self._told = self._unfit = self._told_unfit = ""
+        self._gone_at: float | None = None
 
     def over(self, *, quiet: bool) -> bool:
-        """Whether no job is left of a run that has not said how it ended.
+        """Whether no job has been left for long of a run that has not said how it ended.
 
         Args:
             quiet: Whether the states of jobs may be told: nothing else is being shown.
@@ -93,10 +95,14 @@ class _Watch:
             return False
         self._next_ask = time.monotonic() + _ASK_SECONDS
         state = _asked(self._jobs.alive, self._told or "unknown")
-        if not state and self._goes_on():
+        if state:
+            self._gone_at = None
+        elif self._gone_at is None:
+            self._gone_at = time.monotonic()
+        elif time.monotonic() > self._gone_at + _GONE_SECONDS and self._goes_on():
             return True
         self._look_for_unfit()
-        if state != self._told and quiet:
+        if state not in ("", self._told) and quiet:
             self._say(f"jobs: {state}")
             self._told = state
         return False

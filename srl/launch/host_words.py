@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -126,7 +128,7 @@ def note_begun(folder: Path) -> None:
 
 def has_begun(folder: Path) -> bool:
     """Whether the run has begun since it was given to an engine."""
-    return "begun" in _read(folder / BEGUN_FILE)
+    return "begun" in _read_new(folder / BEGUN_FILE)
 
 
 def write_outcome(folder: Path, code: int) -> None:
@@ -136,7 +138,7 @@ def write_outcome(folder: Path, code: int) -> None:
 
 def read_outcome(folder: Path) -> int | None:
     """The exit code of a run that has ended; None before."""
-    code = _read(folder / OUTCOME_FILE).get("code")
+    code = _read_new(folder / OUTCOME_FILE).get("code")
     return code if isinstance(code, int) else None
 
 
@@ -144,6 +146,13 @@ def _write(file: Path, values: dict[str, Any]) -> None:
     unfinished = file.with_suffix(".tmp")
     unfinished.write_text(json.dumps(values) + "\n")
     unfinished.replace(file)
+
+
+def _read_new(file: Path) -> dict[str, Any]:
+    """What a file holds that may be new: NFS remembers that it was not there until it lists it."""
+    with contextlib.suppress(OSError):
+        os.listdir(file.parent)
+    return _read(file)
 
 
 def _read(file: Path) -> dict[str, Any]:

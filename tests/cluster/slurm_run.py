@@ -25,13 +25,13 @@ APART = (
 class SlurmRun:
     """`srl run ... --on slurm` at the login host, and what it has told."""
 
-    def __init__(self, cluster, folder, *options, target=CARTPOLE):
+    def __init__(self, cluster, folder, *options, target=CARTPOLE, env=None):
         self.cluster, self.folder = cluster, folder
         self.terminal = folder.with_name("terminal.txt")
         words = ["-m", "srl", "run", *target, "--run-dir", folder, *options]
         with self.terminal.open("w") as file:
             self.process = cluster.popen(
-                sys.executable, *words, "--on", "slurm", stdout=file, stderr=file
+                sys.executable, *words, "--on", "slurm", env=env, stdout=file, stderr=file
             )
 
     @property

@@ -117,6 +117,9 @@ def test_what_slurm_refuses_leaves_no_run(slurm, tmp_path):
         assert run.wait() == 2
         assert words in run.told
         assert not run.folder.exists()
+    run = SlurmRun(cluster, tmp_path / "run", *APART, env={"SBATCH_PARTITION": "nowhere"})
+    assert run.wait() == 2
+    assert "SBATCH_PARTITION=nowhere: Slurm has none with nodes; it has main" in run.told
 
 
 def test_a_run_that_is_resumed_as_soon_as_it_has_stopped_is_left_to_the_new_jobs(slurm, tmp_path):

@@ -12,6 +12,12 @@ from srl.checkpoint import Checkpoints
 from srl.launch.folder import RunFolder
 from srl.launch.host_words import read_outcome
 
+MISLEADING = {
+    "SBATCH_JOB_NAME": "other",
+    "SBATCH_NO_REQUEUE": "1",
+    "SBATCH_ARRAY_INX": "0-6",
+    "SBATCH_WAIT": "1",
+}
 KEPT = ("keys/curve.secret", "outcome.json", "slurm/jobs.json", "logs/terminal.log", "config.json")
 
 
@@ -37,8 +43,11 @@ def contents(folder):
 
 
 def test_a_run_that_waits_is_cancelled_and_what_is_refused_then_changes_nothing(busy, tmp_path):
-    run = SlurmRun(busy, tmp_path / "run", *APART, "--updates", "3")
+    run = SlurmRun(busy, tmp_path / "run", *APART, "--updates", "3", env=MISLEADING)
     run.until(lambda run: "PENDING (Dependency)" in run.told)
+    job = run.job("learner")
+    assert (job["JobName"], job["Requeue"]) == ("srl-native-CartPole-v1-learner", "1")
+    assert "ArrayTaskId" not in job
     assert srl(busy, "stop", run.folder) == (
         0,
         "cancelled before it began; `srl resume run` begins it\n",

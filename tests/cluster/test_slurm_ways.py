@@ -84,13 +84,12 @@ def test_a_host_that_no_controller_comes_to_waits_in_the_queue_and_no_other_with
     cluster, folder = slurm(2), tmp_path / "run"
     words = ["run", *CARTPOLE, *APART, "--run-dir", str(folder), "--on", "slurm", "--dry-run"]
     assert main(words) == 0
-    (script,) = [s for s in capsys.readouterr().out.split("# ") if s.startswith("actors.sh")]
+    script = capsys.readouterr().out.partition("# actors.sh\n")[2].partition("# policies.sh\n")[0]
     (tmp_path / "endings").write_text(ENDINGS)
     (tmp_path / "endings").chmod(0o755)
     supervisor = f"{sys.executable} -m srl.launch.supervisor {folder} actors 1"
     assert supervisor in script
-    script = script.partition("\n")[2].replace(supervisor, str(tmp_path / "endings"))
-    (tmp_path / "actors.sh").write_text(script)
+    (tmp_path / "actors.sh").write_text(script.replace(supervisor, str(tmp_path / "endings")))
     (folder / "logs").mkdir(parents=True)
     job = cluster.run("sbatch", "--parsable", f"--chdir={tmp_path}", tmp_path / "actors.sh")
     number = job.stdout.strip()
