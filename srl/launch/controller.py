@@ -343,7 +343,9 @@ class Controller:
                 beginning.append(member)
         if beginning:
             self._begin_or_update(Kind.START, beginning)
-        self.begun = True
+        if not self.begun:
+            self.begun = True
+            self._hosts.note_begun()
 
     def _awaited(self, member: Member) -> bool:
         """Whether a run waits for it to begin: not for policy workers while one has a host."""

@@ -85,8 +85,17 @@ class Engine(Protocol):
         """
         ...
 
-    def stop(self, names: Mapping[str, str]) -> None:
-        """Has the run end after a checkpoint."""
+    def stop(self, names: Mapping[str, str]) -> bool:
+        """Has the run end after a checkpoint.
+
+        Returns:
+            Whether it will say how it ended; not where its controller did not run, and now never
+            will.
+
+        Raises:
+            UserError: If the engine does not answer.
+        """
+        ...
 
 
 def parts_of(plan: Plan) -> list[Part]:

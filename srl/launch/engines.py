@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from srl.checkpoint import Checkpoints
 from srl.errors import RunError, UserError
 from srl.experiment import Resolved, plan_of
 from srl.launch import kubernetes, ray_engine, slurm
 from srl.launch.engine import TERMINAL, Engine, Submission, names_file
 from srl.launch.folder import RunFolder, create_run, find_run, read_config
-from srl.launch.follow import Say, follow
-from srl.launch.host_words import forget_outcome, read_outcome
-from srl.launch.local import in_processes
+from srl.launch.follow import Jobs, Say, follow
+from srl.launch.host_words import BEGUN_FILE, OUTCOME_FILE, read_outcome, write_outcome
+from srl.launch.local import INTERRUPTED, in_processes
 from srl.launch.packed_run import first_files
 from srl.launch.terminal import shown
-from srl.streams.keys import create_keys
+from srl.streams.keys import create_keys, key_file
 
 ENGINES: dict[str, Engine] = {"slurm": slurm, "ray": ray_engine, "k8s": kubernetes}
 """By the name that `--on` takes."""
@@ -49,18 +52,22 @@ def run_elsewhere(resolved: Resolved, options: Any, say: Say) -> int:
     except UserError:
         folder.discard()
         raise
-    return attach(folder.path, say)
+    return _follow(folder, say, new=True)
 
 
 def resume_elsewhere(folder: RunFolder, resolved: Resolved, options: Any, say: Say) -> int:
     """Gives a run to an engine, to go on with; as `run_elsewhere`."""
-    _submit(_submission(resolved, folder, options), say)
-    return attach(folder.path, say)
+    with folder.locked():  # it may train on this machine
+        _submit(_submission(resolved, folder, options), say)
+    return _follow(folder, say, new=True)
 
 
 def attach(path: Path, say: Say) -> int:
-    """Follows a run that was given to an engine; returns as `run_elsewhere`."""
-    folder = find_run(path)
+    """Follows a run that was given to an engine, and never ends it; returns as `run_elsewhere`."""
+    return _follow(find_run(path), say, new=False)
+
+
+def _follow(folder: RunFolder, say: Say, *, new: bool) -> int:
     engine, names = _given(folder)
 
     def alive() -> str:
@@ -69,7 +76,8 @@ def attach(path: Path, say: Say) -> int:
     def refused() -> str:
         return engine.refused(names)
 
-    return follow(folder, folder.log(TERMINAL), alive, refused, lambda: engine.stop(names), say)
+    jobs = Jobs(alive, refused, lambda: _stop(folder, engine, names), new)
+    return follow(folder, folder.log(TERMINAL), jobs, say)
 
 
 def stop(path: Path, say: Say) -> int:
@@ -79,9 +87,25 @@ def stop(path: Path, say: Say) -> int:
     if read_outcome(folder.path) is not None:
         say(f"{shown(folder)} has ended; `srl resume {shown(folder)}` goes on with it")
         return 0
-    engine.stop(names)
-    say(f"it ends after a checkpoint; `srl top {shown(folder)}` shows when")
+    say(_stop(folder, engine, names))
     return 0
+
+
+def _stop(folder: RunFolder, engine: Engine, names: Mapping[str, str]) -> str:
+    """Ends a run; gives what becomes of it, in words."""
+    if engine.stop(names):
+        return f"it ends after a checkpoint; `srl top {shown(folder)}` shows when"
+    if read_outcome(folder.path) is not None:  # by itself, just now
+        return f"{shown(folder)} has ended"
+    write_outcome(folder.path, INTERRUPTED)
+    with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
+        version = checkpoints.latest()
+    if version is None:
+        return f"cancelled before it began; `srl resume {shown(folder)}` begins it"
+    return (
+        f"cancelled while it waited for a host; `srl resume {shown(folder)}` goes on after update "
+        f"{version}"
+    )
 
 
 def refuse_running(folder: RunFolder) -> None:
@@ -119,16 +143,35 @@ def _given(folder: RunFolder) -> tuple[Engine, dict[str, str]]:
 
 def _submit(run: Submission, say: Say) -> None:
     folder, on = run.folder, run.options.on
-    create_keys(folder.path)  # anew: nobody of an earlier submission can take part
-    forget_outcome(folder.path)
-    folder.log(TERMINAL).unlink(missing_ok=True)
-    for name in ENGINES:  # it may have been elsewhere before
-        names_file(folder.path, name).unlink(missing_ok=True)
-    names = ENGINES[on].submit(run)
+    told_before = [
+        key_file(folder.path),
+        *(folder.path / name for name in (OUTCOME_FILE, BEGUN_FILE)),
+        folder.log(TERMINAL),
+        *(names_file(folder.path, name) for name in ENGINES),  # it may have been elsewhere
+    ]
+    with _put_aside(told_before):
+        create_keys(folder.path)  # anew: nobody of an earlier submission can take part
+        names = ENGINES[on].submit(run)
     names_file(folder.path, on).parent.mkdir(exist_ok=True)
     names_file(folder.path, on).write_text(json.dumps(names) + "\n")
     told = ", ".join(f"{what} {name}" for what, name in names.items())
     say(f"submitted {shown(folder)}: {told}")
+
+
+@contextlib.contextmanager
+def _put_aside(files: Sequence[Path]) -> Iterator[None]:
+    """Removes files, unless what is done meanwhile fails: then they are as they were."""
+    aside = {file: file.with_suffix(".before") for file in files if file.exists()}
+    for file, kept in aside.items():
+        file.replace(kept)
+    try:
+        yield
+    except BaseException:
+        for file, kept in aside.items():
+            kept.replace(file)
+        raise
+    for kept in aside.values():
+        kept.unlink()
 
 
 def _submission(

@@ -59,15 +59,25 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keeps a second process from training the same run."""
-        folder = os.open(self.path, os.O_RDONLY)
+        """Keeps a second process from training the same run, on another machine too.
+
+        Raises:
+            UserError: If there is one, or the folder cannot be locked.
+        """
+        file = self.path / "lock"  # NFS locks no folders
         try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield
+            lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise UserError(f"cannot write {file}: {error.strerror}") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            os.close(lock)
             raise UserError(f"another process is training {self.path}; stop it first") from None
+        try:
+            yield
         finally:
-            os.close(folder)
+            os.close(lock)
 
     def discard(self) -> None:
         """Removes a run that never began to train; its folder held nothing else."""

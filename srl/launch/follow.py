@@ -6,49 +6,53 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from srl.errors import UserError
 from srl.launch.folder import RunFolder
-from srl.launch.host_words import read_outcome
+from srl.launch.host_words import has_begun, read_outcome
 from srl.launch.local import FAILED, INTERRUPTED
 from srl.launch.terminal import shown
-from srl.metrics import FILE
 
 Say = Callable[[str], object]
 """Shows a line."""
 _LOOK_SECONDS, _ASK_SECONDS = 0.5, 5.0
+_GONE_SECONDS = 60.0  # without jobs: a shared folder may show late how the run has ended
 
 
-def follow(
-    folder: RunFolder,
-    terminal: Path,
-    alive: Callable[[], str],
-    refused: Callable[[], str],
-    stop: Callable[[], None],
-    say: Say,
-) -> int:
+@dataclass(frozen=True)
+class Jobs:
+    """What an engine can be asked and told about a run."""
+
+    alive: Callable[[], str]
+    """What it says of the run's jobs; empty if it knows none."""
+    refused: Callable[[], str]
+    """What it says of a host that cannot take part; empty if all can."""
+    stop: Callable[[], str]
+    """Ends the run, after a checkpoint if it trains; gives what becomes of it, in words."""
+    new: bool
+    """Whether they were submitted by this command, which then ends them if they cannot begin."""
+
+
+def follow(folder: RunFolder, terminal: Path, jobs: Jobs, say: Say) -> int:
     """Shows a run until it ends, or until the user leaves.
 
     Args:
         folder: The run's.
         terminal: The file that holds what the controller shows; from where it is now.
-        alive: What the engine says of the run's jobs, asked now and then; empty if it knows none.
-        refused: What the engine says of a host that cannot take part, asked as often.
-        stop: Ends the run after a checkpoint.
+        jobs: The run's, which are asked after now and then.
         say: Shows a line.
 
     Returns:
         The run's exit code once it has ended; 130 if the user has left it running.
 
     Raises:
-        UserError: If a host cannot take part, and nothing was learned yet; then the run is ended.
+        UserError: If a host cannot take part, and new jobs have not begun; then the run is ended.
     """
-    told = lacking = seen = ""
-    learned_before = _size(folder)
+    watch = _Watch(folder, jobs, say)
     with contextlib.ExitStack() as stack:
         file = None
-        next_look = 0.0
         while True:
             try:
                 if file is None and terminal.exists():
@@ -59,32 +63,69 @@ def follow(
                 code = read_outcome(folder.path)
                 if code is not None and not shown_now:
                     return code
-                if time.monotonic() >= next_look:
-                    next_look = time.monotonic() + _ASK_SECONDS
-                    state = _asked(alive, told or "unknown")
-                    if not state and read_outcome(folder.path) is None:
-                        return _without_result(folder, say)
-                    before, seen = seen, _asked(refused, seen)
-                    # What has just ended may be about to tell how: so this is looked at twice.
-                    if seen == before != lacking and read_outcome(folder.path) is None:
-                        lacking = seen
-                        if _size(folder) == learned_before:
-                            stop()
-                            raise UserError(lacking)
-                        say(lacking)
-                    if state != told and not shown_now:
-                        say(f"jobs: {state}")
-                        told = state
+                if watch.over(quiet=not shown_now):
+                    return _without_result(folder, say)
                 time.sleep(_LOOK_SECONDS)
             except KeyboardInterrupt:
                 if not _asked_to_stop():
                     say(f"left running; `srl top {shown(folder)}` shows it again")
                     return INTERRUPTED
                 try:
-                    stop()
-                    say("it ends after a checkpoint")
+                    say(jobs.stop())
                 except UserError as error:
                     say(str(error))
+
+
+class _Watch:
+    """Asks after the jobs of a run now and then, and tells what has changed."""
+
+    def __init__(self, folder: RunFolder, jobs: Jobs, say: Say) -> None:
+        self._folder, self._jobs, self._say = folder, jobs, say
+        self._next_ask = 0.0
+        self._told = self._unfit = self._told_unfit = ""
+        self._gone_at: float | None = None
+
+    def over(self, *, quiet: bool) -> bool:
+        """Whether no job has been left for long of a run that has not said how it ended.
+
+        Args:
+            quiet: Whether the states of jobs may be told: nothing else is being shown.
+        """
+        if time.monotonic() < self._next_ask:
+            return False
+        self._next_ask = time.monotonic() + _ASK_SECONDS
+        state = _asked(self._jobs.alive, self._told or "unknown")
+        if state:
+            self._gone_at = None
+        elif self._gone_at is None:
+            self._gone_at = time.monotonic()
+        elif time.monotonic() > self._gone_at + _GONE_SECONDS and self._goes_on():
+            return True
+        self._look_for_unfit()
+        if state not in ("", self._told) and quiet:
+            self._say(f"jobs: {state}")
+            self._told = state
+        return False
+
+    def _look_for_unfit(self) -> None:
+        """Tells of a host that cannot take part; looks twice: it may be about to tell how it ended.
+
+        Raises:
+            UserError: If the jobs are new and the run has not begun; it is ended.
+        """
+        before, self._unfit = self._unfit, _asked(self._jobs.refused, self._unfit)
+        if self._unfit != before or self._unfit == self._told_unfit or not self._goes_on():
+            return
+        self._told_unfit = self._unfit
+        if not self._unfit:
+            return
+        if self._jobs.new and not has_begun(self._folder.path):
+            self._jobs.stop()
+            raise UserError(self._unfit)
+        self._say(self._unfit)
+
+    def _goes_on(self) -> bool:
+        return read_outcome(self._folder.path) is None
 
 
 def _without_result(folder: RunFolder, say: Say) -> int:
@@ -96,12 +137,6 @@ def _without_result(folder: RunFolder, say: Say) -> int:
         )
     say(f"the run's jobs have ended without a result; see {shown(folder)}/logs")
     return FAILED
-
-
-def _size(folder: RunFolder) -> int:
-    """Of the metrics, in bytes: they grow as soon as something is learned."""
-    file = folder.path / FILE
-    return file.stat().st_size if file.exists() else 0
 
 
 def _asked(ask: Callable[[], str], before: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -15,6 +17,11 @@ ADDRESS_FILE = "controller.json"
 """Of the run's folder; in it the controller says where it is."""
 OUTCOME_FILE = "outcome.json"
 """Of the run's folder; in it the controller says how the run has ended."""
+BEGUN_FILE = "begun.json"
+"""Of the run's folder; there once all workers that the run needs have begun."""
+BROKEN, NO_CONTROLLER = 70, 75
+"""Exit codes of a supervisor that has failed, and of one that no controller needs for now: both may
+be better another time, or elsewhere (EX_SOFTWARE and EX_TEMPFAIL of sysexits.h)."""
 
 
 class Kind(IntEnum):
@@ -114,6 +121,16 @@ def read_address(folder: Path) -> str | None:
     return address if isinstance(address, str) else None
 
 
+def note_begun(folder: Path) -> None:
+    """Tells whoever follows the run that all it needs has begun."""
+    _write(folder / BEGUN_FILE, {"begun": True})
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether the run has begun since it was given to an engine."""
+    return "begun" in _read_new(folder / BEGUN_FILE)
+
+
 def write_outcome(folder: Path, code: int) -> None:
     """Tells whoever follows the run, or comes late, that it has ended, and with which code."""
     _write(folder / OUTCOME_FILE, {"code": code})
@@ -121,19 +138,21 @@ def write_outcome(folder: Path, code: int) -> None:
 
 def read_outcome(folder: Path) -> int | None:
     """The exit code of a run that has ended; None before."""
-    code = _read(folder / OUTCOME_FILE).get("code")
+    code = _read_new(folder / OUTCOME_FILE).get("code")
     return code if isinstance(code, int) else None
-
-
-def forget_outcome(folder: Path) -> None:
-    """The run goes on."""
-    (folder / OUTCOME_FILE).unlink(missing_ok=True)
 
 
 def _write(file: Path, values: dict[str, Any]) -> None:
     unfinished = file.with_suffix(".tmp")
     unfinished.write_text(json.dumps(values) + "\n")
     unfinished.replace(file)
+
+
+def _read_new(file: Path) -> dict[str, Any]:
+    """What a file holds that may be new: NFS remembers that it was not there until it lists it."""
+    with contextlib.suppress(OSError):
+        os.listdir(file.parent)
+    return _read(file)
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -112,6 +112,10 @@ class Hosts(ABC):
             addresses: By fragment and replica; empty for one that is not there.
         """
 
+    @abstractmethod
+    def note_begun(self) -> None:
+        """Lets whoever may end a run that has not begun know that it has."""
+
     def found(self) -> list[Found]:
         """What was found since this was last asked: to be killed, or to go on with."""
         return []
@@ -193,6 +197,9 @@ class ThisHost(Hosts):
 
     def note_addresses(self, addresses: Mapping[str, Sequence[Mapping[str, str]]]) -> None:
         """Does nothing: here all that listen share memory with all others."""
+
+    def note_begun(self) -> None:
+        """Does nothing: here nobody else follows the run."""
 
     def fileno(self) -> int:
         """Readable when something may have been said: then `receive(0)` until it gives None."""

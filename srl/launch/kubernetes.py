@@ -72,7 +72,7 @@ def refused(names: Mapping[str, str]) -> str:
     raise _not_here()
 
 
-def stop(names: Mapping[str, str]) -> None:
+def stop(names: Mapping[str, str]) -> bool:
     """Raises UserError, as `submit`."""
     raise _not_here()
 

@@ -86,9 +86,10 @@ def refused(names: Mapping[str, str]) -> str:
     return ""
 
 
-def stop(names: Mapping[str, str]) -> None:
-    """Has the run end after a checkpoint."""
+def stop(names: Mapping[str, str]) -> bool:
+    """Has the run end after a checkpoint; gives True."""
     _asked(names["at"], lambda client: client.stop_job(names["job"]))
+    return True
 
 
 def _variables(run: Submission) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections import deque
@@ -15,6 +16,7 @@ from srl.launch.folder import RunFolder, read_config, srl_version
 from srl.launch.host_words import (
     HostCard,
     Kind,
+    note_begun,
     read_address,
     unwrapped,
     wrapped,
@@ -182,6 +184,11 @@ class RemoteHosts(Hosts):
         publishers = addresses.get(self._publisher) or [{}]
         self._published_at = publishers[0].get("parameters", "") or self._published_at
         self._arrange_relays()
+
+    def note_begun(self) -> None:
+        """Tells it in the run's folder."""
+        with contextlib.suppress(OSError):  # the run can do without
+            note_begun(self._folder)
 
     def receive(self, timeout: float) -> Said | None:
         """What was said next; None after `timeout` seconds, or earlier, without anything."""

@@ -7,6 +7,7 @@ the checkpoint, or the one element of an array whose node it was. Jobs share the
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -22,6 +23,7 @@ from srl.launch.host_words import OUTCOME_FILE
 
 OPTIONS = ("partition", "account", "constraint", "time")
 """Of sbatch, that `srl run` takes by their own names."""
+_NOT_OURS = ("SBATCH_ARRAY_INX", "SBATCH_WAIT")  # would make an array of each job, or wait for it
 _SECONDS = 60  # that a command of Slurm's may take
 # A process that was killed is started again; any other end is an answer. USR1, of `srl stop` and at
 # the end of a job's time, ends the run after a checkpoint; by TERM Slurm takes the host away.
@@ -39,6 +41,36 @@ again() {
     esac
   done
 }
+"""
+# A supervisor that fails is started again after a pause, which grows while that does not help: the
+# trouble may be its host's, and end. Then, and where no controller has come (75), the host is left.
+# Python ends with 1 if it cannot begin.
+_LASTING = """\
+lasting() {
+  pause=5
+  while [ $pause -lt 400 ]; do
+    begun=$SECONDS
+    again "$@"
+    code=$?
+    case $code in 0|1|2|75|143) return $code ;; esac
+    [ $((SECONDS - begun)) -gt 600 ] && pause=5
+    echo "$(hostname): the supervisor has ended with $code; it is started again in $pause s"
+    sleep $pause & child=$!
+    wait $child
+    pause=$((2 * pause))
+  done
+  return 75
+}
+"""
+# Slurm ends a script that asks to be put back into the queue.
+_ELEMENT = """\
+lasting {supervise}
+code=$?
+if [ $code = 75 ] && scontrol requeue ${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID; then
+  sleep 600 & child=$!
+  wait $child
+fi
+exit $code
 """
 # Without its supervisors a controller would wait for ever. But those of a start of the job that a
 # later one has replaced are none of its business, nor of one whose run was given to Slurm anew. A
@@ -80,16 +112,21 @@ def submit(run: Submission) -> dict[str, str]:
     place = run.folder.path / "slurm"
     place.mkdir(exist_ok=True)
     numbers: dict[str, str] = {}
-    for name, text in texts(run).items():
-        file = place / name
-        file.write_text(text)
+    after: list[str] = []
+    for part in run.parts:
+        file = place / f"{part.fragment}.sh"
+        file.write_text(_script(part, run))
         try:
-            told = _command("sbatch", "--parsable", str(file))
+            # Words outdo the environment's SBATCH_ variables, which outdo the script's own.
+            words = _options(part, run)
+            told = _command("sbatch", "--parsable", *after, *words, str(file))
         except BaseException:
             if numbers:
                 _command("scancel", *numbers.values())
             raise
-        numbers[file.stem] = told.strip().partition(";")[0]
+        number = numbers[part.fragment] = told.strip().partition(";")[0]
+        # Without their controller the others would only keep nodes from other people.
+        after = after or [f"--dependency=after:{number}"]
     return numbers
 
 
@@ -99,14 +136,7 @@ def states(names: Mapping[str, str]) -> set[str]:
     Raises:
         UserError: If Slurm does not answer.
     """
-    jobs = f"--jobs={','.join(names.values())}"
-    try:
-        told = _command("squeue", "--noheader", "--format=%T (%r)", jobs).splitlines()
-        return {state.removesuffix(" (None)") for state in told}
-    except UserError as error:
-        if "Invalid job id" in str(error):  # so long ago that it has forgotten them
-            return set()
-        raise
+    return {state.removesuffix(" (None)") for state in _listed(names, "%T (%r)")}
 
 
 def refused(names: Mapping[str, str]) -> str:
@@ -115,20 +145,13 @@ def refused(names: Mapping[str, str]) -> str:
     Raises:
         UserError: If Slurm does not answer.
     """
-    jobs = f"--jobs={','.join(names.values())}"
-    try:
-        failed = _command("squeue", "--noheader", "--states=FAILED", "--format=%A", jobs).split()
-    except UserError as error:
-        if "Invalid job id" in str(error):
-            return ""
-        raise
-    for number in failed:
+    for number in _listed(names, "%A", "--states=FAILED"):
         (job, *_) = _command("scontrol", "--oneliner", "show", "job", number).splitlines()
         values = dict(re.findall(r"(\S+?)=(.*?)(?= [\w:/]+=|$)", job))
         log = Path(values["StdOut"])
         told = log.read_text(errors="replace").split("\n")[-2:-1] if log.exists() else []
         return f"{values['NodeList']} cannot take part: {_why(log, *told)}"
-    there = set(_command("squeue", "--noheader", "--format=%F", jobs).split())
+    there = _listed(names, "%F")
     for fragment, number in names.items():
         if number not in there:
             return (
@@ -149,13 +172,66 @@ def _why(log: Path, told: str = "") -> str:
     return f"{told.strip()}{cure}"
 
 
-def stop(names: Mapping[str, str]) -> None:
-    """Tells the batch script of the controller's job, which ends the run in good order."""
+def stop(names: Mapping[str, str]) -> bool:
+    """Tells the batch script of the controller's job, which ends the run in good order.
+
+    Returns:
+        False where that does not run, so that all jobs are cancelled.
+
+    Raises:
+        UserError: If Slurm does not answer.
+    """
     controls, *_ = names
     if states({controls: names[controls]}) == {"RUNNING"}:
         _command("scancel", "--signal=USR1", "--batch", names[controls])
-    else:  # it has not begun
-        _command("scancel", *names.values())
+        return True
+    if there := sorted(set(_listed(names, "%F"))):
+        _command("scancel", *there)
+    return False
+
+
+def _listed(names: Mapping[str, str], form: str, *options: str) -> list[str]:
+    """What Slurm tells of each job and element that waits or runs, or as the options say."""
+    jobs = f"--jobs={','.join(names.values())}"
+    try:
+        return _command("squeue", "--noheader", f"--format={form}", jobs, *options).splitlines()
+    except UserError as error:
+        if "Invalid job id" in str(error):  # so long ago that it has forgotten them
+            return []
+        raise
+
+
+def _options(job: Part, run: Submission) -> list[str]:
+    """What a part asks of sbatch; the user's own words come last."""
+    if job.controls:
+        shape = [
+            f"--nodes={job.hosts}",
+            "--ntasks-per-node=1",
+            "--signal=B:USR1@60",
+            f"--output={run.folder.log(TERMINAL)}",
+        ]
+    else:
+        shape = [
+            f"--array=0-{job.hosts - 1}",
+            "--nodes=1",
+            "--ntasks=1",
+            f"--output={_log(job, run)}-%a",
+        ]
+    return [
+        f"--job-name=srl-{run.name}-{job.fragment}",
+        "--requeue",
+        "--open-mode=append",
+        f"--cpus-per-task={job.cores}",
+        *([f"--gpus-per-node={job.gpus}"] if job.gpus else []),
+        *(["--exclusive"] if job.apart else []),
+        *shape,
+        *_words(run.options),
+    ]
+
+
+def _log(job: Part, run: Submission) -> Path:
+    """Of a part's supervisors; each adds the number of its host."""
+    return run.folder.log(f"slurm-{job.fragment}")
 
 
 def _script(job: Part, run: Submission) -> str:
@@ -163,41 +239,22 @@ def _script(job: Part, run: Submission) -> str:
     folder = run.folder
     supervisor = [sys.executable, "-m", "srl.launch.supervisor", str(folder.path)]
     supervise = shlex.join([*supervisor, job.fragment, str(job.slots)])
-    lines = [
-        f"--job-name=srl-{run.name}-{job.fragment}",
-        "--requeue",
-        "--open-mode=append",
-        f"--cpus-per-task={job.cores}",
-        *([f"--gpus-per-node={job.gpus}"] if job.gpus else []),
-        *(["--exclusive"] if job.apart else []),
-    ]
-    output = folder.log(f"slurm-{job.fragment}")
     if job.controls:
         serve = shlex.join([sys.executable, "-m", "srl.launch.serve", str(folder.path)])
-        lines += [
-            f"--nodes={job.hosts}",
-            "--ntasks-per-node=1",
-            "--signal=B:USR1@60",
-            f"--output={folder.log(TERMINAL)}",
-        ]
         srun = shlex.join(
             [
                 *("srun", "--kill-on-bad-exit=0", "--wait=0", f"--cpus-per-task={job.cores}"),
-                *(f"--output={output}-%n", "bash", "-c", f"{_AGAIN}again {supervise}"),
+                f"--output={_log(job, run)}-%n",
+                *("bash", "-c", f"{_AGAIN}{_LASTING}lasting {supervise}"),
             ]
         )
         outcome = shlex.quote(str(folder.path / OUTCOME_FILE))
         names = shlex.quote(str(names_file(folder.path, "slurm")))
         body = _CONTROL.format(srun=srun, serve=serve, outcome=outcome, names=names)
     else:
-        lines += [
-            f"--array=0-{job.hosts - 1}",
-            "--nodes=1",
-            "--ntasks=1",
-            f"--output={output}-%a",
-        ]
-        body = f"again {supervise}\nexit $?\n"
-    head = "\n".join(f"#SBATCH {shlex.quote(line)}" for line in [*lines, *_words(run.options)])
+        comment = f"# --dependency=after: and the number of {run.parts[0].fragment}'s job\n"
+        body = comment + _LASTING + _ELEMENT.format(supervise=supervise)
+    head = "\n".join(f"#SBATCH {shlex.quote(line)}" for line in _options(job, run))
     return f"#!/bin/bash\n{head}\n{_AGAIN}{body}"
 
 
@@ -210,7 +267,7 @@ def _refuse_what_there_is_no_room_for(run: Submission) -> None:
     """
     if run.options.sbatch:
         return
-    partition = run.options.partition
+    partition = run.options.partition or os.environ.get("SBATCH_PARTITION")
     form = ["--noheader", "--Node", "--format=%P %N %c %G"]
     rows = [row.split() for row in _command("sinfo", *form).splitlines()]
     fits = (partition or "").split(",")
@@ -221,7 +278,8 @@ def _refuse_what_there_is_no_room_for(run: Submission) -> None:
     }
     if not nodes and partition:
         there = ", ".join(sorted({row[0].rstrip("*") for row in rows}))
-        raise UserError(f"--partition {partition}: Slurm has none with nodes; it has {there}")
+        given = "--partition " if run.options.partition else "SBATCH_PARTITION="
+        raise UserError(f"{given}{partition}: Slurm has none with nodes; it has {there}")
     if not nodes:  # sbatch tells that
         return
     where = f"the partition {partition}" if partition else "the default partition"
@@ -257,7 +315,12 @@ def _command(name: str, *words: str) -> str:
         raise UserError(f"there is no {name} here; run this on a machine from which Slurm is used")
     try:
         done = subprocess.run(
-            [name, *words], capture_output=True, text=True, timeout=_SECONDS, check=False
+            [name, *words],
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+            env={key: value for key, value in os.environ.items() if key not in _NOT_OURS},
         )
     except subprocess.TimeoutExpired as error:
         raise UserError(f"{name} has not answered for {_SECONDS} s") from error

@@ -24,7 +24,16 @@ from srl.dataflow.plan import Plan
 from srl.errors import RunError, UserError
 from srl.experiment import plan_of
 from srl.launch.folder import find_run, read_config, srl_version
-from srl.launch.host_words import HostCard, Kind, read_address, read_outcome, unwrapped, wrapped
+from srl.launch.host_words import (
+    BROKEN,
+    NO_CONTROLLER,
+    HostCard,
+    Kind,
+    read_address,
+    read_outcome,
+    unwrapped,
+    wrapped,
+)
 from srl.launch.hosts import Said, ThisHost, own_address
 from srl.launch.remote_hosts import LEASE_SECONDS
 from srl.launch.worker_process import WorkerProcess
@@ -109,7 +118,7 @@ class Supervisor:
         """Serves until the run is over.
 
         Returns:
-            0 when it is; 1 when no controller came for a long time.
+            0 when it is; `NO_CONTROLLER` when none came for a long time.
 
         Raises:
             UserError: If the controller refuses this host.
@@ -120,7 +129,7 @@ class Supervisor:
                 away = time.monotonic() - heard
                 if away > PATIENCE_SECONDS:
                     logger.error("no controller for %.0f s: giving up", away)
-                    return 1
+                    return NO_CONTROLLER
                 address = read_address(self._folder)
                 self._yield_to(address, away)
                 try:
@@ -262,8 +271,13 @@ class Supervisor:
         if account is not None:
             self._this.ledger.put(orders.replica, account)
         slot, accounts = values["slot"], account is not None
-        process = self._this.start(orders, log, accounts=accounts, slot=slot)
         key = orders.number, orders.incarnation
+        try:
+            process = self._this.start(orders, log, accounts=accounts, slot=slot)
+        except OSError as error:
+            logger.error("cannot start %s: %s", orders.name, error)
+            how = f"could not be started on {self._card.name}: {error}"
+            return self._tell_end(*key, code=1, how=how)
         self._workers[key] = _Worker(orders, slot, accounts, process)
         logger.info("started %s", orders.name)
 
@@ -330,9 +344,21 @@ class Supervisor:
         self._tell(Kind.BEAT, self._beat())
         worker = self._workers.pop((number, incarnation))
         code, by_itself, dump = worker.process.reap()
-        ending = {"number": number, "incarnation": incarnation}
         how = how or by_itself
-        told = {**ending, "code": code, "how": how, "dump": dump, "stack": worker.stack}
+        self._tell_end(number, incarnation, code=code, how=how, dump=dump, stack=worker.stack)
+
+    def _tell_end(
+        self,
+        number: int,
+        incarnation: int,
+        *,
+        code: int,
+        how: str,
+        dump: str = "",
+        stack: str = "",
+    ) -> None:
+        ending = {"number": number, "incarnation": incarnation}
+        told = {**ending, "code": code, "how": how, "dump": dump, "stack": stack}
         self._tell(Kind.ENDED, told)
 
     def _leave(self) -> None:
@@ -366,7 +392,7 @@ def _room(plan: Plan, fragment: str, slots: int, run: int) -> ThisHost:
 
 
 def main(words: list[str]) -> int:
-    """Serves one host of a run; gives its exit code."""
+    """Serves one host of a run; gives its exit code: 2 where the run cannot have this host."""
     logging.basicConfig(format="%(asctime)s %(levelname)s supervisor: %(message)s")
     logging.getLogger("srl").setLevel(logging.INFO)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -377,7 +403,10 @@ def main(words: list[str]) -> int:
         return 130
     except (UserError, RunError) as error:
         logger.error("%s: %s", socket.gethostname(), error)
-        return 2 if isinstance(error, UserError) else 1
+        return 2 if isinstance(error, UserError) else BROKEN
+    except Exception:
+        logger.exception("%s: the supervisor has failed", socket.gethostname())
+        return BROKEN
 
 
 if __name__ == "__main__":

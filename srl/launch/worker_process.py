@@ -32,20 +32,27 @@ class WorkerProcess:
             orders: What it is told; the descriptor of its dump is filled in.
             log: A file, to which its standard output and error are appended.
             environment: Variables beside those of this process.
+
+        Raises:
+            OSError: If the log cannot be written, or the machine has no room for a process.
         """
         self._dump = os.memfd_create("srl-dump", os.MFD_CLOEXEC)
         orders = replace(orders, dump=self._dump)
         inherited = [fd for fd in (orders.dump, orders.ledger) if fd >= 0]
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-u", "-P", "-c", _BOOTSTRAP, orders.to_json()],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=inherited,
-                env={**os.environ, **environment},
-                start_new_session=True,
-            )
+        try:
+            with log.open("ab") as output:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-u", "-P", "-c", _BOOTSTRAP, orders.to_json()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    pass_fds=inherited,
+                    env={**os.environ, **environment},
+                    start_new_session=True,
+                )
+        except OSError:
+            os.close(self._dump)
+            raise
         self.pid = self._process.pid
 
     @property

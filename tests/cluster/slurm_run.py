@@ -25,18 +25,24 @@ APART = (
 class SlurmRun:
     """`srl run ... --on slurm` at the login host, and what it has told."""
 
-    def __init__(self, cluster, folder, *options, target=CARTPOLE):
+    def __init__(self, cluster, folder, *options, target=CARTPOLE, env=None):
         self.cluster, self.folder = cluster, folder
         self.terminal = folder.with_name("terminal.txt")
         words = ["-m", "srl", "run", *target, "--run-dir", folder, *options]
         with self.terminal.open("w") as file:
             self.process = cluster.popen(
-                sys.executable, *words, "--on", "slurm", stdout=file, stderr=file
+                sys.executable, *words, "--on", "slurm", env=env, stdout=file, stderr=file
             )
 
     @property
     def told(self):
         return self.terminal.read_text()
+
+    def follow(self, terminal):
+        """Another follower of the run, `srl top`, which writes into this file."""
+        with terminal.open("w") as file:
+            words = [sys.executable, "-m", "srl", "top", self.folder]
+            return self.cluster.popen(*words, stdout=file, stderr=file)
 
     def wait(self):
         """Waits for the end; gives the exit code."""

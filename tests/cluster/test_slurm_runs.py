@@ -117,6 +117,9 @@ def test_what_slurm_refuses_leaves_no_run(slurm, tmp_path):
         assert run.wait() == 2
         assert words in run.told
         assert not run.folder.exists()
+    run = SlurmRun(cluster, tmp_path / "run", *APART, env={"SBATCH_PARTITION": "nowhere"})
+    assert run.wait() == 2
+    assert "SBATCH_PARTITION=nowhere: Slurm has none with nodes; it has main" in run.told
 
 
 def test_a_run_that_is_resumed_as_soon_as_it_has_stopped_is_left_to_the_new_jobs(slurm, tmp_path):
@@ -137,12 +140,20 @@ def test_a_run_that_is_resumed_as_soon_as_it_has_stopped_is_left_to_the_new_jobs
 
 
 @pytest.mark.slow
-def test_a_job_that_somebody_cancels_is_told_of(slurm, tmp_path):
+def test_a_job_that_somebody_cancels_is_told_of_and_ends_nothing(slurm, tmp_path):
     cluster = slurm(4)
     run = SlurmRun(cluster, tmp_path / "run", *APART, "--env-steps", "100_000_000")
     run.until(updates(3))
     job = json.loads((run.folder / "slurm" / "jobs.json").read_text())["actors"]
     cluster.run("scancel", job)
-    run.until(lambda run: f"the job of actors, {job}, is not there any more" in run.told)
+    lacking = f"the job of actors, {job}, is not there any more"
+    run.until(lambda run: lacking in run.told)
+    terminal = tmp_path / "top.txt"
+    other = run.follow(terminal)
+    run.until(lambda run: lacking in terminal.read_text())
+    other.send_signal(signal.SIGINT)
+    assert other.wait(SECONDS) == 130
+    assert "stopping after this update" not in run.told
+    assert run.job("learner")["JobState"] == "RUNNING"
     run.stop()
     assert run.wait() == 130, run.all

@@ -1,7 +1,9 @@
 """What Slurm does to jobs by itself: takes hosts away, starts jobs again, ends their time."""
 
+import sys
+
 import pytest
-from slurm_run import APART, SlurmRun, newest, updates
+from slurm_run import APART, CARTPOLE, SlurmRun, newest, updates
 from watching import account, processes
 
 from srl.cli import main
@@ -64,3 +66,35 @@ def test_a_run_that_is_told_to_stop_before_it_listens_ends(slurm, tmp_path):
     run.until(lambda run: run.job("learner")["JobState"] == "RUNNING")
     run.stop()
     assert run.wait() == 130, run.all
+
+
+# In the place of a supervisor: one finds no controller at first, the other fails once.
+ENDINGS = """#!/bin/sh
+echo $SLURM_ARRAY_TASK_ID ${SLURM_RESTART_COUNT:-0} >> tries
+case "$SLURM_ARRAY_TASK_ID $SLURM_RESTART_COUNT $(grep -c ^1 tries)" in
+  "0  "*) exit 75 ;;
+  "1  1") exit 70 ;;
+esac
+"""
+
+
+def test_a_host_that_no_controller_comes_to_waits_in_the_queue_and_no_other_with_it(
+    slurm, tmp_path, capsys
+):
+    cluster, folder = slurm(2), tmp_path / "run"
+    words = ["run", *CARTPOLE, *APART, "--run-dir", str(folder), "--on", "slurm", "--dry-run"]
+    assert main(words) == 0
+    script = capsys.readouterr().out.partition("# actors.sh\n")[2].partition("# policies.sh\n")[0]
+    (tmp_path / "endings").write_text(ENDINGS)
+    (tmp_path / "endings").chmod(0o755)
+    supervisor = f"{sys.executable} -m srl.launch.supervisor {folder} actors 1"
+    assert supervisor in script
+    (tmp_path / "actors.sh").write_text(script.replace(supervisor, str(tmp_path / "endings")))
+    (folder / "logs").mkdir(parents=True)
+    job = cluster.run("sbatch", "--parsable", f"--chdir={tmp_path}", tmp_path / "actors.sh")
+    number = job.stdout.strip()
+    cluster.wait_job(f"{number}_1")
+    assert cluster.wait_job(f"{number}_0")["Restarts"] == "1"
+    assert sorted((tmp_path / "tries").read_text().split("\n")[:-1]) == ["0 0", "0 1", "1 0", "1 0"]
+    told = (folder / "logs" / "slurm-actors.log-1").read_text()
+    assert "the supervisor has ended with 70; it is started again in 5 s" in told

@@ -180,7 +180,7 @@ def test_a_folder_of_runs_means_its_newest(tmp_path):
 def test_only_one_process_trains_a_run(tmp_path):
     _, folder = make("CartPole-v1", run_dir=tmp_path / "run")
     with folder.locked():
-        busy = subprocess.run(["flock", "--nonblock", str(folder.path), "true"])
+        busy = subprocess.run(["flock", "--nonblock", str(folder.path / "lock"), "true"])
         assert busy.returncode != 0
         with pytest.raises(UserError, match="another process is training"), folder.locked():
             pass

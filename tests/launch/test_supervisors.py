@@ -14,6 +14,7 @@ from watching import account, processes
 
 from srl.checkpoint import Checkpoints
 from srl.experiment import load_experiment, plan_of
+from srl.launch import supervisor
 from srl.launch.engine import parts_of
 from srl.launch.folder import create_run
 from srl.streams.keys import create_keys
@@ -165,6 +166,25 @@ def test_policy_workers_that_come_later_take_their_share(cluster):
     run.until(lambda: run.updates() >= reached + 3)
     controller.send_signal(signal.SIGUSR1)
     assert controller.wait(SECONDS) == 130
+
+
+def test_a_worker_that_cannot_be_started_costs_its_host_no_other(cluster):
+    run = cluster("--updates", "20")
+    log = run.run.log("actors-0")
+    log.mkdir()  # its file cannot be opened
+    controller, supervisors = run.serve(), run.supervise_all()
+    run.until(lambda: "actors-0 could not be started on " in run.terminal.read_text())
+    log.rmdir()
+    assert controller.wait(SECONDS) == 0, run.terminal.read_text()
+    assert all(each.wait(SECONDS) == 0 for several in supervisors.values() for each in several)
+
+
+def test_a_supervisor_that_no_controller_comes_to_asks_to_be_started_another_time(
+    cluster, monkeypatch
+):
+    run = cluster()
+    monkeypatch.setattr(supervisor, "PATIENCE_SECONDS", 0.3)
+    assert supervisor.Supervisor(run.run.path, "actors", 1, "here").run() == 75
 
 
 def test_a_host_that_sees_another_experiment_is_refused_by_name(cluster, tmp_path):

@@ -1,0 +1,85 @@
+"""Runs that wait in Slurm's queue: ended, gone on with, and what a refused attempt leaves."""
+
+import json
+import sys
+from contextlib import closing
+
+import numpy as np
+import pytest
+from slurm_run import APART, SECONDS, SlurmRun
+
+from srl.checkpoint import Checkpoints
+from srl.launch.folder import RunFolder
+from srl.launch.host_words import read_outcome
+
+MISLEADING = {
+    "SBATCH_JOB_NAME": "other",
+    "SBATCH_NO_REQUEUE": "1",
+    "SBATCH_ARRAY_INX": "0-6",
+    "SBATCH_WAIT": "1",
+}
+KEPT = ("keys/curve.secret", "outcome.json", "slurm/jobs.json", "logs/terminal.log", "config.json")
+
+
+@pytest.fixture
+def busy(slurm):
+    """A Slurm whose nodes are all taken by a job of another's."""
+    cluster = slurm(4)
+    script = cluster.folder / "other.sh"
+    script.write_text("#!/bin/sh\nsleep 1000\n")
+    cluster.run("sbatch", "--nodes=4", "--exclusive", script)
+    cluster.wait_nodes({node.name: "allocated" for node in cluster.nodes})
+    return cluster
+
+
+def srl(cluster, *words):
+    command = [sys.executable, "-m", "srl", *words]
+    done = cluster.run(*command, timeout=SECONDS, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def contents(folder):
+    return {name: (folder / name).read_bytes() for name in KEPT if (folder / name).exists()}
+
+
+def test_a_run_that_waits_is_cancelled_and_what_is_refused_then_changes_nothing(busy, tmp_path):
+    run = SlurmRun(busy, tmp_path / "run", *APART, "--updates", "3", env=MISLEADING)
+    run.until(lambda run: "PENDING (Dependency)" in run.told)
+    job = run.job("learner")
+    assert (job["JobName"], job["Requeue"]) == ("srl-native-CartPole-v1-learner", "1")
+    assert "ArrayTaskId" not in job
+    assert srl(busy, "stop", run.folder) == (
+        0,
+        "cancelled before it began; `srl resume run` begins it\n",
+    )
+    assert run.wait() == 130
+    assert read_outcome(run.folder) == 130
+    assert busy.run("squeue", "--noheader", "--format=%j").stdout.split() == ["other.sh"]
+    (run.folder / "logs" / "terminal.log").write_text("what was told before\n")
+    before = contents(run.folder)
+    assert set(before) == set(KEPT)
+
+    resume = ("resume", run.folder, "--on", "slurm")
+    code, told = srl(busy, *resume, "--sbatch=--nodelist=nowhere")
+    assert (code, contents(run.folder)) == (2, before), told
+    assert "Invalid node name" in told
+    with RunFolder(run.folder).locked():  # as by one that trains on this machine
+        code, told = srl(busy, *resume)
+    assert (code, contents(run.folder)) == (2, before), told
+    assert f"another process is training {run.folder}; stop it first" in told
+
+
+def test_jobs_that_slurm_has_forgotten_are_ended_without_an_error(busy, tmp_path):
+    run = SlurmRun(busy, tmp_path / "run", *APART, "--updates", "3")
+    run.until(lambda run: "PENDING" in run.told)
+    file = run.folder / "slurm" / "jobs.json"
+    jobs = json.loads(file.read_text())
+    file.write_text(json.dumps(jobs | {"learner": "4000000"}))
+    with closing(Checkpoints(run.folder / "checkpoints")) as checkpoints:
+        checkpoints.save(7, {"x": np.zeros(1)}, {"env_steps": 1, "updates": 7}, wait=True)
+    code, told = srl(busy, "stop", run.folder)
+    assert code == 0, told
+    assert "cancelled while it waited for a host" in told
+    assert "goes on after update 7" in told
+    left = busy.run("squeue", "--noheader", "--format=%F").stdout.split()
+    assert set(left).isdisjoint({jobs["actors"], jobs["policies"]})
