@@ -47,6 +47,8 @@ class Kind(IntEnum):
     NEWER = 53
     """Of a subscriber: it waits for parameters newer than the message's version. The answer:
     that there are such. Body: they themselves, to another host."""
+    VERSION = 54
+    """Which is the newest? The answer: the message's version, at once."""
 
 
 @dataclass
@@ -145,6 +147,8 @@ class Publisher:
                 self._waiting[peer] = message.version  # of one peer only the last request counts
             else:
                 self._listener.refuse(peer, f"parameters of layout {message.schema:016x}")
+        elif message.kind == Kind.VERSION:
+            self._listener.send(peer, Message(Kind.VERSION, 0, self._newest.version))
         elif message.kind == Kind.SPENT:
             self._on_seconds(sum(as_seconds(message.counts)))
         elif message.kind == LEFT:
@@ -261,3 +265,17 @@ class Subscriber:
         self._asked = False
         demand(message, Kind.NEWER)
         return (message.version, self.layout.open(message)) if self._reader is None else None
+
+
+def published_version(connection: Connection, alive: Callable[[], None]) -> Version:
+    """The version of the newest parameters that a publisher has; none are sent.
+
+    Args:
+        connection: To the publisher, and used for nothing else.
+        alive: Called about twice a second while the answer has not come; may raise.
+
+    Raises:
+        Disconnected: If the publisher has gone.
+    """
+    connection.send(Message(Kind.VERSION))
+    return connection.expect(Kind.VERSION, alive).version

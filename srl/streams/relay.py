@@ -7,6 +7,7 @@ of which it feeds the first few.
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,8 +15,8 @@ from contextlib import ExitStack, closing
 
 from srl.errors import RunError, SrlError
 from srl.streams.channel import Connection, Disconnected, Listener
-from srl.streams.parameters import NONE_YET
-from srl.streams.publishing import Publisher, Subscriber
+from srl.streams.parameters import NONE_YET, Version
+from srl.streams.publishing import Publisher, Subscriber, published_version
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +24,7 @@ FAN_OUT = 4
 """Hosts that the publisher, and each relay, sends parameters to."""
 _WAIT_SECONDS = 0.5
 _PATIENCE_SECONDS = 5.0
-_QUIET_SECONDS, _QUIET_UPDATES = 10.0, 3.0
+_QUIET_SECONDS = 10.0
 _RETURN_SECONDS = 30.0
 _RETRY_SECONDS = 0.2
 
@@ -74,8 +75,9 @@ class Relay:
             connect: Gives a connection to an address; raises Disconnected if nobody is there.
             patience: Seconds for another relay to answer, before the publisher is asked for a
                 while.
-            quiet: Seconds without newer parameters after which the same is done; more where they
-                usually take longer.
+            quiet: Seconds, up to twice as many, without newer parameters after which the publisher
+                is asked whether it has some. If it has, and they have not come after as long
+                again, the same is done.
         """
         self.address = listener.address
         self._patience, self._quiet = patience, quiet
@@ -95,7 +97,7 @@ class Relay:
         Args:
             source: The publisher's address; before it is known nobody is asked.
             parent: That of the relay which hands them on to this one; empty for the publisher
-                itself. That is also asked while the relay does not answer, or has nothing new.
+                itself. That is also asked while the relay does not answer, or has not what is new.
         """
         if source and source != self._source:
             self._source, self._shunned = source, ""
@@ -124,10 +126,12 @@ class Relay:
                 self._failure = failure
 
     def _hand_on(self, subscriber: Subscriber, publisher: Publisher) -> None:
-        version, newest_at, usual = NONE_YET, time.monotonic(), 0.0
+        version, published, ask_at = NONE_YET, NONE_YET, self._later()
         while not self._closed.is_set():
-            if time.monotonic() > newest_at + max(self._quiet, _QUIET_UPDATES * usual):
-                self._shun()  # its own way to the publisher may be cut
+            if time.monotonic() > ask_at:
+                if published > version:  # for long: the parent's way to the publisher may be cut
+                    self._shun()
+                published, ask_at = self._published(), self._later()
             if subscriber.address != self._wanted():
                 subscriber.reopen()
             with self._spending:
@@ -137,7 +141,27 @@ class Relay:
             if found is not None:
                 version, tree = found
                 publisher.publish(version, tree)
-                usual, newest_at = time.monotonic() - newest_at, time.monotonic()
+                ask_at = self._later()
+
+    def _later(self) -> float:
+        """When to ask the publisher, if nothing new comes until then; not all relays at once."""
+        return time.monotonic() + self._quiet * random.uniform(1, 2)
+
+    def _published(self) -> Version:
+        """What the publisher has, if others hand it on to this relay and it can be told now."""
+        if self._wanted() in ("", self._source):
+            return NONE_YET
+        begun = time.monotonic()
+
+        def check() -> None:
+            if self._closed.is_set() or time.monotonic() > begun + self._patience:
+                raise Disconnected("no answer")
+
+        try:
+            with self._connect(self._source) as connection:
+                return published_version(connection, check)
+        except Disconnected:
+            return NONE_YET
 
     def _note_spent(self, seconds: float) -> None:
         with self._spending:

@@ -26,6 +26,8 @@ class Hosts:
 
     def __init__(self, stack):
         self._stack, self._numbers = stack, itertools.count(1)
+        self.connected = Counter()
+        """Addresses that were connected to, and how often."""
 
     def publisher(self, host="learner", layout=LAYOUT, **options):
         listener = self._listen(0, host)
@@ -49,6 +51,7 @@ class Hosts:
         return listen("cluster", identity, limit_bytes=1 << 20, host=host)
 
     def _connect(self, address, number, host):
+        self.connected[address] += 1
         identity = Identity(RUN, number, 0)
         return connect(address, identity, limit_bytes=1 << 20, timeout=SECONDS, host=host)
 
@@ -104,6 +107,28 @@ def test_the_publisher_sends_no_more_however_many_hosts_there_are(hosts):
         for worker in workers:
             awaited(worker, (0, number))
     assert publisher.bytes_sent == 3 * 2 * LAYOUT.size
+
+
+def test_after_a_pause_the_publisher_sends_to_no_more_hosts_than_before(hosts):
+    publisher = hosts.publisher()
+    names = [f"host{n}" for n in range(12)]
+    relays = [hosts.relay(name, quiet=1.0) for name in names]
+    tree = parents(names)
+    for relay, parent in zip(relays, tree, strict=True):
+        relay.follow(publisher.address, "" if parent is None else relays[parent].address)
+    workers = [hosts.subscriber(r.address, n) for r, n in zip(relays, names, strict=True)]
+    publisher.publish((0, 1), parameters(1))
+    for worker in workers:
+        awaited(worker, (0, 1))
+    begun, deadline = hosts.connected[publisher.address], time.monotonic() + SECONDS
+    while hosts.connected[publisher.address] < begun + 2 * (12 - tree.count(None)):
+        assert time.monotonic() < deadline, "not all have asked twice whether there is anything new"
+        assert workers[0].newest((0, 1), 0.1) is None
+    for number in range(2, 4):
+        publisher.publish((0, number), parameters(number))
+        for worker in workers:
+            awaited(worker, (0, number))
+    assert publisher.bytes_sent == 3 * 4 * LAYOUT.size
 
 
 def test_hosts_that_come_long_before_the_publisher_ask_each_other_all_the_same(hosts):
