@@ -178,6 +178,17 @@ TEST(RewardTypesShareWhatTeamsGet) {
   CHECK(reward("joint_zero_sum") == (std::vector{-1.0f, -1.0f, 1.0f, 1.0f}));
 }
 
+TEST(AStepThatBeginsInThePreparationBelongsToIt) {
+  // 0.4 of 81 steps are 32.4: the seekers rest in the steps 0 to 32, which are 33.
+  Game game({{"horizon", Count(81)}, {"hiders", Count(1)}, {"seekers", Count(1)}});
+  game.Put("agents", 1, 3.0, 5.0);
+  for (int step = 1; step <= 34; ++step) {
+    game.Step({{}, {.x = kEast}});
+    CHECK((game.Get("agents", 4) > 3.01) == (step > 33));
+    CHECK((game.reward()[0] == 0.0f) == (step <= 33));
+  }
+}
+
 TEST(LidarIsCompressedOnRequest) {
   Game plain(Full(true), 5);
   Game compressed(With(Full(true), {{"lidar_scale", 2.0}}), 5);
