@@ -36,7 +36,9 @@ again() {
     while :; do wait $child; code=$?; kill -0 $child 2>/dev/null || break; done
     case $code in
       134|135|137|139) sleep 0.2 ;;
-      126|127) echo "$(hostname) has no $1: install srl in a place that all nodes see"; return 2 ;;
+      126|127)
+        echo "$(hostname) has no $1: install srl in a place that all nodes see"
+        return 127 ;;
       *) return $code ;;
     esac
   done
@@ -52,7 +54,7 @@ lasting() {
     begun=$SECONDS
     again "$@"
     code=$?
-    case $code in 0|1|2|75|143) return $code ;; esac
+    case $code in 0|1|2|75|127|143) return $code ;; esac
     [ $((SECONDS - begun)) -gt 600 ] && pause=5
     echo "$(hostname): the supervisor has ended with $code; it is started again in $pause s"
     sleep $pause & child=$!
@@ -74,19 +76,21 @@ exit $code
 """
 # Without its supervisors a controller would wait for ever. But those of a start of the job that a
 # later one has replaced are none of its business, nor of one whose run was given to Slurm anew. A
-# controller that was told to end before it could listen, or that there is not, has told nobody how
-# the run ended. Supervisors end by themselves then; only late ones are ended with the job.
+# controller that was told to end before it could listen (138), or that there is not (127), has told
+# nobody how the run ended. Any other has, and the run may have been given to Slurm anew since then.
+# Supervisors end by themselves then; only late ones are ended with the job.
 _CONTROL = """\
 newest() {{ scontrol show job $SLURM_JOB_ID | grep -q " Restarts=${{SLURM_RESTART_COUNT:-0}} "; }}
 ours() {{ grep -q "\\"$SLURM_JOB_ID\\"" {names}; }}
 over() {{ for _ in 1 2 3 4 5; do [ -e {outcome} ] && return; sleep 1; done; return 1; }}
+tell() {{ [ -e {outcome} ] || ! newest || printf '{{"code": %d}}\\n' $code > {outcome}; }}
 {{ {srun}; over || ! newest || ! ours || scontrol requeue $SLURM_JOB_ID; }} &
 hosts=$!
 again {serve}
 code=$?
-[ $code = 138 ] && code=130
 case $code in
-  2|130) [ -e {outcome} ] || printf '{{"code": %d}}\\n' $code > {outcome} ;;
+  127) code=2; tell ;;
+  138) code=130; tell ;;
 esac
 for _ in {{1..50}}; do kill -0 $hosts 2>/dev/null || break; sleep 0.2; done
 exit $code
