@@ -117,6 +117,15 @@ class Hosts(ABC):
         return []
 
     @abstractmethod
+    def refuse(self, who: str, reason: object) -> None:
+        """Counts and logs something that nobody will look at.
+
+        Args:
+            who: Has said it.
+            reason: That it does not fit.
+        """
+
+    @abstractmethod
     def close(self) -> None:
         """Ends the connections, but no worker; the ledger stays."""
 
@@ -193,6 +202,10 @@ class ThisHost(Hosts):
 
     def note_addresses(self, addresses: Mapping[str, Sequence[Mapping[str, str]]]) -> None:
         """Does nothing: here all that listen share memory with all others."""
+
+    def refuse(self, who: str, reason: object) -> None:
+        """Counts and logs something that nobody will look at."""
+        self._listener.refuse(who, reason)
 
     def fileno(self) -> int:
         """Readable when something may have been said: then `receive(0)` until it gives None."""

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from srl.errors import RunError, UserError
+from srl.errors import UserError
 from srl.launch.folder import RunFolder, read_config, srl_version
 from srl.launch.host_words import (
+    WORDS,
     HostCard,
     Kind,
     read_address,
@@ -21,12 +22,13 @@ from srl.launch.host_words import (
     write_address,
 )
 from srl.launch.hosts import Found, Hosts, Process, Said, Superseded
-from srl.streams import JOINED, LEFT, Identity, Message, Peer, listen
+from srl.streams import JOINED, LEFT, Identity, Message, Peer, Refused, listen
 from srl.streams.keys import keys_of
 from srl.streams.relay import parents
-from srl.workers.control import CONTROLLER, LIMIT_BYTES, pack, unpack
+from srl.workers.control import CONTROLLER, LIMIT_BYTES, pack
 from srl.workers.ledger import Ledger
 from srl.workers.orders import Orders
+from srl.workers.words import words_of
 
 logger = logging.getLogger(__name__)
 
@@ -209,6 +211,15 @@ class RemoteHosts(Hosts):
         if host.peer and not self.superseded:
             self._listener.send(host.peer, pack(kind, values))
 
+    def refuse(self, who: str, reason: object) -> None:
+        """Counts and logs something that nobody will look at."""
+        self._listener.refuse(who, reason)
+
+    @property
+    def refused(self) -> int:
+        """How many messages or connections did not fit."""
+        return self._listener.refused
+
     def close(self) -> None:
         """Tells all supervisors that the run is over, and ends the connections."""
         for host in self._hosts.values():
@@ -221,23 +232,24 @@ class RemoteHosts(Hosts):
         host = self._hosts.get(peer.identity.sender)
         try:
             if message.kind == Kind.HOST:
-                self._take_host(peer, unpack(message))
+                self._take_host(peer, words_of(message, WORDS))
             elif host is None or host.peer is not peer:
                 if message.kind not in (JOINED, LEFT):
-                    raise RunError(f"a message of kind {message.kind} before HOST")
+                    raise Refused(f"a message of kind {message.kind} before HOST")
             elif message.kind == LEFT:
                 self._lose_sight(host)
             else:
                 self._take(host, message)
-        except (RunError, KeyError, ValueError, TypeError) as error:
-            self._listener.refuse(peer, error)
+        except Refused as error:
+            self._listener.refuse(host.card.name if host else peer, error)
 
     def _take(self, host: Host, message: Message) -> None:
         if message.kind == Kind.SAID:
             number, incarnation, inner = unwrapped(message)
             self._ready.append(Said(number, incarnation, inner))
-        elif message.kind == Kind.ENDED:
-            values = unpack(message)
+            return
+        values = words_of(message, WORDS)
+        if message.kind == Kind.ENDED:
             key = values["number"], values["incarnation"]
             words = {name: values[name] for name in ("how", "code", "dump", "stack")}
             for slot, process in list(host.processes.items()):
@@ -245,20 +257,18 @@ class RemoteHosts(Hosts):
                     process.end(**words)
                     del host.processes[slot]
         elif message.kind == Kind.BEAT:
-            values = unpack(message)
             for number, incarnation, replica, part in values["accounts"]:
                 newest = self._newest.get(number)
                 if newest and newest.key == (number, incarnation):
                     self.ledger.put(replica, part)
             for process in host.processes.values():
                 process.note(values["states"].get(str(process.key[0]), "gone"))
-        else:
-            raise RunError(f"a message of kind {message.kind}")
 
     def _take_host(self, peer: Peer, values: dict[str, Any]) -> None:
         """A supervisor that comes, or comes again.
 
         Raises:
+            Refused: If it says something else than that.
             UserError: If it cannot take part, and no worker has been started yet.
         """
         if misfit := self._misfit(values):
