@@ -33,6 +33,7 @@ from srl.workers.words import words_of
 logger = logging.getLogger(__name__)
 
 LEASE_SECONDS = 15.0
+_LOOK_SECONDS = 0.5  # between two looks at all hosts: there may be thousands
 _MOST_INCARNATIONS = 1 << 12  # that one controller starts
 _RETURN_SECONDS = 8.0  # for hosts to find a controller that was started again, and tell what runs
 
@@ -127,6 +128,7 @@ class RemoteHosts(Hosts):
         """
         self._lease_seconds, self._expected = lease_seconds, expected or {}
         self._publisher, self._published_at = publisher, ""
+        self._looked = 0.0  # at all hosts
         self._relays: list[Host] = []  # as the tree has them
         keys = keys_of(folder.path)
         self.run = keys.run
@@ -357,6 +359,9 @@ class RemoteHosts(Hosts):
     def _give_up(self) -> None:
         """Gives up the workers of hosts that have been out of reach for too long."""
         now = time.monotonic()
+        if now < self._looked + _LOOK_SECONDS:
+            return
+        self._looked = now
         for sender, host in list(self._hosts.items()):
             if host.peer is None and now > host.lost_at + self._lease_seconds:
                 for process in host.processes.values():
