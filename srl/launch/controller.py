@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from srl.dataflow.plan import Plan
-from srl.errors import RunError, UserError
+from srl.errors import UserError
 from srl.launch.gang import Gang, Member
 from srl.launch.hosts import Found, Hosts, Said, ThisHost
-from srl.streams import JOINED, LEFT, Transport
-from srl.workers.control import Kind, pack, unpack
+from srl.streams import JOINED, LEFT, Refused, Transport
+from srl.workers.control import Kind, pack
 from srl.workers.orders import Orders
+from srl.workers.words import words_of
 
 logger = logging.getLogger(__name__)
 
@@ -191,13 +192,11 @@ class Controller:
             member.told_peers, self._peers_changed = None, True  # what it missed is told again
             return
         try:
-            kind, values = Kind(message.kind), unpack(message)
-        except (RunError, ValueError) as error:
-            logger.warning("refused from %s: %s", member.name, error)
-            return
-        self._take_words(member, kind, values)
+            self._take_words(member, message.kind, words_of(message))
+        except Refused as error:
+            self._hosts.refuse(member.name, error)
 
-    def _take_words(self, member: Member, kind: Kind, values: dict[str, Any]) -> None:
+    def _take_words(self, member: Member, kind: int, values: dict[str, Any]) -> None:
         if kind == Kind.BEAT:
             member.take_beat(values)
         elif kind == Kind.HELLO:

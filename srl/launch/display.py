@@ -130,7 +130,7 @@ def _activities(report: Mapping[str, Any]) -> list[str]:
     kinds: dict[str, dict[str, float]] = {}
     for name, share in report.items():
         first, _, rest = name.partition("/")
-        if first == "time":
+        if first == "time" and share is not None:
             kind, _, activity = rest.partition("/")
             kinds.setdefault(kind, {})[activity] = share
     lines = []
@@ -158,7 +158,9 @@ def _returns(report: Mapping[str, Any]) -> str:
 def _ratings(report: Mapping[str, Any]) -> str:
     """The newest version's Elo by side, where versions are rated."""
     own = {k.removeprefix("elo/"): v for k, v in report.items() if k.startswith("elo/")}
-    sides = [f"{k} {v:+.0f}" for k, v in own.items() if k not in ("version", "games")]
+    sides = [
+        f"{k} {v:+.0f}" for k, v in own.items() if k not in ("version", "games") and v is not None
+    ]
     return f"  elo {', '.join(sides)}" if sides else ""
 
 

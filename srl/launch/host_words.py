@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from srl.errors import RunError
-from srl.streams import Message
+from srl.streams import Message, Refused
+from srl.workers.ledger import MOST_LEARNERS, Ledger
+from srl.workers.words import ADDRESS, COUNT, demand_shape
 
 ADDRESS_FILE = "controller.json"
 """Of the run's folder; in it the controller says where it is."""
@@ -50,6 +52,26 @@ class Kind(IntEnum):
     the address of the relay that hands them on to this host's, empty if none does."""
 
 
+_PART = (COUNT,) * Ledger.NUMBERS
+WORDS: dict[int, dict[Any, Any]] = {
+    # Of a card only what tells whether the host has the same srl, which knows the rest.
+    Kind.HOST: {"name": str, "version": str, "source": str},
+    Kind.ENDED: {
+        "number": COUNT,
+        "incarnation": COUNT,
+        "code": int,
+        "how": str,
+        "dump": str,
+        "stack": str,
+    },
+    Kind.BEAT: {
+        "states": {str: str},
+        "accounts": [(COUNT, COUNT, range(MOST_LEARNERS), _PART)],
+    },
+}
+"""The shape of what supervisors say, by kind, but for SAID; see `srl.workers.words.fits`."""
+
+
 @dataclass(frozen=True)
 class HostCard:
     """What a supervisor tells of its host."""
@@ -77,13 +99,22 @@ class HostCard:
         """What `values` gave.
 
         Raises:
-            RunError: If it is no such card.
+            Refused: If it is no such card.
         """
-        try:
-            workers = [(int(n), int(i), int(s), bool(b)) for n, i, s, b in values["workers"]]
-            return HostCard(**{**values, "workers": tuple(workers)})
-        except (KeyError, TypeError, ValueError) as error:
-            raise RunError(f"this does not describe a host: {error}") from error
+        demand_shape("the card of a host", values, _CARD)
+        workers = tuple(tuple(worker) for worker in values["workers"])
+        return HostCard(**{name: values[name] for name in _CARD} | {"workers": workers})
+
+
+_CARD = {
+    "name": str,
+    "fragment": str,
+    "slots": COUNT,
+    "version": str,
+    "source": str,
+    "relay": re.compile(f"|{ADDRESS.pattern}"),
+    "workers": [(COUNT, COUNT, COUNT, bool)],
+}
 
 
 def wrapped(number: int, incarnation: int, message: Message) -> Message:
@@ -95,10 +126,10 @@ def unwrapped(message: Message) -> tuple[int, int, Message]:
     """What was wrapped: the worker's number, its incarnation, and the message.
 
     Raises:
-        RunError: If it is nothing of the kind.
+        Refused: If it is nothing of the kind.
     """
     if len(message.counts) != 3:
-        raise RunError(f"a wrapped message has 3 counts; this one has {len(message.counts)}")
+        raise Refused(f"a wrapped message has 3 counts; this one has {len(message.counts)}")
     number, incarnation, kind = message.counts
     return number, incarnation, Message(kind, body=message.body)
 

@@ -121,6 +121,15 @@ class Hosts(ABC):
         return []
 
     @abstractmethod
+    def refuse(self, who: str, reason: object) -> None:
+        """Counts and logs something that nobody will look at.
+
+        Args:
+            who: Has said it.
+            reason: That it does not fit.
+        """
+
+    @abstractmethod
     def close(self) -> None:
         """Ends the connections, but no worker; the ledger stays."""
 
@@ -200,6 +209,10 @@ class ThisHost(Hosts):
 
     def note_begun(self) -> None:
         """Does nothing: here nobody else follows the run."""
+
+    def refuse(self, who: str, reason: object) -> None:
+        """Counts and logs something that nobody will look at."""
+        self._listener.refuse(who, reason)
 
     def fileno(self) -> int:
         """Readable when something may have been said: then `receive(0)` until it gives None."""

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from srl.errors import RunError, UserError
+from srl.errors import UserError
 from srl.launch.folder import RunFolder, read_config, srl_version
 from srl.launch.host_words import (
+    WORDS,
     HostCard,
     Kind,
     note_begun,
@@ -23,16 +24,18 @@ from srl.launch.host_words import (
     write_address,
 )
 from srl.launch.hosts import Found, Hosts, Process, Said, Superseded
-from srl.streams import JOINED, LEFT, Identity, Message, Peer, listen
+from srl.streams import JOINED, LEFT, Identity, Message, Peer, Refused, listen
 from srl.streams.keys import keys_of
 from srl.streams.relay import parents
-from srl.workers.control import CONTROLLER, LIMIT_BYTES, pack, unpack
+from srl.workers.control import CONTROLLER, LIMIT_BYTES, pack
 from srl.workers.ledger import Ledger
 from srl.workers.orders import Orders
+from srl.workers.words import words_of
 
 logger = logging.getLogger(__name__)
 
 LEASE_SECONDS = 15.0
+_LOOK_SECONDS = 0.5  # between two looks at all hosts: there may be thousands
 _MOST_INCARNATIONS = 1 << 12  # that one controller starts
 _RETURN_SECONDS = 8.0  # for hosts to find a controller that was started again, and tell what runs
 
@@ -127,6 +130,7 @@ class RemoteHosts(Hosts):
         """
         self._lease_seconds, self._expected = lease_seconds, expected or {}
         self._publisher, self._published_at = publisher, ""
+        self._looked = 0.0  # at all hosts
         self._relays: list[Host] = []  # as the tree has them
         keys = keys_of(folder.path)
         self.run = keys.run
@@ -216,6 +220,15 @@ class RemoteHosts(Hosts):
         if host.peer and not self.superseded:
             self._listener.send(host.peer, pack(kind, values))
 
+    def refuse(self, who: str, reason: object) -> None:
+        """Counts and logs something that nobody will look at."""
+        self._listener.refuse(who, reason)
+
+    @property
+    def refused(self) -> int:
+        """How many messages or connections did not fit."""
+        return self._listener.refused
+
     def close(self) -> None:
         """Tells all supervisors that the run is over, and ends the connections."""
         for host in self._hosts.values():
@@ -228,23 +241,24 @@ class RemoteHosts(Hosts):
         host = self._hosts.get(peer.identity.sender)
         try:
             if message.kind == Kind.HOST:
-                self._take_host(peer, unpack(message))
+                self._take_host(peer, words_of(message, WORDS))
             elif host is None or host.peer is not peer:
                 if message.kind not in (JOINED, LEFT):
-                    raise RunError(f"a message of kind {message.kind} before HOST")
+                    raise Refused(f"a message of kind {message.kind} before HOST")
             elif message.kind == LEFT:
                 self._lose_sight(host)
             else:
                 self._take(host, message)
-        except (RunError, KeyError, ValueError, TypeError) as error:
-            self._listener.refuse(peer, error)
+        except Refused as error:
+            self._listener.refuse(host.card.name if host else peer, error)
 
     def _take(self, host: Host, message: Message) -> None:
         if message.kind == Kind.SAID:
             number, incarnation, inner = unwrapped(message)
             self._ready.append(Said(number, incarnation, inner))
-        elif message.kind == Kind.ENDED:
-            values = unpack(message)
+            return
+        values = words_of(message, WORDS)
+        if message.kind == Kind.ENDED:
             key = values["number"], values["incarnation"]
             words = {name: values[name] for name in ("how", "code", "dump", "stack")}
             for slot, process in list(host.processes.items()):
@@ -252,20 +266,18 @@ class RemoteHosts(Hosts):
                     process.end(**words)
                     del host.processes[slot]
         elif message.kind == Kind.BEAT:
-            values = unpack(message)
             for number, incarnation, replica, part in values["accounts"]:
                 newest = self._newest.get(number)
                 if newest and newest.key == (number, incarnation):
                     self.ledger.put(replica, part)
             for process in host.processes.values():
                 process.note(values["states"].get(str(process.key[0]), "gone"))
-        else:
-            raise RunError(f"a message of kind {message.kind}")
 
     def _take_host(self, peer: Peer, values: dict[str, Any]) -> None:
         """A supervisor that comes, or comes again.
 
         Raises:
+            Refused: If it says something else than that.
             UserError: If it cannot take part, and no worker has been started yet.
         """
         if misfit := self._misfit(values):
@@ -354,6 +366,9 @@ class RemoteHosts(Hosts):
     def _give_up(self) -> None:
         """Gives up the workers of hosts that have been out of reach for too long."""
         now = time.monotonic()
+        if now < self._looked + _LOOK_SECONDS:
+            return
+        self._looked = now
         for sender, host in list(self._hosts.items()):
             if host.peer is None and now > host.lost_at + self._lease_seconds:
                 for process in host.processes.values():

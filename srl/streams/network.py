@@ -354,7 +354,10 @@ class NetworkConnection(Connection):
         self._trackers: deque[zmq.MessageTracker] = deque()
         self._gone = False
         self._reason = "this end has closed"
-        self._socket.connect(address)
+        try:
+            self._socket.connect(address)
+        except zmq.ZMQError as error:
+            self._end(f"no address of a host: {error.strerror}")
         if not self._monitor.poll(_milliseconds(timeout)) or not self._alive():
             unlike = "it broke off; only with the keys of its run can one talk to it"
             self._end(unlike if self._gone else f"nobody answers within {timeout:g} s")

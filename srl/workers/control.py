@@ -14,10 +14,10 @@ from contextlib import suppress
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from srl.errors import RunError, SrlError
+from srl.errors import SrlError
 from srl.pools.specs_json import specs_from_json
 from srl.streams.channel import Disconnected, connect
-from srl.streams.message import Identity, Message
+from srl.streams.message import Identity, Message, Refused, text_of
 from srl.types import Specs
 from srl.workers.orders import Orders
 
@@ -65,14 +65,14 @@ def unpack(message: Message) -> dict[str, Any]:
     """The object that a message carries.
 
     Raises:
-        RunError: If it carries anything else.
+        Refused: If it carries anything else.
     """
     try:
-        values = json.loads(bytes(message.body or b""))
-    except ValueError as error:
-        raise RunError(f"message {message.kind} is not JSON: {error}") from error
+        values = json.loads(text_of(message))
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"message {message.kind} is not JSON: {error}") from error
     if not isinstance(values, dict):
-        raise RunError(f"message {message.kind} is {type(values).__name__}; expected an object")
+        raise Refused(f"message {message.kind} is {type(values).__name__}; expected an object")
     return values
 
 

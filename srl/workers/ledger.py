@@ -20,6 +20,9 @@ class Ledger:
     is read is the sum.
     """
 
+    NUMBERS = len(_WORDS)
+    """In each learner's part."""
+
     def __init__(self, fd: int, learner: int = 0) -> None:
         """Maps the page behind a descriptor, which stays the caller's.
 

@@ -1,4 +1,4 @@
-"""A coverage-guided fuzzer of everything that reads what came over a stream.
+"""A coverage-guided fuzzer of everything that reads what came over a stream, or to the controller.
 
 Whatever the bytes, they are read or they are Refused; nothing else is raised, and nothing above the
 limit is taken. It needs the package atheris, and takes libFuzzer's options:
@@ -13,9 +13,11 @@ import sys
 import atheris
 
 with atheris.instrument_imports(include=["srl"]):
+    from srl.launch import host_words
     from srl.streams import layout, message, network, unix
     from srl.streams.layout import Layout
     from srl.streams.message import HEADER_BYTES, Identity, Message, Refused, encode
+    from srl.workers import words
 
 LIMIT = 1 << 16
 IDENTITY = Identity(1, 2, 3)
@@ -86,7 +88,31 @@ def check(read: Layout, data: atheris.FuzzedDataProvider) -> None:
     read.views(data.ConsumeBytes(LIMIT))
 
 
-READERS = [read_header, read_packet, read_frames, read_true_header, read_layout, read_true_layout]
+def read_words(data: atheris.FuzzedDataProvider) -> None:
+    """What somebody tells the controller."""
+    shapes = data.PickValueInList([host_words.WORDS, words.WORDS])
+    kind = data.PickValueInList([*shapes, 99])
+    read = words.words_of(Message(kind, body=data.ConsumeBytes(LIMIT)), shapes)
+    assert words.fits(read, shapes[kind])
+    if kind == host_words.Kind.HOST:
+        host_words.HostCard.of(read)
+
+
+def read_said(data: atheris.FuzzedDataProvider) -> None:
+    counts = tuple(data.ConsumeInt(8) for _ in range(data.ConsumeIntInRange(0, 8)))
+    host_words.unwrapped(Message(host_words.Kind.SAID, counts=counts))
+
+
+READERS = [
+    read_header,
+    read_packet,
+    read_frames,
+    read_true_header,
+    read_layout,
+    read_true_layout,
+    read_words,
+    read_said,
+]
 
 
 def read_one(data: bytes) -> None:
