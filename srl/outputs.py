@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from srl.errors import UserError
@@ -28,4 +29,5 @@ def write_whole(file: Path, content: bytes) -> None:
     except OSError as error:
         raise UserError(f"cannot write {file}: {error.strerror}") from error
     finally:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)

@@ -57,7 +57,7 @@ class HideAndSeek(EnvConfig):
             for when, meaning in {"": "", **_WHEN}.items()
         },
         "food_eaten": "bites of all hiders",
-        "food_eaten_prep": "bites of all hiders in the preparation",
+        "food_eaten_prep": "bites of all hiders in the first main-phase step",
         "diverged": "share of episodes whose physics diverged",
     }
 

@@ -22,6 +22,7 @@ from srl.errors import UserError
 
 _PLAYED = {"grab_selective": False, "n_substeps": 15, "n_lidar_per_agent": 30, "n_food": 0}
 """What a recording has to have been played with."""
+_NEEDED = ("n_hiders", "n_seekers", "horizon", "prep_fraction", "rew_type")
 _RULES = ("lock_type", "lock_out_of_vision", "grab_out_of_vision", "grab_exclusive")
 
 
@@ -47,8 +48,10 @@ class Recording:
             with np.load(path, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             meta = json.loads(arrays.pop("meta").tobytes())
-            fields = meta["config"], meta["names"], meta["lock_prefix"]
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            config, names = {**meta["config"]}, {**meta["names"]}
+            fields = config, names, [*meta["lock_prefix"]]
+            _ = [config[name] for name in (*_RULES, *_NEEDED)], names["body"]
+        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
             raise UserError(
                 f"{path} is no recording of hide-and-seek: {' '.join(str(error).split())}"
             ) from error
@@ -82,6 +85,10 @@ class Recording:
             given = self[name].shape
             if given[: len(shape)] != shape:
                 raise UserError(f"{self.path}: {name} has the shape {given}, expected {shape}")
+
+        for name in ("state/qpos", "state/qvel"):
+            if not np.isfinite(self[name]).all():
+                raise UserError(f"{self.path}: {name} has numbers that are not finite")
 
     def __getitem__(self, name: str) -> np.ndarray:
         if name not in self.arrays:

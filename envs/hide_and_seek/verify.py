@@ -80,7 +80,9 @@ class Report:
     ) -> None:
         """Keeps a difference if it is the largest of its key."""
         known = self.differences.setdefault(key, Difference(tolerance=tolerance))
-        if not value <= known.largest:  # also if it is no number
+        if np.isnan(known.largest):  # which is more than any number
+            return
+        if not value <= known.largest:
             self.differences[key] = Difference(float(value), step, tolerance)
 
     def json(self) -> dict[str, Any]:
@@ -309,7 +311,12 @@ def _compare_models(recording: Recording, saved: bytes, report: Report) -> None:
         model = mujoco.MjModel.from_binary_path(str(file))
 
     def compare(name: str, ours: Any, theirs: Any) -> None:
-        difference = np.abs(np.asarray(ours, float) - np.asarray(theirs, float))
+        ours, theirs = np.asarray(ours, float), np.asarray(theirs, float)
+        if ours.size != theirs.size:
+            raise UserError(
+                f"{recording.path}: model/{name} has {theirs.size} numbers, expected {ours.size}"
+            )
+        difference = np.abs(ours.ravel() - theirs.ravel())
         report.note(f"model/{name}", difference.max(initial=0), MODEL_TOLERANCE)
 
     kinds = {"agent": "agent", "moveable_box": "box", "ramp": "ramp", "wall": "wall"}

@@ -10,8 +10,8 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +99,7 @@ class Rater:
         self._teams = teams = Teams.of(experiment.algorithm, experiment.policies, specs, updates=1)
         self._like = jax.eval_shape(lambda key: teams.policies(teams.init(key)), jax.random.key(0))
         self._pool = OpponentPool(folder)
+        self._damaged: set[int] = set()
 
     def play(self) -> bool:
         """Lets a pair play that has played least, and writes all ratings; False if there is none.
@@ -106,7 +107,7 @@ class Rater:
         It plays in all castings before anything is written, so that no side's rating is missing.
         """
         try:
-            identities = {v: self._pool.identity(v) for v in self._pool.versions()}
+            identities = self._identities()
             payoff = read_matches(self._folder, identities)
             castings = payoff.next(list(self._sides), identities)
             if not castings or payoff.results[castings[0]][0] >= _ENOUGH:
@@ -115,17 +116,37 @@ class Rater:
                 returns = self._returns(match, payoff.results[match][0])
                 payoff.add(match, scores_of(returns, self._sides[match.side]))
             write_ratings(self._folder, payoff, list(self._sides), identities)
-        except (RunError, FileNotFoundError) as error:  # a version has left the pool meanwhile
+        except RunError as error:  # a version has left the pool meanwhile, or is damaged
             logger.info("%s", error)
             return False
         return True
 
+    def _identities(self) -> dict[int, str]:
+        """Of the versions that can be read."""
+        identities: dict[int, str] = {}
+        for version in set(self._pool.versions()) - self._damaged:
+            with self._noting_damage(version):
+                identities[version] = self._pool.identity(version)
+        return identities
+
+    def _player(self, version: int) -> Player:
+        with self._noting_damage(version):
+            return Player(self._teams, jax.device_put(self._pool.read(version, self._like)))
+        raise RunError(f"version {version} cannot play")
+
+    @contextmanager
+    def _noting_damage(self, version: int) -> Iterator[None]:
+        """Leaves a version out from now on that is there and cannot be read."""
+        try:
+            yield
+        except RunError as error:
+            if version in self._pool.versions():
+                logger.warning("%s; it is rated no more", error)
+                self._damaged.add(version)
+
     def _returns(self, match: Match, games: int) -> np.ndarray:
         """Of all agents in the episodes of a match, [N, A]."""
-        own, others = (
-            Player(self._teams, jax.device_put(self._pool.read(version, self._like)))
-            for version in (match.version, match.others)
-        )
+        own, others = self._player(match.version), self._player(match.others)
         cast = {side: own if side == match.side else others for side in self._sides}
         seed = environment_seed(self._seed, f"rating {games}")
         self._evaluator.seed(seed, seed)

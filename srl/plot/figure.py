@@ -164,6 +164,10 @@ def _legend(
     figure.legend(handles, names, loc="outside upper left", ncols=columns, frameon=False)
 
 
+_PLACES = re.compile(rb'\b(d|x|y|points|transform)="[^"]*"')
+_DIGITS = re.compile(rb"(\.\d\d)\d+")
+
+
 def _write(figure: Figure, file: Path) -> None:
     kind = file.suffix.lower().removeprefix(".")
     drawn = io.BytesIO()
@@ -172,5 +176,5 @@ def _write(figure: Figure, file: Path) -> None:
     figure.savefig(drawn, format=kind, dpi=160, metadata=metadata)
     picture = drawn.getvalue()
     if kind == "svg":  # a hundredth of a point is finer than can be seen
-        picture = re.sub(rb"(\.\d\d)\d+", rb"\1", picture)
+        picture = _PLACES.sub(lambda found: _DIGITS.sub(rb"\1", found[0]), picture)
     write_whole(file, picture)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -103,6 +103,8 @@ def labels(settings: Sequence[Settings]) -> list[str]:
         told = _told(members, few)
         if len(set(told)) < len(told):
             told = _told(members, differing)
+        if len(set(told)) < len(told):
+            told = _told(members, differing, repr)
         for place, text in zip(places, told, strict=True):
             labels[place] = ", ".join(filter(None, (name, text)))
     return labels
@@ -122,12 +124,15 @@ def _follows(key: str, differing: Sequence[str]) -> bool:
     return any(head in differing and head != key for head in whole)
 
 
-def _told(settings: Sequence[Settings], keys: Sequence[str]) -> list[str]:
+def _told(
+    settings: Sequence[Settings], keys: Sequence[str], show: Callable[[Any], str] | None = None
+) -> list[str]:
+    show = show or _value
     shown = {key: _shown(key) for key in keys}
     twice = {name for name in shown.values() if list(shown.values()).count(name) > 1}
     shown = {key: key if name in twice else name for key, name in shown.items()}
     return [
-        ", ".join(f"{shown[key]}={_value(group[key])}" for key in keys if key in group)
+        ", ".join(f"{shown[key]}={show(group[key])}" for key in keys if key in group)
         for group in settings
     ]
 

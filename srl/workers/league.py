@@ -103,7 +103,8 @@ class League:
         """Puts the present version into the pool, and takes out what nothing needs any more."""
         if not self._writes:
             return
-        self._pool.write(self._updates, policies)
+        if self._updates or not self._pool.readable(0):  # a run that goes on has begun long ago
+            self._pool.write(self._updates, policies)
         # A run that goes on from a checkpoint chooses out of what was there at that time.
         needed = set(self._settings.pool(self._updates))
         for version in self._checkpoints.versions():

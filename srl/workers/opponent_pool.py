@@ -117,6 +117,13 @@ class OpponentPool:
         except (OSError, SafetensorError) as error:
             raise RunError(f"cannot read opponent {self._path(version)}: {error}") from error
 
+    def readable(self, version: int) -> bool:
+        """Whether it is there, and can be told from others."""
+        try:
+            return bool(self.identity(version))
+        except RunError:
+            return False
+
     def _path(self, version: int) -> Path:
         return self.folder / f"{version}{_ENDING}"
 
