@@ -84,7 +84,8 @@ def test_a_build_without_jaxlib_says_so(tools, tmp_path):
 
 def test_a_wheel_has_the_files_of_the_page_that_shows_episodes(tmp_path):
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    only_python = ["-C", "wheel.cmake=false", "-C", f"build-dir={tmp_path / 'build'}"]
+    settings = ["wheel.cmake=false", f"build-dir={tmp_path / 'build'}"]
+    only_python = [f"--config-settings={x}" for x in settings]
     command = [*pip, *only_python, "--wheel-dir", tmp_path, ROOT]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -280,9 +280,9 @@ def test_what_ships_with_srl_is_found_by_its_id_and_by_what_a_run_records():
     assert config is not None
     assert config is config_class(config()) is config_class(config_values(config()))
     assert config.contest is not None
-    with make_pool(experiment.env) as pool:
+    with make_pool(experiment.env, food=1) as pool:
         assert config.contest.statistic in pool.specs.statistics
-        assert set(config.statistics) <= set(pool.specs.statistics)
+        assert set(config.statistics) == set(pool.specs.statistics)
     assert config_class("native:CartPole-v1") is config_class({"type": "mine:Env"}) is None
 
 
