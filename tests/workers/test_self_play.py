@@ -45,6 +45,7 @@ def duels(start):
 
     def play(**changes):
         settings = replace(DUEL.self_play, **changes)
+        take_duels()  # of other tests
         trainer = start(replace(DUEL, self_play=settings))
         reports = train(trainer, 20)
         return take_duels(), reports[-1], settings
@@ -118,6 +119,7 @@ def test_who_outlives_its_opponent_forgets_and_is_counted(duels, caplog):
 @pytest.mark.parametrize("staleness", [0, 3])
 def test_opponents_stay_for_the_episode_however_stale_parameters_are(tmp_path, staleness):
     settings = replace(DUEL.self_play, hold=HOLD + staleness)
+    take_duels()  # of other tests
     trainer = Threads(
         replace(DUEL, self_play=settings, plan=plans.threads(2), max_staleness=staleness)
     )
