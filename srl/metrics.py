@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from srl.errors import RunError
+from srl.outputs import replace_whole
 
 logger = logging.getLogger(__name__)
 
@@ -153,9 +154,7 @@ def _forget_after(path: Path, env_steps: int) -> None:
         if not line.endswith(b"\n") or report["env_steps"] > env_steps:
             break
         kept += line
-    replacement = path.with_suffix(".tmp")
-    replacement.write_bytes(kept)
-    os.replace(replacement, path)
+    replace_whole(path, kept)
 
 
 def plain(value: Any) -> Any:

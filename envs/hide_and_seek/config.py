@@ -8,6 +8,16 @@ from typing import ClassVar, Literal
 
 from srl.pools.pool import Contest, EnvConfig, Painter, Recorder
 
+Task = Literal[
+    "hide_and_seek",
+    "lock_and_return",
+    "sequential_lock",
+    "blueprint",
+    "shelter",
+    "object_counting",
+]
+"""In the order of the numbers that the environment tells."""
+
 _THINGS = {"box": "boxes", "ramp": "ramps"}
 _WHEN = {"_prep": " in the preparation"}
 
@@ -61,14 +71,7 @@ class HideAndSeek(EnvConfig):
         "diverged": "share of episodes whose physics diverged",
     }
 
-    task: Literal[
-        "hide_and_seek",
-        "lock_and_return",
-        "sequential_lock",
-        "blueprint",
-        "shelter",
-        "object_counting",
-    ] = "hide_and_seek"
+    task: Task = "hide_and_seek"
     """The game, or one of the tasks for a single agent."""
     scenario: Literal["quadrant", "full"] | None = None
     """One room in a corner with two boxes and a ramp, by default, or random rooms with up to nine

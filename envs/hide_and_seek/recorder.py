@@ -27,10 +27,8 @@ class GameRecorder:
             env_id: The environment.
             timestep: The pool's last.
         """
-        numbers = pool.inspect(env_id)
-        agents = len(pool.specs.agents)
-        slots = slice(env_id * agents, (env_id + 1) * agents)
-        scene = Scene.of(numbers, timestep.reward[slots], timestep.episode_return[slots])
+        scene, numbers, slots = Scene.at(pool, env_id, timestep)
+        agents = len(scene.agents)
         observation = {key: value[slots] for key, value in timestep.observation.items()}
 
         def rows(name: str, columns: int) -> np.ndarray:

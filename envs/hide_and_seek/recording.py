@@ -50,7 +50,9 @@ class Recording:
             meta = json.loads(arrays.pop("meta").tobytes())
             config, names = {**meta["config"]}, {**meta["names"]}
             fields = config, names, [*meta["lock_prefix"]]
-            _ = [config[name] for name in (*_RULES, *_NEEDED)], names["body"]
+            lacking = {*_RULES, *_NEEDED} - {*config} or {"body"} - {*names}
+            if lacking:
+                raise ValueError(f"it does not tell {', '.join(sorted(lacking))}")
         except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
             raise UserError(
                 f"{path} is no recording of hide-and-seek: {' '.join(str(error).split())}"

@@ -62,10 +62,7 @@ class Painter:
             env_id: The environment.
             timestep: The pool's last.
         """
-        numbers = pool.inspect(env_id)
-        agents = len(pool.specs.agents)
-        slots = slice(env_id * agents, (env_id + 1) * agents)
-        scene = Scene.of(numbers, timestep.reward[slots], timestep.episode_return[slots])
+        scene, numbers, _ = Scene.at(pool, env_id, timestep)
         self._camera.aim(scene, pool.specs.agents)
         return self.picture(scene, pool, env_id, numbers["qpos"])
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, get_args
 
 import numpy as np
+
+from srl.envs.hide_and_seek.config import Task
+from srl.types import Timestep
 
 HIDERS, SEEKERS = 0, 1
 TEAM_NAMES = ("hiders", "seekers")
 
-TASKS = (
-    "hide_and_seek",
-    "lock_and_return",
-    "sequential_lock",
-    "blueprint",
-    "shelter",
-    "object_counting",
-)
+TASKS: tuple[str, ...] = get_args(Task)
 """By the number that the environment tells."""
 
 Color = tuple[int, int, int]
@@ -78,6 +75,23 @@ class Scene:
     """x, y of the centre, and the radius, [C, 3]."""
     food: np.ndarray
     """x, y, z, and the share that is left, [F, 4]."""
+
+    @staticmethod
+    def at(
+        pool: Any, env_id: int, timestep: Timestep
+    ) -> tuple[Scene, Mapping[str, np.ndarray], slice]:
+        """The scene of an environment as it stands, what it was read from, and its slots.
+
+        Args:
+            pool: Of hide-and-seek.
+            env_id: The environment.
+            timestep: The pool's last.
+        """
+        numbers = pool.inspect(env_id)
+        agents = len(pool.specs.agents)
+        slots = slice(env_id * agents, (env_id + 1) * agents)
+        rewards, returns = timestep.reward[slots], timestep.episode_return[slots]
+        return Scene.of(numbers, rewards, returns), numbers, slots
 
     @staticmethod
     def of(numbers: Mapping[str, np.ndarray], rewards: np.ndarray, returns: np.ndarray) -> Scene:

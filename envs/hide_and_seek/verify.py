@@ -151,6 +151,11 @@ class World:
         """Does the recorded actions of a step; gives the rewards."""
         return np.array(self.pool.step(self.recording.actions[step]).reward)
 
+    def results(self, step: int) -> dict[str, np.ndarray]:
+        """Does the recorded actions of a step; gives `rules` and the rewards, in that form."""
+        rewards = np.stack([self.step(step), self.recording["reward"][step]])
+        return {"reward": rewards, **self.rules(step)}
+
     def rules(self, step: int) -> dict[str, np.ndarray]:
         """What rules decided in the step that was done: ours and the recorded, [2, ...] each."""
         numbers, recording = self.pool.inspect(0), self.recording
@@ -209,8 +214,7 @@ def _compare_states(world: World, report: Report) -> None:
         if step == recording.steps:
             return
         before = pool.save()
-        results = {"reward": np.stack([world.step(step), recording["reward"][step]])}
-        results |= world.rules(step)
+        results = world.results(step)
         ties = world.settle(step)
         report.ties += ties
         if ties:
@@ -270,9 +274,8 @@ def _is_so_nearby(world: World, before: bytes, step: int, name: str) -> bool:
         for nudge in _nudges(4 * world.recording.things):
             world.pool.restore(before)
             world.put(step, nudge)
-            results = {"reward": np.stack([world.step(step), world.recording["reward"][step]])}
-            results |= world.rules(step)
-            if (results[name][0] == results[name][1]).all():
+            ours, theirs = world.results(step)[name]
+            if (ours == theirs).all():
                 return True
         return False
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from json import dumps
 from pathlib import Path
@@ -13,7 +12,7 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress
 
 from srl.errors import UserError
-from srl.evaluate.matches import OTHER, OURS, Match, compare, tables
+from srl.evaluate.matches import OTHER, OURS, Match, castings, compare, tables
 from srl.evaluate.players import UNTRAINED, Side, opponent, trained
 from srl.evaluate.video import Film
 from srl.experiment import Experiment
@@ -129,10 +128,9 @@ def _against(
 ) -> tuple[dict[str, Any], list[str]]:
     """What all combinations of two sides' teams reach, for JSON and as lines."""
     kinds = list(kinds_of(evaluator.specs.agents))
-    combinations = list(itertools.product((OURS, OTHER), repeat=len(kinds)))
+    combinations = castings(kinds)
     matches = []
-    for number, names in enumerate(combinations, 1):
-        cast = dict(zip(kinds, names, strict=True))
+    for number, cast in enumerate(combinations, 1):
         sides = {kind: ours if name == OURS else other for kind, name in cast.items()}
         title = f"combination {number} of {len(combinations)}"
         matches.append(Match(cast, _play(evaluator, sides, title)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -11,6 +12,12 @@ from srl.pools.pool import Contest
 from srl.workers.evaluator import Estimate
 
 OURS, OTHER = "ours", "other"
+
+
+def castings(kinds: Sequence[str]) -> list[dict[str, str]]:
+    """Every way in which two sides can play the kinds of agents: the side of each."""
+    sides = itertools.product((OURS, OTHER), repeat=len(kinds))
+    return [dict(zip(kinds, cast, strict=True)) for cast in sides]
 
 
 class Match(NamedTuple):

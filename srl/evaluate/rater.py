@@ -10,8 +10,8 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -125,24 +125,25 @@ class Rater:
         """Of the versions that can be read."""
         identities: dict[int, str] = {}
         for version in set(self._pool.versions()) - self._damaged:
-            with self._noting_damage(version):
+            try:
                 identities[version] = self._pool.identity(version)
+            except RunError as error:
+                self._note_damage(version, error)
         return identities
 
     def _player(self, version: int) -> Player:
-        with self._noting_damage(version):
-            return Player(self._teams, jax.device_put(self._pool.read(version, self._like)))
-        raise RunError(f"version {version} cannot play")
-
-    @contextmanager
-    def _noting_damage(self, version: int) -> Iterator[None]:
-        """Leaves a version out from now on that is there and cannot be read."""
         try:
-            yield
+            policies = self._pool.read(version, self._like)
         except RunError as error:
-            if version in self._pool.versions():
-                logger.warning("%s; it is rated no more", error)
-                self._damaged.add(version)
+            self._note_damage(version, error)
+            raise
+        return Player(self._teams, jax.device_put(policies))
+
+    def _note_damage(self, version: int, error: RunError) -> None:
+        """Leaves a version out from now on, unless it has only left the pool meanwhile."""
+        if version in self._pool.versions():
+            logger.warning("%s; it is rated no more", error)
+            self._damaged.add(version)
 
     def _returns(self, match: Match, games: int) -> np.ndarray:
         """Of all agents in the episodes of a match, [N, A]."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from srl.errors import UserError
-from srl.evaluate.matches import OTHER, OURS
+from srl.evaluate.matches import OTHER, OURS, castings
 from srl.evaluate.players import UNTRAINED, Side, opponent, trained
 from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
@@ -142,9 +141,8 @@ def _castings(
         return
     sides = {OURS: ours, OTHER: other}
     names = {OURS: OURS, OTHER: UNTRAINED if other.untrained else OTHER}
-    for cast in itertools.product(sides, repeat=len(kinds)):
-        if len(kinds) == 1 or len(set(cast)) > 1:
-            seats = dict(zip(kinds, cast, strict=True))
+    for seats in castings(kinds):
+        if len(kinds) == 1 or len(set(seats.values())) > 1:
             title = ", ".join(f"{kind}s: {names[side]}" for kind, side in seats.items())
             yield title, {kind: sides[side] for kind, side in seats.items()}
 

@@ -11,6 +11,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
+from srl.outputs import replace_whole
 from srl.streams import Message, Refused
 from srl.workers.ledger import MOST_LEARNERS, Ledger
 from srl.workers.words import ADDRESS, COUNT, demand_shape
@@ -174,9 +175,7 @@ def read_outcome(folder: Path) -> int | None:
 
 
 def _write(file: Path, values: dict[str, Any]) -> None:
-    unfinished = file.with_suffix(".tmp")
-    unfinished.write_text(json.dumps(values) + "\n")
-    unfinished.replace(file)
+    replace_whole(file, (json.dumps(values) + "\n").encode())
 
 
 def _read_new(file: Path) -> dict[str, Any]:

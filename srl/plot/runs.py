@@ -124,10 +124,15 @@ def _follows(key: str, differing: Sequence[str]) -> bool:
     return any(head in differing and head != key for head in whole)
 
 
+def _value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value).rpartition(":")[2] or str(value)  # "module:Class" is told as "Class"
+
+
 def _told(
-    settings: Sequence[Settings], keys: Sequence[str], show: Callable[[Any], str] | None = None
+    settings: Sequence[Settings], keys: Sequence[str], show: Callable[[Any], str] = _value
 ) -> list[str]:
-    show = show or _value
     shown = {key: _shown(key) for key in keys}
     twice = {name for name in shown.values() if list(shown.values()).count(name) > 1}
     shown = {key: key if name in twice else name for key, name in shown.items()}
@@ -141,12 +146,6 @@ def _shown(key: str) -> str:
     """The last part of a setting's name; of a type or name, the part that has it."""
     parts = key.split(".")
     return parts[-2] if parts[-1] in ("type", "name") and len(parts) > 1 else parts[-1]
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:g}"
-    return str(value).rpartition(":")[2] or str(value)  # "module:Class" is told as "Class"
 
 
 def _folders(path: Path) -> list[Path]:

@@ -6,7 +6,6 @@ Only learners write here. Others may read, and find that a version has left mean
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -18,6 +17,7 @@ import numpy as np
 from srl.checkpoint import checksum, named_leaves
 from srl.errors import RunError
 from srl.lazy import jax
+from srl.outputs import replace_whole
 from srl.types import Policy
 
 FOLDER = "opponents"
@@ -49,17 +49,10 @@ class OpponentPool:
         arrays = _arrays(policies)
         body = save(arrays, {_CHECKSUM: str(_checksum_of(arrays))})
         path = self._path(version)
-        temporary = path.with_suffix(".tmp")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb") as file:
-                file.write(body)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
+            replace_whole(path, body, durable=True)
         except OSError as error:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
             raise RunError(f"cannot write {path}: {error.strerror or error}") from error
 
     def read(

@@ -8,7 +8,6 @@ can play, as a game need not be the same from both.
 from __future__ import annotations
 
 import json
-import os
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from srl.outputs import replace_whole
 from srl.workers.opponent_pool import FOLDER
 
 FILE = "ratings.json"
@@ -177,10 +177,7 @@ def write_ratings(
         "versions": {str(version): identity for version, identity in identities.items()},
         "matches": matches,
     }
-    path = run / FOLDER / FILE
-    replacement = path.with_suffix(".tmp")
-    replacement.write_text(json.dumps(body, indent=1) + "\n")
-    os.replace(replacement, path)
+    replace_whole(run / FOLDER / FILE, (json.dumps(body, indent=1) + "\n").encode())
 
 
 def read_matches(run: Path, identities: Mapping[int, str]) -> Payoff:
