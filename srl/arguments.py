@@ -38,3 +38,11 @@ def _value(text: str) -> Any:
     except ValueError:
         return text
     return value if isinstance(value, bool | int | float) else text
+
+
+def expect_at_least(least: int, **values: int) -> None:
+    """Raises UserError for an option, by its name in Python, whose value is below `least`."""
+    for name, value in values.items():
+        if value < least:
+            flag = name.replace("_", "-")
+            raise UserError(f"--{flag} {value}; expected a whole number from {least} up")

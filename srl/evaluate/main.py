@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress
 
+from srl.arguments import expect_at_least
 from srl.errors import UserError
 from srl.evaluate.matches import OTHER, OURS, Match, castings, compare, tables
 from srl.evaluate.players import UNTRAINED, Side, opponent, trained
@@ -63,8 +64,8 @@ def evaluate(
         UserError: For a number out of range, a run without such a checkpoint, or policies that
             cannot play here.
     """
-    _expect_at_least(1, episodes=episodes, num_envs=num_envs, video_episodes=video_episodes)
-    _expect_at_least(0, seed=seed)
+    expect_at_least(1, episodes=episodes, num_envs=num_envs, video_episodes=video_episodes)
+    expect_at_least(0, seed=seed)
     if video is None and (drawing or camera):
         raise UserError(f"--{'drawing' if drawing else 'camera'} is for films: give --video, too")
     keep_compiled_programs()
@@ -105,13 +106,6 @@ def evaluate(
     if json:
         return dumps({**settings, **found})
     return "\n".join([*_heading(settings), "", *lines])
-
-
-def _expect_at_least(least: int, **values: int) -> None:
-    for name, value in values.items():
-        if value < least:
-            flag = name.replace("_", "-")
-            raise UserError(f"--{flag} {value}; expected a whole number from {least} up")
 
 
 def _alone(evaluator: Evaluator, ours: Side) -> tuple[dict[str, Any], list[str]]:

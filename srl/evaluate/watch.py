@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from srl.arguments import expect_at_least
 from srl.errors import UserError
 from srl.evaluate.matches import OTHER, OURS, castings
 from srl.evaluate.players import UNTRAINED, Side, opponent, trained
@@ -56,9 +57,8 @@ def watch(
         UserError: For an environment that cannot be watched, a number out of range, a run without
             such a checkpoint, policies that cannot play here, or a file that cannot be written.
     """
-    for name, value, least in (("episodes", episodes, 1), ("seed", seed, 0)):
-        if value < least:
-            raise UserError(f"--{name} {value}; expected a whole number from {least} up")
+    expect_at_least(1, episodes=episodes)
+    expect_at_least(0, seed=seed)
     folder, resolved = open_run(run_dir)
     experiment = resolved.experiment
     recorder = _recorder(experiment)

@@ -37,13 +37,23 @@ void PhysicsAgain::Play() {
       game->environment.Reset(game->random);
       game->step = 0;
     }
-    const mjModel& model = simulation->model();
-    game->model.reset(mj_copyModel(nullptr, &model));
-    game->data.reset(mj_copyData(nullptr, &model, &simulation->data()));
+    game->Copy();
     game->tape.clear();
     game->environment.Record(&game->tape);
     for (int i = 0; i < kStretch; ++i) PlayStep(game.get());
     game->environment.Record(nullptr);
+  }
+}
+
+void PhysicsAgain::Game::Copy() {
+  const mjModel& from = environment.simulation().model();
+  // Into the memory of the last copy, which is warm as the game's own is.
+  if (model && model->nq == from.nq) {
+    mj_copyModel(model.get(), &from);
+    mj_copyData(data.get(), &from, &environment.simulation().data());
+  } else {
+    model.reset(mj_copyModel(nullptr, &from));
+    data.reset(mj_copyData(nullptr, &from, &environment.simulation().data()));
   }
 }
 

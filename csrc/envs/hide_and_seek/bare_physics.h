@@ -29,6 +29,7 @@ class PhysicsAgain {
  private:
   struct Game {
     Game(const Options& options, int seed) : environment(options), random(seed) {}
+    void Copy();  // the model and the data, as they now are
 
     HideAndSeek environment;
     Random random;
