@@ -90,6 +90,8 @@ Pool::Pool(const std::string& id, const PoolConfig& config, const Options& all_o
   reset_next_ = std::make_unique<bool[]>(count);
   std::fill_n(reset_next_.get(), count, true);
   length_.resize(count);
+  took_.resize(count);
+  last_nanoseconds_ = std::make_unique<std::atomic<float>[]>(count);
   faulty_.resize(count);
   returns_.resize(count * specs_.agents.size());
   action_bytes_ = specs_.action.Bytes() * specs_.agents.size();
@@ -182,7 +184,7 @@ void Pool::RunQueued(std::span<const int> env_ids, Batch* batch) {
   sync_tray_.batch = batch;
   sync_tray_.missing.store(static_cast<int>(env_ids.size()), std::memory_order_relaxed);
   sync_ = true;  // the queue makes this visible to the team
-  Start(env_ids, WorthWaking(static_cast<int>(env_ids.size())));
+  Start(LongestFirst(env_ids), WorthWaking(static_cast<int>(env_ids.size())));
   while (WorkOnce(kMaxTask)) {
   }
   AwaitFull(sync_tray_);
@@ -190,6 +192,18 @@ void Pool::RunQueued(std::span<const int> env_ids, Batch* batch) {
   for (int id : env_ids) phase_[static_cast<std::size_t>(id)] = Phase::kReceived;
   in_flight_ = 0;
   ThrowFault(env_ids);
+}
+
+// Environments whose steps are long, each a task of its own, in the order in which a team that waits
+// for the last one is done soonest: the longest first, as of their last steps (Graham, 1969).
+std::span<const int> Pool::LongestFirst(std::span<const int> env_ids) {
+  if (step_nanoseconds_.load(std::memory_order_relaxed) < kTaskNanoseconds) return env_ids;
+  order_.assign(env_ids.begin(), env_ids.end());
+  // What a sort compares must not change, and a worker may still be noting how long it took.
+  for (int id : env_ids) took_[id] = last_nanoseconds_[id].load(std::memory_order_relaxed);
+  std::stable_sort(order_.begin(), order_.end(),
+                   [this](int a, int b) { return took_[a] > took_[b]; });
+  return order_;
 }
 
 // ---- asynchronous use ----
@@ -349,6 +363,9 @@ void Pool::RunTimed(int first, int count, Batch* batch) {
   const std::chrono::duration<float, std::nano> took = std::chrono::steady_clock::now() - start;
   const float sample = took.count() / static_cast<float>(count);
   step_nanoseconds_.store(0.9f * each + 0.1f * sample, std::memory_order_relaxed);
+  for (int i = first; i < first + count; ++i) {
+    last_nanoseconds_[i].store(sample, std::memory_order_relaxed);
+  }
 }
 
 // Moves neighbouring environments on and writes their rows: into `batch` by index where there is

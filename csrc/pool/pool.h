@@ -139,6 +139,7 @@ class Pool {
   bool WorthWaking(int num_envs) const;
   void RunAll(std::span<const std::byte> actions, Batch* batch);
   void RunQueued(std::span<const int> env_ids, Batch* batch);
+  std::span<const int> LongestFirst(std::span<const int> env_ids);
   void StartWorkers(const std::vector<int>& cores);
   void EndWorkers();
   void WorkerLoop();
@@ -175,8 +176,11 @@ class Pool {
   std::unique_ptr<bool[]> reset_next_;
   std::vector<std::int32_t> length_;
   std::vector<float> returns_;  // of each agent
+  std::unique_ptr<std::atomic<float>[]> last_nanoseconds_;
   std::vector<std::byte> actions_;
   std::vector<int> all_ids_;
+  std::vector<int> order_;   // in which a synchronous step takes them,
+  std::vector<float> took_;  // by how long each took last
   const std::byte* action_base_ = nullptr;  // of environment 0: actions_, or the caller's own
   int in_flight_ = 0;
 
