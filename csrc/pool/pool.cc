@@ -194,8 +194,8 @@ void Pool::RunQueued(std::span<const int> env_ids, Batch* batch) {
   ThrowFault(env_ids);
 }
 
-// Environments whose steps are long, each a task of its own, in the order in which a team that waits
-// for the last one is done soonest: the longest first, as of their last steps (Graham, 1969).
+// Environments whose steps are long, each a task of its own, in the order in which a team that
+// waits for the last one is done soonest: the longest first, as of their last steps (Graham, 1969).
 std::span<const int> Pool::LongestFirst(std::span<const int> env_ids) {
   if (step_nanoseconds_.load(std::memory_order_relaxed) < kTaskNanoseconds) return env_ids;
   order_.assign(env_ids.begin(), env_ids.end());

@@ -179,8 +179,8 @@ class Pool {
   std::unique_ptr<std::atomic<float>[]> last_nanoseconds_;
   std::vector<std::byte> actions_;
   std::vector<int> all_ids_;
-  std::vector<int> order_;   // in which a synchronous step takes them,
-  std::vector<float> took_;  // by how long each took last
+  std::vector<int> order_;                  // in which a synchronous step takes them,
+  std::vector<float> took_;                 // by how long each took last
   const std::byte* action_base_ = nullptr;  // of environment 0: actions_, or the caller's own
   int in_flight_ = 0;
 
