@@ -1,10 +1,12 @@
 """Who works beside others keeps to its share of the processors."""
 
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srl.evaluate.duty import DutyCycle
+from srl.evaluate.duty import DutyCycle, cores_granted
 
 
 class Machine:
@@ -72,3 +74,19 @@ def test_who_stays_below_its_share_never_rests():
     machine.work(5)
     duty.rest()
     assert machine.now == 5
+
+
+@pytest.mark.parametrize(
+    ("above", "own", "cores"),
+    [("max 100000", "50000 100000", 0.5), ("25000 100000", "max 100000", 0.25), (None, None, None)],
+)
+def test_a_quota_of_the_control_group_or_of_one_above_it_bounds_the_cores(
+    tmp_path, above, own, cores
+):
+    group = tmp_path / "jobs" / "one"
+    group.mkdir(parents=True)
+    for folder, quota in ((group.parent, above), (group, own)):
+        if quota:
+            (folder / "cpu.max").write_text(quota + "\n")
+    bound = len(os.sched_getaffinity(0))
+    assert cores_granted(tmp_path, "/jobs/one") == (cores or bound)

@@ -83,7 +83,7 @@ def test_a_page_shows_whole_episodes_of_the_policies_that_evaluations_play(run):
             at = {name: decoded(track) for name, track in first["tracks"].items()}
             agents = np.reshape(pool.inspect(0)["agents"], (4, 4))
             assert at["agents"][step] == pytest.approx(agents, abs=1e-3)
-            assert at["lidar"][step] == pytest.approx(
+            assert at["rays"][step] == pytest.approx(
                 timestep.observation["lidar"][..., 0], abs=1e-3
             )
             masks = [timestep.observation[f"mask_a{thing}_obs"] for thing in "br"]

@@ -50,7 +50,8 @@ class GameRecorder:
             "sees": _bits(scene.sees, boxes, ramps),
             "sees_food": _bits(observation.get("mask_af_obs", np.zeros((agents, 0)))),
             "seen": np.array([scene.seen], int),
-            "lidar": observation["lidar"].reshape(agents, -1),
+            # Metres, where observations may have them compressed.
+            "rays": rows("lidar", len(numbers["lidar"]) // agents),
             # x, y, z, angle, their velocities, whether it is a hider, progress of the preparation.
             "observed": observation["observation_self"],
             "floor_size": np.array([scene.floor_size]),

@@ -23,8 +23,9 @@ const stage = (() => {
   const teams = (episode) => episode.at("teams", 0);
   const there = (episode) => [HIDERS, SEEKERS].filter((team) => teams(episode).includes(team));
   const isGame = (episode) => there(episode).length > 1; // else a task for one agent
+  // Whether the action that led to this step was one of the preparation.
   const preparing = (episode, step) =>
-    isGame(episode) && step <= episode.at("preparation_steps", 0)[0];
+    isGame(episode) && step - 1 < episode.at("preparation_steps", 0)[0];
   const resting = (episode, step, agent) =>
     preparing(episode, step) && teams(episode)[agent] === SEEKERS;
   const facing = (angle) => [Math.sin(angle), -Math.cos(angle)];
@@ -148,7 +149,7 @@ const stage = (() => {
 
   // Where the lidar's rays end; their angles are fixed in the world.
   function rays(episode, step, agent, [x, y]) {
-    const lengths = episode.at("lidar", step);
+    const lengths = episode.at("rays", step);
     const count = lengths.length / episode.agents.length;
     return [...lengths.subarray(agent * count, (agent + 1) * count)].map((length, k) => {
       const angle = 2 * Math.PI * k / count;
@@ -399,7 +400,7 @@ const stage = (() => {
   // Forces act along the axes of the world; five choices, of which three have eleven values.
   function action(episode, step, agent) {
     if (step === 0) return { text: "none yet" };
-    if (resting(episode, step - 1, agent)) {
+    if (resting(episode, step, agent)) {
       return { text: "without effect: seekers wait in the preparation" };
     }
     const width = episode.at("action", 0).length / episode.agents.length;

@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 _SAVED_SECONDS = 1.0  # of processor time that may be made up for after a pause
+
+
+def cores_granted(groups: Path = Path("/sys/fs/cgroup"), own: str | None = None) -> float:
+    """How many cores this process may use: those it is bound to, or fewer by a quota.
+
+    Args:
+        groups: Where the control groups are (version 2).
+        own: The process's, such as `/system.slice/x`; asked of the kernel by default.
+    """
+    granted = float(len(os.sched_getaffinity(0)))
+    with suppress(OSError, ValueError):
+        if own is None:
+            own = Path("/proc/self/cgroup").read_text().split("0::")[1].split("\n")[0]
+        place = groups / own.lstrip("/")
+        for group in (place, *place.parents):  # a quota holds for all groups below
+            with suppress(OSError, ValueError):
+                quota, period = (group / "cpu.max").read_text().split()
+                granted = min(granted, float(quota) / float(period))
+            if group == groups:
+                break
+    return granted
 
 
 class DutyCycle:
@@ -18,7 +42,7 @@ class DutyCycle:
     def __init__(
         self,
         share: float,
-        cores: int,
+        cores: float,
         *,
         clock: Callable[[], float] = time.monotonic,
         spent: Callable[[], float] = time.process_time,

@@ -18,7 +18,7 @@ import numpy as np
 
 from srl.child_process import die_with
 from srl.errors import RunError, UserError
-from srl.evaluate.duty import DutyCycle
+from srl.evaluate.duty import DutyCycle, cores_granted
 from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
 from srl.lazy import jax
@@ -57,7 +57,7 @@ def main(words: Sequence[str]) -> int:
     try:
         experiment = recorded_experiment(folder)
         assert experiment.self_play is not None
-        duty = DutyCycle(experiment.self_play.evaluate, len(cores))
+        duty = DutyCycle(experiment.self_play.evaluate, cores_granted())
         _keep_to_one_thread(cores)
         rater = Rater(folder, experiment, duty)
     except UserError as error:

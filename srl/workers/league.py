@@ -74,7 +74,7 @@ class League:
         self._pool = OpponentPool(folder)
         self._checkpoints = Checkpoints(folder / "checkpoints")
         self._like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), dict(policies))
-        self._updates = self._number = 0
+        self._updates = self._number = self._saved = 0
         self._versions = (0, 0)  # of the newer one that plays, and of the older
         self._enter(policies)
         self.playing: Opponents | None = None
@@ -106,8 +106,9 @@ class League:
         if self._updates or not self._pool.readable(0):  # a run that goes on has begun long ago
             self._pool.write(self._updates, policies)
         # A run that goes on from a checkpoint chooses out of what was there at that time.
+        # The newest checkpoint may still be on its way to the disk.
         needed = set(self._settings.pool(self._updates))
-        for version in self._checkpoints.versions():
+        for version in (*self._checkpoints.versions(), self._saved):
             needed.update(self._settings.pool(version))
         there = (version for version in self._pool.versions() if version <= self._updates)
         self._pool.drop(set(there) - needed)
@@ -137,6 +138,7 @@ class League:
 
     def state(self) -> dict[str, Tree]:
         """Gives what `restore` needs; nothing where no past version plays."""
+        self._saved = self._updates
         if self.playing is None:
             return {}
         newer, older, _ = self.playing

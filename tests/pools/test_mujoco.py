@@ -295,6 +295,11 @@ def test_bare_physics_gives_steps_per_second():
     assert bare_physics("HideAndSeek-v1", num_envs=3, threads=2, seconds=0.1, hold=10) > 0
 
 
+def test_bare_physics_is_for_the_game_and_not_for_tasks():
+    with pytest.raises(UserError, match="leave out task"):
+        bare_physics("HideAndSeek-v1", num_envs=1, task="object_counting")
+
+
 def test_bare_physics_is_for_mujoco_alone():
     with pytest.raises(UserError, match=r"'CartPole-v1' has no bare physics .* Ant-v5"):
         bare_physics("CartPole-v1", num_envs=4)

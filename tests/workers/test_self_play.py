@@ -155,6 +155,14 @@ def test_the_pool_is_on_disk_and_thinned(start, tmp_path):
     assert pool.versions() == list(DUEL.self_play.pool(20)) == [0, 8, 16, 20]
 
 
+def test_what_a_checkpoint_on_its_way_to_the_disk_chose_from_stays(start, tmp_path):
+    trainer = start(DUEL)
+    train(trainer, 4)
+    trainer.state()
+    train(trainer, 16)
+    assert OpponentPool(tmp_path).versions() == [0, 2, 4, 8, 16, 20]
+
+
 def test_without_a_share_only_the_pool_is_kept(start, tmp_path):
     trainer = start(replace(DUEL, self_play=replace(DUEL.self_play, past=0)))
     report = train(trainer, 4)[-1]

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <stdexcept>
 
 namespace srl::hide_and_seek {
 
@@ -73,6 +74,11 @@ bool PhysicsAgain::Same() const {
 }
 
 double BarePhysics(const Options& options, const PhysicsRun& run) {
+  if (!Config(options).is_game()) {
+    throw std::invalid_argument(
+        "tasks move things by more than controls, locks and grips, so their physics cannot be done "
+        "again: leave out task, or --vs physics");
+  }
   return mujoco::SumOfRates(run, [&](int first, int end) {
     using Clock = std::chrono::steady_clock;
     PhysicsAgain again(options, first, end, run.hold);

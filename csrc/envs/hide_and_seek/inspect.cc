@@ -74,6 +74,9 @@ std::map<std::string, Numbers> HideAndSeek::Inspect() const {
       const int other = (agent - i + agents()) % agents();
       numbers["mask_agents"].push_back(episode_.sees[agent][other]);
     }
+    std::array<double, kLidarRays> lidar;
+    CastLidar(scene_, agent, lidar);
+    Append(lidar, &numbers["lidar"]);
   }
   Append(simulation_.all_positions(), &numbers["qpos"]);
   const std::vector<Field> fields = AllFields(config_, *task_);
