@@ -1,4 +1,4 @@
-"""Long random play: numbers stay numbers, walls hold, and threads change nothing."""
+"""Long random play: numbers stay numbers, walls hold, and neither threads nor sleep matter."""
 
 import dataclasses
 import hashlib
@@ -83,3 +83,33 @@ def test_thousands_of_episodes_of_random_play_stay_within_the_walls(name):
     _, failed = play(CONFIGS[name], episodes, threads=2)
     assert failed <= episodes / 1000
     assert play(CONFIGS[name], 500, threads=1) == play(CONFIGS[name], 500, threads=2)
+
+
+def statistics_of(config, episodes):
+    """What so many episodes' statistics are, [episodes, names], with actions held for a while."""
+    with make_pool(config, NUM_ENVS) as pool:
+        chance = np.random.default_rng(0)
+        sizes = pool.specs.action.nvec
+        shape = (NUM_ENVS * len(pool.specs.agents), len(sizes))
+        actions = np.zeros(shape, np.int32)
+        pool.reset(seed=0)
+        rows = []
+        while len(rows) * NUM_ENVS < episodes:
+            new = chance.integers(0, sizes, shape).astype(np.int32)
+            actions = np.where(chance.random((shape[0], 1)) < 0.1, new, actions)
+            timestep = pool.step(actions)
+            if timestep.truncated.any():  # all end at the same step
+                rows.append(timestep.statistics.copy())
+        return np.concatenate(rows), pool.specs.statistics
+
+
+@pytest.mark.parametrize("name", ["quadrant", pytest.param("full", marks=pytest.mark.slow)])
+def test_statistics_are_the_same_whether_things_at_rest_sleep_or_not(name):
+    episodes = 200 if name == "quadrant" else 500
+    asleep, names = statistics_of(CONFIGS[name], episodes)
+    awake, _ = statistics_of(dataclasses.replace(CONFIGS[name], sleep=False), episodes)
+    error = np.sqrt((asleep.var(0) + awake.var(0)) / episodes)
+    apart = np.abs(asleep.mean(0) - awake.mean(0))
+    told = {n: (a, b) for n, a, b in zip(names, asleep.mean(0), awake.mean(0), strict=True)}
+    assert (apart <= 4 * error + 1e-9).all(), told
+    assert asleep.mean(0)[names.index("max_box_move")] > 0.1  # they did play
