@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -31,10 +32,7 @@ class Display:
     def header(self, folder: RunFolder) -> None:
         """Says what is about to run."""
         experiment = self._experiment
-        env = config_values(experiment.env)
-        if isinstance(env, dict):
-            settings = ", ".join(f"{k}={v}" for k, v in env.items() if k != "type")
-            env = f"{env['type'].partition(':')[2]}({settings})"
+        env = _in_few_words(experiment.env)
         self._line("experiment", experiment.name)
         self._line("environment", f"{env}, {experiment.num_envs} at a time")
         self._line("algorithm", type(experiment.algorithm).__name__)
@@ -138,6 +136,16 @@ def _activities(report: Mapping[str, Any]) -> list[str]:
         told = sorted((item for item in shares.items() if item[1] >= 0.005), key=lambda i: -i[1])
         lines.append(f"{kind:<12} " + "  ".join(f"{name} {share:.0%}" for name, share in told))
     return lines
+
+
+def _in_few_words(env: Any) -> str:
+    """An environment's id, or its class and what of its configuration is not the default."""
+    values = config_values(env)
+    if not is_dataclass(env):
+        return str(values)
+    changed = [f.name for f in fields(env) if getattr(env, f.name) != f.default]
+    settings = ", ".join(f"{name}={values[name]}" for name in changed)
+    return f"{type(env).__name__}({settings})"
 
 
 def _budget(experiment: Experiment) -> str:

@@ -18,7 +18,7 @@ from srl.checkpoint import Checkpoints
 from srl.errors import RunError, UserError
 from srl.experiment import load_experiment
 from srl.launch.display import Display
-from srl.launch.folder import create_run, open_run
+from srl.launch.folder import RunFolder, create_run, open_run
 from srl.launch.local import train
 from srl.metrics import read_metrics
 from srl.workers.run import report_interval
@@ -335,6 +335,13 @@ def test_returns_of_several_policies_are_shown_each():
     }
     shown = Display(load_experiment("Tiny-v0").experiment).summary(report)
     assert shown == "fps 1,000  return hiders 12.5, seekers -12.5  length 240"
+
+
+def test_an_environment_is_told_by_what_differs_from_the_default(tmp_path):
+    output = io.StringIO()
+    chosen = load_experiment("experiments/hide_and_seek.py:full_large").experiment
+    Display(chosen, Console(file=output, width=200)).header(RunFolder(tmp_path))
+    assert "HideAndSeek(scenario=full, floor_size=12.0), 4000 at a time" in output.getvalue()
 
 
 def test_old_checkpoints_go(tmp_path):
