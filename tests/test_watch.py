@@ -165,3 +165,19 @@ def test_mistakes_are_told_in_a_line(words, told, run, tmp_path, capsys, monkeyp
     assert told in output.err
     assert len(output.err.splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_the_page_has_the_colours_and_sizes_of_films():
+    from srl.envs.hide_and_seek import scene
+    from srl.envs.hide_and_seek.recorder import GameRecorder
+
+    script = GameRecorder.script.read_text()
+    pairs = {
+        **{"CUBE": scene.CUBE_COLOR, "LONG_BOX": scene.LONG_BOX_COLOR, "RAMP": scene.RAMP_COLOR},
+        **{"SITE": scene.SITE_COLOR, "CYLINDER": scene.CYLINDER_COLOR, "FOOD": scene.FOOD_COLOR},
+    }
+    for name, color in pairs.items():
+        assert f'{name} = "#{bytes(color).hex()}"' in script
+    teams = ", ".join(f'"#{bytes(color).hex()}"' for color in scene.TEAM_COLORS)
+    assert f"TEAM = [{teams}]" in script
+    assert f"RADIUS = {scene.AGENT_RADIUS}," in script
