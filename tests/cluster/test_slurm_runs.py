@@ -15,7 +15,7 @@ from srl.experiment import load_experiment
 from srl.launch.folder import create_run
 from srl.launch.local import train
 
-GAME = (str(Path(__file__).parents[2] / "experiments" / "hide_and_seek.py"), "--num-envs", "16")
+GAME = (str(Path(__file__).parents[2] / "experiments" / "hide_and_seek.py"), "--num-envs", "32")
 REPLICATED = ("--plan", "replicated", "--plan.learners.hosts", "2", "--groups", "4")
 
 
