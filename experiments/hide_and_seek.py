@@ -14,8 +14,8 @@ from srl.dataflow import plans
 from srl.envs.hide_and_seek import HideAndSeek
 from srl.networks import EntityAttention
 
-# Two against two in one corner room: some minutes on two cores. Past versions play in a fifth of the
-# games; without them, the seekers come to fit the trained hiders alone.
+# Two against two in one corner room: some minutes on two cores. Past versions play in a fifth of
+# the games; without them, the seekers come to fit the trained hiders alone.
 laptop = Experiment(
     name="hide_and_seek",
     env=HideAndSeek(scenario="quadrant"),
@@ -31,12 +31,13 @@ laptop = Experiment(
     ),
     policies={"hider*": "hiders", "seeker*": "seekers"},
     self_play=SelfPlay(past=0.2),
+    plan=plans.fused(),
     env_steps=1_000_000,
 )
 experiment = laptop
 
-# The smallest world in which shelters are learnt, in about ten minutes on two cores: one against one,
-# a room with one door, and a long box, which the hider pulls across a corner and locks.
+# A small world for shelters: one against one, a room with one door, and a long box, which the hider
+# comes to pull across a corner and lock (docs/results tells how often, and how soon).
 shelter = Experiment(
     name="hide_and_seek_shelter",
     env=HideAndSeek(
@@ -54,6 +55,7 @@ shelter = Experiment(
     num_envs=128,
     algorithm=replace(laptop.algorithm, discount=0.99, entropy_cost=0.01, anneal=False),
     policies=laptop.policies,
+    plan=laptop.plan,
     env_steps=3_000_000,
 )
 

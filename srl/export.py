@@ -11,6 +11,7 @@ import numpy as np
 
 from srl.checkpoint import Checkpoints
 from srl.errors import UserError
+from srl.outputs import replace_whole
 
 _PARTS = {"params": "", "observations": "observations", "values": "values"}
 
@@ -24,7 +25,7 @@ def export(run_dir: Path, output: Path, version: int | None = None) -> int:
     Returns:
         The version that was written.
     """
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     from srl.launch.folder import find_run, read_config
 
@@ -46,11 +47,9 @@ def export(run_dir: Path, output: Path, version: int | None = None) -> int:
         "env_steps": str(counts["env_steps"]),
         "srl": str(config.get("srl")),
     }
-    temporary = output.with_name(output.name + ".tmp")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, temporary, metadata)
-        temporary.replace(output)
+        replace_whole(output, save(tensors, metadata))
     except OSError as error:
         raise UserError(f"cannot write {output}: {error.strerror or error}") from error
     return counts["updates"]

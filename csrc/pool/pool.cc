@@ -197,12 +197,12 @@ void Pool::RunQueued(std::span<const int> env_ids, Batch* batch) {
 // Environments whose steps are long, each a task of its own, in the order in which a team that
 // waits for the last one is done soonest: the longest first, as of their last steps (Graham, 1969).
 std::span<const int> Pool::LongestFirst(std::span<const int> env_ids) {
-  if (step_nanoseconds_.load(std::memory_order_relaxed) < kTaskNanoseconds) return env_ids;
+  const float each = step_nanoseconds_.load(std::memory_order_relaxed);
+  if (workers_.empty() || each < kTaskNanoseconds) return env_ids;
   order_.assign(env_ids.begin(), env_ids.end());
   // What a sort compares must not change, and a worker may still be noting how long it took.
   for (int id : env_ids) took_[id] = last_nanoseconds_[id].load(std::memory_order_relaxed);
-  std::stable_sort(order_.begin(), order_.end(),
-                   [this](int a, int b) { return took_[a] > took_[b]; });
+  std::sort(order_.begin(), order_.end(), [this](int a, int b) { return took_[a] > took_[b]; });
   return order_;
 }
 

@@ -1,10 +1,13 @@
 #include "pool/pool.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/check.h"
@@ -42,6 +45,34 @@ class Faulty : public Environment {
 };
 
 SRL_REGISTER_ENVIRONMENT("Faulty-v0", Faulty);
+
+// The third of three takes longest, the first is done at once; says which began last.
+class Slow : public Environment {
+ public:
+  static inline std::atomic<int> made = 0;
+  static inline std::atomic<int> last = -1;
+
+  static Specs MakeSpecs(const Options& options) {
+    options.RefuseUnknown({});
+    return Faulty::MakeSpecs(options);
+  }
+  explicit Slow(const Options&) : number_(made++ % 3) {}
+  void Reset(Random&) override {}
+  void Step(const std::byte*, Random&) override {
+    last = number_;
+    std::this_thread::sleep_for(number_ * std::chrono::microseconds(500));
+  }
+  void Write(const Rows& rows) const override {
+    *rows.Observation<float>() = *rows.reward = 0.0f;
+    *rows.terminated = *rows.truncated = false;
+  }
+  void Serialize(Archive&) override {}
+
+ private:
+  int number_;
+};
+
+SRL_REGISTER_ENVIRONMENT("Slow-v0", Slow);
 
 // A batch with memory of its own.
 class OwnedBatch {
@@ -128,6 +159,19 @@ TEST(TrajectoriesAreTheSameAtAnyThreadCount) {
   for (int threads : {2, 8}) CHECK(Rollout("CartPole-v1", 300, threads, 200) == one);
   const auto game = Rollout("HideAndSeek-v1", 6, 1, 100);
   for (int threads : {2, 5}) CHECK(Rollout("HideAndSeek-v1", 6, threads, 100) == game);
+}
+
+TEST(SynchronousStepsBeginWithTheLongest) {
+  Pool pool("Slow-v0", 3, 3, 2, Options());
+  OwnedBatch batch(pool.specs(), 3);
+  pool.Reset(0, &batch.batch);
+  Random random(1);
+  int shortest_last = 0;
+  for (int i = 0; i < 50; ++i) {
+    pool.Step(RandomActions(pool.specs(), 3, random), &batch.batch);
+    shortest_last += Slow::last == 0;
+  }
+  CHECK(shortest_last > 25);  // a busy machine may upset some
 }
 
 TEST(ARestoredPoolHasTheSameFuture) {

@@ -138,8 +138,8 @@ class Scene:
 
     @property
     def in_preparation(self) -> bool:
-        """Whether the last action was one of the preparation: seekers rest, nobody is rewarded."""
-        return self.is_game and self.step - 1 < self.preparation_steps
+        """Whether the last action, or the first, is of the preparation, where seekers rest."""
+        return self.is_game and max(self.step - 1, 0) < self.preparation_steps
 
     @property
     def is_game(self) -> bool:

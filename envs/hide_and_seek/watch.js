@@ -23,9 +23,9 @@ const stage = (() => {
   const teams = (episode) => episode.at("teams", 0);
   const there = (episode) => [HIDERS, SEEKERS].filter((team) => teams(episode).includes(team));
   const isGame = (episode) => there(episode).length > 1; // else a task for one agent
-  // Whether the action that led to this step was one of the preparation.
+  // Whether the action that led to this step, or the first, is of the preparation.
   const preparing = (episode, step) =>
-    isGame(episode) && step - 1 < episode.at("preparation_steps", 0)[0];
+    isGame(episode) && Math.max(step - 1, 0) < episode.at("preparation_steps", 0)[0];
   const resting = (episode, step, agent) =>
     preparing(episode, step) && teams(episode)[agent] === SEEKERS;
   const facing = (angle) => [Math.sin(angle), -Math.cos(angle)];

@@ -19,17 +19,25 @@ def cores_granted(groups: Path = Path("/sys/fs/cgroup"), own: str | None = None)
         own: The process's, such as `/system.slice/x`; asked of the kernel by default.
     """
     granted = float(len(os.sched_getaffinity(0)))
-    with suppress(OSError, ValueError):
-        if own is None:
-            own = Path("/proc/self/cgroup").read_text().split("0::")[1].split("\n")[0]
-        place = groups / own.lstrip("/")
-        for group in (place, *place.parents):  # a quota holds for all groups below
-            with suppress(OSError, ValueError):
-                quota, period = (group / "cpu.max").read_text().split()
-                granted = min(granted, float(quota) / float(period))
-            if group == groups:
-                break
+    own = _control_group() if own is None else own
+    place = groups / own.lstrip("/")
+    for group in (place, *place.parents):  # a quota holds for all groups below
+        with suppress(OSError, ValueError):
+            quota, period = (group / "cpu.max").read_text().split()
+            granted = min(granted, float(quota) / float(period))
+        if group == groups:
+            break
     return granted
+
+
+def _control_group(told: Path = Path("/proc/self/cgroup")) -> str:
+    """This process's control group; the root where the kernel names none of version 2."""
+    with suppress(OSError):
+        for line in told.read_text().splitlines():
+            number, _, group = line.partition("::")
+            if number == "0":
+                return group
+    return "/"
 
 
 class DutyCycle:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -141,9 +141,14 @@ def _activities(report: Mapping[str, Any]) -> list[str]:
 def _in_few_words(env: Any) -> str:
     """An environment's id, or its class and what of its configuration is not the default."""
     values = config_values(env)
-    if not is_dataclass(env):
+    if not isinstance(values, dict) or not is_dataclass(env):
         return str(values)
-    changed = [f.name for f in fields(env) if getattr(env, f.name) != f.default]
+
+    def default(field: Field) -> Any:
+        factory = field.default_factory
+        return field.default if factory is MISSING else factory()
+
+    changed = [f.name for f in fields(env) if getattr(env, f.name) != default(f)]
     settings = ", ".join(f"{name}={values[name]}" for name in changed)
     return f"{type(env).__name__}({settings})"
 

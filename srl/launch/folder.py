@@ -20,6 +20,7 @@ from typing import Any
 from srl.checkpoint import Checkpoints
 from srl.errors import UserError
 from srl.experiment import Resolved, config_values, load_experiment
+from srl.outputs import replace_whole
 from srl.overrides import without
 
 logger = logging.getLogger(__name__)
@@ -205,9 +206,7 @@ def _write_config(folder: RunFolder, resolved: Resolved, sha256: str | None) -> 
         "directory": str(resolved.directory),
         "experiment": config_values(resolved.experiment),
     }
-    replacement = folder.config.with_suffix(".tmp")
-    replacement.write_text(json.dumps(config, indent=2) + "\n")
-    os.replace(replacement, folder.config)
+    replace_whole(folder.config, (json.dumps(config, indent=2) + "\n").encode())
 
 
 _KEYS = {"schema", "target", "overrides", "source", "sha256", "directory", "experiment"}

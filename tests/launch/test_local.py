@@ -344,6 +344,20 @@ def test_an_environment_is_told_by_what_differs_from_the_default(tmp_path):
     assert "HideAndSeek(scenario=full, floor_size=12.0), 4000 at a time" in output.getvalue()
 
 
+@dataclasses.dataclass
+class Sized:
+    """An environment whose class is a dataclass."""
+
+    sizes: list = dataclasses.field(default_factory=list)
+
+
+def test_a_class_of_environments_is_told_by_its_name(tmp_path):
+    output = io.StringIO()
+    experiment = dataclasses.replace(load_experiment("Tiny-v0").experiment, env=Sized)
+    Display(experiment, Console(file=output, width=200)).header(RunFolder(tmp_path))
+    assert "Sized, " in output.getvalue()
+
+
 def test_old_checkpoints_go(tmp_path):
     words = ("--updates", "6", "--checkpoint-minutes", "0", "--keep-checkpoints", "2")
     assert run(tmp_path / "run", *words) == 0

@@ -35,7 +35,8 @@ class HideAndSeek final : public Environment {
   // agents and ramps: x, y, z, angle of the centre; boxes: also the sizes; walls: x, y, half_x,
   // half_y, height; *_qpos and *_qvel: four numbers each as observed; locked, locked_by,
   // last_locker: by object, boxes then ramps; grabbed: an object or -1 by agent; mask_agents: as
-  // observed; observation/NAME: all agents' rows of a field. Also seen, step, prep_steps, horizon,
+  // observed; lidar: 30 distances by agent, not compressed; observation/NAME: all agents' rows of a
+  // field. Also seen, step, prep_steps, horizon,
   // floor_size, teams, qpos, rooms, attempts, task (its number in kTaskNames), and what the task
   // has: food (x, y, z, health), food_health (at most), sites (x, y), cylinder (x, y, radius),
   // lock_order, goes_left.
@@ -100,7 +101,7 @@ class HideAndSeek final : public Environment {
   Config config_;
   std::unique_ptr<Task> task_;
   Simulation simulation_;
-  Scene scene_;  // scratch memory
+  Scene scene_;  // what rays may hit, as of now
   Episode episode_;
   std::vector<float> statistics_;                // the task's, then whether the physics diverged
   std::vector<std::vector<float>> observation_;  // by field: all agents' rows

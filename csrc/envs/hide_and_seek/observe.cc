@@ -166,6 +166,7 @@ void HideAndSeek::Serialize(Archive& archive) {
         "options");
   }
   simulation_.Serialize(world, archive);
+  simulation_.FillScene(&scene_);
   task_->Serialize(archive);
   archive.Bytes(statistics_.data(), statistics_.size() * sizeof(float));
   for (std::vector<float>& field : observation_) {

@@ -6,8 +6,9 @@
 #include <limits>
 #include <numbers>
 
-// Compiled for wider vectors too, which are used where the processor has them. Without fused
-// multiplication, so that the bits are the same everywhere.
+// Compiled for wider vectors too, which are used where the processor has them; the bits are the
+// same, as all is compiled with -ffp-contract=off. The choice is made before GCC's thread sanitizer
+// is ready.
 #if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_THREAD__)
 #define VECTORIZED __attribute__((target_clones("avx2", "default")))
 #else
