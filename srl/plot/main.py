@@ -49,7 +49,7 @@ def _parser() -> Arguments:
     parser = Arguments(
         "plot",
         description="Draw how runs have gone: returns, the environment's statistics and speed. "
-        "Runs that differ in nothing but the seed become one curve, their mean, with a 95 %% "
+        "Runs that differ in nothing but the seed become one curve, their mean, with a 95 % "
         "confidence band (Student's t); dots go on where not all of them have got so far.",
     )
     add = parser.add_argument
