@@ -1,4 +1,4 @@
-"""What is promised to be learned, is learned. Minutes each; half an hour for hide-and-seek."""
+"""What is promised to be learned, is learned. Minutes each; some minutes for hide-and-seek."""
 
 import contextlib
 import json
