@@ -51,7 +51,7 @@ class HideAndSeek(EnvConfig):
         "out_of_bounds": "share of agents' main-phase steps outside of the arena",
         "main_steps": "steps after the preparation",
         **{
-            f"max_{thing}_move{when}": f"farthest a {thing} was moved{meaning} (m)"
+            f"max_{thing}_move{when}": f"farthest {thing} from its start{meaning} (m)"
             for thing in ("box", "ramp")
             for when, meaning in {"": "", **_WHEN, "_main": " in the main phase"}.items()
         },

@@ -53,10 +53,16 @@ class Recording:
             lacking = {*_RULES, *_NEEDED} - {*config} or {"body"} - {*names}
             if lacking:
                 raise ValueError(f"it does not tell {', '.join(sorted(lacking))}")
-        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        except OSError as error:
+            raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+        except KeyError as error:
             raise UserError(
-                f"{path} is no recording of hide-and-seek: {' '.join(str(error).split())}"
+                f"{path} is no recording of hide-and-seek: it has no {error}"
             ) from error
+        except (ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
+            told = str(error)
+            why = "it is not an .npz file" if "pickle" in told else " ".join(told.split())
+            raise UserError(f"{path} is no recording of hide-and-seek: {why}") from error
         recording = Recording(path, arrays, *fields)
         recording._check()
         return recording

@@ -346,21 +346,25 @@ def _compare_models(recording: Recording, saved: bytes, report: Report) -> None:
 
 def main(words: Sequence[str]) -> int:
     """The command; gives 0 if all recordings passed, 1 if one did not, 2 for a wrong file."""
-    parser = argparse.ArgumentParser("verify", description="Replays recordings of hide-and-seek.")
+    parser = argparse.ArgumentParser(
+        "python -m srl.envs.hide_and_seek.verify",
+        description="Replays recordings of hide-and-seek.",
+    )
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE.npz")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each file")
     options = parser.parse_args(words)
-    passed = True
-    try:
-        for path in options.files:
+    code = 0
+    for path in options.files:
+        try:
             report = verify(path)
-            passed &= report.passed
-            shown = json.dumps(report.json()) if options.json else _shown(report)
-            sys.stdout.write(shown + "\n")
-    except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2
-    return 0 if passed else 1
+        except UserError as error:
+            sys.stderr.write(f"srl: {error}\n")
+            code = 2
+            continue
+        code = max(code, 0 if report.passed else 1)
+        shown = json.dumps(report.json()) if options.json else _shown(report)
+        sys.stdout.write(shown + "\n")
+    return code
 
 
 def _shown(report: Report) -> str:

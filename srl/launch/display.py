@@ -171,8 +171,11 @@ def _returns(report: Mapping[str, Any]) -> str:
 def _ratings(report: Mapping[str, Any]) -> str:
     """The newest version's Elo by side, where versions are rated."""
     own = {k.removeprefix("elo/"): v for k, v in report.items() if k.startswith("elo/")}
+    errors = {k.removeprefix("elo_error/"): v for k, v in report.items() if "elo_error/" in k}
     sides = [
-        f"{k} {v:+.0f}" for k, v in own.items() if k not in ("version", "games") and v is not None
+        f"{k} {v:+.0f}" + (f" ± {errors[k]:.0f}" if errors.get(k) is not None else "")
+        for k, v in own.items()
+        if k not in ("version", "games") and v is not None
     ]
     return f"  elo {', '.join(sides)}" if sides else ""
 

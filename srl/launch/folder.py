@@ -241,7 +241,7 @@ def _compare(folder: RunFolder, stored: Any, current: Any, *, refuse: bool) -> N
             )
             if refuse:
                 raise UserError(f"{text}; restore that code, or start a new run")
-            logger.warning("%s", text)
+            logger.warning("%s, which is what counts here", text)
     for name in stored.keys() ^ current.keys():
         logger.warning("%s is not in both the run's configuration and the present one", name)
 

@@ -200,7 +200,7 @@ def test_axes_say_what_is_drawn_and_in_which_unit(tmp_path):
     assert plot(run) == 0
     texts = re.sub("<[^>]*>", " ", (run / "plot.svg").read_text())
     words = " ".join(texts.split())
-    assert "farthest a box was moved (m)" in words
+    assert "farthest box from its start (m)" in words
     assert "environment steps per second" in words
     assert "return (sum of rewards), mean of the last 100 episodes" in words
 

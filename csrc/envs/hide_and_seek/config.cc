@@ -1,6 +1,7 @@
 #include "envs/hide_and_seek/config.h"
 
 #include <limits>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -190,7 +191,9 @@ void ReadGame(Reader& reader, Config* config) {
   reader.Read("outer_walls", 0.0, 1.0, &config->outer_walls);
   reader.Read("floor_size", kMinFloorSize, kMaxFloorSize, &config->floor_size);
   if (std::abs(config->floor_size - 0.2 * config->grid_size()) > 1e-9) {
-    throw std::invalid_argument("option 'floor_size' is " + std::to_string(config->floor_size) +
+    std::ostringstream given;
+    given << config->floor_size;
+    throw std::invalid_argument("option 'floor_size' is " + given.str() +
                                 ", expected a multiple of 0.2");
   }
   reader.Read("hiders_together", 0.0, kMaxFloorSize, &config->hiders_together);

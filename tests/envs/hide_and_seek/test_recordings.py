@@ -166,9 +166,15 @@ def test_a_wrong_file_gets_one_clear_error(changed, capsys, change, words):
 
 def test_a_file_that_is_no_recording_gets_one_clear_error(tmp_path, capsys):
     (tmp_path / "text.npz").write_text("hello")
-    assert verify.main([str(tmp_path / "text.npz")]) == 2
-    assert verify.main([str(tmp_path / "absent.npz")]) == 2
-    assert capsys.readouterr().err.count("is no recording of hide-and-seek") == 2
+    np.savez(tmp_path / "other.npz", numbers=np.zeros(3))
+    files = [str(tmp_path / name) for name in ("text.npz", "absent.npz", "other.npz")]
+    assert verify.main([*files, str(QUADRANT)]) == 2
+    told = capsys.readouterr()
+    text, absent, other = told.err.splitlines()
+    assert text.endswith("text.npz is no recording of hide-and-seek: it is not an .npz file")
+    assert absent.startswith("srl: cannot read ")
+    assert other.endswith("is no recording of hide-and-seek: it has no 'meta'")
+    assert "passed" in told.out  # the others are replayed all the same
 
 
 def test_the_command_prints_every_difference_as_json(capsys):
