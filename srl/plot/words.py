@@ -21,6 +21,8 @@ _MEANINGS = {
     "episode_return": f"return (sum of rewards), {_OVER_EPISODES}",
     "episode_length": f"length in steps, {_OVER_EPISODES}",
     "agent_steps": "steps of all agents",
+    "elo/version": "newest version that is rated (updates)",
+    "elo/games": "games that the ratings come from",
     "staleness_mean": "mean age of the policies that acted, in updates",
     "staleness_max": "greatest age of a policy that acted, in updates",
 }

@@ -205,6 +205,15 @@ def test_axes_say_what_is_drawn_and_in_which_unit(tmp_path):
     assert "return (sum of rewards), mean of the last 100 episodes" in words
 
 
+def test_what_ratings_come_from_is_not_called_a_rating(tmp_path):
+    numbers = {f"elo/{name}": lambda i, _: i for name in ("hider", "version", "games")}
+    run = make_run(tmp_path / "run", **numbers)
+    assert plot(run, "--keys", "elo/*") == 0
+    words = " ".join(re.sub("<[^>]*>", " ", (run / "plot.svg").read_text()).split())
+    assert words.count("Elo rating of") == 1
+    assert "games that the ratings come from" in words
+
+
 def test_a_band_that_is_much_wider_than_the_runs_lie_apart_does_not_press_them_flat(tmp_path):
     for seed in range(2):  # the band is 0.5 ± 6.4
         make_run(tmp_path / str(seed), ["--seed", str(seed)], flat=lambda i, seed: seed + i / 99)
