@@ -99,16 +99,14 @@ class PPO(ActorCritic):
         for name, words in (("advantages", ("gae", "vtrace")), ("objective", ("ppo", "decoupled"))):
             if (given := getattr(self, name)) not in words:
                 raise UserError(f"algorithm.{name}={given!r}: expected {' or '.join(words)}")
-        if self.unroll_length % self.minibatches:
+        remembers = bool(self.network.memory)
+        unit = self.minibatches * (self.chunk if remembers else 1)
+        if self.unroll_length % unit:
+            chunks = f", chunk={self.chunk}, and a network with memory" if remembers else ""
             raise UserError(
-                f"PPO with unroll_length={self.unroll_length}, minibatches={self.minibatches}: "
-                "minibatches must divide the unroll length; change --algorithm.minibatches"
-            )
-        if self.network.memory and self.unroll_length % (self.minibatches * self.chunk):
-            raise UserError(
-                f"PPO with unroll_length={self.unroll_length}, minibatches={self.minibatches}, "
-                f"chunk={self.chunk}, and a network with memory: minibatches * chunk must divide "
-                "the unroll length; change --algorithm.chunk"
+                f"PPO with unroll_length={self.unroll_length}, minibatches={self.minibatches}"
+                f"{chunks}: minibatches{' * chunk' if remembers else ''} must divide the unroll "
+                f"length; make --algorithm.unroll-length a multiple of {unit}, or change the others"
             )
 
     @property

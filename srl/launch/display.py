@@ -38,6 +38,7 @@ class Display:
         self._line("algorithm", type(experiment.algorithm).__name__)
         self._line("budget", f"{_budget(experiment)}, seed {experiment.seed}")
         self._line("run folder", str(folder.path))
+        self._line("compiling", "before the first update, for a minute or so")
 
     def start(self, trainer: Any) -> None:
         """Says who is trained, and shows the bar."""
