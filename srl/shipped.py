@@ -32,7 +32,8 @@ def shipped() -> Iterator[type[EnvConfig]]:
 
     seen = set()
     for module in pkgutil.iter_modules(srl.envs.__path__, "srl.envs."):
-        for value in vars(importlib.import_module(module.name)).values():
+        names = vars(importlib.import_module(module.name))
+        for value in [*names.values()]:  # more may be imported while these are looked at
             configures = isinstance(value, type) and issubclass(value, EnvConfig)
             if configures and hasattr(value, "pool_id") and value not in seen:
                 seen.add(value)
