@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from srl.arguments import Arguments
+from srl.bench.parameters_host import FOLLOWING
 from srl.errors import RunError, UserError, expect_number
 from srl.streams import Identity, Layout, listen
 from srl.streams.keys import VARIABLE, Keys
@@ -107,6 +108,9 @@ class Hosts:
         for process, parent in zip(self._processes, parents(names, fan_out), strict=True):
             above = "" if parent is None else self._relays[parent]
             self._tell(process, f"{self._address}|{above}")
+        for process in self._processes:  # or a busy one's next update may come by the old tree
+            while self._told(process) != FOLLOWING:
+                pass
         self._update()  # all have connected then
         sent, seconds = self._publisher.bytes_sent, [self._update() for _ in range(updates)]
         config = {

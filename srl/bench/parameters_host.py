@@ -1,7 +1,8 @@
 """One host of `srl bench parameters`: python -m srl.bench.parameters_host RUN BYTES NUMBER.
 
 It prints its relay's address, then the number of each update that its worker has. Each line that it
-reads says whom the relay is to follow: the publisher's address, a bar, that of another relay.
+reads says whom the relay is to follow: the publisher's address, a bar, that of another relay. It
+answers when the relay knows.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from srl.streams.keys import keys_from_environment
 from srl.streams.parameters import NONE_YET
 from srl.streams.publishing import Subscriber
 from srl.streams.relay import Relay
+
+FOLLOWING = "following"
 
 
 def main(words: list[str]) -> None:
@@ -37,6 +40,7 @@ def main(words: list[str]) -> None:
         for line in sys.stdin:
             source, _, parent = line.rstrip("\n").partition("|")
             relay.follow(source, parent)
+            _say(FOLLOWING)
 
 
 def _read(subscriber: Subscriber) -> None:

@@ -142,7 +142,7 @@ def _activities(report: Mapping[str, Any]) -> list[str]:
 def _in_few_words(env: Any) -> str:
     """An environment's id, or its class and what of its configuration is not the default."""
     values = config_values(env)
-    if not isinstance(values, dict) or not is_dataclass(env):
+    if not is_dataclass(env) or isinstance(env, type):
         return str(values)
 
     def default(field: Field) -> Any:

@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from srl.arguments import Arguments
+from srl.arguments import Arguments, expect_at_least
 from srl.errors import UserError
 from srl.outputs import expect_place, write_whole
 from srl.plot.curves import Axis, Curve, curve, keys_of, unchanging
@@ -91,8 +91,7 @@ def _parser() -> Arguments:
 def _check(options: Namespace) -> None:
     if not 0 <= options.smooth <= 1:
         raise UserError(f"--smooth {options.smooth}; expected a share from 0 to 1")
-    if options.rows < 2:
-        raise UserError(f"--rows {options.rows}; expected a whole number from 2 up")
+    expect_at_least(2, rows=options.rows)
     if options.out and options.out.suffix.lower() not in _FORMATS:
         raise UserError(f"--out {options.out}: the name must end in {', '.join(_FORMATS)}")
     for flag, file in (("out", options.out), ("csv", options.csv)):

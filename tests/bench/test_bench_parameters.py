@@ -11,9 +11,7 @@ def test_what_the_learner_sends_grows_with_the_fan_out_and_not_with_the_hosts(ca
     words = ["--hosts", "5", "--bytes", "64000", "--fan-out", "1,2,5", "--updates", "3", "--keys"]
     assert main(["bench", "parameters", *words, "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    # On a busy machine a host may turn to another for an update, which the learner is then spared.
-    for row, all_from_the_learner in zip(rows, (64_000, 128_000, 320_000), strict=True):
-        assert 0.6 * all_from_the_learner < row["value"] <= all_from_the_learner
+    assert [row["value"] for row in rows] == [64_000, 128_000, 320_000]
     assert all(row["seconds"] > 0 for row in rows)
 
 

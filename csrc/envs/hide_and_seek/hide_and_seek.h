@@ -36,10 +36,9 @@ class HideAndSeek final : public Environment {
   // half_y, height; *_qpos and *_qvel: four numbers each as observed; locked, locked_by,
   // last_locker: by object, boxes then ramps; grabbed: an object or -1 by agent; mask_agents: as
   // observed; lidar: 30 distances by agent, not compressed; observation/NAME: all agents' rows of a
-  // field. Also seen, step, prep_steps, horizon,
-  // floor_size, teams, qpos, rooms, attempts, task (its number in kTaskNames), and what the task
-  // has: food (x, y, z, health), food_health (at most), sites (x, y), cylinder (x, y, radius),
-  // lock_order, goes_left.
+  // field. Also seen, step, prep_steps, horizon, floor_size, teams, qpos, rooms, attempts, task
+  // (its number in kTaskNames), and what the task has: food (x, y, z, health), food_health (at
+  // most), sites (x, y), cylinder (x, y, radius), lock_order, goes_left.
   std::map<std::string, std::vector<double>> Inspect() const override;
 
   // agents_qpos, agents_qvel, boxes_qpos, boxes_qvel, ramps_qpos, ramps_qvel, step, last_locker,
