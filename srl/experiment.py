@@ -28,6 +28,8 @@ from srl.algorithms import PPO, Algorithm
 from srl.dataflow.plan import Plan
 from srl.dataflow.plan import groups as divide
 from srl.dataflow.plans import resolve
+from srl.dataflow.rules import check
+from srl.dataflow.trace import trace
 from srl.errors import PlanError, UserError, expect, expect_number
 from srl.overrides import override
 from srl.pools import EnvConfig
@@ -122,7 +124,14 @@ class Experiment:
             return
         good = isinstance(plan, Plan)
         expect(good, "plan", plan, "a plan such as plans.inline(), the name of one, or auto")
-        plan.validate()
+        graph = trace(self.algorithm)
+        check(graph, plan)
+        expect(
+            graph.unrolls == (self.algorithm.unroll_length,),
+            "algorithm.unroll_length",
+            self.algorithm.unroll_length,
+            f"the {graph.unrolls[0]} steps that its loop unrolls",
+        )
         divide(plan, self)
         if plan.fragment("step").compiled:
             name = self.env if isinstance(self.env, str) else getattr(self.env, "pool_id", "")

@@ -1,6 +1,7 @@
 """The training loop as a graph, plans that spread it, and the streams that its cut edges become."""
 
 from srl.dataflow import plans
-from srl.dataflow.plan import NODES, Fragment, Plan, groups
+from srl.dataflow.nodes import NODES
+from srl.dataflow.plan import Fragment, Plan, groups
 
 __all__ = ["NODES", "Fragment", "Plan", "groups", "plans"]

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from srl.dataflow.graph import Edge, Field, Graph, Kind
+from srl.dataflow.graph import Edge, Field, Graph
+from srl.dataflow.nodes import EdgeKind
 from srl.dataflow.plan import Plan
+from srl.dataflow.rules import check
 
 StreamKind = Literal["inference", "sample", "parameters", "gradients"]
 Transport = Literal["reference", "shared memory", "ZeroMQ", "collective"]
 
-_KINDS: dict[Kind, StreamKind] = {
+_KINDS: dict[EdgeKind, StreamKind] = {
     "call": "inference",
     "carry": "inference",
     "gather": "sample",
@@ -57,7 +59,7 @@ def cut(
     Raises:
         PlanError: If the plan cannot work for this loop.
     """
-    plan.validate(graph.nodes)
+    check(graph, plan)
     groups: dict[tuple[StreamKind, str, str], list[Edge]] = {}
     for edge in routes(graph, plan):
         ends = plan.home(edge.source), plan.home(edge.target)
@@ -102,7 +104,7 @@ def _stream(
     request, reply = _union(there), _union(back)
     # Every replica sends sums of its own; everything else is divided among them, or sent once.
     senders = plan.fragments[source].replicas if kind == "gradients" else 1
-    nbytes = senders * sum(field.nbytes for field in request + reply)
+    crossing = replace(there[0], fields=request + reply)
     return Stream(
         kind,
         source,
@@ -111,7 +113,7 @@ def _stream(
         request,
         reply,
         _transport(plan, hosts, source, target),
-        nbytes * graph.times_per_env_step(there[0].every),
+        senders * graph.bytes_per_env_step(crossing),
     )
 
 

@@ -5,19 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
-Kind = Literal["call", "carry", "gather", "latest", "sum"]
-"""How a value passes from node to node:
-
-- call: within a step, from one node to the next;
-- carry: from one step to the next;
-- gather: the unrolls of all environments, to who learns from them;
-- latest: the newest that there is, replaced as a whole;
-- sum: added up over all who give it.
-"""
-Every = Literal["step", "update", "round"]
-"""How often: each step of all environments, each update, each gradient step of an update."""
+from srl.dataflow.nodes import EdgeKind, Every
 
 _DTYPE_BYTES = {
     "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2,
@@ -54,12 +43,14 @@ class Edge:
     """The node that gives it."""
     target: str
     """The node that takes it."""
-    kind: Kind
+    kind: EdgeKind
     name: str
     """What flows: timestep, action, decision, memory, unroll, policy, state or sums."""
     fields: tuple[Field, ...]
     """Those of its arrays that the target reads."""
     every: Every
+    times: int = 1
+    """Crossings in one pass of the loop: two calls of `learn` cross twice as often as one."""
 
     @property
     def nbytes(self) -> int:
@@ -68,37 +59,44 @@ class Edge:
 
     def __str__(self) -> str:
         what = ", ".join(map(str, self.fields)) or "nothing"
-        how = f"{self.kind} of {self.name}, each {self.every}"
+        how = f"{self.kind} of {self.name}, each {self.every}, {self.times} a pass"
         return f"{self.source} -> {self.target} ({how}): {what}"
 
 
 @dataclass(frozen=True)
 class Graph:
-    """A training loop as a value."""
+    """A training loop as a value: two loops that do different things have different graphs."""
 
-    nodes: tuple[str, ...]
-    """Those that the loop calls."""
+    calls: tuple[tuple[str, int], ...]
+    """The nodes that the loop calls, and how often in one pass."""
     edges: tuple[Edge, ...]
+    unrolls: tuple[int, ...] = ()
+    """Steps of each unroll of a pass."""
+    learns: int = 0
+    """Calls of `learn` in a pass, and so versions of the policy that it makes."""
     num_envs: int = 0
     """Environments that the shapes are for; 0 where shapes are not known."""
-    unroll_length: int = 0
-    """Steps of an update."""
     rounds: int = 1
-    """Gradient steps of an update."""
+    """Gradient steps of one `learn`."""
 
-    def times_per_env_step(self, every: Every) -> float:
-        """How often that is for one step of one environment; 0 where shapes are not known."""
-        steps = self.num_envs * self.unroll_length
-        if not steps:
-            return 0.0
-        return {"step": self.unroll_length, "update": 1, "round": self.rounds}[every] / steps
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes that the loop calls, in the order in which data passes them."""
+        return tuple(node for node, _ in self.calls)
+
+    @property
+    def steps(self) -> int:
+        """Steps of each environment in one pass."""
+        return dict(self.calls).get("step", 0)
 
     def bytes_per_env_step(self, edge: Edge) -> float:
-        """Bytes along an edge for one step of one environment."""
-        return edge.nbytes * self.times_per_env_step(edge.every)
+        """Bytes along an edge for one step of one environment; 0 where shapes are not known."""
+        steps = self.num_envs * self.steps
+        return edge.nbytes * edge.times / steps if steps else 0.0
 
     def __str__(self) -> str:
-        return "\n".join(["nodes: " + ", ".join(self.nodes), *map(str, self.edges)])
+        calls = ", ".join(f"{node} ({times} a pass)" for node, times in self.calls)
+        return "\n".join([f"nodes: {calls}", *map(str, self.edges)])
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,6 @@ class Shapes:
     sums: tuple[Field, ...]
     """Of all policies, what one gradient step adds up over slots."""
     num_envs: int = 0
-    unroll_length: int = 0
     rounds: int = 1
 
     def part(self, name: str) -> tuple[Field, ...]:

@@ -14,12 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from srl.dataflow.nodes import LEARN, NODES
 from srl.errors import PlanError, expect, expect_number
-
-NODES = ("step", "act", "collect", "gradient", "update")
-"""The loop's nodes, in the order in which data passes them."""
-LEARN = ("gradient", "update")
-"""What `learn` in a fragment stands for."""
 
 
 @dataclass(frozen=True)
@@ -87,14 +83,12 @@ class Plan:
         return self.fragments[self.home(node)]
 
     def validate(self, nodes: Iterable[str] = NODES) -> None:
-        """Raises PlanError where the plan cannot work.
+        """Raises PlanError where the plan is no partition of these nodes.
 
-        Args:
-            nodes: Those of the loop that is to run.
+        Whether it can run a loop follows from the loop's edges: see `srl.dataflow.rules`.
         """
         _validate_values(self)
         _validate_places(self, tuple(nodes))
-        _validate_together(self)
 
 
 class Divided(Protocol):
@@ -210,64 +204,3 @@ def _nearest(node: str, nodes: tuple[str, ...]) -> str:
     words = [*nodes, "learn"]
     near = difflib.get_close_matches(node, words, n=1, cutoff=0.5)
     return f"did you mean {near[0]}?" if near else f"the loop's nodes are {', '.join(words)}"
-
-
-def _validate_together(plan: Plan) -> None:
-    """What has to be in one fragment is."""
-    home = {node: plan.home(node) for node in NODES}
-    collect, gradient, update = home["collect"], home["gradient"], home["update"]
-    if collect not in (home["act"], home["step"]):
-        raise PlanError(
-            f"collect is in {collect!r}, apart from step ({home['step']!r}) and from act "
-            f"({home['act']!r}): all that it writes would cross twice; put it with one of them"
-        )
-    if gradient not in (collect, update):
-        raise PlanError(
-            f"gradient is in {gradient!r}, apart from collect ({collect!r}) and from update "
-            f"({update!r}): unrolls and sums would both cross; put it with one of them"
-        )
-    if gradient == home["step"] and not gradient == collect == home["act"]:
-        raise PlanError(
-            f"{gradient} steps and learns, and waits for others to act or collect in between; put "
-            "act and collect into it too, or step elsewhere"
-        )
-    if gradient != update and len(plan.fragments[update].placed) > 1:
-        raise PlanError(
-            f"{update} holds the parameters for others and has more to do than update; give update "
-            "a fragment of its own, or put gradient with it"
-        )
-    if collect != home["step"] and not collect == gradient == update:
-        raise PlanError(
-            f"{collect} collects what {home['step']} steps, and learn is elsewhere: unrolls would "
-            f"go from one worker by another to a third; put learn into {collect} too, or collect "
-            f"into {home['step']}"
-        )
-    _validate_replicas(plan, update, shares_gradient=gradient == update)
-
-
-def _validate_replicas(plan: Plan, update: str, shares_gradient: bool) -> None:
-    """There is one holder of the parameters, or several that add up their gradients."""
-    updaters = plan.fragments[update].replicas
-    if updaters > 1 and not shares_gradient:
-        raise PlanError(
-            f"{update} has {updaters} replicas and no gradient of its own: each would hold other "
-            "parameters; give it one replica, or put gradient into it"
-        )
-    if updaters > 1 and plan.one_process:
-        raise PlanError(
-            f"{update} has {updaters} replicas in one process, where one learner already uses "
-            "every device; give it one replica, or leave one_process off"
-        )
-    if plan.one_process and len(plan.fragments) > 1:
-        interacts = plan.home("act") == plan.home("step") == plan.home("collect")
-        if not (interacts and shares_gradient):
-            raise PlanError(
-                f"the plan {plan.name!r} is for one process, where nobody serves others: put step, "
-                "act and collect into one fragment and learn into another, or leave one_process off"
-            )
-    for name, fragment in plan.fragments.items():
-        if fragment.compiled and (len(plan.fragments) > 1 or fragment.replicas > 1):
-            raise PlanError(
-                f"{name} is compiled into one program, which must hold all nodes and have one "
-                "replica; put all nodes into it, or leave compiled off"
-            )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from typing import Any, Protocol
 
-from srl.dataflow.graph import UNKNOWN, Edge, Every, Graph, Kind, Shapes
+from srl.dataflow.graph import UNKNOWN, Edge, Graph, Shapes
 from srl.dataflow.loop import Interact, Loop
-from srl.dataflow.plan import NODES
+from srl.dataflow.nodes import LEARN, NODES, TABLE
 from srl.errors import PlanError
 
 
@@ -30,9 +32,8 @@ def trace(algorithm: Looping, shapes: Shapes = UNKNOWN) -> Graph:
     """
     tracer = _Tracer(shapes)
     algorithm.loop(tracer)
-    nodes = tuple(node for node in NODES if node in tracer.nodes)
-    sizes = (shapes.num_envs, shapes.unroll_length, shapes.rounds)
-    return Graph(nodes, tuple(dict.fromkeys(tracer.edges)), *sizes)
+    tracer.finish()
+    return tracer.graph
 
 
 class Value:
@@ -73,7 +74,6 @@ for _name in _OPERATORS:
 
 
 _CARRIED = "the last step"
-_READ_BY_ACT = ("observation", "terminated", "truncated")
 _GIVEN_BY = {
     "policy": "run.latest() gives",
     "timestep": "run.step(...) gives, or an unroll begins a step with",
@@ -84,87 +84,142 @@ _GIVEN_BY = {
     "batch": "run.gather(unroll) gives",
     "row": "run.collect(...) gives",
 }
+_UNUSED = {
+    "policy": "is never acted with: pass it to run.act(...), or leave that run.latest() out",
+    "timestep": "is neither collected nor acted on: its reward would be lost; collect each step",
+    "decision": "is never collected: what was decided would not be learned from",
+    "row": "is not given back: return what run.collect(...) gives as the step's third value",
+    "unroll": "is never gathered: pass it to run.gather(...)",
+    "batch": "is never learned from: pass it to run.learn(...)",
+}
 
 
 class _Tracer(Loop):
-    """Notes who gives what to whom."""
+    """Notes which node gives what to which, and how often in one pass of the loop."""
 
     def __init__(self, shapes: Shapes) -> None:
         self.shapes = shapes
-        self.nodes: set[str] = set()
-        self.edges: list[Edge] = []
+        self.calls: Counter[str] = Counter()
+        self.crossings: Counter[Edge] = Counter()
+        self.unrolls: list[int] = []
+        self.learns = 0
+        self._steps = 0
+        """Steps that one call stands for: those of the unroll that it is within."""
+        self._unused: dict[Value, None] = {}
+        self._decided_on: dict[Value, Value] = {}
+
+    @property
+    def graph(self) -> Graph:
+        """What the loop does in one pass."""
+        return Graph(
+            calls=tuple((node, self.calls[node]) for node in NODES if node in self.calls),
+            edges=tuple(replace(edge, times=times) for edge, times in self.crossings.items()),
+            unrolls=tuple(self.unrolls),
+            learns=self.learns,
+            num_envs=self.shapes.num_envs,
+            rounds=self.shapes.rounds,
+        )
+
+    def finish(self) -> None:
+        """Raises PlanError where a value is given and never used."""
+        for value in self._unused:
+            raise PlanError(f"the loop's {value!r} {_UNUSED[value._kind]}")
+
+    # ---- the operations of a loop ----
 
     def latest(self) -> Any:
-        return Value("policy", "update")
+        if self._steps:
+            raise PlanError(
+                "the loop calls run.latest() within a step of an unroll; call it before the "
+                "unroll: one policy acts in the whole of it"
+            )
+        return self._given("policy", "update")
 
     def act(self, policy: Any, timestep: Any, memory: Any) -> Any:
-        self._take("act", "policy", policy, "latest", "update")
-        self._take("act", "timestep", timestep, "call", "step", parts=_READ_BY_ACT)
-        self._take("act", "memory", memory, "call", "step")
-        return Value("decision", "act", self._parts("decision"))
+        self._within_unroll("act")
+        self._expect("act", "policy", policy)
+        crosses = policy if policy in self._unused else None  # once, however often it acts
+        self._call("act", policy=crosses, timestep=timestep, memory=memory)
+        decision = self._given("decision", "act")
+        self._decided_on[decision] = timestep
+        return decision
 
     def step(self, action: Any) -> Any:
-        self._take("step", "action", action, "call", "step")
-        return Value("timestep", "step", self._parts("timestep"))
+        self._within_unroll("step")
+        self._call("step", action=action)
+        return self._given("timestep", "step")
 
     def collect(self, timestep: Any, decision: Any) -> Any:
-        self._take("collect", "timestep", timestep, "call", "step")
-        self._take("collect", "decision", decision, "call", "step")
-        return Value("row", "collect")
+        self._within_unroll("collect")
+        self._call("collect", timestep=timestep, decision=decision)
+        if self._decided_on[decision] is not timestep:
+            raise PlanError(
+                f"the loop collects {decision!r} with another timestep than the one that it was "
+                "made for; collect the timestep that was passed to run.act(...)"
+            )
+        return self._given("row", "collect")
 
     def unroll(self, interact: Interact, length: int) -> Any:
         """One step stands for all of them."""
-        if isinstance(length, Value) or length < 1:
+        if not isinstance(length, int) or length < 1:
             raise PlanError(f"the loop unrolls {length!r} steps; expected a whole number from 1 up")
+        if self._steps:
+            raise PlanError("the loop unrolls within a step of an unroll; call it between unrolls")
+        self._steps = length
         begun: Any = Value("timestep", _CARRIED, self._parts("timestep"))
         memory: Any = Value("memory", _CARRIED)
         ended: Any = interact(begun, memory)
-        if not isinstance(ended, tuple) or len(ended) != 3:
-            raise PlanError(
-                f"a step of the unroll gives {ended!r}; expected three things: the next timestep, "
-                "the next memory, and what run.collect(...) gave"
-            )
-        for expected, value in zip(("timestep", "memory", "row"), ended, strict=True):
-            self._expect("the end of a step", expected, value)
-        sources = {value._kind: value._source for value in ended[:2]}
-        for kind, source in sources.items():
-            if source == _CARRIED:
-                raise PlanError(f"a step of the unroll gives back the {kind} that it began with")
-        self.edges = [self._resolved(edge, sources) for edge in self.edges]
-        return Value("unroll", "collect", self._parts("unroll"))
+        self._end_step(ended)
+        self._steps = 0
+        self.unrolls.append(length)
+        return self._given("unroll", "collect")
 
     def gather(self, unroll: Any) -> Any:
         self._expect("gather", "unroll", unroll)
-        return Value("batch", "collect")
+        if unroll not in self._unused:
+            raise PlanError("the loop gathers an unroll twice; learn from its batch twice instead")
+        self._use("gather", "unroll", unroll)
+        self._cross("gradient", "unroll", unroll._source)
+        return self._given("batch", "collect")
 
     def learn(self, batch: Any) -> None:
         """Two nodes, and what passes between them in each round."""
-        self._take("gradient", "batch", batch, "gather", "update", name="unroll")
-        self._take("gradient", "state", Value("state", "update"), "latest", "round")
-        self._take("update", "sums", Value("sums", "gradient"), "sum", "round")
+        self._use("learn", "batch", batch)
+        self.learns += 1
+        for node in LEARN:
+            self.calls[node] += self.shapes.rounds
+            for taken in TABLE[node].takes:
+                if taken.every == "round":
+                    self._cross(node, taken.value, taken.source)
 
-    def _parts(self, value: str) -> tuple[str, ...]:
-        names = [field.name.split("/")[0] for field in UNKNOWN.part(value)]
-        return tuple(dict.fromkeys(names))
+    # ---- what they share ----
 
-    def _take(
-        self,
-        node: str,
-        expected: str,
-        value: Any,
-        kind: Kind,
-        every: Every,
-        name: str = "",
-        parts: tuple[str, ...] = (),
-    ) -> None:
-        """Notes an edge into `node`."""
-        self._expect(node, expected, value)
-        self.nodes.add(node)
-        name = name or expected
+    def _given(self, kind: str, source: str) -> Any:
+        value = Value(kind, source, self._parts(kind))
+        if kind in _UNUSED:
+            self._unused[value] = None
+        return value
+
+    def _call(self, node: str, **values: Any) -> None:
+        """Notes a call of a node, and an edge for each value that it is given anew."""
+        self.calls[node] += self._steps
+        for name, value in values.items():
+            if value is not None:
+                self._use(node, name, value)
+                self._cross(node, name, value._source)
+
+    def _cross(self, node: str, name: str, source: str) -> None:
+        """Notes that a value crosses into a node."""
+        taken = next(taken for taken in TABLE[node].takes if taken.value == name)
         fields = self.shapes.part(name)
-        if parts:
-            fields = tuple(field for field in fields if field.name.split("/")[0] in parts)
-        self.edges.append(Edge(value._source, node, kind, name, fields, every))
+        if taken.parts:
+            fields = tuple(field for field in fields if field.name.split("/")[0] in taken.parts)
+        times = {"step": self._steps, "update": 1, "round": self.shapes.rounds}[taken.every]
+        self.crossings[Edge(source, node, taken.kind, name, fields, taken.every)] += times
+
+    def _use(self, taker: str, expected: str, value: Any) -> None:
+        self._expect(taker, expected, value)
+        self._unused.pop(value, None)
 
     def _expect(self, taker: str, expected: str, value: Any) -> None:
         if not isinstance(value, Value) or value._kind != expected:
@@ -174,8 +229,35 @@ class _Tracer(Loop):
                 f"expected what {_GIVEN_BY[expected]}"
             )
 
-    def _resolved(self, edge: Edge, sources: dict[str, str]) -> Edge:
-        """An edge from the last step, which now is known to come from one of the nodes."""
-        if edge.source != _CARRIED:
-            return edge
-        return Edge(sources[edge.name], edge.target, "carry", edge.name, edge.fields, edge.every)
+    def _within_unroll(self, node: str) -> None:
+        if not self._steps:
+            raise PlanError(
+                f"the loop calls run.{node}(...) outside of an unroll; call it in the function "
+                "that run.unroll(...) repeats"
+            )
+
+    def _end_step(self, ended: Any) -> None:
+        """Checks what a step gives back, and lets what it carries reach the nodes of the next."""
+        if not isinstance(ended, tuple) or len(ended) != 3:
+            raise PlanError(
+                f"a step of the unroll gives {ended!r}; expected three things: the next timestep, "
+                "the next memory, and what run.collect(...) gave"
+            )
+        carried: dict[str, str] = {}
+        for kind, value in zip(("timestep", "memory", "row"), ended, strict=True):
+            self._use("the end of a step", kind, value)
+            carried[kind] = value._source
+            if value._source == _CARRIED:
+                raise PlanError(f"a step of the unroll gives back the {kind} that it began with")
+        for value in self._unused:
+            if value._kind in ("timestep", "decision", "row"):
+                raise PlanError(f"a step's {value!r} {_UNUSED[value._kind]}")
+        crossings, self.crossings = self.crossings, Counter()
+        for edge, times in crossings.items():
+            if edge.source == _CARRIED:
+                edge = replace(edge, source=carried[edge.name], kind="carry")
+            self.crossings[edge] += times
+
+    def _parts(self, value: str) -> tuple[str, ...]:
+        names = [field.name.split("/")[0] for field in UNKNOWN.part(value)]
+        return tuple(name for name in dict.fromkeys(names) if name != value)

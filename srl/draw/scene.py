@@ -58,7 +58,7 @@ class Scene:
         bound = "not bounded" if self.max_staleness is None else str(self.max_staleness)
         return [
             f"{graph.num_envs} environments {parts}",
-            f"{graph.unroll_length} steps an update",
+            f"{graph.steps} steps an update",
             f"max_staleness {bound}",
             f"{self.blocks} block{'s' if self.blocks > 1 else ''} of {nbytes(block)}",
         ]
@@ -78,7 +78,7 @@ class Scene:
             "memory": plan.memory,
             "num_envs": graph.num_envs,
             "groups": self.groups,
-            "unroll_length": graph.unroll_length,
+            "unroll_length": graph.steps,
             "rounds": graph.rounds,
             "max_staleness": self.max_staleness,
             "blocks": self.blocks,
@@ -101,6 +101,7 @@ class Scene:
                     "kind": edge.kind,
                     "name": edge.name,
                     "every": edge.every,
+                    "times": edge.times,
                     "fields": [_field(field) for field in edge.fields],
                     "bytes_per_env_step": graph.bytes_per_env_step(edge),
                 }

@@ -73,7 +73,6 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
         unroll=tuple(_fields(values["unroll"])),
         **{name: tuple(_totals(name, values[name])) for name in ("policy", "state", "sums")},
         num_envs=num_envs,
-        unroll_length=length,
         rounds=teams.rounds,
     )
 

@@ -2,8 +2,13 @@
 
 import itertools
 
+from srl.algorithms import PPO
 from srl.dataflow import NODES, Fragment, Plan
+from srl.dataflow.rules import check
+from srl.dataflow.trace import trace
 from srl.errors import PlanError
+
+GRAPH = trace(PPO())
 
 
 def partitions():
@@ -20,7 +25,7 @@ def partitions():
 def works(plan):
     """Whether a plan is not refused."""
     try:
-        plan.validate()
+        check(GRAPH, plan)
     except PlanError:
         return False
     return True

@@ -3,15 +3,11 @@ import dataclasses
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from partitions import WORKING, works
+from partitions import GRAPH, WORKING, works
 
-from srl.algorithms import PPO
 from srl.dataflow import Fragment, Plan, plans
 from srl.dataflow.cut import cut, routes
-from srl.dataflow.trace import trace
 from srl.errors import PlanError
-
-GRAPH = trace(PPO())
 
 
 @st.composite
@@ -130,7 +126,7 @@ def test_transports_follow_from_where_the_ends_are():
 
 
 def test_a_plan_that_does_not_fit_the_loop_is_refused():
-    without = dataclasses.replace(GRAPH, nodes=("step", "act", "collect"))
+    without = dataclasses.replace(GRAPH, calls=(("step", 8), ("act", 8), ("collect", 8)))
     with pytest.raises(PlanError, match="has the node 'gradient'"):
         cut(without, plans.inline())
     with pytest.raises(PlanError, match="node 'step' is in no fragment"):

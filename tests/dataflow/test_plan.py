@@ -5,17 +5,19 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from partitions import PARTITIONS, WORKING
+from partitions import GRAPH, PARTITIONS, WORKING
 
+from srl.algorithms import PPO
 from srl.dataflow import NODES, Fragment, Plan, groups, plans
 from srl.dataflow.plan import shortage
+from srl.dataflow.rules import check
 from srl.errors import PlanError, UserError
 from srl.experiment import Experiment
 
 
 def refusal(plan):
     with pytest.raises(UserError) as caught:
-        plan.validate()
+        check(GRAPH, plan)
     return str(caught.value)
 
 
@@ -37,7 +39,7 @@ def partitions(draw):
 @pytest.mark.parametrize("name", plans.PLANS)
 def test_every_plan_that_ships_can_work_and_carries_its_name(name):
     plan = plans.named(name)
-    plan.validate()
+    check(GRAPH, plan)
     assert plan.name == name
 
 
@@ -98,16 +100,22 @@ def test_a_plan_that_places_a_node_twice_is_refused(plan, node):
         (of(all="step act collect learn zzz"), "the loop's nodes are step, act, collect"),
         (of(all="step act collect learn step"), "node 'step' is in fragment 'all' twice"),
         (of(all="step act collect learn gradient"), "node 'gradient' is in fragment 'all' twice"),
-        (of(a="step", b="act", c="collect", d="learn"), "collect is in 'c', apart from step"),
-        (of(a="step act", b="collect learn"), "collect is in 'b', apart from step"),
+        (of(a="step", b="act", c="collect", d="learn"), "and 'a' gets no reply to it"),
+        (of(a="step act", b="collect learn"), "and 'a' gets no reply to it"),
         (
             of(a="step act collect", b="gradient", c="update"),
             "gradient is in 'b', apart from collect ('a') and from update ('c')",
         ),
-        (of(a="step collect learn", b="act"), "a steps and learns, and waits for others to act"),
+        (
+            of(a="step collect learn", b="act"),
+            "a steps and learns, and waits within each step for act in 'b'",
+        ),
         (of(a="step", b="act collect", c="learn"), "put learn into b too, or collect into a"),
-        (of(a="step learn", b="act collect"), "a steps and learns, and waits for others to act"),
-        (of(a="step update", b="act collect gradient"), "a holds the parameters for others and ha"),
+        (of(a="step learn", b="act collect"), "a steps and learns, and waits within each step for"),
+        (
+            of(a="step update", b="act collect gradient"),
+            "a adds up the sums of 'b' and also has step",
+        ),
         (Plan("mine", {}), "plan.fragments is {}"),
         (Plan("", {"all": Fragment(NODES)}), "plan.name is ''"),
         (Plan("mine", {"a b": Fragment(("learn",))}), "a fragment's name is 'a b'"),
@@ -224,3 +232,30 @@ def test_a_plan_costs_an_experiment_file_nothing():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_loop_that_workers_do_not_run_is_refused_before_anything_starts():
+    class Twice(PPO):
+        def loop(self, run):
+            run = Doubled(run)
+            super().loop(run)
+
+    class Longer(PPO):
+        def loop(self, run):
+            dataclasses.replace(PPO(), unroll_length=64).loop(run)
+
+    class Doubled:
+        def __init__(self, run):
+            self._run = run
+
+        def __getattr__(self, name):
+            return getattr(self._run, name)
+
+        def learn(self, batch):
+            self._run.learn(batch)
+            self._run.learn(batch)
+
+    with pytest.raises(PlanError, match="1 unrolls and 2 calls of learn"):
+        experiment(algorithm=Twice()).validate()
+    with pytest.raises(UserError, match="unroll_length is 32; expected the 64 steps"):
+        experiment(algorithm=Longer()).validate()

@@ -1,0 +1,85 @@
+"""The nodes of a training loop: what each takes and gives, how values reach it, and what pins it.
+
+Tracing, shapes, the rules for plans, the cut and the drawings are derived from this table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+EdgeKind = Literal["call", "carry", "gather", "latest", "sum"]
+"""How a value passes from node to node:
+
+- call: within a step, from one node to the next;
+- carry: from one step to the next;
+- gather: the unrolls of all environments, to the node that learns from them;
+- latest: the newest value that exists, replaced as a whole;
+- sum: added up over all replicas that give it.
+"""
+Every = Literal["step", "update", "round"]
+"""How often: each step of all environments, each update, each gradient step of an update."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """A value that a node takes."""
+
+    value: str
+    """Such as timestep or decision."""
+    kind: EdgeKind
+    every: Every
+    parts: tuple[str, ...] = ()
+    """The parts of the value that the node reads; none for all of it."""
+    source: str = ""
+    """The node that gives the value, where the loop does not pass it from call to call."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A function of the training loop."""
+
+    takes: tuple[Input, ...]
+    gives: tuple[str, ...]
+    pinned_by: Literal["environments", "parameters", ""] = ""
+    """What the node changes, and so what has to be where it runs."""
+
+
+_READ_BY_ACT = ("observation", "terminated", "truncated")
+
+TABLE: dict[str, Node] = {
+    "step": Node(
+        takes=(Input("action", "call", "step"),),
+        gives=("timestep",),
+        pinned_by="environments",
+    ),
+    "act": Node(
+        takes=(
+            Input("policy", "latest", "update", source="update"),
+            Input("timestep", "call", "step", parts=_READ_BY_ACT),
+            Input("memory", "call", "step"),
+        ),
+        gives=("decision",),
+    ),
+    "collect": Node(
+        takes=(Input("timestep", "call", "step"), Input("decision", "call", "step")),
+        gives=("row", "unroll"),
+    ),
+    "gradient": Node(
+        takes=(
+            Input("unroll", "gather", "update", source="collect"),
+            Input("state", "latest", "round", source="update"),
+        ),
+        gives=("sums",),
+    ),
+    "update": Node(
+        takes=(Input("sums", "sum", "round", source="gradient"),),
+        gives=("policy", "state"),
+        pinned_by="parameters",
+    ),
+}
+"""In the order in which data passes the nodes."""
+
+NODES = tuple(TABLE)
+LEARN = ("gradient", "update")
+"""What `learn` in a fragment stands for."""

@@ -1,0 +1,158 @@
+"""Which partitions of a loop's nodes can run it: rules about the edges that a plan cuts.
+
+A rule looks at cut edges and where their ends are, and at what the table says of nodes; none lists
+partitions. Each gives its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from srl.dataflow.graph import Edge, Graph
+from srl.dataflow.nodes import TABLE
+from srl.dataflow.plan import Plan
+from srl.errors import PlanError
+
+
+def check(graph: Graph, plan: Plan) -> None:
+    """Raises PlanError where a plan cannot run a loop, with the reason and a hint."""
+    plan.validate(graph.nodes)
+    for rule in _RULES:
+        rule(graph, plan)
+
+
+def _cut(graph: Graph, plan: Plan, *kinds: str) -> list[Edge]:
+    """The edges of some kinds whose ends are in different fragments."""
+    edges = (edge for edge in graph.edges if edge.kind in kinds)
+    return [edge for edge in edges if plan.home(edge.source) != plan.home(edge.target)]
+
+
+def _ends(plan: Plan, edge: Edge) -> tuple[str, str]:
+    return plan.home(edge.source), plan.home(edge.target)
+
+
+def _pinned(graph: Graph, by: str) -> str:
+    """The node that is pinned by the environments or by the parameters."""
+    return next(node for node in graph.nodes if TABLE[node].pinned_by == by)
+
+
+def _workers_run(graph: Graph, plan: Plan) -> None:
+    """What workers run today: an unroll, gathered and learned from once."""
+    if (len(graph.unrolls), graph.learns) != (1, 1):
+        raise PlanError(
+            f"the loop has {len(graph.unrolls)} unrolls and {graph.learns} calls of learn in a "
+            "pass, and workers run one of each; several gradient steps of a batch are the rounds "
+            "of one learn"
+        )
+
+
+def _calls_come_back(graph: Graph, plan: Plan) -> None:
+    """A call between fragments is a request and its reply, so values cross both ways."""
+    calls = _cut(graph, plan, "call", "carry")
+    directions = {_ends(plan, edge) for edge in calls}
+    for edge in calls:
+        source, target = _ends(plan, edge)
+        if (target, source) not in directions:
+            raise PlanError(
+                f"{edge.target} in {target!r} takes the {edge.name} of {edge.source} in "
+                f"{source!r} at each step, and {source!r} gets no reply to it: a call that "
+                f"crosses is a request and a reply; put {edge.target} with {edge.source}"
+            )
+
+
+def _unrolls_or_sums_cross(graph: Graph, plan: Plan) -> None:
+    """Of what learning needs, unrolls cross or sums do; never both."""
+    for gathered in _cut(graph, plan, "gather"):
+        for summed in _cut(graph, plan, "sum"):
+            if gathered.target == summed.source:
+                raise PlanError(
+                    f"{summed.source} is in {plan.home(summed.source)!r}, apart from "
+                    f"{gathered.source} ({plan.home(gathered.source)!r}) and from {summed.target} "
+                    f"({plan.home(summed.target)!r}): unrolls and sums would both cross; put it "
+                    "with one of them"
+                )
+
+
+def _a_caller_does_not_learn(graph: Graph, plan: Plan) -> None:
+    """A fragment that waits for replies within a step has no gradient to compute meanwhile."""
+    caller = plan.home(_pinned(graph, "environments"))
+    for edge in _cut(graph, plan, "call", "carry"):
+        if "gradient" in graph.nodes and plan.home("gradient") == caller:
+            raise PlanError(
+                f"{caller} steps and learns, and waits within each step for {edge.target} in "
+                f"{plan.home(edge.target)!r}; put act and collect into {caller} too, or step "
+                "elsewhere"
+            )
+
+
+def _a_server_only_updates(graph: Graph, plan: Plan) -> None:
+    """Whoever adds up the sums of others holds the parameters, and does nothing else."""
+    for edge in _cut(graph, plan, "sum"):
+        update = plan.home(edge.target)
+        others = [node for node in plan.fragments[update].placed if node != edge.target]
+        if others:
+            raise PlanError(
+                f"{update} adds up the sums of {plan.home(edge.source)!r} and also has "
+                f"{', '.join(others)}, which would wait for it; give {edge.target} a fragment of "
+                f"its own, or put {edge.source} with it"
+            )
+
+
+def _unrolls_stay_with_their_collector(graph: Graph, plan: Plan) -> None:
+    """What is collected where calls are answered is learned from there."""
+    caller = plan.home(_pinned(graph, "environments"))
+    for edge in _cut(graph, plan, "gather", "sum"):
+        collector = plan.home("collect")
+        if collector != caller:
+            raise PlanError(
+                f"{collector} collects what {caller} steps, and the {edge.name} would go on from "
+                f"it to {edge.target} in {plan.home(edge.target)!r}: from one worker by another "
+                f"to a third; put learn into {collector} too, or collect into {caller}"
+            )
+
+
+def _one_holder_of_parameters(graph: Graph, plan: Plan) -> None:
+    """There is one holder of the parameters, or several that add up their gradients."""
+    update = plan.home(_pinned(graph, "parameters"))
+    replicas = plan.fragments[update].replicas
+    if replicas > 1 and _cut(graph, plan, "sum"):
+        raise PlanError(
+            f"{update} has {replicas} replicas and no gradient of its own: each would hold other "
+            "parameters; give it one replica, or put gradient into it"
+        )
+    if replicas > 1 and plan.one_process:
+        raise PlanError(
+            f"{update} has {replicas} replicas in one process, where one learner already uses "
+            "every device; give it one replica, or leave one_process off"
+        )
+
+
+def _one_process_answers_no_calls(graph: Graph, plan: Plan) -> None:
+    """Threads of one process pass unrolls and parameters by reference, and no calls or sums."""
+    if plan.one_process and _cut(graph, plan, "call", "carry", "sum"):
+        raise PlanError(
+            f"the plan {plan.name!r} is for one process, where no worker serves others: put step, "
+            "act and collect into one fragment and learn into another, or leave one_process off"
+        )
+
+
+def _a_compiled_program_is_whole(graph: Graph, plan: Plan) -> None:
+    for name, fragment in plan.fragments.items():
+        if fragment.compiled and (len(plan.fragments) > 1 or fragment.replicas > 1):
+            raise PlanError(
+                f"{name} is compiled into one program, which must hold all nodes and have one "
+                "replica; put all nodes into it, or leave compiled off"
+            )
+
+
+_RULES: tuple[Callable[[Graph, Plan], None], ...] = (
+    _workers_run,
+    _calls_come_back,
+    _unrolls_or_sums_cross,
+    _a_caller_does_not_learn,
+    _a_server_only_updates,
+    _unrolls_stay_with_their_collector,
+    _one_holder_of_parameters,
+    _one_process_answers_no_calls,
+    _a_compiled_program_is_whole,
+)
