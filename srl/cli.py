@@ -63,7 +63,7 @@ def run(words: list[str]) -> int:
     """`srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--dry-run] [--FIELD VALUE]`."""
     parser = arguments("run", add_help=False)
     parser.usage = (
-        "srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--on local|slurm|ray|k8s] "
+        "srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--on local|slurm|ray] "
         "[--dry-run] [--FIELD VALUE ...]"
     )
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help="in place of runs/NAME/TIME")
@@ -126,7 +126,7 @@ def resume(words: list[str]) -> int:
     return train(settled(folder, resolved, _say).experiment, folder, resume=True)
 
 
-_ENGINES_OWN = ("partition", "account", "constraint", "time", "sbatch", "ray_address", "image")
+_ENGINES_OWN = ("partition", "account", "constraint", "time", "sbatch", "ray_address")
 
 
 def _refuse_engine_options(options: Any) -> None:
@@ -139,7 +139,7 @@ def _refuse_engine_options(options: Any) -> None:
 def _add_engine(parser: Arguments) -> None:
     parser.add_argument(
         "--on",
-        choices=("local", "slurm", "ray", "k8s"),
+        choices=("local", "slurm", "ray"),
         default="local",
         help="this machine, or a cluster",
     )
@@ -159,13 +159,6 @@ def _add_engine(parser: Arguments) -> None:
     )
     parser.add_argument(
         "--ray-resource", metavar="NAME", help="custom resource of hosts that see the run's folder"
-    )
-    parser.add_argument("--image", metavar="IMAGE", help="with srl, for the pods of Kubernetes")
-    parser.add_argument(
-        "--claim",
-        default="srl-runs",
-        metavar="NAME",
-        help="of a volume that all pods share; default srl-runs",
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from srl.checkpoint import Checkpoints
 from srl.errors import RunError, UserError
 from srl.experiment import Resolved, plan_of
-from srl.launch import kubernetes, ray_engine, slurm
+from srl.launch import ray_engine, slurm
 from srl.launch.engine import TERMINAL, Engine, Submission, names_file
 from srl.launch.folder import RunFolder, create_run, find_run, read_config
 from srl.launch.follow import Jobs, Say, follow
@@ -22,7 +22,7 @@ from srl.launch.packed_run import first_files
 from srl.launch.terminal import shown
 from srl.streams.keys import create_keys, key_file
 
-ENGINES: dict[str, Engine] = {"slurm": slurm, "ray": ray_engine, "k8s": kubernetes}
+ENGINES: dict[str, Engine] = {"slurm": slurm, "ray": ray_engine}
 """By the name that `--on` takes."""
 
 
