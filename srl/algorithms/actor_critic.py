@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from srl.algorithms.algorithm import Algorithm, Instance, State
 from srl.algorithms.distributions import (
@@ -13,7 +13,7 @@ from srl.algorithms.distributions import (
     action_distribution,
     action_mask,
 )
-from srl.algorithms.normalization import ObservationNormalizer
+from srl.algorithms.normalization import ObservationNormalizer, Statistics
 from srl.algorithms.returns import valid_rows
 from srl.lazy import jax, jnp, optax
 from srl.networks import AutoNetwork, Network, PolicyAndValue
@@ -30,8 +30,31 @@ class ActorCritic(Algorithm):
     """Standardise observations by running statistics."""
 
 
+class ActorCriticState(NamedTuple):
+    """What learning a policy and a value network changes; see `State`."""
+
+    params: Tree
+    optimizer: Tree
+    key: Array
+    n: Array
+    observations: dict[str, Statistics]
+
+
+class Observing(State, Protocol):
+    """A state that holds statistics of observations."""
+
+    @property
+    def observations(self) -> dict[str, Statistics]:
+        """By the leaf's name."""
+        ...
+
+
+A = TypeVar("A", bound=Observing)
+"""The state of an algorithm with a policy and a value network."""
+
+
 @dataclass(frozen=True)
-class ActorCriticInstance(Instance):
+class ActorCriticInstance(Instance[A]):
     """Acts for one trained policy; an algorithm adds `optimizer`, `gradient` and `update`.
 
     The parameters are {"policy": {"network", "actions"}, "value"}.
@@ -60,12 +83,12 @@ class ActorCriticInstance(Instance):
         running = self.config.normalize_observations
         return ObservationNormalizer(self.specs.observation, running=running)
 
-    def init(self, key: Array) -> State:
+    def init(self, key: Array) -> Any:
         """Draws parameters; nothing is normalised yet."""
         network_key, learning_key = jax.random.split(key)
         params = self.network.init(network_key)
         params["policy"] = {"network": params["policy"], "actions": self.actions.init()}
-        return State(
+        return ActorCriticState(
             params=params,
             optimizer=self.optimizer.init(params),
             key=jax.random.key_data(learning_key),
@@ -75,7 +98,7 @@ class ActorCriticInstance(Instance):
 
     # Acting.
 
-    def policy(self, state: State) -> Policy:
+    def policy(self, state: A) -> Policy:
         """Gives the policy's parameters and the statistics of observations."""
         return Policy(state.params["policy"], state.observations)
 
@@ -136,14 +159,14 @@ class ActorCriticInstance(Instance):
         inputs = self.normalizer.normalize(statistics, observation)
         return self.network.value_sequence(params, inputs, memory, ended)
 
-    def measure(self, state: State, unroll: Unroll) -> tuple[Any, dict[str, Any]]:
+    def measure(self, state: A, unroll: Unroll) -> tuple[Any, dict[str, Any]]:
         """Gives the unroll itself, and the moments of its observations."""
         valid = valid_rows(unroll.terminated, unroll.truncated)
         observation = jax.tree.map(lambda x: x[:-1], unroll.observation)
         sums = self.normalizer.measure(state.observations, observation, valid)
         return unroll, {"observations": sums}
 
-    def finish(self, state: State, sums: Any) -> tuple[State, Metrics]:
+    def finish(self, state: A, sums: Any) -> tuple[A, Metrics]:
         """Adds the batch to the statistics of observations and counts the update.
 
         The statistics that acted serve the whole of `learn`: the ratio starts at 1.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from srl.dataflow.loop import Loop
 from srl.errors import expect_number
@@ -15,16 +15,39 @@ from srl.lazy import jax, jnp
 from srl.types import Array, Decision, Metrics, Policy, Specs, Timestep, Tree, Unroll
 
 
-class State(NamedTuple):
-    """All that learning changes, and so all that a checkpoint of a learner holds."""
+class State(Protocol):
+    """All that learning changes, and so all that a checkpoint of a learner holds.
 
-    params: Tree
-    optimizer: Tree
-    key: Array  # raw data of the random key that minibatches are drawn with; never changes
-    n: Array  # int32 [], finished calls of `learn`
-    observations: Tree = ()  # statistics of observations
-    values: Tree = ()  # statistics of value targets
-    advantages: Tree = ()  # statistics of the present batch's advantages
+    An algorithm's state is a NamedTuple that begins with these fields and goes on with its own.
+    """
+
+    @property
+    def params(self) -> Tree:
+        """Of all networks."""
+        ...
+
+    @property
+    def optimizer(self) -> Tree:
+        """What the optimizer keeps; `gradient` does not look at it."""
+        ...
+
+    @property
+    def key(self) -> Array:
+        """Raw data of the random key that learning draws with; it never changes."""
+        ...
+
+    @property
+    def n(self) -> Array:
+        """int32 [], finished calls of `learn`."""
+        ...
+
+    def _replace(self, **fields: Any) -> Self: ...
+
+    def _asdict(self) -> dict[str, Any]: ...
+
+
+S = TypeVar("S", bound=State)
+"""The state of an algorithm."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +97,7 @@ class Algorithm:
 
 
 @dataclass(frozen=True)
-class Instance:
+class Instance(Generic[S]):
     """The pure functions of one trained policy, over B slots.
 
     Learning is split where data meets parameters: `measure` and `gradient` look at slots and give
@@ -99,11 +122,11 @@ class Instance:
 
     # Acting.
 
-    def init(self, key: Array) -> State:
+    def init(self, key: Array) -> S:
         """Draws a state to start from."""
         raise NotImplementedError
 
-    def policy(self, state: State) -> Policy:
+    def policy(self, state: S) -> Policy:
         """Gives what acting needs of the state.
 
         These may be the state's own arrays: copy them before the state is donated.
@@ -128,15 +151,15 @@ class Instance:
 
     # Learning.
 
-    def measure(self, state: State, unroll: Unroll) -> tuple[Tree, Tree]:
+    def measure(self, state: S, unroll: Unroll) -> tuple[Tree, Tree]:
         """Gives the batch to learn from, and sums over its slots, before any gradient step."""
         return unroll, ()
 
-    def adapt(self, state: State, sums: Tree) -> State:
+    def adapt(self, state: S, sums: Tree) -> S:
         """Takes in what was measured, before any gradient step."""
         return state
 
-    def gradient(self, state: State, batch: Tree, round: Array) -> Tree:
+    def gradient(self, state: S, batch: Tree, round: Array) -> Tree:
         """Gives sums over the batch's slots: of the gradient, of metrics, and a count.
 
         Args:
@@ -146,11 +169,11 @@ class Instance:
         """
         raise NotImplementedError
 
-    def update(self, state: State, sums: Tree) -> tuple[State, Metrics]:
+    def update(self, state: S, sums: Tree) -> tuple[S, Metrics]:
         """Takes a gradient step."""
         raise NotImplementedError
 
-    def finish(self, state: State, sums: Tree) -> tuple[State, Metrics]:
+    def finish(self, state: S, sums: Tree) -> tuple[S, Metrics]:
         """Counts the update, and takes in what was measured that the rounds should not see.
 
         Args:
@@ -160,8 +183,8 @@ class Instance:
         return state._replace(n=state.n + 1), {}
 
     def learn(
-        self, state: State, unroll: Unroll, total: Callable[[Tree], Tree] = lambda sums: sums
-    ) -> tuple[State, Metrics]:
+        self, state: S, unroll: Unroll, total: Callable[[Tree], Tree] = lambda sums: sums
+    ) -> tuple[S, Metrics]:
         """Improves the policy with one batch.
 
         Args:
@@ -172,12 +195,77 @@ class Instance:
         Returns:
             The new state, and metrics: the means over the rounds, and what `finish` gave.
         """
-        batch, sums = self.measure(state, unroll)
-        sums = total(sums)
+        nodes = LearnNodes(
+            rounds=self.rounds,
+            measure=lambda state, unroll: _second(total, self.measure(state, unroll)),
+            adapt=self.adapt,
+            gradient=lambda state, batch, round: total(self.gradient(state, batch, round)),
+            update=self.update,
+            finish=self.finish,
+        )
+        state, metrics, finished = learn(nodes, state, unroll, compiled_rounds)
+        return state, {**metrics, **finished}
 
-        def step(state: State, round: Array) -> tuple[State, Metrics]:
-            return self.update(state, total(self.gradient(state, batch, round)))
 
-        state, metrics = jax.lax.scan(step, self.adapt(state, sums), jnp.arange(self.rounds))
-        state, finished = self.finish(state, sums)
-        return state, {**{name: jnp.mean(x) for name, x in metrics.items()}, **finished}
+class LearnNodes(NamedTuple):
+    """The functions that `learn` calls, each computed here or at the other end of a stream."""
+
+    rounds: int
+    """Gradient steps."""
+    measure: Callable[[Any, Any], tuple[Any, Any]]
+    """(state, unroll) to the batch to learn from, and the total of what was measured."""
+    adapt: Callable[[Any, Any], Any]
+    """(state, measured) to the state that the rounds start from."""
+    gradient: Callable[[Any, Any, Any], Any]
+    """(state, batch, round) to the total of the round's sums."""
+    update: Callable[[Any, Any], tuple[Any, Any]]
+    """(state, sums) to the state after a gradient step, and metrics."""
+    finish: Callable[[Any, Any], tuple[Any, Any]]
+    """(state, measured) to the state after the last step, and metrics."""
+
+
+Step = Callable[[Any, Any], tuple[Any, Any]]
+"""(state, round) to the next state, and metrics."""
+Repeat = Callable[[Step, Any, int], tuple[Any, Any]]
+"""Repeats a step from a state, so many times: gives the last state, and the metrics' means."""
+
+
+def learn(nodes: LearnNodes, state: Any, unroll: Any, repeat: Repeat) -> tuple[Any, Tree, Tree]:
+    """One call of `learn`, in whichever worker: the order of its parts stands here alone.
+
+    Args:
+        nodes: The parts, each a call, an all-reduce, or one end of a stream.
+        state: What was learned before.
+        unroll: The slots that are here.
+        repeat: Takes the rounds: `compiled_rounds` or `rounds_in_turn`.
+
+    Returns:
+        The new state, the means of the rounds' metrics, and the metrics of `finish`.
+    """
+    batch, sums = nodes.measure(state, unroll)
+
+    def step(state: Any, round: Any) -> tuple[Any, Any]:
+        return nodes.update(state, nodes.gradient(state, batch, round))
+
+    state, metrics = repeat(step, nodes.adapt(state, sums), nodes.rounds)
+    state, finished = nodes.finish(state, sums)
+    return state, metrics, finished
+
+
+def compiled_rounds(step: Step, state: Any, rounds: int) -> tuple[Any, Any]:
+    """The rounds as a loop within a compiled program."""
+    state, metrics = jax.lax.scan(step, state, jnp.arange(rounds))
+    return state, jax.tree.map(jnp.mean, metrics)
+
+
+def rounds_in_turn(step: Step, state: Any, rounds: int) -> tuple[Any, Any]:
+    """The rounds one by one, where their parts are calls to other processes."""
+    found = []
+    for round in range(rounds):
+        state, metrics = step(state, round)
+        found.append(metrics)
+    return state, jax.tree.map(lambda *each: jnp.mean(jnp.stack(each)), *found)
+
+
+def _second(function: Callable[[Tree], Tree], pair: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
+    return pair[0], function(pair[1])

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from srl.algorithms.actor_critic import ActorCritic, ActorCriticInstance
-from srl.algorithms.algorithm import State
 from srl.algorithms.minibatches import draw
 from srl.algorithms.normalization import (
+    Statistics,
     merge,
     moments,
     no_statistics,
@@ -137,8 +137,20 @@ class Batch(NamedTuple):
     slot: Array  # int32 [B]
 
 
+class PPOState(NamedTuple):
+    """What PPO's learning changes; see `State`."""
+
+    params: Tree
+    optimizer: Tree
+    key: Array
+    n: Array
+    observations: dict[str, Statistics]
+    values: Statistics  # of value targets
+    advantages: Statistics  # of the present batch
+
+
 @dataclass(frozen=True)
-class PPOInstance(ActorCriticInstance):
+class PPOInstance(ActorCriticInstance[PPOState]):
     """PPO for one trained policy."""
 
     config: PPO
@@ -166,11 +178,12 @@ class PPOInstance(ActorCriticInstance):
             optax.chain(*steps)
         )  # one vector compiles, and runs, faster than many arrays
 
-    def init(self, key: Array) -> State:
+    def init(self, key: Array) -> PPOState:
         """Draws parameters; nothing is normalised yet."""
-        return super().init(key)._replace(values=no_statistics(), advantages=no_statistics())
+        fields = super().init(key)._asdict()
+        return PPOState(**fields, values=no_statistics(), advantages=no_statistics())
 
-    def measure(self, state: State, unroll: Unroll) -> tuple[Batch, dict[str, Any]]:
+    def measure(self, state: PPOState, unroll: Unroll) -> tuple[Batch, dict[str, Any]]:
         """Computes advantages and value targets, and their moments and those of observations."""
         _, sums = super().measure(state, unroll)
         valid = valid_rows(unroll.terminated, unroll.truncated)
@@ -205,14 +218,14 @@ class PPOInstance(ActorCriticInstance):
             "errors": moments(correction, valid, jnp.zeros(())),
         }
 
-    def adapt(self, state: State, sums: Any) -> State:
+    def adapt(self, state: PPOState, sums: Any) -> PPOState:
         """Adds the targets to the statistics of values; notes those of the advantages."""
         return state._replace(
             values=merge(state.values, sums["values"]),
             advantages=merge(state.advantages._replace(count=jnp.zeros(())), sums["advantages"]),
         )
 
-    def gradient(self, state: State, batch: Batch, round: Array) -> dict[str, Any]:
+    def gradient(self, state: PPOState, batch: Batch, round: Array) -> dict[str, Any]:
         """Gives the sums over a minibatch: of the loss's gradient, and of metrics."""
         config = self.config
         epoch, number = round // config.minibatches, round % config.minibatches
@@ -227,7 +240,7 @@ class PPOInstance(ActorCriticInstance):
         return {"gradient": gradient, "metrics": metrics, "count": count}
 
     def loss(
-        self, params: Tree, state: State, samples: Samples, memory: dict[str, Tree]
+        self, params: Tree, state: PPOState, samples: Samples, memory: dict[str, Tree]
     ) -> tuple[Array, Metrics]:
         """Clipped surrogate, value and entropy terms (Schulman et al., 2017, eq. 9), summed.
 
@@ -268,7 +281,7 @@ class PPOInstance(ActorCriticInstance):
         value_loss = config.value_cost * sums["value_loss"]
         return sums["policy_loss"] + value_loss - config.entropy_cost * sums["entropy"], sums
 
-    def update(self, state: State, sums: Any) -> tuple[State, Metrics]:
+    def update(self, state: PPOState, sums: Any) -> tuple[PPOState, Metrics]:
         """Takes one step of Adam, with the gradient's norm bounded."""
         share = 1 / jnp.maximum(sums["count"], 1)
         gradient = jax.tree.map(lambda x: x * share, sums["gradient"])
@@ -279,7 +292,7 @@ class PPOInstance(ActorCriticInstance):
         metrics["grad_norm"] = optax.tree.norm(gradient)
         return state._replace(params=params, optimizer=optimizer), metrics
 
-    def finish(self, state: State, sums: Any) -> tuple[State, Metrics]:
+    def finish(self, state: PPOState, sums: Any) -> tuple[PPOState, Metrics]:
         """Adds the batch to the statistics of observations and counts the update."""
         _, variance = spread(sums["values"])
         _, unexplained = spread(sums["errors"])
@@ -289,7 +302,7 @@ class PPOInstance(ActorCriticInstance):
         }
         return super().finish(state, sums)[0], metrics
 
-    def _values(self, state: State, unroll: Unroll) -> tuple[Array, Tree]:
+    def _values(self, state: PPOState, unroll: Unroll) -> tuple[Array, Tree]:
         """Gives the value of every row, and the value network's memory at chunk starts.
 
         Only learning knows that memory. It starts from zeros at each unroll.
@@ -313,7 +326,7 @@ class PPOInstance(ActorCriticInstance):
         advantage = generalized_advantages(*rows, config.discount, config.gae_lambda)
         return advantage, advantage
 
-    def _learning_rate(self, state: State) -> Array:
+    def _learning_rate(self, state: PPOState) -> Array:
         rate = jnp.asarray(self.config.learning_rate)
         if self.config.anneal and self.updates:
             rate = rate * jnp.maximum(1 - state.n / self.updates, 0.0)

@@ -50,7 +50,8 @@ def trained(
     states = teams.init(jax.random.key(0))
     for name, state in states.items():
         # What only learning needs may have another form.
-        acting = {"params": state.params, "observations": state.observations}
+        held = state._asdict()
+        acting = {part: held[part] for part in ("params", "observations") if part in held}
         acting = _filled(acting, tree["learners"].get(name, {}), folder, name)
         states[name] = state._replace(**acting)
     return Side(

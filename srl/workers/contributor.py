@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from srl.algorithms.algorithm import LearnNodes, learn, rounds_in_turn
 from srl.lazy import jax
 from srl.streams.batch import Batch
 from srl.streams.gradients import GradientSource, Turn
@@ -18,6 +20,10 @@ from srl.workers.wiring import Site
 
 ACTIVITIES = ("step", "act", "gradient", "server wait")
 """What a contributor's time goes to."""
+
+
+class _Restarted(Exception):
+    """The server begins the update anew, or another one: a worker has left, or it has itself."""
 
 
 class Contributor(Trainer):
@@ -79,21 +85,46 @@ class Contributor(Trainer):
         self._turn = self._next_turn()
 
     def _learn(self, batch: Batch) -> None:
-        """Answers with the sums of this batch until its update is done or given up."""
+        """Runs `learn` with the server's half elsewhere, until the update is done or given up."""
         self._note_actors()
-        update, unroll, batches = self._turn.update, self._learner.prepared(batch), None
+        update, unroll = self._turn.update, self._learner.prepared(batch)
         while self._turn.update == update:
-            before, turn = time.perf_counter(), self._turn
-            if turn.phase == 0:
-                batches, measured = self._measure(turn.state, unroll)
-                answer, spent = (jax.device_get(measured), account(batch)), self._spent()
-            else:
-                gradient = self._gradient(turn.state, batches, turn.phase - 1)
-                answer, spent = jax.device_get(gradient), []
-            self._source.answer(answer, spent)
-            self._seconds["gradient"] += time.perf_counter() - before
-            self._turn = self._next_turn()
+            with suppress(_Restarted):
+                learn(self._nodes(batch), None, unroll, rounds_in_turn)
         self.unrolls += len(self._groups)
+
+    def _nodes(self, batch: Batch) -> LearnNodes:
+        """The parts of `learn`: a state is known once the server has sent it, sums go to it."""
+        return LearnNodes(
+            rounds=self._learner.teams.rounds,
+            measure=lambda _, unroll: self._timed(self._measure, self._turn.state, unroll),
+            adapt=lambda _, sums: self._answer((sums, account(batch)), self._spent()),
+            gradient=lambda _, batches, round: self._timed(
+                self._gradient, self._state_of(round + 1), batches, round
+            ),
+            update=lambda _, sums: (self._answer(sums), {}),
+            finish=lambda _, sums: (self._wait_for_next(), {}),
+        )
+
+    def _timed(self, function: Callable[..., Any], *operands: Any) -> Any:
+        before = time.perf_counter()
+        result = jax.block_until_ready(function(*operands))
+        self._seconds["gradient"] += time.perf_counter() - before
+        return result
+
+    def _answer(self, sums: Any, spent: Sequence[float] = ()) -> None:
+        self._source.answer(jax.device_get(sums), spent)
+
+    def _state_of(self, phase: int) -> Tree:
+        """Waits for the state of a phase of this update."""
+        update = self._turn.update
+        self._turn = self._next_turn()
+        if (self._turn.update, self._turn.phase) != (update, phase):
+            raise _Restarted
+        return self._turn.state
+
+    def _wait_for_next(self) -> None:
+        self._turn = self._next_turn()
 
     def _next_turn(self) -> Turn:
         before = time.perf_counter()

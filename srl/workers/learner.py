@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from srl.algorithms.algorithm import State
 from srl.dataflow.plan import groups
 from srl.errors import UserError
 from srl.experiment import Experiment, plan_of
@@ -233,7 +232,8 @@ class Learner:
     def restore(self, tree: Mapping[str, Tree]) -> None:
         """Goes on from a saved state, in the next epoch."""
         self.states = {
-            name: State(**jax.device_put(state)) for name, state in tree["learners"].items()
+            name: state._replace(**jax.device_put(tree["learners"][name]))
+            for name, state in self.states.items()
         }
         self.progress.restore(tree)
         if self.league is not None:

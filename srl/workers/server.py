@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 
+from srl.algorithms.algorithm import LearnNodes, learn, rounds_in_turn
 from srl.lazy import jax, jnp
 from srl.streams.batch import widened
 from srl.streams.channel import Listener
@@ -103,15 +104,9 @@ class Server(Training):
         learner = self._learner
         progress = learner.progress
         self._grant()
-        answers = self._exchange(0, learner.states)
-        timesteps = whole_account([steps for _, steps in answers])
-        states, total = self._adapt(learner.states, [sums for sums, _ in answers])
-        metrics = self._no_metrics
-        for round in range(learner.teams.rounds):
-            sums = self._exchange(round + 1, states)
-            states, metrics = self._step(states, sums, metrics)
-        learner.states, losses = self._finish(states, total, metrics, progress.losses)
-        progress.count_steps(timesteps)
+        states, metrics, finished = learn(self._nodes, learner.states, None, rounds_in_turn)
+        learner.states, losses = states, self._count(progress.losses, metrics, finished)
+        progress.count_steps(self._timesteps)
         learner.count_update(learner.teams.policies(learner.states), losses)
         self._ledger.learn(self._site.num_groups)
         self._holding.clear()
@@ -128,41 +123,44 @@ class Server(Training):
         progress.spend(name, "sums wait", time.perf_counter() - told)
         return sums
 
-    # ---- what is compiled; sums come as vectors, of each worker ----
+    # ---- the parts of `learn`: sums are made by the workers, the rest is compiled here ----
+
+    def _measure(self, states: Any, _: Any) -> tuple[None, Any]:
+        answers = self._exchange(0, states)
+        self._timesteps = whole_account([steps for _, steps in answers])
+        return None, self._total_measured([sums for sums, _ in answers])
+
+    def _gradient(self, states: Any, _: Any, round: int) -> Any:
+        return self._total_gradient(self._exchange(round + 1, states))
 
     def _compile(self) -> None:
         """Runs an update on empty memory, so that none waits for a compiler."""
+        learner, crossing = self._learner, self._crossing
+        teams = learner.teams
         self._told = jax.jit(lambda *told: vectors_of(needed(*told)))
-        self._adapt = jax.jit(self._adapted)
-        self._step = jax.jit(self._stepped)
-        self._finish = jax.jit(self._finished)
-        learner, forms = self._learner, self._crossing.forms
-        empty = [map_tree(np.zeros_like, form.views(form.empty())) for form in forms[1:]]
-        measured, gradient = empty[0][0], empty[1]
-        states, total = self._adapt(learner.states, [measured] * self._workers)
-        _, shapes = jax.eval_shape(learner.teams.update, states, self._crossing.gradient)
-        self._no_metrics: dict[str, Metrics] = _zeros(shapes)
-        states, metrics = self._step(states, [gradient] * self._workers, self._no_metrics)
-        _, shapes = jax.eval_shape(learner.teams.finish, states, total)
-        more = _zeros(shapes)
-        losses = {name: {**part, **more[name]} for name, part in self._no_metrics.items()}
-        learner.progress.losses = losses
-        jax.block_until_ready(self._finish(states, total, metrics, losses))
-
-    def _adapted(self, states: Any, parts: Sequence[Vectors]) -> tuple[Any, Any]:
-        total = tree_of(_added(parts), like=self._crossing.measured)
-        return self._learner.teams.adapt(states, total), total
-
-    def _stepped(self, states: Any, parts: Sequence[Vectors], metrics: Any) -> tuple[Any, Any]:
-        teams = self._learner.teams
-        total = tree_of(_added(parts), like=self._crossing.gradient)
-        states, found = teams.update(states, total)
-        return states, jax.tree.map(lambda sum, x: sum + x / teams.rounds, metrics, found)
-
-    def _finished(self, states: Any, total: Any, metrics: Any, losses: Any) -> tuple[Any, Any]:
-        states, found = self._learner.teams.finish(states, total)
-        metrics = {name: {**part, **found[name]} for name, part in metrics.items()}
-        return states, jax.tree.map(jnp.add, losses, metrics)
+        self._total_measured = jax.jit(partial(_added, like=crossing.measured))
+        self._total_gradient = jax.jit(partial(_added, like=crossing.gradient))
+        self._count = jax.jit(_counted)
+        self._nodes = LearnNodes(
+            rounds=teams.rounds,
+            measure=self._measure,
+            adapt=jax.jit(teams.adapt),
+            gradient=self._gradient,
+            update=jax.jit(teams.update),
+            finish=jax.jit(teams.finish),
+        )
+        empty = [map_tree(np.zeros_like, form.views(form.empty())) for form in crossing.forms[1:]]
+        measured, gradient = ([part] * self._workers for part in (empty[0][0], empty[1]))
+        alone = self._nodes._replace(
+            measure=lambda *_: (None, self._total_measured(measured)),
+            gradient=lambda *_: self._total_gradient(gradient),
+        )
+        _, *metrics = learn(alone, learner.states, None, rounds_in_turn)
+        none = jax.tree.map(jnp.zeros_like, _by_policy(*metrics))
+        learner.progress.losses = none
+        jax.block_until_ready(
+            (self._count(none, *metrics), self._told(learner.states, learner.opponents))
+        )
 
     # ---- accounts ----
 
@@ -210,10 +208,15 @@ class Server(Training):
         self._listener.close()
 
 
-def _added(parts: Sequence[Vectors]) -> Vectors:
+def _added(parts: Sequence[Vectors], like: Any) -> Tree:
     """The sums of all workers, added in the workers' order."""
-    return reduce(lambda one, other: jax.tree.map(jnp.add, one, other), parts)
+    return tree_of(reduce(lambda one, other: jax.tree.map(jnp.add, one, other), parts), like=like)
 
 
-def _zeros(shapes: Any) -> Any:
-    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+def _by_policy(metrics: Mapping[str, Metrics], finished: Mapping[str, Metrics]) -> Any:
+    return {name: {**part, **finished[name]} for name, part in metrics.items()}
+
+
+def _counted(losses: Any, metrics: Any, finished: Any) -> Any:
+    """The sums of losses since the last report, with those of one more update."""
+    return jax.tree.map(jnp.add, losses, _by_policy(metrics, finished))

@@ -1,13 +1,14 @@
 """A game whose actions tell which version of a policy took them, and for how long it remembers."""
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
 
 from srl import Experiment, SelfPlay
 from srl.algorithms import Algorithm
-from srl.algorithms.algorithm import Instance, State
+from srl.algorithms.algorithm import Instance
 from srl.lazy import jax, jnp
 from srl.types import Decision, Policy
 
@@ -77,10 +78,17 @@ class Label(Algorithm):
         return LabelInstance(self, specs, updates)
 
 
+class LabelState(NamedTuple):
+    params: Any
+    optimizer: Any
+    key: Any
+    n: Any
+
+
 class LabelInstance(Instance):
     def init(self, key):
         zero = jnp.zeros(())
-        return State(zero, (), jax.random.key_data(key), jnp.zeros((), jnp.int32))
+        return LabelState(zero, (), jax.random.key_data(key), jnp.zeros((), jnp.int32))
 
     def policy(self, state):
         return Policy(state.n.astype(jnp.float32), ())

@@ -1,0 +1,286 @@
+"""The sample stream by itself, between threads: tickets, batches, deaths, states and the end."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from srl.errors import RunError
+from srl.pools import make_pool
+from srl.streams.batch import batch_form
+from srl.streams.channel import Disconnected, connect, listen
+from srl.streams.message import Identity, Message
+from srl.streams.sample import Kind, SampleSink, SampleSource, Stopped
+from srl.streams.tickets import TicketOffice
+from srl.types import Decision
+
+RUN, GROUPS, ENVS, LENGTH, LIMIT, SECONDS = 7, 2, 3, 4, 1 << 20, 20.0
+
+
+@pytest.fixture(scope="module")
+def form():
+    """Of one group's unroll."""
+    with make_pool("native:CartPole-v1", ENVS) as pool:
+        decision = Decision(np.zeros(ENVS, np.int32), np.zeros(ENVS, np.float32), ())
+        return batch_form(pool.specs, ENVS, decision, LENGTH, LENGTH)
+
+
+class Ends:
+    """A learner's end, and groups that connect to it."""
+
+    def __init__(self, form, max_staleness, first_group=0):
+        self.listener = listen("thread", Identity(RUN, 0, 0), limit_bytes=LIMIT)
+        self.office = TicketOffice(GROUPS, max_staleness)
+        self.seconds = []
+        self.sink = SampleSink(
+            self.listener,
+            self.office,
+            form,
+            first_group=first_group,
+            on_seconds=self.seconds.append,
+        )
+        self.sink.start()
+        self.sources = []
+
+    def connect(self, group):
+        return connect(self.listener.address, Identity(RUN, group, 0), limit_bytes=LIMIT)
+
+    def group(self, number):
+        self.sources.append(SampleSource(self.connect(number)))
+        return self.sources[-1]
+
+    def close(self):
+        for source in self.sources:
+            source.close()
+        self.sink.close()
+
+
+@pytest.fixture
+def ends(form):
+    made = []
+
+    def make(max_staleness=0, **settings):
+        made.append(Ends(form, max_staleness, **settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def state():
+    return {"clock": np.array(5)}
+
+
+def granted(source):
+    """The next grant of a group, which there is now."""
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        grant = source.take(state, 0.1)
+        if grant is not None:
+            return grant
+    raise AssertionError("no ticket was granted")
+
+
+def none_granted(source, ends):
+    """Whether the learner has heard that a group wants a ticket, and gives it none."""
+    assert source.take(state, 0.0) is None
+    wait_until(lambda: ends.sink._asking)
+    return source.take(state, 0.05) is None
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        threading.Event().wait(0.001)
+
+
+def unroll(source, value):
+    """Makes an unroll that holds a number everywhere, and delivers it."""
+    grant = granted(source)
+    grant.columns.action[...] = value
+    source.deliver([0.5])
+    return grant
+
+
+def test_the_batch_has_each_groups_unroll_in_its_own_columns(ends):
+    end = ends()
+    groups = [end.group(number) for number in (1, 0)]
+    for number, source in zip((1, 0), groups, strict=True):
+        unroll(source, 10 + number)
+    batch = end.sink.gather(SECONDS)
+    assert batch.action.tolist() == [[10] * ENVS + [11] * ENVS] * LENGTH
+
+
+def test_there_is_no_batch_before_every_group_has_delivered(ends):
+    end = ends()
+    unroll(end.group(0), 1)
+    assert end.sink.gather(0.05) is None
+    unroll(end.group(1), 1)
+    assert end.sink.gather(SECONDS) is not None
+
+
+@pytest.mark.parametrize("max_staleness", [0, 1, 3])
+def test_unrolls_begin_as_far_ahead_as_the_bound_allows_and_no_further(ends, max_staleness):
+    end = ends(max_staleness)
+    source = end.group(0)
+    grants = [unroll(source, 0) for _ in range(max_staleness + 1)]
+    # A group may fill any free place of an update where staleness is allowed.
+    if max_staleness:
+        grants += [unroll(source, 0) for _ in range(max_staleness + 1)]
+    assert max(grant.ticket.update for grant in grants) == max_staleness
+    assert {grant.oldest_version for grant in grants} == {(0, 0)}
+    assert none_granted(source, end)
+
+
+def test_after_an_update_the_next_unrolls_are_to_act_with_the_new_version(ends):
+    end = ends()
+    groups = [end.group(number) for number in range(GROUPS)]
+    for source in groups:
+        unroll(source, 0)
+    end.sink.gather(SECONDS)
+    end.sink.learned()
+    for source in groups:
+        grant = unroll(source, 0)
+        assert (grant.ticket.update, grant.oldest_version) == (1, (0, 1))
+
+
+def test_the_following_batch_can_be_had_while_one_is_learned_from(ends):
+    end = ends(max_staleness=1)
+    groups = [end.group(number) for number in range(GROUPS)]
+    for value in (3, 4):
+        for source in groups:
+            unroll(source, value)
+    assert end.sink.gather(SECONDS).action.flat[0] == 3
+    assert end.sink.following(SECONDS).action.flat[0] == 4
+
+
+def test_a_group_that_dies_loses_its_ticket_to_the_next_start_of_it(ends):
+    end = ends()
+    first = end.group(0)
+    lost = granted(first).ticket
+    first.close()
+    wait_until(lambda: end.office.counts.lost == 1)
+    again = end.group(0)
+    assert (again.start.lives, again.start.purpose) == (1, "environments 0.1")
+    assert unroll(again, 2).ticket == lost
+    counts = end.office.counts
+    assert (counts.granted, counts.lost, counts.in_flight) == (2, 1, 1)
+
+
+def test_a_delivery_that_comes_after_its_ticket_was_taken_away_is_refused(ends):
+    end = ends()
+    late = end.group(0)
+    grant = granted(late)
+    end.sink.leave(0)  # as when its lease has ended
+    grant.columns.action[...] = 3
+    late.deliver([])
+    with pytest.raises(Disconnected):
+        late.take(state, SECONDS)
+        late.take(state, SECONDS)
+    assert end.sink.gather(0.0) is None
+    assert end.office.counts.lost == 1
+    for number in range(GROUPS):
+        unroll(end.group(number), 8)
+    assert (end.sink.gather(SECONDS).action == 8).all()
+
+
+def test_a_group_of_another_learner_is_cut_off(ends):
+    end = ends(first_group=4)
+    with pytest.raises(Disconnected, match="group 0 does not belong to this learner"):
+        end.group(0)
+    assert end.group(5).start.lives == 0
+
+
+def test_a_message_before_open_is_refused_and_nobody_else_is_held_up(ends):
+    end = ends()
+    stranger = end.connect(0)
+    stranger.send(Message(Kind.TAKE))
+    with pytest.raises(Disconnected, match="before OPEN"):
+        stranger.receive(SECONDS)
+    assert granted(end.group(0))
+
+
+def test_states_are_given_between_two_unrolls_also_if_asked_for_in_the_midst_of_one(ends):
+    end = ends(max_staleness=1)
+    groups = [end.group(number) for number in range(GROUPS)]
+    held = [granted(source) for source in groups]
+    end.sink.ask_states()
+    clocks = iter((20, 21))
+    found = {}
+    asking = threading.Thread(target=lambda: found.update(end.sink.states(lambda: None)))
+    asking.start()
+    for source in groups:
+        source.deliver([])
+        assert source.take(lambda: {"clock": np.array(next(clocks))}, SECONDS) is None
+    asking.join(SECONDS)
+    assert {group: int(kept["clock"]) for group, kept in found.items()} == {0: 20, 1: 21}
+    assert len(held) == 2
+
+
+def test_a_group_that_dies_while_its_state_is_awaited_is_left_out(ends):
+    end = ends()
+    one, other = (end.group(number) for number in range(GROUPS))
+    granted(one)
+    end.sink.ask_states()
+    found = {}
+    asking = threading.Thread(target=lambda: found.update(end.sink.states(lambda: None)))
+    asking.start()
+    one.close()
+    other.take(state, SECONDS)
+    asking.join(SECONDS)
+    assert list(found) == [1]
+
+
+def test_a_group_goes_on_from_the_state_that_was_saved_for_it_once(ends):
+    end = ends()
+    end.sink.saved = {0: {"clock": np.array(9)}}
+    first = end.group(0)
+    assert int(first.start.saved["clock"]) == 9
+    first.close()
+    assert end.group(0).start.saved is None
+
+
+def test_what_was_saved_for_a_group_that_has_not_come_yet_is_still_its_state(ends):
+    end = ends()
+    end.sink.saved = {1: {"clock": np.array(9)}}
+    end.sink.ask_states()
+    assert int(end.sink.states(lambda: None)[1]["clock"]) == 9
+
+
+def test_after_the_drain_no_unroll_begins_and_those_under_way_are_taken_in(ends):
+    end = ends()
+    one, other = (end.group(number) for number in range(GROUPS))
+    granted(one)
+    end.sink.drain()
+    with pytest.raises(Stopped):
+        other.take(state, SECONDS)
+    one.deliver([])
+    with pytest.raises(Stopped):
+        one.take(state, SECONDS)
+    assert end.office.counts.granted == 1
+
+
+def test_an_error_of_another_thread_reaches_the_learner(ends):
+    end = ends()
+    end.sink.fail(RunError("the policy server has failed"))
+    with pytest.raises(RunError, match="the policy server has failed"):
+        end.sink.gather(SECONDS)
+
+
+def test_what_a_group_spent_is_told_with_its_delivery(ends):
+    end = ends()
+    unroll(end.group(0), 0)
+    wait_until(lambda: end.seconds)
+    assert end.seconds[0][0] == 0.5
+
+
+def test_the_end_of_the_learner_is_seen_by_its_groups(ends):
+    end = ends()
+    source = end.group(0)
+    end.sink.close()
+    with pytest.raises(Disconnected):
+        source.take(state, SECONDS)
+        source.take(state, SECONDS)
