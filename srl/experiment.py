@@ -58,7 +58,8 @@ class Experiment:
     which measures a few. By default the usual one for the kind of environment."""
     max_staleness: int | None = 0
     """Updates by which the parameters that act may be older than those that learn from it. 0 is
-    synchronous and reproducible; None sets no bound."""
+    synchronous and reproducible. None never waits for parameters, and lets unrolls begin up to 8
+    updates ahead of the learner, which is as stale as they mostly get."""
     groups: int = 0
     """Parts that the environments are divided into, each stepped and acted for together; 0 leaves
     it to the plan."""

@@ -8,7 +8,7 @@ from typing import Any
 from srl.dataflow.cut import Stream, cut, routes
 from srl.dataflow.graph import Edge, Field, Graph
 from srl.dataflow.plan import Fragment, Plan
-from srl.streams.tickets import TicketOffice
+from srl.streams.tickets import UNBOUNDED_AHEAD, TicketOffice
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,8 @@ class Scene:
         graph = self.graph
         block = next((e.nbytes for e in graph.edges if e.kind == "gather"), 0)
         parts = f"in {self.groups} groups" if self.groups > 1 else "in one group"
-        bound = "not bounded" if self.max_staleness is None else str(self.max_staleness)
+        none = f"none: unrolls begin up to {UNBOUNDED_AHEAD} updates ahead"
+        bound = none if self.max_staleness is None else str(self.max_staleness)
         return [
             f"{graph.num_envs} environments {parts}",
             f"{graph.steps} steps an update",

@@ -178,8 +178,7 @@ def test_a_delivery_that_comes_after_its_ticket_was_taken_away_is_refused(ends):
     grant.columns.action[...] = 3
     late.deliver([])
     with pytest.raises(Disconnected):
-        late.take(state, SECONDS)
-        late.take(state, SECONDS)
+        granted(late)
     assert end.sink.gather(0.0) is None
     assert end.office.counts.lost == 1
     for number in range(GROUPS):
@@ -282,5 +281,4 @@ def test_the_end_of_the_learner_is_seen_by_its_groups(ends):
     source = end.group(0)
     end.sink.close()
     with pytest.raises(Disconnected):
-        source.take(state, SECONDS)
-        source.take(state, SECONDS)
+        granted(source)
