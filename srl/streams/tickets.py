@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 UNBOUNDED_AHEAD = 8
-"""Updates ahead of the learner that unrolls are begun for where staleness is unbounded: batches take
-memory. Staleness then is about as much, and more only if parameters come late to an actor."""
+"""Updates ahead of the learner that unrolls are begun for where staleness is unbounded, as batches
+take memory. Staleness then is about as much, and more only if parameters reach an actor late."""
 
 
 class Ticket(NamedTuple):
