@@ -82,7 +82,7 @@ def _compare(
         deed = f"do {degree} against {opponents}" if opponents else f"do {degree}"
     sentence = (
         f"Our {kind}s {deed} than {label} {kind}s do: {statistic.removeprefix('env/')} "
-        f"{ours.mean:.3f} against {other.mean:.3f}, difference "
+        f"{Estimate(ours.mean, None)} against {Estimate(other.mean, None)}, difference "
         f"{Estimate(difference, error)}; beyond twice its standard error: "
         f"{'yes' if beyond else 'no'}."
     )
