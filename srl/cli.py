@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from srl.arguments import Arguments
+from srl.arguments import Arguments, table
 from srl.errors import RunError, UserError
 
 COMMANDS = {
@@ -61,11 +61,11 @@ def arguments(command: str, **settings: Any) -> Arguments:
 
 def run(words: list[str]) -> int:
     """`srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--dry-run] [--FIELD VALUE]`."""
-    parser = arguments("run", add_help=False)
-    parser.usage = (
-        "srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--on local|slurm|ray|k8s] "
-        "[--dry-run] [--FIELD VALUE ...]"
+    synopsis = (
+        *("FILE[:NAME]|ENV_ID", "[--plan NAME]", "[--run-dir DIR]", "[--on local|slurm|ray|k8s]"),
+        *("[--dry-run]", "[--FIELD VALUE ...]"),
     )
+    parser = arguments("run", synopsis=synopsis, add_help=False)
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help="in place of runs/NAME/TIME")
     _add_engine(parser)
     parser.add_argument("--dry-run", action="store_true", help="show what would run, and stop")
@@ -78,8 +78,7 @@ def run(words: list[str]) -> int:
         from srl.overrides import help_text
 
         experiment = load_experiment(target or "ENV_ID").experiment
-        _say(parser.format_help())
-        return _say(help_text(experiment))
+        return _say(f"{parser.format_help()}\n{help_text(experiment)}")
     if target is None:
         raise UserError("srl run needs an experiment file or an environment id first")
     resolved = load_experiment(target, overrides)
@@ -258,10 +257,8 @@ def export(words: list[str]) -> int:
 
 
 def _usage() -> str:
-    lines = [f"  {name:<10} {help_text}" for name, (_, help_text) in COMMANDS.items()]
-    return "\n".join(
-        ["usage: srl COMMAND ...", "", *lines, "", "srl COMMAND --help says more; srl --version"]
-    )
+    commands = table({name: text for name, (_, text) in COMMANDS.items()})
+    return f"usage: srl COMMAND ...\n\n{commands}\n\nsrl COMMAND --help says more; srl --version"
 
 
 def _nearest(name: str) -> str:
