@@ -204,7 +204,15 @@ def evaluate(words: list[str]) -> int:
     parser.add_argument("--greedy", action="store_true", help="take the most probable actions")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="default 0")
     parser.add_argument("--num-envs", type=int, default=100, metavar="N", help="default 100")
-    parser.add_argument("--video", type=Path, metavar="OUT.mp4", help="film the run's policies")
+    parser.add_argument(
+        "--video",
+        type=Path,
+        nargs="?",
+        const=True,
+        default=False,
+        metavar="OUT.mp4",
+        help="film the run's policies; by default into the run's folder, videos/",
+    )
     parser.add_argument("--video-episodes", type=int, default=1, metavar="K", help="default 1")
     parser.add_argument("--drawing", action="store_true", help="film a drawing; needs no OpenGL")
     parser.add_argument(

@@ -116,6 +116,8 @@ def test_a_dry_run_prints_the_resolved_experiment_and_stops(capsys, tmp_path, mo
         ("resume /", "/ is not a run folder"),
         ("resume / --env-steps x", "invalid int value: 'x'"),
         ("export / out.safetensors", "/ is not a run folder"),
+        ("export / x.onnx", "only .safetensors is offered; call it x.safetensors"),
+        ("export / policy", "only .safetensors is offered; call it policy.safetensors"),
     ],
 )
 def test_a_users_mistake_is_told_in_a_line(capsys, tmp_path, monkeypatch, words, told):

@@ -144,7 +144,8 @@ def _list(matches: Sequence[Match], shown: Mapping[str, str]) -> list[str]:
         for match in matches
     ]
     lines = [_row("", heads)]
-    for name in matches[0].results:
+    # Returns of policies are there only where one side plays all agents.
+    for name in (n for n in matches[0].results if all(n in match.results for match in matches)):
         lines += [_row(name, [str(match.results[name]) for match in matches])]
     return [*lines, ""]
 

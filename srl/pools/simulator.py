@@ -7,7 +7,7 @@ import re
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -145,12 +145,24 @@ def difference(first: Specs, other: Specs) -> tuple[str, Any, Any] | None:
     return None
 
 
-def rendered(simulator: Simulator) -> tuple[np.ndarray | None, str]:
-    """An environment's picture, and the traceback where rendering raised."""
+class Rendered(NamedTuple):
+    """What came of rendering an environment."""
+
+    picture: np.ndarray | None
+    failure: str = ""
+    """The traceback, where rendering raised."""
+    missing: str = ""
+    """Which package has to be installed first, where one is missing."""
+
+
+def rendered(simulator: Simulator) -> Rendered:
+    """Renders an environment."""
     try:
-        return np.asarray(simulator.render()), ""
+        return Rendered(np.asarray(simulator.render()))
+    except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
+        return Rendered(None, missing=str(error))
     except (Exception, SystemExit) as error:
-        return None, "".join(traceback.format_exception(error))
+        return Rendered(None, "".join(traceback.format_exception(error)))
 
 
 def _make(source: SimulatorSource, options: dict[str, Any]) -> Any:
