@@ -87,8 +87,15 @@ def run(words: list[str]) -> int:
 
         return run_elsewhere(resolved, options, _say)
     _refuse_engine_options(options)
+    experiment = resolved.experiment
     if options.dry_run:
-        return _say(json.dumps(config_values(resolved.experiment), indent=2))
+        from srl.workers.training import make_group
+
+        make_group(experiment, 1).close()  # or impossible options would pass
+        return _say(json.dumps(config_values(experiment), indent=2))
+    from srl.pools.make import expect_environment
+
+    expect_environment(experiment.env, experiment.workers, experiment.step_timeout)
     from srl.launch.auto import settled
     from srl.launch.folder import create_run
     from srl.launch.local import train
