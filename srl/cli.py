@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from srl.arguments import Arguments
+from srl.arguments import Arguments, table
 from srl.errors import RunError, UserError
 
 COMMANDS = {
@@ -61,11 +61,11 @@ def arguments(command: str, **settings: Any) -> Arguments:
 
 def run(words: list[str]) -> int:
     """`srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--dry-run] [--FIELD VALUE]`."""
-    parser = arguments("run", add_help=False)
-    parser.usage = (
-        "srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--on local|slurm|ray] "
-        "[--dry-run] [--FIELD VALUE ...]"
+    synopsis = (
+        *("FILE[:NAME]|ENV_ID", "[--plan NAME]", "[--run-dir DIR]", "[--on local|slurm|ray]"),
+        *("[--dry-run]", "[--FIELD VALUE ...]"),
     )
+    parser = arguments("run", synopsis=synopsis, add_help=False)
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help="in place of runs/NAME/TIME")
     _add_engine(parser)
     parser.add_argument("--dry-run", action="store_true", help="show what would run, and stop")
@@ -78,8 +78,7 @@ def run(words: list[str]) -> int:
         from srl.overrides import help_text
 
         experiment = load_experiment(target or "ENV_ID").experiment
-        _say(parser.format_help())
-        return _say(help_text(experiment))
+        return _say(f"{parser.format_help()}\n{help_text(experiment)}")
     if target is None:
         raise UserError("srl run needs an experiment file or an environment id first")
     resolved = load_experiment(target, overrides)
@@ -88,8 +87,15 @@ def run(words: list[str]) -> int:
 
         return run_elsewhere(resolved, options, _say)
     _refuse_engine_options(options)
+    experiment = resolved.experiment
     if options.dry_run:
-        return _say(json.dumps(config_values(resolved.experiment), indent=2))
+        from srl.workers.training import make_group
+
+        make_group(experiment, 1).close()  # or impossible options would pass
+        return _say(json.dumps(config_values(experiment), indent=2))
+    from srl.pools.make import expect_environment
+
+    expect_environment(experiment.env, experiment.workers, experiment.step_timeout)
     from srl.launch.auto import settled
     from srl.launch.folder import create_run
     from srl.launch.local import train
@@ -198,7 +204,15 @@ def evaluate(words: list[str]) -> int:
     parser.add_argument("--greedy", action="store_true", help="take the most probable actions")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="default 0")
     parser.add_argument("--num-envs", type=int, default=100, metavar="N", help="default 100")
-    parser.add_argument("--video", type=Path, metavar="OUT.mp4", help="film the run's policies")
+    parser.add_argument(
+        "--video",
+        type=Path,
+        nargs="?",
+        const=True,
+        default=False,
+        metavar="OUT.mp4",
+        help="film the run's policies; by default into the run's folder, videos/",
+    )
     parser.add_argument("--video-episodes", type=int, default=1, metavar="K", help="default 1")
     parser.add_argument("--drawing", action="store_true", help="film a drawing; needs no OpenGL")
     parser.add_argument(
@@ -251,10 +265,8 @@ def export(words: list[str]) -> int:
 
 
 def _usage() -> str:
-    lines = [f"  {name:<10} {help_text}" for name, (_, help_text) in COMMANDS.items()]
-    return "\n".join(
-        ["usage: srl COMMAND ...", "", *lines, "", "srl COMMAND --help says more; srl --version"]
-    )
+    commands = table({name: text for name, (_, text) in COMMANDS.items()})
+    return f"usage: srl COMMAND ...\n\n{commands}\n\nsrl COMMAND --help says more; srl --version"
 
 
 def _nearest(name: str) -> str:

@@ -240,7 +240,25 @@ def _file_of(target: str) -> tuple[Path | None, str]:
         return Path(target), "experiment"
     if target.startswith("-") or not target:
         raise UserError(f"{target!r} is neither an experiment file nor an environment id")
+    if Path(target).is_dir() and target not in gymnasium.registry:
+        raise UserError(_told_of_folder(Path(target)))
     return None, ""
+
+
+def _told_of_folder(folder: Path) -> str:
+    """What a folder is that was given in place of an experiment, and what to do."""
+    for pattern, what in (
+        ("config.json", "the folder of a run"),
+        ("*/config.json", "a folder of runs"),
+    ):
+        if next(folder.glob(pattern), None):
+            return (
+                f"{folder} is {what}: `srl resume {folder}` goes on with it; a new run begins with "
+                "an experiment file or an environment id"
+            )
+    files = sorted(file.name for file in folder.glob("*.py"))
+    hint = f", such as {folder / files[0]}" if files else ""
+    return f"{folder} is a folder; give an experiment file{hint}, or an environment id"
 
 
 _MODULE = "srl_experiment_"  # and a hash of the file: the same name in every process

@@ -13,6 +13,8 @@ from srl.checkpoint import Checkpoints
 from srl.errors import UserError
 from srl.outputs import replace_whole
 
+SUFFIX = ".safetensors"
+"""What the name of an export ends in: the suffix names the format."""
 _PARTS = {"params": "", "observations": "observations", "values": "values"}
 
 
@@ -24,11 +26,20 @@ def export(run_dir: Path, output: Path, version: int | None = None) -> int:
 
     Returns:
         The version that was written.
+
+    Raises:
+        UserError: For a name with another suffix, a run without such a checkpoint, or a file that
+            cannot be written.
     """
     from safetensors.numpy import save
 
     from srl.launch.folder import find_run, read_config
 
+    if output.suffix != SUFFIX:
+        raise UserError(
+            f"{output}: the suffix names the format, and only {SUFFIX} is offered; "
+            f"call it {output.stem}{SUFFIX}"
+        )
     folder = find_run(run_dir)
     config = read_config(folder)
     checkpoints = Checkpoints(folder.checkpoints)

@@ -6,10 +6,12 @@ import contextlib
 import dataclasses
 import difflib
 import io
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar, get_args, get_type_hints
 
+from srl.arguments import wrapped
 from srl.dataflow.plan import Plan
 from srl.dataflow.plans import named
 from srl.errors import UserError
@@ -74,9 +76,47 @@ def flags(value: Any, prefix: str = "--") -> list[str]:
 def help_text(value: Any) -> str:
     """What each option means, with its present value."""
     output = io.StringIO()
-    with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
+    with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit), _columns(100):
         _tyro(value, ["--help"])
-    return output.getvalue().partition("\n\n")[2]
+    return "\n".join(wrapped(text, hanging) for text, hanging in _paragraphs(output.getvalue()))
+
+
+@contextlib.contextmanager
+def _columns(count: int) -> Iterator[None]:
+    """Lets tyro write its help in one column, wherever it is going to be shown."""
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = str(count)
+    try:
+        yield
+    finally:
+        del os.environ["COLUMNS"]
+        if before is not None:
+            os.environ["COLUMNS"] = before
+
+
+def _paragraphs(text: str) -> Iterator[tuple[str, int]]:
+    """The options in tyro's help, each paragraph as a line, and the indentation of what follows.
+
+    Tyro breaks lines at its own width and also where the source of a docstring does.
+    """
+    lines = [line.rstrip() for line in text.partition("\n\n")[2].splitlines()]
+    joined: list[str] = []
+    for line in lines:
+        bare = line.strip()
+        if bare.startswith("---"):  # a rule
+            continue
+        fresh = not bare or not joined or not joined[-1] or bare.startswith("-")
+        if fresh or _indentation(line) != _indentation(joined[-1]):
+            joined.append(line)
+        else:
+            joined[-1] += f" {bare}"
+    own_help = next((n for n, line in enumerate(joined) if line.startswith("  -h,")), len(joined))
+    for line in joined[:own_help] + joined[own_help + 2 :]:  # the command's own help has that one
+        yield line, _indentation(line) + 4 * line.lstrip().startswith("-")
+
+
+def _indentation(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def _choose_plan(value: T, words: Sequence[str]) -> tuple[T, list[str]]:

@@ -116,11 +116,89 @@ def test_a_dry_run_prints_the_resolved_experiment_and_stops(capsys, tmp_path, mo
         ("resume /", "/ is not a run folder"),
         ("resume / --env-steps x", "invalid int value: 'x'"),
         ("export / out.safetensors", "/ is not a run folder"),
+        ("export / x.onnx", "only .safetensors is offered; call it x.safetensors"),
+        ("export / policy", "only .safetensors is offered; call it policy.safetensors"),
     ],
 )
 def test_a_users_mistake_is_told_in_a_line(capsys, tmp_path, monkeypatch, words, told):
     monkeypatch.chdir(tmp_path)
     assert told in complaint(capsys, *words.split())
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",), ("--plan", "auto"), ("--plan", "inline")])
+@pytest.mark.parametrize(
+    ("env", "told"),
+    [
+        ("CartPol-v1", "has no environment 'CartPol-v1'; did you mean CartPole-v1?"),
+        ("native:CartPol-v1", "did you mean native:CartPole-v1?"),
+        ("pettingzoo:no_such_module", "No module named 'no_such_module'"),
+        ("no_such_module:Env-v0", "No module named 'no_such_module'"),
+        ("math:foo", "has no environment 'foo'; the module math has no such name either"),
+        ("./x/y", "has no environment './x/y'; nor is there such a file"),
+    ],
+)
+def test_a_wrong_id_is_told_before_anything_else(capsys, tmp_path, monkeypatch, env, told, more):
+    monkeypatch.chdir(tmp_path)
+    assert told in complaint(capsys, "run", env, *more)
+    assert list(tmp_path.iterdir()) == []
+
+
+IMPOSSIBLE = """
+from srl import Experiment
+from srl.envs.hide_and_seek import HideAndSeek
+experiment = Experiment("impossible", HideAndSeek(scenario="full", hiders=77))
+"""
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_impossible_options_of_an_environment_are_told_before_anything_else(
+    capsys, tmp_path, monkeypatch, more
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "impossible.py").write_text(IMPOSSIBLE)
+    assert "hiders" in complaint(capsys, "run", "impossible.py", *more)
+    for words in (("native:CartPole-v1", "--workers", "2"), ("CartPole-v1", "--step-timeout", "3")):
+        assert "does nothing for" in complaint(capsys, "run", *words, *more)
+    assert not (tmp_path / "runs").exists()
+
+
+RAISES = """
+from srl import Experiment
+
+def make():
+    raise ValueError("no licence")
+
+experiment = Experiment("raises", make)
+"""
+
+
+def test_a_dry_run_makes_one_environment(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "raises.py").write_text(RAISES)
+    assert main(["run", "raises.py", "--dry-run"]) == 1
+    assert "making environment 0 raised ValueError: no licence" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "bench act", "bench train"])
+def test_a_folder_in_place_of_an_experiment_is_told(run_dir, tmp_path, capsys, command):
+    words = command.split()
+    told = f"{run_dir} is the folder of a run: `srl resume {run_dir}` goes on with it"
+    assert told in complaint(capsys, *words, str(run_dir))
+    told = f"{tmp_path} is a folder of runs: `srl resume {tmp_path}` goes on with it"
+    assert told in complaint(capsys, *words, str(tmp_path))
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    assert f"{plain} is a folder; give an experiment file, or" in complaint(
+        capsys, *words, str(plain)
+    )
+    (plain / "mine.py").write_text("")
+    assert f"such as {plain / 'mine.py'}" in complaint(capsys, *words, str(plain))
+
+
+def test_a_folder_named_like_an_environment_does_not_hide_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "CartPole-v1").mkdir()
+    assert main(["run", "CartPole-v1", "--dry-run"]) == 0
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
 import shutil
+import subprocess
+import sys
 
 import gymnasium
 import imageio.v3 as iio
@@ -59,6 +61,20 @@ def test_hide_and_seek_is_filmed_from_above(game_run, tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["game.mp4"]
 
 
+def test_a_film_without_a_name_lies_in_the_runs_own_folder(game_run, capsys):
+    assert film(game_run, "--video", "--drawing", "--camera", "follow:seeker_1") == 0
+    video = game_run / "videos" / "version_1_seed_0_follow_seeker_1_drawing.mp4"
+    assert f"The film is in {video}." in capsys.readouterr().out
+    assert list((game_run / "videos").iterdir()) == [video]
+    assert iio.immeta(video)["codec"] == "h264"
+
+
+def test_a_film_finds_a_runs_folder_of_films_removed(game_run):
+    shutil.rmtree(game_run / "videos")
+    assert film(game_run, "--video", "--drawing") == 0
+    assert (game_run / "videos" / "version_1_seed_0_drawing.mp4").is_file()
+
+
 def test_an_agent_can_be_followed(game_run, tmp_path):
     films = []
     for camera in ("top", "follow:seeker_1"):
@@ -84,6 +100,26 @@ def test_a_native_copy_is_filmed_as_the_environment_of_gymnasium(cartpole_run, t
     frames = list(iio.imiter(video))
     assert frames[0].shape == (400, 600, 3)
     assert iio.immeta(video)["fps"] == 50
+
+
+WITHOUT_PYGAME = """
+import sys
+sys.modules["pygame"] = None  # as if it were not installed
+from srl.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_film_without_pygame_says_in_a_line_what_to_install(cartpole_run, tmp_path):
+    words = ["eval", str(cartpole_run), "--episodes", "1", "--video", str(tmp_path / "film.mp4")]
+    command = [sys.executable, "-c", WITHOUT_PYGAME, *words]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    told = done.stderr.splitlines()[-1]
+    assert told.startswith("srl: CartPole-v1 cannot be rendered: pygame is not installed")
+    assert 'pip install "gymnasium[classic-control]"' in told
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 class Picture(gymnasium.Env):
@@ -115,7 +151,7 @@ class NoPicture(Picture):
 
 def recorded(env, path):
     with make_pool(env) as pool:
-        Film(Experiment("picture", env), path).record(player(pool.specs), 1)
+        Film(Experiment("picture", env)).record(path, player(pool.specs), 1)
 
 
 def test_any_environment_of_gymnasium_that_renders_is_filmed(tmp_path):

@@ -12,11 +12,11 @@ from srl.envs.hide_and_seek.scene import (
     CYLINDER_COLOR,
     FOOD_COLOR,
     FOOD_SIZE,
-    HALF_VIEW_ANGLE,
     HIDERS,
     LOCK_SHARE,
     LONG_BOX_COLOR,
     RAMP_COLOR,
+    RAMP_SIZE,
     SEEKERS,
     SITE_COLOR,
     SITE_SIZE,
@@ -113,13 +113,10 @@ class _View:
     def cones(self) -> None:
         for agent in range(len(self.scene.agents)):
             center = self.scene.agents[agent, :2]
-            facing = self.scene.facing(agent)
-            middle = np.arctan2(facing[1], facing[0])
-            angles = middle + np.linspace(-HALF_VIEW_ANGLE, HALF_VIEW_ANGLE, 25)
-            arc = center + _VIEW_LENGTH * np.stack([np.cos(angles), np.sin(angles)], 1)
+            edge = self.scene.view(agent, _VIEW_LENGTH)
             asleep = self.scene.in_preparation and self.scene.teams[agent] == SEEKERS
             color = TEAM_COLORS[self.scene.teams[agent]]
-            self._polygon([center, *arc], (*color, 22 if asleep else 52))
+            self._polygon([center, *edge], (*color, 22 if asleep else 52))
 
     def item(self, item: int) -> None:
         """A box or a ramp: its colour tells whose lock it has, a bright rim that it is held."""
@@ -128,7 +125,7 @@ class _View:
         color = scene.color(item)
         fill = mixed(color, TEAM_COLORS[team], LOCK_SHARE) if team is not None else color
         ramp = item >= len(scene.boxes)
-        size = (0.5, 0.5) if ramp else scene.boxes[item, 4:6]
+        size = (RAMP_SIZE, RAMP_SIZE) if ramp else scene.boxes[item, 4:6]
         outline = self._outline(item, size)
         self._polygon(outline, fill)
         holders = scene.holders(item)

@@ -18,7 +18,6 @@ from srl.envs.hide_and_seek.drawing import INK, WHITE, captioned, draw
 from srl.envs.hide_and_seek.scene import (
     FOOD_COLOR,
     FOOD_SIZE,
-    HALF_VIEW_ANGLE,
     INNER_WALL_HEIGHT,
     LOCK_SHARE,
     SEEKERS,
@@ -267,7 +266,8 @@ class Renderer(Painter):
         if agent == self._camera.followed:
             marks.ball(center + 0.34 * up, 0.045, (*WHITE, 255))
         team = int(scene.teams[agent])
-        marks.fan(center[:2], facing[:2], (*TEAM_COLORS[team], 25 if asleep else 60))
+        edge = scene.view(agent, _VIEW_LENGTH)
+        marks.fan(center[:2], edge, (*TEAM_COLORS[team], 25 if asleep else 60))
 
     def _mark_object(self, marks: _Marks, scene: Scene, item: int) -> None:
         """A padlock over a locked object, an arm to a held one, an arrow up a ramp."""
@@ -334,14 +334,13 @@ class _Marks:
         for start in (at(0, 0.18), at(-0.09, -0.06), at(0.09, -0.06)):
             self.rod([start, tip], 0.016, color)
 
-    def fan(self, center: np.ndarray, facing: np.ndarray, color: tuple[int, ...]) -> None:
-        """A sector on the floor, of thin triangles."""
-        angle = np.arctan2(facing[1], facing[0])
-        angles = angle + np.linspace(-HALF_VIEW_ANGLE, HALF_VIEW_ANGLE, 16)
-        edges = np.stack([np.cos(angles), np.sin(angles), np.zeros_like(angles)], 1)
-        for first, second in itertools.pairwise(edges):
-            frame = np.stack([first, second, [0.0, 0.0, 1.0]], 1)
-            size = [_VIEW_LENGTH, _VIEW_LENGTH, 0.0]
+    def fan(self, center: np.ndarray, edge: np.ndarray, color: tuple[int, ...]) -> None:
+        """Thin triangles on the floor, from a centre [2] to the parts of an edge [N, 2]."""
+        sides = np.pad(edge - center, ((0, 0), (0, 1)))
+        lengths = np.maximum(np.linalg.norm(sides, axis=1), 1e-6)
+        for first, second in itertools.pairwise(zip(sides, lengths, strict=True)):
+            frame = np.stack([first[0] / first[1], second[0] / second[1], [0.0, 0.0, 1.0]], 1)
+            size = [first[1], second[1], 0.0]
             geom = self._add("TRIANGLE", size, np.array([*center, 0.006]), color, frame)
             geom.emission = 0.4
 

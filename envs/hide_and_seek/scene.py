@@ -34,6 +34,7 @@ AGENT_RADIUS = 0.15
 SITE_SIZE = 0.5
 FOOD_SIZE = 0.1
 INNER_WALL_HEIGHT = 0.5
+RAMP_SIZE = 0.5
 HALF_VIEW_ANGLE = 3 / 8 * np.pi
 
 
@@ -170,6 +171,38 @@ class Scene:
         angle = self.agents[agent, 3]
         return np.array([np.sin(angle), -np.cos(angle)])
 
+    def view(self, agent: int, length: float, count: int = 49) -> np.ndarray:
+        """Where an agent's field of view ends on the floor, from its right to its left, [count, 2].
+
+        It reaches `length` metres, and less far where something stands in the way that is higher
+        than the agent's centre, from which lines of sight start in the game.
+        """
+        eye, height = self.agents[agent, :2], self.agents[agent, 2]
+        facing = self.facing(agent)
+        turns = np.linspace(-HALF_VIEW_ANGLE, HALF_VIEW_ANGLE, count)
+        angles = np.arctan2(facing[1], facing[0]) + turns
+        rays = np.stack([np.cos(angles), np.sin(angles)], 1)
+        reach = np.full(count, float(length))
+        for x, y, angle, half_x, half_y, top in self._obstacles():
+            if height < top:
+                half = np.array([half_x, half_y])
+                reach = np.minimum(reach, _entry(eye - (x, y), rays, angle, half))
+        return eye + reach[:, None] * rays
+
+    def _obstacles(self) -> np.ndarray:
+        """What stands in the way of sight: x, y, angle, half of both sides, and the top, [N, 6]."""
+        walls, boxes, ramps = self.walls, self.boxes, self.ramps
+        straight, half = np.zeros(len(walls)), np.full(len(ramps), RAMP_SIZE / 2)
+        return np.concatenate(
+            [
+                np.stack([*walls[:, :2].T, straight, *walls[:, 2:5].T], 1),
+                np.stack(
+                    [*boxes[:, (0, 1, 3)].T, *boxes[:, 4:6].T / 2, boxes[:, 2] + boxes[:, 6] / 2], 1
+                ),
+                np.stack([*ramps[:, (0, 1, 3)].T, half, half, ramps[:, 2] + half], 1),
+            ]
+        )
+
     def sightings(self) -> list[tuple[int, int]]:
         """The pairs of a seeker and a hider that it sees."""
         pairs = np.argwhere(self.sees)
@@ -185,6 +218,23 @@ class Scene:
             return RAMP_COLOR
         size = self.boxes[item, 4:6]
         return CUBE_COLOR if size[0] == size[1] else LONG_BOX_COLOR
+
+
+def _entry(start: np.ndarray, rays: np.ndarray, angle: float, half: np.ndarray) -> np.ndarray:
+    """How far rays go until they enter a rectangle, infinity for those that do not, [N].
+
+    Args:
+        start: Of all rays, from the rectangle's centre, [2]; rays from inside do not enter it.
+        rays: Their directions, [N, 2].
+        angle: By which the rectangle is turned.
+        half: Of its sides, [2].
+    """
+    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    start, rays = start @ turn, rays @ turn
+    with np.errstate(divide="ignore", invalid="ignore"):  # along a side
+        ends = np.stack([(-half - start) / rays, (half - start) / rays])
+    enter, leave = ends.min(0).max(1), ends.max(0).min(1)
+    return np.where((enter > 0) & (enter <= leave), enter, np.inf)
 
 
 def mixed(color: Color, other: Color, share: float) -> Color:

@@ -33,8 +33,8 @@ _BUSY = 0.9  # of the machine's cores, from which on these are the limit
 
 def main(words: list[str]) -> int:
     """`srl bench actors [FILE|ENV_ID] [--num-actors N] [--slots N] ... [--json]`."""
-    parser = Arguments("bench actors", epilog=_NOTES)
-    parser.usage = "srl bench actors [FILE|ENV_ID] [OPTION VALUE ...] [--FIELD VALUE ...]"
+    synopsis = ("[FILE|ENV_ID]", "[OPTION VALUE ...]", "[--FIELD VALUE ...]")
+    parser = Arguments("bench actors", epilog=_NOTES, synopsis=synopsis)
     add = parser.add_argument
     add("--num-actors", type=int, default=256, metavar="N", help="actor processes; default 256")
     add("--slots", type=int, default=4, metavar="N", help="of each actor; default 4")

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from srl.arguments import Arguments, environment_options
+from srl.arguments import Arguments, environment_options, table
 from srl.errors import UserError, expect_number
 
 T = TypeVar("T")
@@ -46,9 +46,8 @@ greatest. EnvPool's threads are bound to cores where that is faster (synchronous
 def bench(words: list[str]) -> int:
     """`srl bench NAME ... [--json]`."""
     if not words or words[0] in ("-h", "--help"):
-        lines = [f"  {name:<10} {text}\n" for name, text in _BENCHMARKS.items()]
-        sys.stdout.write("usage: srl bench NAME ...\n\n" + "".join(lines))
-        sys.stdout.write("\nsrl bench NAME --help says more\n")
+        sys.stdout.write(f"usage: srl bench NAME ...\n\n{table(_BENCHMARKS)}\n\n")
+        sys.stdout.write("srl bench NAME --help says more\n")
         return 0
     name, *rest = words
     if name not in _BENCHMARKS:
@@ -59,9 +58,7 @@ def bench(words: list[str]) -> int:
 
 
 def _pool(words: list[str]) -> int:
-    from argparse import RawDescriptionHelpFormatter
-
-    parser = Arguments("bench pool", epilog=_NOTES, formatter_class=RawDescriptionHelpFormatter)
+    parser = Arguments("bench pool", epilog=_NOTES)
     add = parser.add_argument
     add("--env", required=True, metavar="IDS", help="such as native:CartPole-v1,native:Ant-v5")
     add("--backend", metavar="NAME", help="what steps them; default: the id's prefix, or serial")

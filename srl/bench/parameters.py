@@ -8,7 +8,6 @@ import secrets
 import subprocess
 import sys
 import time
-from argparse import RawDescriptionHelpFormatter
 from contextlib import ExitStack, closing
 from typing import Any
 
@@ -33,9 +32,7 @@ together, which real hosts make side by side.
 
 def main(words: list[str]) -> int:
     """`srl bench parameters [--hosts N] [--bytes N] [--fan-out NS] [--keys] ... [--json]`."""
-    parser = Arguments(
-        "bench parameters", epilog=_NOTES, formatter_class=RawDescriptionHelpFormatter
-    )
+    parser = Arguments("bench parameters", epilog=_NOTES)
     add = parser.add_argument
     add("--hosts", type=int, default=64, metavar="N", help="default 64")
     add("--bytes", type=int, default=4_000_000, metavar="N", help="of all parameters; default 4 MB")

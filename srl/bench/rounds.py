@@ -25,8 +25,8 @@ def training_arguments(name: str, target: str | None, seconds: float, epilog: st
         epilog: Ends its help.
     """
     named = "FILE|ENV_ID" if target is None else "[FILE|ENV_ID]"
-    parser = Arguments(f"bench {name}", epilog=epilog)
-    parser.usage = f"srl bench {name} {named} [OPTION VALUE ...] [--FIELD VALUE ...]"
+    synopsis = (named, "[OPTION VALUE ...]", "[--FIELD VALUE ...]")
+    parser = Arguments(f"bench {name}", epilog=epilog, synopsis=synopsis)
     parser.set_defaults(target=target)
     add = parser.add_argument
     add("--seconds", type=float, default=seconds, metavar="S", help=f"for each; default {seconds}")

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from argparse import RawDescriptionHelpFormatter
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -42,15 +41,18 @@ _PINGS = 500
 _NOTES = """
 thread and host: blocks in shared memory are handed over, each by one message; the value is the time
 for each when they follow upon each other, the latency that of one when its reader sleeps.
+
 network: the blocks themselves are sent to another process over TCP; the value is the throughput.
+
 With --keys, once more as between hosts: encrypted, and with keys that are looked at.
+
 With --vs zmq, a bare ZeroMQ PUSH and PULL do the same over TCP, in turns.
 """
 
 
 def main(words: list[str]) -> int:
     """`srl bench stream [--transport NAMES] [--bytes NS] [--keys] [--vs zmq] ... [--json]`."""
-    parser = Arguments("bench stream", epilog=_NOTES, formatter_class=RawDescriptionHelpFormatter)
+    parser = Arguments("bench stream", epilog=_NOTES)
     add = parser.add_argument
     add("--transport", default="thread,host,network", metavar="NAMES", help="default: all three")
     add("--bytes", default="1000,65536,1000000,10000000", metavar="NS", help="of a block")

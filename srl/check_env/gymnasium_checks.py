@@ -23,6 +23,7 @@ from srl.check_env.report import (
     spaces_findings,
 )
 from srl.errors import UserError
+from srl.number_text import number_text
 from srl.pools.pool import empty_observation
 
 SLOW = 5_000
@@ -282,7 +283,8 @@ class GymnasiumChecks:
             times[first].append(now - last)
             last = now
         step, reset = (float(np.median(times[kind])) for kind in (False, True))
-        text = f"{1 / step:,.0f} steps/s ({step * 1e3:.2g} ms each), a reset {reset * 1e3:.2g} ms"
+        each, one_reset = (number_text(seconds * 1e3, digits=2) for seconds in (step, reset))
+        text = f"{1 / step:,.0f} steps/s ({each} ms each), a reset {one_reset} ms"
         if 1 / step < SLOW:
             text += "; step it in worker processes: make_pool(..., workers=N)"
         yield Finding("speed", "ok", text)

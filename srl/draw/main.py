@@ -28,8 +28,11 @@ FPS = 100_000.0
 def plan(words: list[str]) -> int:
     """`srl plan FILE[:NAME]|ENV_ID [--plan NAME] [--svg OUT] [--json] [--FIELD VALUE ...]`."""
     about = "Show what would run where. Makes one environment, to know its shapes; trains nothing."
-    parser = Arguments("plan", description=about)
-    parser.usage = "srl plan FILE[:NAME]|ENV_ID [--plan NAME] [--FIELD VALUE ...] [--svg OUT.svg]"
+    synopsis = (
+        *("FILE[:NAME]|ENV_ID", "[--plan NAME]", "[--svg OUT.svg]", "[--json]", "[--fps N]"),
+        "[--FIELD VALUE ...]",
+    )
+    parser = Arguments("plan", description=about, synopsis=synopsis)
     parser.add_argument("--svg", type=Path, metavar="OUT.svg", help="write a picture")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(

@@ -8,6 +8,7 @@ from typing import Any
 from srl.dataflow.cut import Stream, cut, routes
 from srl.dataflow.graph import Edge, Field, Graph
 from srl.dataflow.plan import Fragment, Plan
+from srl.number_text import number_text
 from srl.streams.tickets import UNBOUNDED_AHEAD, TicketOffice
 
 
@@ -151,4 +152,4 @@ def nbytes(count: float) -> str:
         if count < 999.5 or unit == "GB":
             break
         count /= 1000
-    return f"{count:.3g} {unit}"
+    return f"{number_text(count)} {unit}"

@@ -15,10 +15,10 @@ from srl.arguments import expect_at_least
 from srl.errors import UserError
 from srl.evaluate.matches import OTHER, OURS, Match, castings, compare, tables
 from srl.evaluate.players import UNTRAINED, Side, opponent, trained
-from srl.evaluate.video import Film
+from srl.evaluate.video import Film, expect_film
 from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
-from srl.launch.folder import open_run
+from srl.launch.folder import RunFolder, open_run
 from srl.pools import make_pool
 from srl.shipped import config_class
 from srl.workers.evaluator import Estimate, Evaluator, estimates, kinds_of
@@ -35,7 +35,7 @@ def evaluate(
     greedy: bool = False,
     seed: int = 0,
     num_envs: int = 100,
-    video: Path | None = None,
+    video: Path | bool = False,
     video_episodes: int = 1,
     drawing: bool = False,
     camera: str | None = None,
@@ -51,7 +51,7 @@ def evaluate(
         greedy: Take the most probable actions in place of drawing them, as training does.
         seed: Of the environments, the drawing, and untrained policies.
         num_envs: Environments stepped together, at most one for each episode.
-        video: Where to film the run's own policies, as mp4.
+        video: Where to film the run's own policies, as mp4; True for the run's `videos/`.
         video_episodes: How many episodes the film has.
         drawing: Film the environment's drawing in place of its rendering.
         camera: Where it is filmed from; hide-and-seek has top, corner, follow and follow:AGENT.
@@ -66,12 +66,14 @@ def evaluate(
     """
     expect_at_least(1, episodes=episodes, num_envs=num_envs, video_episodes=video_episodes)
     expect_at_least(0, seed=seed)
-    if video is None and (drawing or camera):
+    if isinstance(video, Path):
+        expect_film(video)
+    elif not video and (drawing or camera):
         raise UserError(f"--{'drawing' if drawing else 'camera'} is for films: give --video, too")
     keep_compiled_programs()
     folder, resolved = open_run(run_dir)
     experiment = resolved.experiment
-    film = Film(experiment, video, drawing, camera) if video else None
+    film = Film(experiment, drawing, camera) if video else None
     with make_pool(
         experiment.env,
         min(num_envs, episodes),
@@ -82,8 +84,11 @@ def evaluate(
         ours = trained(experiment, folder, pool.specs, version)
         other = opponent(against, experiment, pool.specs, seed) if against else None
         if film:
+            how = [camera or "", "drawing" * drawing, "greedy" * greedy]
+            named = _film_in(folder, ours.source["version"], seed, *filter(None, how))
+            file = video if isinstance(video, Path) else named
             with _progress(video_episodes, "filmed") as progress:
-                film.record(ours.player, video_episodes, seed, greedy, progress)
+                film.record(file, ours.player, video_episodes, seed, greedy, progress)
         evaluator = Evaluator(
             pool,
             episodes,
@@ -101,20 +106,34 @@ def evaluate(
         settings["ratings"] = rated
         lines += ["", ratings_line(rated)]
     if film:
-        settings["video"] = str(film.path)
-        lines += ["", f"The film is in {film.path}."]
+        settings["video"] = str(file)
+        lines += ["", f"The film is in {file}."]
     if json:
         return dumps({**settings, **found})
     return "\n".join([*_heading(settings), "", *lines])
+
+
+def _film_in(folder: RunFolder, version: int, seed: int, *how: str) -> Path:
+    """Where a film lies for which no place was given; the same film lies in the same place."""
+    name = "_".join([f"version_{version}", f"seed_{seed}", *how])
+    return folder.videos / f"{name.replace(':', '_')}.mp4"
 
 
 def _alone(evaluator: Evaluator, ours: Side) -> tuple[dict[str, Any], list[str]]:
     """What one side's policies reach among themselves, for JSON and as lines."""
     cast = dict.fromkeys(kinds_of(evaluator.specs.agents), ours)
     results = _play(evaluator, cast, "")
-    width = max(map(len, results))
-    lines = [f"{name:<{width}}  {estimate}" for name, estimate in results.items()]
+    shown = {k: v for k, v in results.items() if k not in _repeated(evaluator, ours)}
+    width = max(map(len, shown))
+    lines = [f"{name:<{width}}  {estimate}" for name, estimate in shown.items()]
     return {"results": _plain(results)}, lines
+
+
+def _repeated(evaluator: Evaluator, side: Side) -> set[str]:
+    """The returns by kind of agents that a policy of exactly these agents has, too."""
+    kinds, policies = kinds_of(evaluator.specs.agents), side.player.teams.members
+    others = {name: set(agents) for name, agents in policies.items() if name not in kinds}
+    return {f"episode_return/{kind}" for kind, own in kinds.items() if set(own) in others.values()}
 
 
 def _against(

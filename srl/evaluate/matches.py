@@ -82,7 +82,7 @@ def _compare(
         deed = f"do {degree} against {opponents}" if opponents else f"do {degree}"
     sentence = (
         f"Our {kind}s {deed} than {label} {kind}s do: {statistic.removeprefix('env/')} "
-        f"{ours.mean:.3f} against {other.mean:.3f}, difference "
+        f"{Estimate(ours.mean, None)} against {Estimate(other.mean, None)}, difference "
         f"{Estimate(difference, error)}; beyond twice its standard error: "
         f"{'yes' if beyond else 'no'}."
     )
@@ -144,7 +144,8 @@ def _list(matches: Sequence[Match], shown: Mapping[str, str]) -> list[str]:
         for match in matches
     ]
     lines = [_row("", heads)]
-    for name in matches[0].results:
+    # Returns of policies are there only where one side plays all agents.
+    for name in (n for n in matches[0].results if all(n in match.results for match in matches)):
         lines += [_row(name, [str(match.results[name]) for match in matches])]
     return [*lines, ""]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from srl.experiment import Experiment
 from srl.launch.folder import RunFolder, open_run
 from srl.lazy import jax
 from srl.pools import make_pool
+from srl.pools.simulator import source_name
 from srl.types import Specs, Tree
 from srl.workers.evaluator import Player
 from srl.workers.seeds import environment_seed
@@ -86,8 +87,11 @@ def opponent(words: str, experiment: Experiment, specs: Specs, seed: int) -> Sid
             path, version = Path(before), int(after)
     folder, resolved = open_run(path)
     if resolved.experiment.env != experiment.env:
+        names = [
+            source_name(getattr(e, "pool_id", e)) for e in (resolved.experiment.env, experiment.env)
+        ]
         with make_pool(resolved.experiment.env) as pool:
-            _refuse_other_specs(folder, pool.specs, specs)
+            _refuse_other_specs(folder, pool.specs, specs, names)
     return trained(resolved.experiment, folder, specs, version)
 
 
@@ -120,11 +124,16 @@ def _form(array: Any) -> str:
     return f"{array.dtype}{list(array.shape)}" if hasattr(array, "dtype") else "absent"
 
 
-def _refuse_other_specs(folder: RunFolder, theirs: Specs, ours: Specs) -> None:
-    for part in ("agents", "action", "observation"):
-        if getattr(theirs, part) != getattr(ours, part):
-            raise UserError(
-                f"the policies of {folder.path} cannot play here: their environment has {part} "
-                f"{getattr(theirs, part)}, this one {getattr(ours, part)}; choose a run on the "
-                "same environment"
-            )
+def _refuse_other_specs(
+    folder: RunFolder, theirs: Specs, ours: Specs, names: Sequence[str]
+) -> None:
+    parts = {"agents": "agents", "actions": "action", "observations": "observation"}
+    differing = [
+        name for name, part in parts.items() if getattr(theirs, part) != getattr(ours, part)
+    ]
+    if differing:
+        raise UserError(
+            f"the policies of {folder.path} cannot play here: their environment, {names[0]}, "
+            f"differs from this run's, {names[1]}, in its {' and '.join(differing)}; choose a run "
+            "on the same environment with the same options"
+        )

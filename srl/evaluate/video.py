@@ -27,32 +27,30 @@ logger = logging.getLogger(__name__)
 _NATIVE = "native:"
 
 
+def expect_film(path: Path) -> None:
+    """Raises UserError unless `path`, given as --video, can be the file of a film."""
+    if path.suffix.lower() != ".mp4":
+        raise UserError(f"--video {path}: the name must end in .mp4")
+    expect_place("--video", path)
+
+
 class Film:
-    """An mp4 file to be, of an experiment's environment."""
+    """Films an experiment's environment."""
 
     def __init__(
-        self,
-        experiment: Experiment,
-        path: Path,
-        drawing: bool = False,
-        camera: str | None = None,
+        self, experiment: Experiment, drawing: bool = False, camera: str | None = None
     ) -> None:
-        """Sees to it that there is something to film, and a place for it.
+        """Sees to it that there is something to film.
 
         Args:
             experiment: Whose environment is filmed.
-            path: Of the file, which ends in .mp4.
             drawing: Film the environment's drawing in place of its rendering.
             camera: Where it is filmed from, in words that the environment knows.
 
         Raises:
             UserError: When it cannot be filmed.
         """
-        self.path = path
         self._experiment = experiment
-        if path.suffix.lower() != ".mp4":
-            raise UserError(f"--video {path}: the name must end in .mp4")
-        expect_place("--video", path)
         config = config_class(experiment.env)
         with _programs_may_start():
             painter = config.painter(drawing, camera) if config else None
@@ -66,13 +64,23 @@ class Film:
 
     def record(
         self,
+        path: Path,
         player: Player,
         episodes: int,
         seed: int = 0,
         greedy: bool = False,
         progress: Callable[[int], None] = lambda ended: None,
     ) -> None:
-        """Films whole episodes, the first of the environment that has this seed in evaluations."""
+        """Films whole episodes, the first of the environment that has this seed in evaluations.
+
+        Args:
+            path: Of the file, which ends in .mp4; its folder is made where there is none.
+            player: Plays all agents.
+            episodes: How many.
+            seed: Of the environment and the drawing of actions.
+            greedy: Take the most probable actions.
+            progress: Told how many episodes have ended, at each step.
+        """
         with contextlib.ExitStack() as stack:
             painter = self._painter
             stack.callback(painter.close)
@@ -80,7 +88,7 @@ class Film:
             pool = stack.enter_context(self._pool())
             env_seed = environment_seed(seed, "evaluation")
             evaluator = Evaluator(pool, episodes, env_seed=env_seed, seed=seed, greedy=greedy)
-            with _writing(self.path, painter.frames_per_second) as write:
+            with _writing(path, painter.frames_per_second) as write:
                 cast = dict.fromkeys(kinds_of(pool.specs.agents), player)
                 ended = 0
                 for timestep in evaluator.timesteps(cast):
@@ -121,10 +129,7 @@ class _OwnPictures:
 
     def paint(self, pool: Any, env_id: int, timestep: Timestep) -> np.ndarray:
         """The environment's own picture."""
-        try:
-            return pool.render(env_id)
-        except gymnasium.error.DependencyNotInstalled as error:
-            raise UserError(f"{self._env} cannot be rendered: {error}") from error
+        return pool.render(env_id)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -193,6 +198,7 @@ def _writing(path: Path, frames_per_second: float) -> Iterator[Callable[[np.ndar
 
     unfinished = path.with_name(f".{path.stem}.unfinished.mp4")
     try:
+        path.parent.mkdir(exist_ok=True)
         writer = imageio.get_writer(
             unfinished,
             format="FFMPEG",  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from srl.experiment import Experiment, config_values
 from srl.launch.folder import RunFolder
+from srl.number_text import number_text
 
 _REFRESH_SECONDS = 0.25
 _KNOWN_SECONDS = 1.0  # after which it can be said how long the rest takes
@@ -182,9 +183,7 @@ def _ratings(report: Mapping[str, Any]) -> str:
 
 
 def _number(value: Any) -> str:
-    if value is None or value != value:  # no episode has ended
-        return "-"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return "-" if value is None else number_text(value)  # None: no episode has ended
 
 
 def _duration(seconds: float) -> str:

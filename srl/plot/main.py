@@ -9,6 +9,7 @@ from pathlib import Path
 
 from srl.arguments import Arguments, expect_at_least
 from srl.errors import UserError
+from srl.number_text import number_text
 from srl.outputs import expect_place, write_whole
 from srl.plot.curves import Axis, Curve, curve, keys_of, unchanging
 from srl.plot.runs import Group, read_groups
@@ -39,7 +40,9 @@ def plot(words: list[str]) -> int:
     count = sum(len(group.runs) for group in groups)
     told = [f"{count} {'run' if count == 1 else 'runs'}: {', '.join(map(str, files))}"]
     if constant:
-        same = ", ".join(f"{key} ({value:g})" for key, value in constant.items())
+        same = ", ".join(
+            f"{key} ({number_text(value, digits=6)})" for key, value in constant.items()
+        )
         told.append(f"left out, as they never change (--keys shows them): {same}")
     sys.stdout.write("\n".join(told) + "\n")
     return 0

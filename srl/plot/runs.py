@@ -14,6 +14,7 @@ import numpy as np
 from srl.errors import UserError
 from srl.launch.folder import RunFolder, read_config
 from srl.metrics import read_metrics
+from srl.number_text import number_text
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +127,7 @@ def _follows(key: str, differing: Sequence[str]) -> bool:
 
 def _value(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:g}"
+        return number_text(value, digits=6)
     return str(value).rpartition(":")[2] or str(value)  # "module:Class" is told as "Class"
 
 

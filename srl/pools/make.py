@@ -10,8 +10,9 @@ import gymnasium
 
 from srl.errors import UserError, expect_number
 from srl.pools.pool import EnvConfig, Pool
-from srl.pools.simulator import source_name
+from srl.pools.simulator import maker_of, source_name
 
+_IN_PROCESS = "steps in this process: give workers=N"
 EnvSource = str | EnvConfig | Callable[[], gymnasium.Env]
 
 
@@ -85,6 +86,27 @@ def make_pool(
     return EnvpoolPool(name, num_envs, batch_size, threads, options)
 
 
+def expect_environment(
+    env: EnvSource, workers: int | None = None, step_timeout: float | None = None
+) -> None:
+    """Raises UserError where an environment cannot be made so, as far as that is known quickly.
+
+    One that steps on threads is made once. Of one written in Python, only what its id names is
+    looked up: making it may take long or hang, and is watched where it is done.
+    """
+    if threaded(env):
+        make_pool(env, 1, threads=1, workers=workers, step_timeout=step_timeout).close()
+        return
+    if not workers and step_timeout is not None:
+        _refuse(env, {"step_timeout": step_timeout}, _IN_PROCESS)
+    name = env.pool_id if isinstance(env, EnvConfig) else env
+    if isinstance(name, str):
+        try:
+            maker_of(name)
+        except ModuleNotFoundError as error:
+            raise UserError(f"{name!r} cannot be made: {error}") from error
+
+
 def threaded(env: EnvSource) -> bool:
     """Whether a pool steps this environment on threads of its own, so that `threads` is for it."""
     name = env.pool_id if isinstance(env, EnvConfig) else env
@@ -108,7 +130,7 @@ def _python_pool(
     if workers == 0:
         from srl.pools.serial import SerialPool
 
-        _refuse(env, limits, "steps in this process: give workers=N")
+        _refuse(env, limits, _IN_PROCESS)
         return SerialPool(env, num_envs, batch_size, options)
     from srl.pools.processes import ProcessPool
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
@@ -17,13 +17,12 @@ from srl.tree import leaves_of
 from srl.types import Specs, Timestep, Tree
 
 
-def make_parallel_env(path: str, options: Mapping[str, Any]) -> Any:
-    """Makes an environment by the path of its module.
+def parallel_maker(path: str) -> Callable[..., Any]:
+    """What makes an environment, by the path of its module.
 
     Args:
         path: Of a module with a function `parallel_env`, such as mpe2.simple_tag_v3, or of any
             callable, such as package.module:factory.
-        options: Passed on to the function.
 
     Raises:
         ModuleNotFoundError: If there is no such module.
@@ -45,7 +44,7 @@ def make_parallel_env(path: str, options: Mapping[str, Any]) -> Any:
             f"module {module_path} has no {attribute}; name what makes a parallel environment, as "
             f"in pettingzoo:{module_path}:factory"
         )
-    return getattr(module, attribute)(**options)
+    return getattr(module, attribute)
 
 
 def is_parallel_env(env: Any) -> bool:

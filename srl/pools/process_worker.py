@@ -166,8 +166,9 @@ class _Worker:
         ]
 
     def _render(self, env: int) -> None:
-        picture, text = rendered(self._simulators[env - self._first])
-        send_message(self._pool, PICTURE, (picture, text[-_TEXT:]))
+        came = rendered(self._simulators[env - self._first])
+        failure, missing = came.failure[-_TEXT:], came.missing[:_TEXT]
+        send_message(self._pool, PICTURE, (came.picture, failure, missing))
 
     # ---- asynchronous use ----
 

@@ -20,7 +20,7 @@ from srl.errors import RunError, UserError, WorkerLost
 from srl.pools.pool import Row, Rows, empty_timestep, timestep_at
 from srl.pools.process_handle import ProcessHandle, end_all
 from srl.pools.process_protocol import FAILED, FAILURES, PICTURE, READY, RECORD, Kind
-from srl.pools.python_pool import PythonPool, copy_rows, slots_of
+from srl.pools.python_pool import PythonPool, Rendered, copy_rows, slots_of
 from srl.pools.shared_memory import shared_arrays
 from srl.pools.simulator import SimulatorSource, difference, refuse_unlike, source_name
 from srl.pools.stepper import Failure, empty_control
@@ -452,14 +452,14 @@ class ProcessPool(PythonPool):
 
     # ---- other calls ----
 
-    def _picture(self, env: int) -> tuple[np.ndarray | None, str]:
+    def _picture(self, env: int) -> Rendered:
         self._refuse_broken()
         handle = self._handles[self._worker_of[env]]
         while not handle.ready:
             self._poll()
         handle.send(Kind.RENDER, place=env)
         try:
-            return handle.receive(PICTURE)
+            return Rendered(*handle.receive(PICTURE))
         except TimeoutError:
             self._tell_hang(handle)
         except EOFError:

@@ -15,7 +15,7 @@ from srl.errors import RunError, UserError
 from srl.pools.exclusive import ExclusivePool, exclusive
 from srl.pools.padding import corner
 from srl.pools.pool import Row, as_actions, as_array, checked_seed, empty_timestep
-from srl.pools.simulator import outside
+from srl.pools.simulator import Rendered, outside
 from srl.pools.stepper import Control, Failure, Target
 from srl.tree import leaves_of
 from srl.types import Specs, Timestep, Tree
@@ -130,9 +130,11 @@ class PythonPool(ExclusivePool):
     def render(self, env_id: int) -> np.ndarray:
         """A picture of one environment; see the base class."""
         self._refuse_unknown(as_array("env_id", [env_id]))
-        picture, trouble = self._picture(env_id)
-        if trouble:
-            raise RunError(f"{self.name}: environment {env_id} could not be rendered:\n{trouble}")
+        picture, failure, missing = self._picture(env_id)
+        if missing:
+            raise UserError(f"{self.name} cannot be rendered: {missing}")
+        if failure:
+            raise RunError(f"{self.name}: environment {env_id} could not be rendered:\n{failure}")
         if picture is None or picture.dtype != np.uint8 or picture.shape[2:] != (3,):
             raise UserError(
                 f"{self.name}: environment {env_id} gave no picture, uint8 [height, width, 3]; "
@@ -143,8 +145,8 @@ class PythonPool(ExclusivePool):
     # ---- the subclass's work ----
 
     @abstractmethod
-    def _picture(self, env: int) -> tuple[np.ndarray | None, str]:
-        """What an environment renders, and the traceback where it raised."""
+    def _picture(self, env: int) -> Rendered:
+        """What came of rendering an environment."""
 
     @abstractmethod
     def _advance(self, ids: np.ndarray | None, row: Row) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from srl.pools.pool import Row
 from srl.pools.python_pool import PythonPool
-from srl.pools.simulator import SimulatorSource, make_simulators, rendered, source_name
+from srl.pools.simulator import Rendered, SimulatorSource, make_simulators, rendered, source_name
 from srl.pools.stepper import Stepper, empty_control
 
 
@@ -48,7 +48,7 @@ class SerialPool(PythonPool):
     def _finish_started(self) -> None:
         self._queue.clear()
 
-    def _picture(self, env: int) -> tuple[np.ndarray | None, str]:
+    def _picture(self, env: int) -> Rendered:
         return rendered(self._simulators[env])
 
     def _end(self) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import re
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -145,12 +146,24 @@ def difference(first: Specs, other: Specs) -> tuple[str, Any, Any] | None:
     return None
 
 
-def rendered(simulator: Simulator) -> tuple[np.ndarray | None, str]:
-    """An environment's picture, and the traceback where rendering raised."""
+class Rendered(NamedTuple):
+    """What came of rendering an environment."""
+
+    picture: np.ndarray | None
+    failure: str = ""
+    """The traceback, where rendering raised."""
+    missing: str = ""
+    """Which package has to be installed first, where one is missing."""
+
+
+def rendered(simulator: Simulator) -> Rendered:
+    """Renders an environment."""
     try:
-        return np.asarray(simulator.render()), ""
+        return Rendered(np.asarray(simulator.render()))
+    except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
+        return Rendered(None, missing=str(error))
     except (Exception, SystemExit) as error:
-        return None, "".join(traceback.format_exception(error))
+        return Rendered(None, "".join(traceback.format_exception(error)))
 
 
 def _make(source: SimulatorSource, options: dict[str, Any]) -> Any:
@@ -158,14 +171,7 @@ def _make(source: SimulatorSource, options: dict[str, Any]) -> Any:
         if not callable(source):
             raise UserError(f"{source!r} is no environment; expected an id or a callable")
         return source(**options)
-    if source.startswith(_PETTINGZOO):
-        from srl.pools.pettingzoo import make_parallel_env
-
-        return make_parallel_env(source.removeprefix(_PETTINGZOO), options)
-    if maker := named_maker(source):
-        return maker(**options)
-    # Pools check every observation and action themselves.
-    return gymnasium.make(source, **{"disable_env_checker": True, **options})
+    return maker_of(source)(**options)
 
 
 def named_maker(source: str) -> Callable[..., Any] | None:
@@ -185,6 +191,54 @@ def named_maker(source: str) -> Callable[..., Any] | None:
     if maker is None:
         raise ModuleNotFoundError(f"{module} has no {name}")
     return maker
+
+
+def maker_of(source: str) -> Callable[..., Any]:
+    """What makes the environment that an id or a dotted path names; nothing is made.
+
+    Raises:
+        UserError: If it names nothing, with the nearest name that there is.
+        ModuleNotFoundError: If there is no such module.
+    """
+    if source.startswith(_PETTINGZOO):
+        from srl.pools.pettingzoo import parallel_maker
+
+        return parallel_maker(source.removeprefix(_PETTINGZOO))
+    if maker := named_maker(source):
+        return maker
+    _expect_registered(source)
+
+    def make(**options: Any) -> gymnasium.Env:
+        # Pools check every observation and action themselves.
+        return gymnasium.make(source, **{"disable_env_checker": True, **options})
+
+    return make
+
+
+def _expect_registered(source: str) -> None:
+    """Raises UserError unless Gymnasium knows the id; a module that it names is imported."""
+    module, _, name = source.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    known = list(gymnasium.registry)
+    if name in known or any(other.startswith(f"{name}-v") for other in known):  # of any version
+        return
+    near = difflib.get_close_matches(name, known, 1, 0.7)
+    if re.sub(r"-v\d+$", "", name) in {re.sub(r"-v\d+$", "", other) for other in known}:
+        try:
+            gymnasium.spec(name)  # which knows what became of this version
+        except gymnasium.error.Error as error:
+            raise UserError(f"{source!r} cannot be made: {error}") from error
+    if near:
+        hint = f"did you mean {near[0]}?"
+    elif module:
+        hint = f"the module {module} has no such name either"
+    else:
+        hint = (
+            "nor is there such a file; experiment files end in .py, and ids of others than "
+            "Gymnasium have a prefix, as native:CartPole-v1 or my_module:MyEnv-v0"
+        )
+    raise UserError(f"Gymnasium has no environment {name!r}; {hint}")
 
 
 # ---- what may be observed and done ----

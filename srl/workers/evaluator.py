@@ -12,6 +12,7 @@ import numpy as np
 
 from srl.algorithms.algorithm import Instance
 from srl.lazy import jax
+from srl.number_text import number_text
 from srl.pools import Pool
 from srl.types import Policy, Specs, Timestep
 from srl.workers.episodes import kinds_of
@@ -48,11 +49,16 @@ class Estimate(NamedTuple):
         return Estimate(float(values.mean()), error)
 
     def __str__(self) -> str:
-        return f"{self.mean:.3f}" + ("" if self.error is None else f" ± {self.error:.3f}")
+        return " ± ".join(_decimals(value) for value in self if value is not None)
 
     def json(self) -> dict[str, float | None]:
         """Both numbers by name."""
         return {"mean": self.mean, "standard_error": self.error}
+
+
+def _decimals(value: float) -> str:
+    """Three decimals, so that columns align, unless they would hide all of a small number."""
+    return f"{value:,.3f}" if abs(value) >= 1e-3 or not value else number_text(value)
 
 
 def estimates(

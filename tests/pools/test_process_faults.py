@@ -270,6 +270,22 @@ def test_a_standard_error_that_was_closed_is_no_longer_watched(pools):
         act(pool, e0=RAISE)
 
 
+class Lacking(Unseen):
+    """Renders with a package that is not there."""
+
+    def render(self):
+        import a_package_that_nobody_has  # type: ignore[import-not-found]  # noqa: F401
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_package_that_rendering_lacks_is_told_in_a_line(pools, workers):
+    pool = pools(1, Lacking, workers=workers)
+    pool.reset(seed=0)
+    told = "^Lacking cannot be rendered: No module named 'a_package_that_nobody_has'$"
+    with pytest.raises(UserError, match=told):
+        pool.render(0)
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_what_is_no_picture_is_told(pools, workers):
     pool = pools(1, Unseen, workers=workers)

@@ -168,3 +168,46 @@ def test_mujoco_renders_where_opengl_works(camera, pool, monkeypatch):
     assert picture.shape == (814, 960, 3)
     assert len(np.unique(picture[64:784].reshape(-1, 3), axis=0)) > 500
     assert (picture != other).any()
+
+
+def test_a_field_of_view_does_not_reach_through_a_wall(scene):
+    wall = scene.walls[np.argmax(np.where(scene.walls[:, 4] <= 0.5, scene.walls[:, 3], 0))]
+    agents = scene.agents.copy()
+    agents[:, 0] = 0.5
+    agents[:, 1] = scene.floor_size - 0.5  # the others are away
+    agents[0] = wall[0] - wall[2] - 0.3, wall[1], agents[0, 2], np.pi / 2  # it looks along x
+    nothing = {"boxes": scene.boxes[:0], "ramps": scene.ramps[:0], "locked_by": np.zeros(0, int)}
+    seeing = dataclasses.replace(scene, agents=agents, **nothing)
+    turned = agents.copy()
+    turned[0, 3] = -np.pi / 2
+    x, _ = changed(seeing, dataclasses.replace(seeing, agents=turned))
+    assert len(x) > 1000
+    assert x.max() < wall[0] + wall[2]
+    edge = seeing.view(0, 1.0)
+    assert edge[:, 0].max() == pytest.approx(wall[0] - wall[2])
+    on_top = agents.copy()
+    on_top[0, 2] = 1.0
+    over = dataclasses.replace(seeing, agents=on_top).view(0, 1.0)
+    assert over[:, 0].max() == pytest.approx(agents[0, 0] + 1.0)
+
+
+def test_a_field_of_view_ends_where_the_games_lines_of_sight_do():
+    looked = {True: 0, False: 0}
+    with make_pool(HideAndSeek(), threads=1) as pool:
+        for seed in range(40):
+            timestep = pool.reset(seed)
+            scene, _, _ = Scene.at(pool, 0, timestep)
+            for agent, other in np.argwhere(~np.eye(4, dtype=bool)):
+                eye, target = scene.agents[agent, :2], scene.agents[other, :2]
+                edge = scene.view(agent, 20.0, 1441) - eye
+                reach = np.linalg.norm(edge, axis=1)
+                to, distance = target - eye, np.linalg.norm(target - eye)
+                nearest = np.argmax(edge @ to / reach)
+                aside = edge[nearest] @ to / reach[nearest] / distance
+                others = [a for a in range(4) if a not in (agent, other)]
+                apart = [np.linalg.norm(scene.agents[a, :2] - eye) > distance for a in others]
+                if aside > 0.99999 and all(apart):  # in the cone, and no agent in between
+                    sees = bool(scene.sees[agent, other])
+                    assert (reach[nearest] >= distance) == sees
+                    looked[sees] += 1
+    assert min(looked.values()) > 5

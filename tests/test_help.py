@@ -1,0 +1,57 @@
+"""The help of every command, at several widths of the terminal."""
+
+import contextlib
+import itertools
+
+import pytest
+
+from srl.bench.main import _BENCHMARKS
+from srl.cli import COMMANDS, main
+
+CALLS = [
+    ["--help"],
+    *([name, "--help"] for name in COMMANDS),
+    *(["bench", name, "--help"] for name in _BENCHMARKS),
+    ["run", "experiments/hide_and_seek.py", "--self-play.past", "0.1", "--help"],
+]
+
+
+def help_lines(capsys, words):
+    with contextlib.suppress(SystemExit):
+        main(words)
+    return capsys.readouterr().out.splitlines()
+
+
+def indentation(line):
+    return len(line) - len(line.lstrip())
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("words", CALLS, ids=" ".join)
+def test_help_fits_the_terminal(capsys, monkeypatch, words, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = help_lines(capsys, words)
+    assert len(lines) > 3
+    for line in lines:
+        assert line == line.rstrip()
+        assert len(line) <= width or " " not in line.strip()  # a word may be longer
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("target", ["CartPole-v1", "experiments/hide_and_seek.py"])
+def test_the_help_of_an_option_is_broken_only_where_a_line_is_full(
+    capsys, monkeypatch, target, width
+):
+    monkeypatch.setenv("COLUMNS", str(width))
+    texts = [line for line in help_lines(capsys, ["run", target, "--help"]) if line[:8].isspace()]
+    broken = 0
+    for line, after in itertools.pairwise(texts):
+        if indentation(line) == indentation(after) == 8 and not line.endswith(")"):
+            assert len(line) + 1 + len(after.split()[0]) > width - 2, line
+            broken += 1
+    assert broken > 3
+
+
+def test_help_has_one_entry_for_help(capsys):
+    lines = help_lines(capsys, ["run", "CartPole-v1", "--help"])
+    assert [line.split()[0] for line in lines if "--help" in line] == ["-h,"]
