@@ -14,6 +14,7 @@ from srl.streams.sample import Stopped
 
 SECONDS, LIMIT = 20, 1 << 24
 STATE, SUMS = {"float32": np.zeros(3, np.float32)}, {"float32": np.zeros(2, np.float32)}
+GROUP = {"clock": np.array(7), "pool": np.zeros(5, np.uint8)}
 STEPS = (np.zeros((2, 4), np.float32), np.zeros((2, 4), bool))
 FORMS = Forms(Layout.of(STATE), Layout.of((SUMS, STEPS)), Layout.of(SUMS))
 TRANSPORTS = ["thread", "host", "network", "cluster"]
@@ -29,6 +30,7 @@ class Server:
             self.listener,
             FORMS,
             2,
+            state_layout=Layout.of({"clock": GROUP["clock"]}),
             on_left=self.left.append,
             on_seconds=self.seconds.append,
         )
@@ -82,7 +84,7 @@ class Worker(threading.Thread):
     def answer_all(self, source):
         with contextlib.closing(source):
             while True:
-                turn = source.wait(lambda: {str(self.replica): {"clock": np.int64(7)}})
+                turn = source.wait(lambda: {str(self.replica): GROUP})
                 self.turns.append((turn.update, turn.phase))
                 if turn.phase == self.leave_in:
                     return
