@@ -15,6 +15,7 @@ import math
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -59,7 +60,8 @@ class Kind(IntEnum):
     """Of a subscriber: it waits for parameters newer than the message's version. The answer:
     that there are such. Body: they themselves, to another host."""
     VERSION = 54
-    """Which is the newest? The answer: the message's version, at once."""
+    """Which is the newest that was published? The answer: the message's version; at once, but for
+    a relay, which asks the publisher."""
 
 
 FIELDS = {
@@ -87,6 +89,8 @@ class Publisher:
         listener: Listener,
         layout: Layout,
         on_seconds: Callable[[float], None] = lambda seconds: None,
+        *,
+        answers_version: bool = True,
     ) -> None:
         """Has nothing to give until the first `publish`; owns the listener from now on.
 
@@ -94,6 +98,8 @@ class Publisher:
             listener: Where subscribers connect.
             layout: Of the parameters.
             on_seconds: Told the seconds of acting that subscribers tell of, by that thread.
+            answers_version: Whether it says itself which version is the newest; else those that
+                want to know are in `questions` until `answer_version`.
 
         Raises:
             RunError: If the parameters are more than the listener may send.
@@ -104,6 +110,10 @@ class Publisher:
             )
         self.bytes_sent = 0
         """To other hosts, of parameters."""
+        self.questions: deque[Peer] = deque()
+        """Those that wait to be told the newest version."""
+        self._answers_version = answers_version
+        self._versions: deque[tuple[Peer, Version]] = deque()  # to be told by its thread
         self._listener, self._layout, self._on_seconds = listener, layout, on_seconds
         self._form = Message(Kind.FORM, body=layout.to_json())
         self._writer = ParameterWriter(layout) if listener.shares_memory else None
@@ -136,6 +146,11 @@ class Publisher:
         if self._opened:
             self._listener.wake()  # its thread answers
 
+    def answer_version(self, version: Version, count: int) -> None:
+        """Tells the newest version to the first so many of `questions`."""
+        self._versions.extend((self.questions.popleft(), version) for _ in range(count))
+        self._listener.wake()
+
     def close(self) -> None:
         """Ends the stream and its listener."""
         self._closed = True
@@ -151,6 +166,9 @@ class Publisher:
                 received = self._listener.receive(0.5)
                 if received is not None:
                     self._hear(*received)
+                while self._versions:
+                    peer, version = self._versions.popleft()
+                    self._listener.send(peer, Message(Kind.VERSION, 0, version))
                 for peer, known in tuple(self._waiting.items()):
                     self._answer(peer, known)
         except Exception as failure:  # `publish` raises it
@@ -178,7 +196,10 @@ class Publisher:
                 raise Refused(f"a request for parameters of layout {message.schema:016x}")
             self._waiting[peer] = message.version  # of one peer only the last request counts
         elif message.kind == Kind.VERSION:
-            self._listener.send(peer, Message(Kind.VERSION, 0, self._newest.version))
+            if peer not in self.questions:
+                self.questions.append(peer)
+            if self._answers_version:
+                self.answer_version(self._newest.version, 1)
         elif message.kind == Kind.SPENT:
             self._on_seconds(sum(as_seconds(message.counts)))
         else:

@@ -102,6 +102,31 @@ def test_a_request_of_another_layout_is_refused(publisher):
             connection.receive(SECONDS)
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(Kind.NEWER, 0, (0, 1 << 40), LAYOUT.hash),
+        Message(Kind.NEWER, 0, (-2, 0), LAYOUT.hash),
+        Message(Kind.SPENT, counts=(-5,)),
+        Message(Kind.SPENT, counts=(1, 1)),
+        Message(Kind.VERSION, counts=(1,)),
+        Message(Kind.OPEN, body=b"something"),
+        Message(Kind.FORM),
+        Message(99),
+    ],
+    ids=str,
+)
+def test_a_message_that_no_subscriber_sends_ends_its_connection_alone(publisher, message):
+    publisher.publish((0, 1), parameters(1))
+    with connect(publisher.address, Identity(1, 1, 0), limit_bytes=1 << 20) as connection:
+        connection.send(message)
+        with pytest.raises(Disconnected, match="a message of kind"):
+            connection.receive(SECONDS)
+    subscriber = subscriber_to(publisher)
+    assert subscriber.newest(NONE_YET, SECONDS)[0] == (0, 1)
+    subscriber.close()
+
+
 def test_answers_that_are_no_parameters_are_refused():
     with listen("thread", Identity(1, 0, 0), limit_bytes=1 << 20) as listener:
 
