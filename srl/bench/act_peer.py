@@ -16,6 +16,7 @@ from srl.streams.message import Identity
 from srl.streams.sample import STATE_BYTES
 from srl.types import Specs
 from srl.workers.learner import Learner
+from srl.workers.parameters import Published
 from srl.workers.policy import PolicyServer, serve_policies
 from srl.workers.wiring import Site
 
@@ -34,10 +35,9 @@ def serve(
     site = Site(experiment, plan, "policies", 0, identity, dict, stop, transport)
     listener = listen(transport, identity, limit_bytes=STATE_BYTES)
 
-    def newest(oldest: tuple[int, int]):
-        return learner.progress.version, learner.policies
-
-    return serve_policies(site, learner.teams, newest, listener, None), listener
+    published = Published(learner.policies, None)
+    published.publish(learner.progress.version, learner.policies)
+    return serve_policies(site, learner.teams, published, listener, None), listener
 
 
 def main() -> None:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from srl.pools.pool import empty_timestep
+from srl.streams.layout import Layout
+from srl.streams.message import Refused
 from srl.tree import map_tree
 from srl.types import Array, Decision, Specs, Timestep, Tree
 
@@ -32,6 +34,10 @@ class Batch(NamedTuple):
             return x[:, position * width : (position + 1) * width]
 
         return map_tree(part, self)
+
+
+CLOCK = range(1 << 32)
+"""Of a group's steps, which random keys are folded from."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,43 @@ def batch_form(specs: Specs, num_envs: int, decision: Decision, length: int, chu
         memory=times(length // chunk, decision.memory),
         version=form((length, 1, 2), np.int32),
     )
+
+
+def state_layout(form: Batch) -> Layout:
+    """The layout of a group's state between two unrolls, but for its pool's, whose size varies.
+
+    Args:
+        form: Of the group's unroll.
+    """
+
+    def rows(tree: Tree) -> Tree:
+        return map_tree(lambda f: Form(f.shape[1:], f.dtype), tree)
+
+    clock = Form((), np.dtype(np.int64))
+    timestep = rows(form.timesteps._asdict())
+    return Layout.of({"clock": clock, "memory": rows(form.memory), "timestep": timestep})
+
+
+def check_state(state: Any, layout: Layout) -> None:
+    """Checks a group's state that has come from another process.
+
+    Args:
+        state: Whatever was unpacked.
+        layout: Of all but the pool; see `state_layout`.
+
+    Raises:
+        Refused: If a group could not go on from it.
+    """
+    parts = state if isinstance(state, dict) else {}
+    pool = parts.get("pool")
+    if not isinstance(pool, np.ndarray) or pool.dtype != np.uint8 or pool.ndim != 1:
+        raise Refused("a group's state without the state of its pool")
+    rest = Layout.of({name: part for name, part in parts.items() if name != "pool"})
+    if rest != layout:
+        found, expected = (text.to_json()[:200].decode() for text in (rest, layout))
+        raise Refused(f"a group's state of {found}; expected {expected}")
+    if int(parts["clock"]) not in CLOCK:
+        raise Refused(f"a group's state with clock {parts['clock']}; expected a number of uint32")
 
 
 def widened(form: Batch, groups: int) -> Batch:

@@ -21,9 +21,12 @@ from typing import NamedTuple
 
 from srl.errors import RunError
 from srl.streams.area import Area
+from srl.streams.batch import check_state
 from srl.streams.channel import Connection, Disconnected, Listener, Peer, opened
+from srl.streams.fields import COUNT, FLAG, NUMBER, VERSION, Fields, check, turn_away
 from srl.streams.layout import Layout
 from srl.streams.message import (
+    JOINED,
     LEFT,
     Message,
     Refused,
@@ -58,6 +61,18 @@ class Kind(IntEnum):
     """Body: the states of the worker's groups between two unrolls."""
     STOP = 67
     """No further update is wanted."""
+
+
+FIELDS = {
+    Kind.OPEN: Fields({"worker": NUMBER}),
+    Kind.FORM: Fields({"epoch": NUMBER, "lives": COUNT, "restored": FLAG}, body=True, fds=(0, 3)),
+    Kind.RESTORE: Fields(body=True),
+    Kind.STATE: Fields({"phase": NUMBER}, version=VERSION, body=True),
+    Kind.SUMS: Fields(activities=8, body=True),
+    Kind.WANT_GROUPS: Fields(),
+    Kind.GROUPS: Fields(body=True),
+    Kind.STOP: Fields(),
+}
 
 
 class Forms(NamedTuple):
@@ -124,13 +139,13 @@ class GradientSource:
     def _begin_anew(self, connection: Connection) -> Start:
         self._openings += 1
         connection.send(Message(Kind.OPEN, counts=(self._replica,)))
-        form = connection.expect(Kind.FORM, self._alive)
+        form = check(connection.expect(Kind.FORM, self._alive), FIELDS)
         if text_of(form) != self._forms.text:
             form.close_fds()
             raise RunError("the server's parameters are not those of this experiment")
         self._remote = not form.fds
         self._area = Area({"state": self._forms.state, **self._forms.sums}, form.fds)
-        epoch, lives, restored = form.counts[:3]
+        epoch, lives, restored = form.counts
         saved = None
         if restored:
             saved = unpack(connection.expect(Kind.RESTORE, self._alive).body, STATE_BYTES)
@@ -147,7 +162,7 @@ class GradientSource:
         """
         while True:
             try:
-                message = self._connection.wait(self._alive)
+                message = check(self._connection.wait(self._alive), FIELDS)
                 if message.kind == Kind.WANT_GROUPS:
                     self._connection.send(Message(Kind.GROUPS, body=pack(groups())))
                     continue
@@ -199,6 +214,7 @@ class _Desk:
     area: Area
     missing: bool = False
     """Whether an answer is to come."""
+    asked_groups: bool = False
     groups: Tree = None
     """States that were asked for."""
 
@@ -212,6 +228,8 @@ class GradientSink:
         forms: Forms,
         workers: int,
         *,
+        groups_each: int = 1,
+        state_layout: Layout,
         on_left: Callable[[int], None] = lambda worker: None,
         on_seconds: Callable[[Sequence[float]], None] = lambda seconds: None,
     ) -> None:
@@ -221,6 +239,8 @@ class GradientSink:
             listener: Where workers connect.
             forms: What crosses.
             workers: How many there are, numbered from 0.
+            groups_each: Groups of environments that each worker has.
+            state_layout: Of the state of a group; see `srl.streams.batch.state_layout`.
             on_left: Told of a worker that has gone.
             on_seconds: Told the seconds that a worker spent on each activity.
         """
@@ -228,6 +248,7 @@ class GradientSink:
         self.saved: dict[int, Tree] = {}
         """States of groups to go on from, by worker; each is given once."""
         self._listener, self._forms, self._workers = listener, forms, workers
+        self._groups_each, self._state_layout = groups_each, state_layout
         self._on_left, self._on_seconds = on_left, on_seconds
         self._state = Area({"state": forms.state})
         self._desks: dict[int, _Desk] = {}
@@ -243,11 +264,7 @@ class GradientSink:
         """Takes in what has come, waiting half a second for it."""
         received = self._listener.receive(0.5)
         if received is not None:
-            peer, message = received
-            try:
-                self._take_in(peer, message)
-            except Refused as reason:  # an answer that will not come would be waited for
-                self._listener.cut_off(peer, str(reason))
+            self._hear(*received)
 
     def exchange(
         self, version: tuple[int, int], phase: int, state: Tree, alive: Callable[[], None]
@@ -290,7 +307,7 @@ class GradientSink:
         """
         asked = dict(self._desks)
         for desk in asked.values():
-            desk.groups = None
+            desk.asked_groups, desk.groups = True, None
             self._listener.send(desk.peer, Message(Kind.WANT_GROUPS))
         while any(d.groups is None and self._desks.get(w) is d for w, d in asked.items()):
             self.hear()
@@ -308,24 +325,34 @@ class GradientSink:
         for desk in self._desks.values():
             desk.area.close()
 
+    def _hear(self, peer: Peer, message: Message) -> None:
+        try:
+            self._take_in(peer, message)
+        except Refused as reason:  # an answer that will not come would be waited for
+            turn_away(self._listener, peer, reason)
+
     def _take_in(self, peer: Peer, message: Message) -> None:
         kind = message.kind
         worker = next((w for w, desk in self._desks.items() if desk.peer is peer), None)
         if kind == LEFT and worker is not None:
             self._desks.pop(worker).area.close()
             self._on_left(worker)
-        elif kind == Kind.OPEN:
+        if kind in (JOINED, LEFT):
+            return
+        check(message, FIELDS)
+        if kind == Kind.OPEN and worker is None:
             self._open(peer, message)
         elif worker is not None and kind == Kind.SUMS:
             self._take_sums(self._desks[worker], message)
         elif worker is not None and kind == Kind.GROUPS:
-            self._desks[worker].groups = unpack(message.body, STATE_BYTES)
-        elif kind > LEFT:
-            raise Refused(f"a message of kind {kind}")
+            self._take_groups(worker, message)
+        else:
+            message.close_fds()
+            raise Refused(f"a message of kind {kind} at this point")
 
     def _open(self, peer: Peer, message: Message) -> None:
-        worker = message.counts[0] if message.counts else -1
-        if not 0 <= worker < self._workers or worker in self._desks:
+        (worker,) = message.counts
+        if worker >= self._workers or worker in self._desks:
             raise Refused(f"worker {worker} is not expected")
         desk = self._desks[worker] = _Desk(peer, Area(self._forms.sums))
         lives = self._lives[worker] = self._lives.get(worker, -1) + 1
@@ -335,6 +362,17 @@ class GradientSink:
         self._listener.send(peer, Message(Kind.FORM, counts=counts, body=self._forms.text, fds=fds))
         if saved is not None:
             self._listener.send(peer, Message(Kind.RESTORE, body=pack(saved)))
+
+    def _take_groups(self, worker: int, message: Message) -> None:
+        desk, groups = self._desks[worker], unpack(message.body, STATE_BYTES)
+        own = range(worker * self._groups_each, (worker + 1) * self._groups_each)
+        if not desk.asked_groups:
+            raise Refused("states that were not asked for")
+        if not isinstance(groups, dict) or groups.keys() != set(map(str, own)):
+            raise Refused(f"states of other groups than {own.start} to {own.stop - 1}")
+        for state in groups.values():
+            check_state(state, self._state_layout)
+        desk.asked_groups, desk.groups = False, groups
 
     def _take_sums(self, desk: _Desk, message: Message) -> None:
         if message.sequence != self._sequence or not desk.missing:

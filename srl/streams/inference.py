@@ -21,7 +21,9 @@ from enum import IntEnum
 import numpy as np
 
 from srl.streams.area import Area
+from srl.streams.batch import CLOCK
 from srl.streams.channel import Connection, Disconnected, Listener, Peer, opened
+from srl.streams.fields import COUNT, FLAG, NUMBER, VERSION, Fields, check
 from srl.streams.layout import Layout
 from srl.streams.message import Message, Refused, as_microseconds, demand, text_of
 from srl.streams.parcel import pack, unpack
@@ -31,6 +33,8 @@ from srl.types import Decision, Timestep, Tree
 
 ACTED_ON = ("observation", "terminated", "truncated", "memory")
 """What `act` looks at, of all that a request may hold."""
+_PARTS = ("request", "reply")
+"""Of the memory that both ends share."""
 
 
 class Kind(IntEnum):
@@ -59,10 +63,32 @@ class Kind(IntEnum):
     request and where it is not what the last reply gave."""
 
 
+FIELDS = {
+    Kind.OPEN: Fields({"requests": COUNT}),
+    Kind.FORM: Fields(
+        {"epoch": NUMBER, "lives": COUNT, "restored": FLAG}, body=True, fds=(0, len(_PARTS))
+    ),
+    Kind.RESTORE: Fields(body=True),
+    Kind.REQUEST: Fields({"clock": CLOCK}, version=VERSION, body=True),
+    Kind.REPLY: Fields(version=VERSION, body=True),
+    Kind.WANT_STATE: Fields(),
+    Kind.STATE: Fields(body=True),
+    Kind.STOP: Fields(),
+    Kind.SPENT: Fields(activities=8),
+    Kind.MEMORY: Fields(body=True),
+}
+
+
 def _parts(layout: Layout) -> dict[str, Layout]:
-    """The layouts of an area's parts: `request` and `reply`."""
+    """The layouts of an area's parts: `request` and `reply`.
+
+    Raises:
+        Refused: If it is not that of an area.
+    """
     example = layout.views(layout.empty())
-    return {name: Layout.of(example[name]) for name in ("request", "reply")}
+    if not isinstance(example, dict) or any(not isinstance(example.get(p), dict) for p in _PARTS):
+        raise Refused(f"{layout.to_json()[:200].decode()} is no layout of requests and replies")
+    return {name: Layout.of(example[name]) for name in _PARTS}
 
 
 class RemoteActing:
@@ -99,10 +125,10 @@ class RemoteActing:
 
     def _begin(self, connection: Connection) -> None:
         connection.send(Message(Kind.OPEN, counts=(self._sequence,)))
-        self._begin_anew(connection, connection.expect(Kind.FORM, self._alive))
+        self._begin_anew(connection, connection.wait(self._alive))
 
     def _begin_anew(self, connection: Connection, form: Message) -> None:
-        epoch, lives, restored = form.counts[:3]
+        epoch, lives, restored = check(demand(form, Kind.FORM), FIELDS).counts
         self._remote = not form.fds
         self._area = Area(_parts(Layout.from_json(text_of(form), STATE_BYTES)), form.fds)
         self._area.close()  # its descriptors; it stays mapped
@@ -181,7 +207,7 @@ class RemoteActing:
 
     def _answer(self) -> tuple[Decision, np.ndarray]:
         while True:
-            message = self._connection.wait(self._alive)
+            message = check(self._connection.wait(self._alive), FIELDS)
             if message.kind == Kind.STOP:
                 raise Stopped
             if message.kind == Kind.WANT_STATE:
@@ -230,13 +256,11 @@ class Desk:
         self.area.close()
 
     def take_in(self, message: Message, now: float) -> None:
-        """Takes a request.
+        """Takes a request, whose fields were checked.
 
         Raises:
-            Refused: If it is not of the agreed form.
+            Refused: If its body is not of the agreed form.
         """
-        if len(message.counts) < 1:
-            raise Refused("a request without a clock")
         if not self.peer.shares_memory:
             self.area.take_in("request", message.body)
         self.clock, self.oldest_version = message.counts[0], message.version
@@ -246,8 +270,10 @@ class Desk:
         """Takes in the memory that stays here.
 
         Raises:
-            Refused: If it is not of the agreed form.
+            Refused: If none does, or it is not of the agreed form.
         """
+        if "memory" not in self.area["reply"] or "memory" in self.area["request"]:
+            raise Refused("memory that does not stay with the worker that acts")
         kept = self.area["reply"]["memory"]
         copy_tree(Layout.of(kept).views(message.body), kept)
 

@@ -11,9 +11,11 @@ for newer ones than it has. Whoever has to wait is told when there are newer one
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,8 +26,18 @@ import numpy as np
 
 from srl.errors import RunError
 from srl.streams.channel import Connection, Disconnected, Listener, Peer, opened
+from srl.streams.fields import VERSION_OR_NONE, Fields, check, turn_away
 from srl.streams.layout import Layout
-from srl.streams.message import LEFT, Message, as_microseconds, as_seconds, demand, text_of
+from srl.streams.message import (
+    JOINED,
+    LEFT,
+    Message,
+    Refused,
+    as_microseconds,
+    as_seconds,
+    demand,
+    text_of,
+)
 from srl.streams.parameters import NONE_YET, ParameterReader, ParameterWriter, Version
 
 if TYPE_CHECKING:
@@ -48,7 +60,17 @@ class Kind(IntEnum):
     """Of a subscriber: it waits for parameters newer than the message's version. The answer:
     that there are such. Body: they themselves, to another host."""
     VERSION = 54
-    """Which is the newest? The answer: the message's version, at once."""
+    """Which is the newest that was published? The answer: the message's version; at once, but for
+    a relay, which asks the publisher."""
+
+
+FIELDS = {
+    Kind.OPEN: Fields(),
+    Kind.FORM: Fields(body=True, fds=(0, 1)),
+    Kind.SPENT: Fields(activities=1),
+    Kind.NEWER: Fields(version=VERSION_OR_NONE, schema=True, body=True),
+    Kind.VERSION: Fields(version=VERSION_OR_NONE),
+}
 
 
 @dataclass
@@ -67,6 +89,8 @@ class Publisher:
         listener: Listener,
         layout: Layout,
         on_seconds: Callable[[float], None] = lambda seconds: None,
+        *,
+        answers_version: bool = True,
     ) -> None:
         """Has nothing to give until the first `publish`; owns the listener from now on.
 
@@ -74,6 +98,8 @@ class Publisher:
             listener: Where subscribers connect.
             layout: Of the parameters.
             on_seconds: Told the seconds of acting that subscribers tell of, by that thread.
+            answers_version: Whether it says itself which version is the newest; else those that
+                want to know are in `questions` until `answer_version`.
 
         Raises:
             RunError: If the parameters are more than the listener may send.
@@ -84,6 +110,10 @@ class Publisher:
             )
         self.bytes_sent = 0
         """To other hosts, of parameters."""
+        self.questions: deque[Peer] = deque()
+        """Those that wait to be told the newest version."""
+        self._answers_version = answers_version
+        self._versions: deque[tuple[Peer, Version]] = deque()  # to be told by its thread
         self._listener, self._layout, self._on_seconds = listener, layout, on_seconds
         self._form = Message(Kind.FORM, body=layout.to_json())
         self._writer = ParameterWriter(layout) if listener.shares_memory else None
@@ -116,6 +146,11 @@ class Publisher:
         if self._opened:
             self._listener.wake()  # its thread answers
 
+    def answer_version(self, version: Version, count: int) -> None:
+        """Tells the newest version to the first so many of `questions`."""
+        self._versions.extend((self.questions.popleft(), version) for _ in range(count))
+        self._listener.wake()
+
     def close(self) -> None:
         """Ends the stream and its listener."""
         self._closed = True
@@ -130,29 +165,45 @@ class Publisher:
             while not self._closed:
                 received = self._listener.receive(0.5)
                 if received is not None:
-                    self._take(*received)
+                    self._hear(*received)
+                while self._versions:
+                    peer, version = self._versions.popleft()
+                    self._listener.send(peer, Message(Kind.VERSION, 0, version))
                 for peer, known in tuple(self._waiting.items()):
                     self._answer(peer, known)
         except Exception as failure:  # `publish` raises it
             self._failure = failure
 
+    def _hear(self, peer: Peer, message: Message) -> None:
+        try:
+            self._take(peer, message)
+        except Refused as reason:
+            turn_away(self._listener, peer, reason)
+
     def _take(self, peer: Peer, message: Message) -> None:
+        if message.kind == LEFT:
+            self._waiting.pop(peer, None)
+        if message.kind in (JOINED, LEFT):
+            return
+        check(message, FIELDS)
         if message.kind == Kind.OPEN:
             self._opened = True
             shared = peer.shares_memory and self._writer is not None
             fds = (self._writer.fd,) if shared and self._writer else ()
             self._listener.send(peer, self._form._replace(fds=fds))
         elif message.kind == Kind.NEWER:
-            if message.schema == self._layout.hash:
-                self._waiting[peer] = message.version  # of one peer only the last request counts
-            else:
-                self._listener.refuse(peer, f"parameters of layout {message.schema:016x}")
+            if message.schema != self._layout.hash:
+                raise Refused(f"a request for parameters of layout {message.schema:016x}")
+            self._waiting[peer] = message.version  # of one peer only the last request counts
         elif message.kind == Kind.VERSION:
-            self._listener.send(peer, Message(Kind.VERSION, 0, self._newest.version))
+            if peer not in self.questions:
+                self.questions.append(peer)
+            if self._answers_version:
+                self.answer_version(self._newest.version, 1)
         elif message.kind == Kind.SPENT:
             self._on_seconds(sum(as_seconds(message.counts)))
-        elif message.kind == LEFT:
-            self._waiting.pop(peer, None)
+        else:
+            raise Refused(f"a message of kind {message.kind}")
 
     def _answer(self, peer: Peer, known: Version) -> None:
         """Tells a peer of newer parameters than it knows, if there are such."""
@@ -197,7 +248,7 @@ class Subscriber:
 
     def _begin(self, connection: Connection) -> None:
         connection.send(Message(Kind.OPEN))
-        form = connection.expect(Kind.FORM, self._alive)
+        form = check(connection.expect(Kind.FORM, self._alive), FIELDS)
         self.layout = Layout.from_json(text_of(form), LIMIT_BYTES)
         self._expected = self._expected or self.layout
         if self.layout != self._expected:
@@ -206,6 +257,9 @@ class Subscriber:
             raise RunError("the parameters that are published are not of the expected layout")
         self._reader = ParameterReader(self.layout, form.fds[0]) if form.fds else None
         self._asked = False
+        self._question: float | None = None
+        self.published = (-math.inf, NONE_YET)
+        """When the publisher was last asked for its newest version, and what it answered."""
 
     @property
     def address(self) -> str:
@@ -231,6 +285,24 @@ class Subscriber:
             self.reopen()
             return None
 
+    def ask(self, known: Version) -> None:
+        """Asks to be told of newer parameters than those known: then `fileno` is readable."""
+        with suppress(Disconnected):  # `newest` connects anew
+            if not self._asked:
+                self._connection.send(Message(Kind.NEWER, 0, known, self.layout.hash))
+                self._asked = True
+
+    def ask_published(self) -> None:
+        """Asks which is the newest version; `newest` takes the answer in, as `published`."""
+        with suppress(Disconnected):
+            if self._question is None:
+                self._question = time.monotonic()
+                self._connection.send(Message(Kind.VERSION))
+
+    def fileno(self) -> int:
+        """Readable when `newest` may have something; of the present connection."""
+        return self._connection.fileno()
+
     def reopen(self) -> None:
         """Connects anew, to who publishes now."""
         self._connection.close()
@@ -252,15 +324,16 @@ class Subscriber:
 
     def _ask(self, known: Version, wait: float) -> tuple[Version, Tree] | None:
         """Asks for newer parameters, unless that was asked already, and waits for the answer."""
-        if not self._asked:
-            asked = Message(Kind.NEWER, 0, known, self.layout.hash)
-            self._connection.send(asked)
-            self._asked = True
+        self.ask(known)
         return self._hear(wait)
 
     def _hear(self, wait: float) -> tuple[Version, Tree] | None:
         message = self._connection.receive(wait)
         if message is None:
+            return None
+        check(message, FIELDS)
+        if message.kind == Kind.VERSION and self._question is not None:
+            self.published, self._question = (self._question, message.version), None
             return None
         self._asked = False
         demand(message, Kind.NEWER)
@@ -278,4 +351,4 @@ def published_version(connection: Connection, alive: Callable[[], None]) -> Vers
         Disconnected: If the publisher has gone.
     """
     connection.send(Message(Kind.VERSION))
-    return connection.expect(Kind.VERSION, alive).version
+    return check(connection.expect(Kind.VERSION, alive), FIELDS).version

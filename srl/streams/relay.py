@@ -118,7 +118,9 @@ class Relay:
             stack.callback(self._listener.close)
             try:
                 subscriber = stack.enter_context(closing(Subscriber(self._reach, self._check)))
-                publisher = Publisher(self._listener, subscriber.layout, self._note_spent)
+                publisher = Publisher(
+                    self._listener, subscriber.layout, self._note_spent, answers_version=False
+                )
                 self._hand_on(subscriber, stack.enter_context(closing(publisher)))
             except _Closed:
                 pass
@@ -132,6 +134,10 @@ class Relay:
                 if published > version:  # for long: the parent's way to the publisher may be cut
                     self._shun()
                 published, ask_at = self._published(), self._later()
+            if asking := len(publisher.questions):
+                newest = self._ask_source()
+                if newest != NONE_YET:
+                    publisher.answer_version(newest, asking)
             if subscriber.address != self._wanted():
                 subscriber.reopen()
             with self._spending:
@@ -149,8 +155,10 @@ class Relay:
 
     def _published(self) -> Version:
         """What the publisher has, if others hand it on to this relay and it can be told now."""
-        if self._wanted() in ("", self._source):
-            return NONE_YET
+        return NONE_YET if self._wanted() in ("", self._source) else self._ask_source()
+
+    def _ask_source(self) -> Version:
+        """What the publisher has; (-1, -1) if it does not say so now."""
         begun = time.monotonic()
 
         def check() -> None:

@@ -17,8 +17,9 @@ import numpy as np
 
 from srl.pools.pool import aligned_zeros
 from srl.shared_memory import SharedMemory
-from srl.streams.batch import Batch, widened
+from srl.streams.batch import Batch, check_state, state_layout, widened
 from srl.streams.channel import Connection, Listener, Peer
+from srl.streams.fields import COUNT, FLAG, NUMBER, VERSION, Fields, check, turn_away
 from srl.streams.layout import Layout
 from srl.streams.message import (
     JOINED,
@@ -57,6 +58,30 @@ class Kind(IntEnum):
     """No unroll is wanted any more."""
 
 
+_TICKET = {"update": COUNT, "position": NUMBER}
+FIELDS = {
+    Kind.OPEN: Fields(),
+    Kind.FORM: Fields(
+        {
+            "batches": NUMBER[1:],
+            "positions": NUMBER[1:],
+            "epoch": NUMBER,
+            "lives": COUNT,
+            "restored": FLAG,
+        },
+        body=True,
+        fds=(0, 1),
+    ),
+    Kind.RESTORE: Fields(body=True),
+    Kind.TAKE: Fields(),
+    Kind.TICKET: Fields(_TICKET, version=VERSION),
+    Kind.DELIVER: Fields(_TICKET, activities=6, body=True),
+    Kind.WANT_STATE: Fields(),
+    Kind.STATE: Fields(body=True),
+    Kind.STOP: Fields(),
+}
+
+
 STATE_BYTES = UNROLL_BYTES = 1 << 30
 """The most that a group's state, or its unroll, may have."""
 _OWN_UNROLLS = 2  # of a group that sends them: one is written while the other is on its way
@@ -91,6 +116,18 @@ class Grant(NamedTuple):
     oldest_version: tuple[int, int]
 
 
+def unpacked_state(message: Message) -> dict[str, Tree]:
+    """What a STATE brings, by name; `SampleSink.give_state` checks the rest.
+
+    Raises:
+        Refused: If it has no names.
+    """
+    state = unpack(message.body, STATE_BYTES)
+    if not isinstance(state, dict):
+        raise Refused("a group's state without names")
+    return state
+
+
 class SampleSource:
     """A group's end."""
 
@@ -108,8 +145,8 @@ class SampleSource:
         self.sequence = 0
         """Unrolls delivered."""
         connection.send(Message(Kind.OPEN))
-        form = connection.expect(Kind.FORM, alive)
-        batches, self._positions, epoch, lives, restored = form.counts[:5]
+        form = check(connection.expect(Kind.FORM, alive), FIELDS)
+        batches, self._positions, epoch, lives, restored = form.counts
         layout = Layout.from_json(text_of(form), UNROLL_BYTES)
         self.remote = not form.fds
         """Whether unrolls cross as messages."""
@@ -151,14 +188,16 @@ class SampleSource:
         message = self._connection.receive(timeout)
         if message is None:
             return None
+        check(message, FIELDS)
         if message.kind == Kind.WANT_STATE:
             self._connection.send(Message(Kind.STATE, body=pack(state())))
             return None
         self._asked = False
         if message.kind == Kind.STOP:
             raise Stopped
-        demand(message, Kind.TICKET)
-        self._ticket = Ticket(*message.counts[:2])
+        self._ticket = Ticket(*demand(message, Kind.TICKET).counts)
+        if self._ticket.position >= self._positions:
+            raise Refused(f"a ticket {self._ticket} of a batch of {self._positions} positions")
         return Grant(self._ticket, self._columns_of(self._ticket), message.version)
 
     def deliver(self, seconds: Sequence[float]) -> None:
@@ -212,7 +251,7 @@ class SampleSink:
         self.saved: dict[int, Tree] = {}
         """States that groups go on from, by group; each is given once."""
         self._first = first_group
-        self._layout = Layout.of(form)
+        self._layout, self._state_layout = Layout.of(form), state_layout(form)
         self._wide = Layout.of(widened(form, office.positions))
         self._memory = SharedMemory.create(office.batches * self._wide.size)
         bodies = _bodies(self._wide, self._memory)
@@ -284,6 +323,11 @@ class SampleSink:
                 self._check()
                 alive()
             return dict(sorted({**self.saved, **self._states}.items()))
+
+    @property
+    def groups(self) -> range:
+        """Those that deliver here."""
+        return range(self._first, self._first + self.office.positions)
 
     @property
     def whole(self) -> bool:
@@ -371,8 +415,15 @@ class SampleSink:
         return group in self._want_state
 
     def give_state(self, group: int, state: Tree) -> None:
-        """Takes the group's state in."""
+        """Takes the group's state in.
+
+        Raises:
+            Refused: If it was not asked for, or a group could not go on from it.
+        """
         with self._changed:
+            if group not in self._awaited:
+                raise Refused("a state that was not asked for")
+            check_state(state, self._state_layout)
             self._want_state.discard(group)
             self._awaited.discard(group)
             self._states[group] = state
@@ -395,8 +446,7 @@ class SampleSink:
         try:
             self._answer(peer, message)
         except Refused as reason:  # or it would keep what it holds, and nobody else could have it
-            self.listener.refuse(peer, reason)
-            self.listener.cut_off(peer, str(reason))
+            turn_away(self.listener, peer, reason)
 
     def _answer(self, peer: Peer, message: Message) -> None:
         group = peer.identity.sender
@@ -406,7 +456,9 @@ class SampleSink:
         if kind == LEFT:
             if self._peers.get(group) is peer:
                 self._leave(group)
-        elif kind == Kind.OPEN:
+            return
+        check(message, FIELDS)
+        if kind == Kind.OPEN:
             self._open(peer, group)
         elif self._peers.get(group) is not peer:
             raise Refused(f"a message of kind {message.kind} before OPEN")
@@ -417,7 +469,7 @@ class SampleSink:
         elif kind == Kind.DELIVER:
             self._take_in(peer, group, message)
         elif kind == Kind.STATE:
-            self.give_state(group, unpack(message.body, STATE_BYTES))
+            self.give_state(group, unpacked_state(message))
         else:
             raise Refused(f"a message of kind {kind}")
 
@@ -431,9 +483,8 @@ class SampleSink:
         self._on_counts(self.office)
 
     def _open(self, peer: Peer, group: int) -> None:
-        if not self._first <= group < self._first + self.office.positions:
-            self.listener.cut_off(peer, f"group {group} does not belong to this learner")
-            return
+        if group not in self.groups:
+            raise Refused(f"group {group} does not belong to this learner")
         start = self.join(group)
         self._peers[group] = peer
         restored = start.saved is not None
@@ -445,8 +496,6 @@ class SampleSink:
             self.listener.send(peer, Message(Kind.RESTORE, body=pack(start.saved)))
 
     def _take_in(self, peer: Peer, group: int, message: Message) -> None:
-        if len(message.counts) < 2:
-            raise Refused("DELIVER without a ticket")
         ticket = Ticket(*message.counts[:2])
         if not self.office.holds(group, ticket):
             raise Refused(f"an unroll whose ticket {ticket} is not its own")
@@ -481,6 +530,13 @@ def _bodies(layout: Layout, memory: SharedMemory) -> list[np.ndarray]:
 
 
 def _batch(tree: Tree) -> Batch:
-    """A batch from the dicts and tuples that a layout knows."""
-    batch = Batch(*tree)
-    return batch._replace(timesteps=Timestep(*batch.timesteps))
+    """A batch from the dicts and tuples that a layout knows.
+
+    Raises:
+        Refused: If it is that of something else.
+    """
+    try:
+        batch = Batch(*tree)
+        return batch._replace(timesteps=Timestep(*batch.timesteps))
+    except TypeError as error:
+        raise Refused(f"a layout of no unroll: {error}") from error

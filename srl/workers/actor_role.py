@@ -21,9 +21,9 @@ def run_actor(context: Context) -> None:
     newest = None
     try:
         if site.has("act"):
-            from srl.workers.parameters import Received
+            from srl.workers.parameters import received_policies
 
-            newest = Received(lambda: site.connect("parameters"), teams, site.go_on).newest
+            newest = received_policies(site, teams).newest
         groups = Groups(site, pools, teams, newest)
         groups.start()
         groups.wait(lambda: context.progress(env_steps=groups.env_steps))

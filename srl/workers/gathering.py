@@ -90,7 +90,7 @@ class Gathering(Training):
             sink = self.sink if site.has("collect") else None
             requests = self._listeners["inference"]
             self._policy_server = serve_policies(
-                site, learner.teams, self.published.newest, requests, sink, self._spend_acting
+                site, learner.teams, self.published, requests, sink, self._spend_acting
             )
         self._accounted = (0, 0, 0)
 

@@ -3,21 +3,50 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from srl.lazy import jax
 from srl.streams.channel import Connection, Listener
 from srl.streams.layout import Layout
+from srl.streams.message import Refused
 from srl.streams.parameters import NONE_YET, Version
 from srl.streams.publishing import Publisher, Subscriber
 from srl.workers.teams import Teams
+from srl.workers.wiring import Site
 
 Policies = Mapping[str, Any]
 """What acts, as `Teams.acting` gives it."""
 _WAIT_SECONDS = 0.5  # between two signs of life
+_DOUBT_SECONDS = 1.0
+"""A version that has not come for so long is asked about: whether it was published at all."""
+
+
+class Source(Protocol):
+    """Where the newest policies come from."""
+
+    def newest(self, oldest: Version) -> tuple[np.ndarray, Policies]:
+        """The newest version and its policies, waiting for `oldest` or a later one."""
+        ...
+
+    def awaited(self, oldest: Version, since: float) -> int | None:
+        """What to wait for before `newest` has `oldest`; None if it is there.
+
+        Args:
+            oldest: A version that was asked for.
+            since: When it was, as by `time.monotonic`.
+
+        Returns:
+            A descriptor that is readable when it may have come; to be looked at again then, and
+            twice a second.
+
+        Raises:
+            Refused: If no version as new as that had been published when it was asked for.
+        """
+        ...
 
 
 class Published:
@@ -53,6 +82,11 @@ class Published:
         """The newest version and its policies; who asks knows that `oldest` is there."""
         return self._newest
 
+    def awaited(self, oldest: Version, since: float) -> None:
+        """Checks that `oldest` is there; see `Source`."""
+        epoch, n = self._newest[0].tolist()
+        _demand_published(oldest, (epoch, n))
+
     def close(self) -> None:
         """Ends the stream."""
         if self._publisher is not None:
@@ -67,6 +101,8 @@ class Received:
         connect: Callable[[], Connection],
         teams: Teams,
         alive: Callable[[], None] = lambda: None,
+        *,
+        ahead: int = 0,
     ) -> None:
         """Connects.
 
@@ -74,11 +110,12 @@ class Received:
             connect: Gives a connection to who publishes; called again when that has gone.
             teams: The policies' functions, which tell what they are made of.
             alive: Called now and then while there is nothing to do but wait; may raise Stopped.
+            ahead: Updates that a learner may be ahead of the one that publishes.
 
         Raises:
             RunError: If other policies are published than this experiment's.
         """
-        self._alive = alive
+        self._alive, self._ahead = alive, ahead
         examples = jax.eval_shape(
             lambda key: teams.acting(teams.policies(teams.init(key))), jax.random.key(0)
         )
@@ -89,8 +126,12 @@ class Received:
         self._subscriber = Subscriber(connect, alive, Layout.of(tuple(leaves)))
 
     def newest(self, oldest: Version) -> tuple[np.ndarray, Policies]:
-        """The newest version and its policies, waiting for `oldest` or a later one."""
-        needed = max(oldest, (0, 0))
+        """The newest version and its policies, waiting for `oldest` or a later one.
+
+        Raises:
+            Refused: If no version as new as that is published.
+        """
+        needed, since = max(oldest, (0, 0)), time.monotonic()
         # Who need not wait does not wait for a thread that has to.
         if self._looking.acquire(blocking=self._held[0] < needed):
             try:
@@ -98,10 +139,30 @@ class Received:
                 while self._held[0] < needed:
                     self._alive()
                     self._look(_WAIT_SECONDS)
+                    self._doubt(needed, since)
             finally:
                 self._looking.release()
         version, policies = self._held
         return np.array(version, np.int32), policies
+
+    def awaited(self, oldest: Version, since: float) -> int | None:
+        """What to wait for before `oldest` is there; see `Source`."""
+        needed = max(oldest, (0, 0))
+        if self._held[0] >= needed:
+            return None
+        with self._looking:
+            self._subscriber.ask(self._held[0])
+            self._doubt(needed, since)
+            self._look(0.0)  # last, as sending may hide from `fileno` what has come
+            return None if self._held[0] >= needed else self._subscriber.fileno()
+
+    def _doubt(self, needed: Version, since: float) -> None:
+        """Asks about a version that has been needed for long; refuses it if there is none."""
+        asked, (epoch, n) = self._subscriber.published
+        if asked > since and (epoch, n) != NONE_YET:
+            _demand_published(needed, (epoch, n + self._ahead))
+        if max(asked, since) + _DOUBT_SECONDS < time.monotonic():
+            self._subscriber.ask_published()
 
     def spend(self, seconds: float) -> None:
         """Lets who publishes know of so much acting, soon."""
@@ -122,6 +183,24 @@ class Received:
     def close(self) -> None:
         """Ends the stream."""
         self._subscriber.close()
+
+
+def received_policies(site: Site, teams: Teams) -> Received:
+    """The newest policies for a worker of a run.
+
+    Args:
+        site: Of the worker.
+        teams: The run's policies.
+    """
+    # The first of several learners publishes, and another may have finished an update before it.
+    ahead = int(site.plan.fragment("gradient").replicas > 1)
+    return Received(lambda: site.connect("parameters"), teams, site.go_on, ahead=ahead)
+
+
+def _demand_published(version: Version, newest: Version) -> None:
+    """Raises Refused for a version newer than the newest."""
+    if version > newest:
+        raise Refused(f"version {version} is wanted, but {newest} is the newest that is published")
 
 
 def _flat(policies: Policies) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,16 +14,16 @@ from srl.experiment import Experiment
 from srl.lazy import jax
 from srl.pools.pool import empty_timestep
 from srl.streams.channel import Listener, Peer
-from srl.streams.inference import ACTED_ON, Desk, Kind
+from srl.streams.fields import check, turn_away
+from srl.streams.inference import ACTED_ON, FIELDS, Desk, Kind
 from srl.streams.layout import Layout
 from srl.streams.message import JOINED, LEFT, Message, Refused, as_seconds
-from srl.streams.parcel import unpack
-from srl.streams.sample import STATE_BYTES, Grant, SampleSink, Start, Stopped
+from srl.streams.sample import Grant, SampleSink, Start, Stopped, unpacked_state
 from srl.tree import copy_tree, leaves_of, map_tree
 from srl.types import Decision, Timestep, Tree
-from srl.workers.acting import Newest
 from srl.workers.actor import ACTIVITIES
 from srl.workers.learner import decision_form, run_key
+from srl.workers.parameters import Source
 from srl.workers.teams import Teams
 from srl.workers.wiring import Site
 
@@ -53,11 +54,12 @@ class PolicyServer:
         self,
         experiment: Experiment,
         teams: Teams,
-        newest: Newest,
+        parameters: Source,
         listener: Listener,
         layout: Layout,
         num_envs: int,
         *,
+        group_range: range,
         width: int,
         groups: int,
         deadline: float,
@@ -69,28 +71,31 @@ class PolicyServer:
         Args:
             experiment: What is trained.
             teams: Its policies.
-            newest: Where parameters come from.
+            parameters: Where they come from.
             listener: Where groups connect.
             layout: Of a group's area.
             num_envs: Of a group.
+            group_range: The groups that may ask here.
             width: Groups that are acted for in one call. A group always has the same place in it,
                 and a place that nobody asks for is filled up: so results never depend on who
                 else asked.
-            groups: That ask, and so share the places.
+            groups: How many of them do at a time, and so share the places.
             deadline: Seconds that a request may wait for others.
             sink: Where unrolls go that are collected here.
             on_seconds: Told the seconds that each answer took.
         """
-        self.listener, self._newest, self._on_seconds = listener, newest, on_seconds
+        self.listener, self._parameters, self._on_seconds = listener, parameters, on_seconds
         self._teams, self._layout = teams, layout
         self._width, self._groups, self._deadline = width, groups, deadline
+        self._group_range = group_range
         self._sink = sink
         self._length, self._chunk = experiment.algorithm.unroll_length, teams.chunk
         self._desks: dict[int, Desk] = {}
         self._waiting: dict[int, Desk] = {}  # that have asked, first come first
+        self._early: dict[int, int] = {}  # of these, for versions to come: what each waits for
         self._places_taken = 0  # by all desks
         self._unrolls: dict[int, _Unroll] = {}
-        self._num_envs = num_envs
+        self._initial_memory = map_tree(np.asarray, teams.initial_memory(num_envs))
         self.answered = 0
         """Requests so far."""
         self._key = run_key(experiment)
@@ -101,7 +106,7 @@ class PolicyServer:
 
     def compile(self) -> None:
         """Runs `act` once, so that no request waits for a compiler."""
-        _, policies = self._newest((0, 0))
+        _, policies = self._parameters.newest((0, 0))
         jax.block_until_ready(self._act(policies, self._inputs.arrays, self._key))
 
     def _act_on(self, policies: Any, inputs: dict[str, Tree], key: Any) -> Decision:
@@ -130,36 +135,41 @@ class PolicyServer:
     def _patience(self) -> float:
         """How long to wait for messages."""
         for group, desk in self._waiting.items():
-            if not self._blocked(group):
+            if group not in self._early and not self._blocked(group):
                 return max(0.0, desk.arrived + self._deadline - time.monotonic())
         return 0.5
 
     def _receive(self, patience: float) -> None:
-        """Takes in what has come; waits only for the first message."""
-        received = self.listener.receive(patience)
-        while received is not None:
-            peer, message = received
-            try:
-                self._take_in(peer, message)
-            except Refused as reason:
-                self.listener.refuse(peer, reason)
+        """Takes in what has come; waits only for the first message, or for newer parameters."""
+        received = self.listener.receive(0 if self._early else patience)
+        if received is None and self._early:
+            readable = select.poll()
+            for fd in {self.listener.fileno(), *self._early.values()}:
+                readable.register(fd, select.POLLIN)
+            readable.poll(1000 * patience)
             received = self.listener.receive(0)
+        while received is not None:
+            self._hear(*received)
+            received = self.listener.receive(0)
+
+    def _hear(self, peer: Peer, message: Message) -> None:
+        try:
+            self._take_in(peer, message)
+        except Refused as reason:  # its answer would be waited for
+            turn_away(self.listener, peer, reason)
 
     def _take_in(self, peer: Peer, message: Message) -> None:
         group = peer.identity.sender
         desk = self._desks.get(group)
-        if message.kind == JOINED:
+        if message.kind == LEFT and desk is not None and desk.peer is peer:
+            self._close(group)
+        if message.kind in (JOINED, LEFT):
             return
+        check(message, FIELDS)
         if message.kind == Kind.OPEN:
-            self._open(peer, group, goes_on=any(message.counts[:1]))
+            self._open(peer, group, goes_on=any(message.counts))
         elif desk is None or desk.peer is not peer:
-            if message.kind != LEFT:
-                raise Refused(f"a message of kind {message.kind} before OPEN")
-        elif message.kind == LEFT:
-            del self._desks[group]
-            self._count_places(group)
-            if self._sink is not None:
-                self._sink.leave(group)
+            raise Refused(f"a message of kind {message.kind} before OPEN")
         elif message.kind == Kind.REQUEST:
             desk.take_in(message, time.monotonic())
             self._waiting.pop(group, None)  # its turn is the last one's
@@ -169,10 +179,10 @@ class PolicyServer:
         elif message.kind == Kind.SPENT and self._sink is not None:
             self._tell_spent(group, message.counts)
         elif message.kind == Kind.STATE and self._sink is not None:
-            state = unpack(message.body, STATE_BYTES)
             memory = map_tree(np.array, self._unrolls[group].memory)
-            self._sink.give_state(group, {**state, "memory": memory})
+            self._sink.give_state(group, {**unpacked_state(message), "memory": memory})
         else:
+            message.close_fds()
             raise Refused(f"a message of kind {message.kind}")
 
     def _tell_spent(self, group: int, counts: Sequence[int]) -> None:
@@ -188,21 +198,33 @@ class PolicyServer:
     def _count_places(self, changed: int) -> None:
         """After a group has come or gone, of which nothing waits."""
         self._waiting.pop(changed, None)
+        self._early.pop(changed, None)
         self._places_taken = len({self._place(group) for group in self._desks})
 
+    def _close(self, group: int) -> None:
+        """Lets go of a group that has gone."""
+        del self._desks[group]
+        self._count_places(group)
+        if self._sink is not None:
+            self._sink.leave(group)
+
     def _open(self, peer: Peer, group: int, *, goes_on: bool) -> None:
+        if group not in self._group_range:
+            own = self._group_range
+            raise Refused(
+                f"group {group} does not ask here; expected {own.start} to {own.stop - 1}"
+            )
         desk = self._desks[group] = Desk(self.listener, peer, self._layout)
         self._count_places(group)
-        initial = self._teams.initial_memory(self._num_envs)
         if "memory" in desk.area["reply"]:
-            copy_tree(map_tree(np.asarray, initial), desk.area["reply"]["memory"])
+            copy_tree(self._initial_memory, desk.area["reply"]["memory"])
         if self._sink is None:
             desk.open(Start(0, 0, None))
             return
         start = self._sink.join(group)
         if goes_on:  # from where it is, which is not where a checkpoint has it
             start = start._replace(saved=None)
-        memory = initial if start.saved is None else start.saved["memory"]
+        memory = self._initial_memory if start.saved is None else start.saved["memory"]
         self._unrolls[group] = _Unroll(map_tree(np.array, memory))
         desk.open(start)
 
@@ -216,7 +238,7 @@ class PolicyServer:
 
     def _due(self) -> dict[int, Desk]:
         """The groups to answer now, by place: enough, or some that have waited long enough."""
-        ready = list(self._waiting.values())
+        ready = [desk for desk in tuple(self._waiting.values()) if self._is_there(desk)]
         if self._sink is not None:
             ready = [desk for desk in ready if self._collect(desk)]
         if not ready:
@@ -229,6 +251,19 @@ class PolicyServer:
         for desk in ready:
             chosen.setdefault(self._place(desk.group), desk)
         return chosen if late or len(chosen) >= enough else {}
+
+    def _is_there(self, desk: Desk) -> bool:
+        """Whether there are parameters as new as a request wants; one for the future is refused."""
+        self._early.pop(desk.group, None)
+        try:
+            source = self._parameters.awaited(desk.oldest_version, desk.arrived)
+        except Refused as reason:
+            del self._waiting[desk.group]
+            turn_away(self.listener, desk.peer, reason)
+            return False
+        if source is not None:
+            self._early[desk.group] = source
+        return source is None
 
     def _enough(self) -> int:
         """Places of all those that may ask."""
@@ -277,7 +312,7 @@ class PolicyServer:
 
     def _answer(self, desks: dict[int, Desk]) -> None:
         oldest = max(desk.oldest_version for desk in desks.values())
-        version, policies = self._newest(oldest)
+        version, policies = self._parameters.newest(oldest)
         before = time.perf_counter()
         for place, desk in desks.items():
             unroll = self._unrolls.get(desk.group)
@@ -368,7 +403,7 @@ class _Inputs:
 def serve_policies(
     site: Site,
     teams: Teams,
-    newest: Newest,
+    parameters: Source,
     listener: Listener,
     sink: SampleSink | None,
     on_seconds: Callable[[float], None] = lambda seconds: None,
@@ -378,7 +413,7 @@ def serve_policies(
     Args:
         site: Of the worker.
         teams: The run's policies.
-        newest: Where parameters come from.
+        parameters: Where they come from.
         listener: Where groups connect.
         sink: Where unrolls go, if they are collected here.
         on_seconds: Told the seconds that each answer took.
@@ -389,10 +424,12 @@ def serve_policies(
     server = PolicyServer(
         site.experiment,
         teams,
-        newest,
+        parameters,
         listener,
         inference_layout(teams, site.group_envs, request, reply),
         site.group_envs,
+        # Where unrolls are collected, a group belongs to the learner; else any worker may act.
+        group_range=range(site.num_groups) if sink is None else sink.groups,
         width=site.fragment.batch or max(1, groups // 2),
         groups=groups,
         deadline=site.fragment.deadline,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from srl.streams.sample import Stopped
 from srl.workers.learner import bind_teams
-from srl.workers.parameters import Received
+from srl.workers.parameters import received_policies
 from srl.workers.policy import serve_policies
 from srl.workers.worker import Context
 
@@ -23,10 +23,8 @@ def run_policy(context: Context) -> None:
         return context.stopping.is_set()
 
     try:
-        received = Received(lambda: site.connect("parameters"), teams, site.go_on)
-        server = serve_policies(
-            site, teams, received.newest, listeners["inference"], None, received.spend
-        )
+        received = received_policies(site, teams)
+        server = serve_policies(site, teams, received, listeners["inference"], None, received.spend)
         server.serve(stopped)
         received.close()
     except Stopped:

@@ -11,7 +11,7 @@ import numpy as np
 
 from srl.algorithms.algorithm import LearnNodes, learn, rounds_in_turn
 from srl.lazy import jax, jnp
-from srl.streams.batch import widened
+from srl.streams.batch import state_layout, widened
 from srl.streams.channel import Listener
 from srl.streams.gradients import GradientSink, WorkerLeft
 from srl.tree import map_tree
@@ -56,13 +56,16 @@ class Server(Training):
         self._enter_league(learner)
         actors = site.plan.home("gradient")
         learner.progress.workers = {site.fragment_name: 1, actors: self._workers}
-        form = widened(form_of(experiment, learner.teams, site.group_envs), self._groups_each)
-        batch = map_tree(lambda f: np.zeros(f.shape, f.dtype), form)
+        form = form_of(experiment, learner.teams, site.group_envs)
+        wide = widened(form, self._groups_each)
+        batch = map_tree(lambda f: np.zeros(f.shape, f.dtype), wide)
         self._crossing = Crossing.of(learner, batch)
         self.sink = GradientSink(
             self._listener,
             self._crossing.forms,
             self._workers,
+            groups_each=self._groups_each,
+            state_layout=state_layout(form),
             on_left=self._lose,
             on_seconds=self._spend,
         )

@@ -10,10 +10,12 @@ import pytest
 from srl.errors import RunError
 from srl.streams import Disconnected, Identity, Layout, Message, connect, listen
 from srl.streams.gradients import Forms, GradientSink, GradientSource, Kind, WorkerLeft
+from srl.streams.parcel import pack
 from srl.streams.sample import Stopped
 
 SECONDS, LIMIT = 20, 1 << 24
 STATE, SUMS = {"float32": np.zeros(3, np.float32)}, {"float32": np.zeros(2, np.float32)}
+GROUP = {"clock": np.array(7), "pool": np.zeros(5, np.uint8)}
 STEPS = (np.zeros((2, 4), np.float32), np.zeros((2, 4), bool))
 FORMS = Forms(Layout.of(STATE), Layout.of((SUMS, STEPS)), Layout.of(SUMS))
 TRANSPORTS = ["thread", "host", "network", "cluster"]
@@ -29,6 +31,7 @@ class Server:
             self.listener,
             FORMS,
             2,
+            state_layout=Layout.of({"clock": GROUP["clock"]}),
             on_left=self.left.append,
             on_seconds=self.seconds.append,
         )
@@ -82,7 +85,7 @@ class Worker(threading.Thread):
     def answer_all(self, source):
         with contextlib.closing(source):
             while True:
-                turn = source.wait(lambda: {str(self.replica): {"clock": np.int64(7)}})
+                turn = source.wait(lambda: {str(self.replica): GROUP})
                 self.turns.append((turn.update, turn.phase))
                 if turn.phase == self.leave_in:
                     return
@@ -185,6 +188,32 @@ def test_who_says_what_does_not_belong_is_cut_off(server, message):
 
         server.hear_until(cut_off)
     assert not server.sink.complete
+
+
+BAD_ANSWERS = {
+    "another worker as well": Message(Kind.OPEN, counts=(1,)),
+    "negative time": Message(Kind.SUMS, counts=(-1,)),
+    "states without names": Message(Kind.GROUPS, body=pack((np.zeros(2),))),
+    "states of another worker": Message(Kind.GROUPS, body=pack({"1": GROUP})),
+    "a group without its pool": Message(Kind.GROUPS, body=pack({"0": {"clock": np.array(7)}})),
+    "a clock of -1": Message(Kind.GROUPS, body=pack({"0": {**GROUP, "clock": np.array(-1)}})),
+    "nothing": Message(Kind.GROUPS),
+}
+
+
+@pytest.mark.parametrize("message", BAD_ANSWERS.values(), ids=BAD_ANSWERS)
+def test_a_worker_that_answers_what_cannot_be_is_cut_off_and_its_place_is_free(server, message):
+    with connect(server.listener.address, Identity(1, 9, 0), limit_bytes=LIMIT) as stranger:
+        stranger.send(Message(Kind.OPEN, counts=(0,)))
+        server.hear_until(lambda: server.sink._desks)
+        server.sink._desks[0].asked_groups = True
+        before = server.listener.refused
+        stranger.send(message)
+        server.hear_until(lambda: not server.sink._desks)
+    assert server.listener.refused == before + 1
+    for replica in range(2):
+        Worker(server, replica)
+    server.hear_until(lambda: server.sink.complete)
 
 
 def test_another_experiment_is_told_apart(server):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from srl.errors import RunError
-from srl.streams import Identity, Layout, Message, connect, listen
+from srl.streams import Disconnected, Identity, Layout, Message, connect, listen
 from srl.streams.parameters import NONE_YET
 from srl.streams.publishing import Kind, Publisher, Subscriber
 
@@ -98,9 +98,33 @@ def test_a_request_of_another_layout_is_refused(publisher):
     with connect(publisher.address, Identity(1, 1, 0), limit_bytes=1 << 20) as connection:
         other = Layout.of(parameters(0, size=6)).hash
         connection.send(Message(Kind.NEWER, 0, NONE_YET, other))
-        connection.send(Message(Kind.NEWER, 0, NONE_YET, LAYOUT.hash))
-        assert connection.receive(SECONDS).version == (0, 1)
-        assert connection.receive(0.05) is None
+        with pytest.raises(Disconnected, match=f"layout {other:016x}"):
+            connection.receive(SECONDS)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(Kind.NEWER, 0, (0, 1 << 40), LAYOUT.hash),
+        Message(Kind.NEWER, 0, (-2, 0), LAYOUT.hash),
+        Message(Kind.SPENT, counts=(-5,)),
+        Message(Kind.SPENT, counts=(1, 1)),
+        Message(Kind.VERSION, counts=(1,)),
+        Message(Kind.OPEN, body=b"something"),
+        Message(Kind.FORM),
+        Message(99),
+    ],
+    ids=str,
+)
+def test_a_message_that_no_subscriber_sends_ends_its_connection_alone(publisher, message):
+    publisher.publish((0, 1), parameters(1))
+    with connect(publisher.address, Identity(1, 1, 0), limit_bytes=1 << 20) as connection:
+        connection.send(message)
+        with pytest.raises(Disconnected, match="a message of kind"):
+            connection.receive(SECONDS)
+    subscriber = subscriber_to(publisher)
+    assert subscriber.newest(NONE_YET, SECONDS)[0] == (0, 1)
+    subscriber.close()
 
 
 def test_answers_that_are_no_parameters_are_refused():

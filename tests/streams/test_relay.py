@@ -14,7 +14,7 @@ from test_publishing import LAYOUT, parameters
 from srl.errors import RunError
 from srl.streams import Identity, Layout, connect, listen
 from srl.streams.parameters import NONE_YET
-from srl.streams.publishing import Publisher, Subscriber
+from srl.streams.publishing import Publisher, Subscriber, published_version
 from srl.streams.relay import Relay, parents
 
 SECONDS = 20
@@ -256,3 +256,15 @@ def test_the_way_to_a_host_grows_as_the_logarithm_of_their_number(number, fan_ou
     while found[at] is not None:
         depth, at = depth + 1, found[at]
     assert depth <= math.log(number, fan_out) + 2
+
+
+def test_a_relay_that_is_asked_for_the_newest_version_asks_the_publisher(hosts):
+    publisher, relay = hosts.publisher(), hosts.relay("near")
+    relay.follow(publisher.address, "")
+    publisher.publish((0, 1), parameters(1))
+    worker = hosts.subscriber(relay.address, "near")
+    assert worker.newest(NONE_YET, SECONDS)
+    with hosts._connect(relay.address, 99, "near") as connection:
+        for number in range(2, 30):
+            publisher.publish((0, number), parameters(number))
+            assert published_version(connection, relay.check) == (0, number)

@@ -1,0 +1,110 @@
+"""What a message of each kind carries: declared beside the kinds, checked where messages enter.
+
+FIELDS = {Kind.REQUEST: Fields({"clock": range(1 << 32)}, version=VERSION, body=True)}
+check(message, FIELDS)  # raises Refused
+
+A process that has the keys may still send anything. After the check every number is one that the
+code behind it was written for; what it means at present (whether the ticket is the sender's, or the
+version is published) is checked by the code that knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from srl.streams.channel import Listener, Peer
+from srl.streams.message import MOST_COUNTS, Message, Refused
+
+COUNT = range(1 << 53)
+"""Whole numbers that only grow by counting."""
+NUMBER = range(1 << 31)
+"""Numbers of things, and the two numbers of a version: what an int32 holds."""
+FLAG = range(2)
+VERSION = NUMBER
+VERSION_OR_NONE = range(-1, NUMBER.stop)
+"""Of versions where there may be none yet, (-1, -1)."""
+_ZERO = range(1)
+_MICROSECONDS = range(10**14)  # three years
+
+
+class Fields(NamedTuple):
+    """What a message of a kind carries. All else that a header has room for must be 0 or absent."""
+
+    counts: Mapping[str, range] = {}
+    """Of the counts that it must have, in their order."""
+    activities: int = 0
+    """How many counts may follow: microseconds of each activity."""
+    version: range = _ZERO
+    """Of both numbers of the version."""
+    schema: bool = False
+    """Whether it may name the layout of its body."""
+    body: bool = False
+    """Whether it may have a body."""
+    fds: tuple[int, ...] = (0,)
+    """How many descriptors it may have."""
+
+
+FieldsByKind = Mapping[Any, Fields]
+"""The kinds are an IntEnum's, and may be looked up by number."""
+
+
+def check(message: Message, fields: FieldsByKind) -> Message:
+    """The message itself, if it carries what its kind may carry.
+
+    Args:
+        message: As received; its descriptors are closed if it is refused.
+        fields: Of the kinds that a stream has.
+
+    Raises:
+        Refused: If it is of another kind, or carries anything else.
+    """
+    reason = _misfit(message, fields.get(message.kind))
+    if reason:
+        message.close_fds()
+        names = [f" ({kind.name})" for kind in fields if kind == message.kind]
+        raise Refused(f"a message of kind {message.kind}{''.join(names)} {reason}")
+    return message
+
+
+def turn_away(listener: Listener, peer: Peer, reason: Refused) -> None:
+    """Counts and logs a message that was refused, and ends the connection it came over.
+
+    An answer to it may be waited for, or it may have been one that others wait for.
+    """
+    listener.refuse(peer, reason)
+    listener.cut_off(peer, str(reason))
+
+
+def _misfit(message: Message, fields: Fields | None) -> str:
+    """What is wrong with a message; nothing if it is as it should be."""
+    if fields is None:
+        return "is not expected on this stream"
+    counts, named = message.counts, fields.counts
+    most = min(len(named) + fields.activities, MOST_COUNTS)
+    if not len(named) <= len(counts) <= most:
+        return f"has {len(counts)} counts; expected {_number(len(named), most)}"
+    for (name, allowed), count in zip(named.items(), counts, strict=False):
+        if count not in allowed:
+            return f"has {name} {count}; expected {_span(allowed)}"
+    for spent in counts[len(named) :]:
+        if spent not in _MICROSECONDS:
+            return f"has {spent} microseconds; expected {_span(_MICROSECONDS)}"
+    for number in message.version:
+        if number not in fields.version:
+            return f"has version {message.version}; expected numbers {_span(fields.version)}"
+    if message.schema and not fields.schema:
+        return f"has layout {message.schema:016x}; expected none"
+    if message.body is not None and len(message.body) and not fields.body:
+        return f"has a body of {len(message.body):,} bytes; expected none"
+    if len(message.fds) not in fields.fds:
+        return f"has {len(message.fds)} descriptors; expected {' or '.join(map(str, fields.fds))}"
+    return ""
+
+
+def _number(least: int, most: int) -> str:
+    return str(most) if least == most else f"{least} to {most}"
+
+
+def _span(allowed: range) -> str:
+    return _number(allowed.start, allowed.stop - 1)

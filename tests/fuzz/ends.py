@@ -1,0 +1,355 @@
+"""Ends of streams, each with what a process that has the keys may say to it."""
+
+from contextlib import suppress
+
+import numpy as np
+
+from srl.algorithms import PPO
+from srl.bench.alone import first_timestep
+from srl.errors import RunError
+from srl.experiment import Experiment
+from srl.networks import MLP
+from srl.streams import gradients, inference, publishing, sample
+from srl.streams.channel import Connection, Disconnected
+from srl.streams.fields import Fields
+from srl.streams.gradients import Forms, GradientSink, GradientSource
+from srl.streams.inference import RemoteActing
+from srl.streams.layout import Layout
+from srl.streams.message import Identity, Message, decode, encode
+from srl.streams.parameters import NONE_YET
+from srl.streams.parcel import pack
+from srl.streams.publishing import Publisher, Subscriber
+from srl.streams.sample import SampleSink, SampleSource, Stopped
+from srl.streams.thread import ThreadConnection, ThreadListener
+from srl.streams.tickets import TicketOffice
+from srl.tree import map_tree
+from srl.types import Timestep
+from srl.workers.learner import Learner, form_of
+from srl.workers.parameters import Published
+from srl.workers.policy import PolicyServer, inference_layout
+
+RUN, LIMIT = 1, 1 << 16
+SENDERS = [0, 1, 2, 1 << 31, (1 << 32) - 1]
+NUMBERS = [0, 1, 2, 3, -1, *(x + d for x in (1 << 31, 1 << 32, 1 << 53) for d in (-1, 0))]
+EXPERIMENT = Experiment(
+    name="fuzzed",
+    env="native:CartPole-v1",
+    num_envs=2,
+    algorithm=PPO(network=MLP(width=4, memory=2), unroll_length=4, chunk=2, minibatches=1),
+    env_steps=1,
+)
+SPECS, TIMESTEP = first_timestep(EXPERIMENT, 1)
+LEARNER = Learner(EXPERIMENT, SPECS)
+FORM = form_of(EXPERIMENT, LEARNER.teams, 1)
+UNROLL = map_tree(lambda form: np.zeros(form.shape, form.dtype), FORM)
+STATE = {
+    "pool": np.zeros(5, np.uint8),
+    "timestep": map_tree(lambda x: x[0], UNROLL.timesteps)._asdict(),
+    "memory": map_tree(lambda x: x[0], UNROLL.memory),
+    "clock": np.array(3, np.int64),
+}
+VECTOR = {"float32": np.zeros(3, np.float32)}
+FORMS = Forms(*(Layout.of(tree) for tree in (VECTOR, (VECTOR, VECTOR), VECTOR)))
+
+
+def packed(tree):
+    return bytes(Layout.of(tree).pack(tree))
+
+
+def parcel(tree):
+    return bytes(pack(tree))
+
+
+AREA = inference_layout(LEARNER.teams, 1, {"observation"}, {"action", "log_prob", "memory"})
+REPLY = AREA.views(np.zeros(AREA.size, np.uint8))["reply"]
+# What messages bring, by kind:
+SAMPLES = {
+    sample.Kind.FORM: Layout.of(FORM).to_json(),
+    sample.Kind.RESTORE: parcel(STATE),
+    sample.Kind.DELIVER: packed(UNROLL),
+    sample.Kind.STATE: parcel(STATE),
+}
+INFERENCE = {
+    inference.Kind.FORM: AREA.to_json(),
+    inference.Kind.RESTORE: parcel(STATE),
+    inference.Kind.REPLY: packed(REPLY),
+    inference.Kind.STATE: parcel(STATE),
+    inference.Kind.MEMORY: packed(STATE["memory"]),
+}
+PARAMETERS = {
+    publishing.Kind.FORM: Layout.of(VECTOR).to_json(),
+    publishing.Kind.NEWER: packed(VECTOR),
+}
+GRADIENTS = {
+    gradients.Kind.FORM: FORMS.text,
+    gradients.Kind.RESTORE: parcel({"0": STATE}),
+    gradients.Kind.STATE: packed(VECTOR),
+    gradients.Kind.SUMS: packed((VECTOR, VECTOR)),
+    gradients.Kind.GROUPS: parcel({"0": STATE}),
+}
+
+
+def a_number(data):
+    choice = data.ConsumeIntInRange(0, len(NUMBERS))
+    return NUMBERS[choice] if choice < len(NUMBERS) else data.ConsumeInt(8)
+
+
+def a_body(data, true):
+    """As it should be, but for some of its bytes; or any."""
+    if data.ConsumeIntInRange(0, 7) == 0:
+        return data.ConsumeBytes(data.ConsumeIntInRange(0, 64))
+    body = bytearray(true)
+    for _ in range(data.PickValueInList([0, 0, 0, 1, 3]) if body else 0):
+        body[data.ConsumeIntInRange(0, len(body) - 1)] = data.ConsumeIntInRange(0, 255)
+    return bytes(body)
+
+
+def a_message(data, fields, bodies):
+    """One of a stream's kinds, as read from its header; three in four have what they should."""
+    kind = data.PickValueInList([*map(int, fields), 99])
+    own, wrong = fields.get(kind, Fields()), data.ConsumeIntInRange(0, 7)
+    counts = [a_number(data) if wrong < 2 else data.ConsumeIntInRange(0, 1) for _ in own.counts]
+    if wrong == 0:
+        counts = [a_number(data) for _ in range(data.ConsumeIntInRange(0, 8))]
+    version = (a_number(data), a_number(data)) if wrong < 2 else (0, 0)
+    body = a_body(data, bodies.get(kind, b"")) if own.body or wrong == 0 else b""
+    schema = data.PickValueInList([0, Layout.of(VECTOR).hash]) if own.schema or wrong == 0 else 0
+    message = Message(kind, data.ConsumeIntInRange(0, 1), version, schema, tuple(counts))
+    _, message, _ = decode(encode(Identity(RUN, 0, 0), message, len(body)), LIMIT)
+    return message._replace(body=body or None)
+
+
+class Beyond(ThreadListener):
+    """As one for other hosts, whose peers send what others write into shared memory."""
+
+    shares_memory = False
+
+
+def beyond():
+    return Beyond(Identity(RUN, 9, 0), LIMIT)
+
+
+class Listening:
+    """An end that listens. After any talk nobody is there, and nothing is held."""
+
+    def __init__(self, fields, bodies):
+        self.fields, self.bodies, self.listener = fields, bodies, beyond()
+
+    def talk(self, data):
+        connections = {}
+        for _ in range(data.ConsumeIntInRange(1, 6)):
+            sender = data.PickValueInList(SENDERS)
+            try:
+                if sender not in connections:
+                    connections[sender] = ThreadConnection(
+                        self.listener.address, Identity(RUN, sender, 0), LIMIT
+                    )
+                connections[sender].send(a_message(data, self.fields, self.bodies))
+            except Disconnected:
+                del connections[sender]
+            self.hear()
+        for connection in connections.values():
+            connection.close()
+        self.hear()
+        self.check()
+
+    def read(self, hear):
+        while (received := self.listener.receive(0)) is not None:
+            hear(*received)
+
+
+class Samples(Listening):
+    def __init__(self):
+        self.listener = beyond()
+        super().__init__(sample.FIELDS, SAMPLES)
+        self.sink = SampleSink(self.listener, TicketOffice(2), FORM)
+
+    def hear(self):
+        with self.sink._changed:  # as its thread does, which is not begun
+            self.read(self.sink._hear)
+            self.sink._grant()
+        if self.sink.office.complete:
+            self.sink.ask_states()
+            self.sink.learned()
+
+    def check(self):
+        self.sink._check()
+        assert not self.sink._there
+        assert not self.sink.office._holders
+
+
+class Gradients(Listening):
+    def __init__(self):
+        super().__init__(gradients.FIELDS, GRADIENTS)
+        layout = Layout.of({name: part for name, part in STATE.items() if name != "pool"})
+        self.sink = GradientSink(self.listener, FORMS, 2, state_layout=layout)
+
+    def hear(self):
+        self.read(self.sink._hear)
+        for desk in self.sink._desks.values():
+            desk.missing = desk.asked_groups = True
+
+    def check(self):
+        assert not self.sink._desks
+
+
+class Parameters(Listening):
+    """Heard by a thread, which answers whoever asks for the version after all that was said."""
+
+    def __init__(self):
+        super().__init__(publishing.FIELDS, PARAMETERS)
+        self.publisher = Publisher(self.listener, Layout.of(VECTOR))
+        self.publisher.publish((0, 5), VECTOR)
+
+    def hear(self):
+        """Nothing: its thread does."""
+
+    def check(self):
+        with ThreadConnection(self.listener.address, Identity(RUN, 77, 0), LIMIT) as connection:
+            assert publishing.published_version(connection, self.alive) == (0, 5)
+
+    def alive(self):
+        assert self.publisher._failure is None
+
+
+class Policies(Listening):
+    """Acts for groups; collects their unrolls, too, if it has a sink."""
+
+    def __init__(self, sink, request, reply):
+        layout = inference_layout(LEARNER.teams, 1, request, reply)
+        asked = layout.views(np.zeros(layout.size, np.uint8))["request"]
+        super().__init__(inference.FIELDS, {**INFERENCE, inference.Kind.REQUEST: packed(asked)})
+        self.sink, source = sink, Published(LEARNER.policies, None)
+        source.publish(np.array((0, 0), np.int32), LEARNER.policies)
+        self.server = PolicyServer(
+            EXPERIMENT,
+            LEARNER.teams,
+            source,
+            self.listener,
+            layout,
+            1,
+            group_range=range(2),
+            width=2,
+            groups=2,
+            deadline=0.0,
+            sink=sink,
+        )
+        self.server.compile()
+
+    def hear(self):
+        self.server._receive(0)
+        if due := self.server._due():
+            self.server._answer(due)
+        if self.sink is not None and self.sink.office.complete:
+            self.sink.ask_states()
+            self.sink.learned()
+
+    def check(self):
+        assert not self.server._desks
+        assert not self.server._waiting
+        assert not self.server._early
+
+
+class Script(Connection):
+    """Says what was written before, whatever it hears, and has gone then."""
+
+    def __init__(self, messages):
+        super().__init__("script", Identity(RUN, 1, 0), LIMIT)
+        self.messages = messages
+
+    def send(self, message):
+        pass
+
+    def receive(self, timeout):
+        if not self.messages:
+            raise Disconnected("it has closed")
+        return self.messages.pop()
+
+    def fileno(self):
+        raise NotImplementedError
+
+    def close(self):
+        pass
+
+
+def answers(data, fields, bodies, first):
+    """Some messages, of which the first is likely to be what the far end waits for."""
+    messages = [a_message(data, fields, bodies) for _ in range(data.ConsumeIntInRange(0, 4))]
+    return [*messages, first] if data.ConsumeBool() else messages
+
+
+def connecting(data, fields, bodies, first, use):
+    """Lets one that connects hear anything: it reads it, or says what is wrong."""
+    scripts = [Script(answers(data, fields, bodies, first))]
+
+    def connect():
+        if not scripts:
+            raise Disconnected("nobody is there")
+        return scripts.pop()
+
+    with suppress(RunError, Stopped):
+        use(connect)
+
+
+def read_tickets(data):
+    form = Message(sample.Kind.FORM, counts=(1, 2, 0, 0, 0), body=Layout.of(FORM).to_json())
+
+    def use(connect):
+        source = SampleSource(connect())
+        while True:
+            source.take(lambda: STATE, 0)
+
+    connecting(data, sample.FIELDS, SAMPLES, form, use)
+
+
+def read_replies(data):
+    form = Message(inference.Kind.FORM, counts=(0, 0, 0), body=AREA.to_json())
+    timestep = Timestep(*map_tree(lambda x: x[0], UNROLL.timesteps))
+
+    def use(connect):
+        acting = RemoteActing(connect, lambda: STATE)
+        acting.begin((0, 0))
+        while True:
+            acting.decide(timestep, STATE["memory"], 0)
+
+    connecting(data, inference.FIELDS, INFERENCE, form, use)
+
+
+def read_parameters(data):
+    form = Message(publishing.Kind.FORM, body=Layout.of(VECTOR).to_json())
+
+    def use(connect):
+        subscriber = Subscriber(connect)
+        while True:
+            subscriber.ask_published()
+            subscriber.newest(NONE_YET, 0)
+
+    connecting(data, publishing.FIELDS, PARAMETERS, form, use)
+
+
+def read_turns(data):
+    form = Message(gradients.Kind.FORM, counts=(0, 0, 0), body=FORMS.text)
+
+    def use(connect):
+        source = GradientSource(connect, 0, FORMS, lambda: None)
+        while True:
+            turn = source.wait(lambda: {"0": STATE})
+            source.answer(VECTOR if turn.phase else (VECTOR, VECTOR))
+
+    connecting(data, gradients.FIELDS, GRADIENTS, form, use)
+
+
+def readers():
+    """Each takes fuzzed data."""
+    whole = {*Timestep._fields}
+    collecting = SampleSink(beyond(), TicketOffice(2), FORM)
+    ends = [
+        Samples(),
+        Gradients(),
+        Parameters(),
+        Policies(
+            None, {"observation", "terminated", "truncated"}, {"action", "log_prob", "memory"}
+        ),
+        Policies(collecting, whole, {"action"}),
+    ]
+    return [end.talk for end in ends] + [read_tickets, read_replies, read_parameters, read_turns]

@@ -1,0 +1,139 @@
+"""A learner's end of the sample stream, to which somebody says what no group would."""
+
+import numpy as np
+import pytest
+
+from srl.pools import make_pool
+from srl.streams import (
+    Disconnected,
+    Identity,
+    Message,
+    Refused,
+    connect,
+    gradients,
+    inference,
+    listen,
+    publishing,
+    sample,
+)
+from srl.streams.batch import batch_form
+from srl.streams.parcel import pack
+from srl.streams.sample import Kind, SampleSink, SampleSource
+from srl.streams.tickets import TicketOffice
+from srl.tree import map_tree
+from srl.types import Decision
+
+SECONDS, LIMIT = 20, 1 << 20
+
+
+def form():
+    """Of unrolls of two steps."""
+    with make_pool("native:CartPole-v1", 1) as pool:
+        zeros = np.zeros(1, np.float32)
+        return batch_form(pool.specs, 1, Decision(np.zeros(1, np.int32), zeros, ()), 2, 2)
+
+
+FORM = form()
+ROW = map_tree(lambda f: np.zeros(f.shape[1:], f.dtype), FORM.timesteps)
+STATE = {
+    "pool": np.zeros(4, np.uint8),
+    "timestep": ROW._asdict(),
+    "memory": (),
+    "clock": np.array(2, np.int64),
+}
+
+
+@pytest.fixture(params=["host", "network"])
+def sink(request):
+    listener = listen(request.param, Identity(1, 0, 0), limit_bytes=LIMIT)
+    made = SampleSink(listener, TicketOffice(2), FORM)
+    made.start()
+    yield made
+    made.close()
+
+
+def group(sink, number=0):
+    return connect(sink.listener.address, Identity(1, number, 0), limit_bytes=LIMIT)
+
+
+def state(**parts):
+    return Message(Kind.STATE, body=pack({**STATE, **parts}))
+
+
+OPEN = Message(Kind.OPEN)
+BAD = {
+    "a ticket that is not its own": Message(Kind.DELIVER, counts=(-1, 0)),
+    "no ticket": Message(Kind.DELIVER),
+    "negative time": Message(Kind.DELIVER, counts=(0, 0, -1)),
+    "another count": Message(Kind.TAKE, counts=(1,)),
+    "a version": Message(Kind.TAKE, version=(0, 1)),
+    "a state without names": Message(Kind.STATE, body=pack(np.zeros(3))),
+    "a state of no group": Message(Kind.STATE, body=pack({"a": np.zeros(3)})),
+    "a state of another clock": state(clock=np.array(-1)),
+    "a state with other timesteps": state(timestep={"reward": np.zeros(1)}),
+    "a state with another memory": state(memory=(np.zeros(1),)),
+    "a pool of numbers": state(pool=np.zeros(3)),
+    "no state": Message(Kind.STATE),
+    "an unknown kind": Message(99),
+}
+
+
+@pytest.mark.parametrize("message", BAD.values(), ids=BAD)
+def test_a_message_that_no_group_sends_ends_its_connection_and_others_go_on(sink, message):
+    with group(sink) as stranger:
+        stranger.send(OPEN)
+        stranger.receive(SECONDS).close_fds()
+        sink.ask_states()
+        stranger.send(message)
+        with pytest.raises(Disconnected):
+            stranger.receive(SECONDS)
+    assert sink.listener.refused == 1
+    assert sink.states(lambda: None) == {}
+    with group(sink) as connection:
+        assert SampleSource(connection).take(dict, SECONDS) is not None
+    assert sink.gather(0) is None
+
+
+def test_a_state_that_was_not_asked_for_is_refused(sink):
+    with group(sink) as stranger:
+        stranger.send(OPEN)
+        stranger.receive(SECONDS).close_fds()
+        stranger.send(state())
+        with pytest.raises(Disconnected, match="not asked for"):
+            stranger.receive(SECONDS)
+
+
+def test_a_group_that_does_not_exist_is_refused_and_counted(sink):
+    for number in (2, 1 << 31):
+        with group(sink, number) as stranger:
+            stranger.send(OPEN)
+            with pytest.raises(Disconnected, match=f"group {number} does not belong"):
+                stranger.receive(SECONDS)
+    assert sink.listener.refused == 2
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(Kind.TICKET, counts=(0, 7)),
+        Message(Kind.TICKET, counts=(0, -1)),
+        Message(Kind.TICKET),
+        Message(Kind.TICKET, version=(0, 1 << 40), counts=(0, 0)),
+        Message(99),
+    ],
+    ids=str,
+)
+def test_a_group_says_what_is_wrong_with_a_ticket(message):
+    with listen("network", Identity(1, 0, 0), limit_bytes=LIMIT) as listener:
+        connection = connect(listener.address, Identity(1, 0, 0), limit_bytes=LIMIT)
+        peer, _ = listener.receive(SECONDS)
+        body = sample.Layout.of(FORM).to_json()
+        listener.send(peer, Message(Kind.FORM, counts=(1, 2, 0, 0, 0), body=body))
+        listener.send(peer, message)
+        with connection, pytest.raises(Refused):
+            SampleSource(connection).take(dict, SECONDS)
+
+
+@pytest.mark.parametrize("stream", [sample, inference, publishing, gradients])
+def test_each_kind_of_message_has_its_fields_declared(stream):
+    assert set(stream.FIELDS) == set(stream.Kind)
