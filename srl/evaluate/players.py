@@ -45,13 +45,13 @@ def trained(
         UserError: There is no such checkpoint, or it is of another network.
     """
     with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
-        tree, counts = checkpoints.restore(version)
+        learners, counts = checkpoints.learners(version)
     teams = _teams(experiment, specs)
     states = teams.init(jax.random.key(0))
     for name, state in states.items():
         # What only learning needs may have another form.
         acting = {"params": state.params, "observations": state.observations}
-        acting = _filled(acting, tree["learners"].get(name, {}), folder, name)
+        acting = _filled(acting, learners.get(name, {}), folder, name)
         states[name] = state._replace(**acting)
     return Side(
         Player(teams, teams.policies(states)),
@@ -83,7 +83,7 @@ def opponent(words: str, experiment: Experiment, specs: Specs, seed: int) -> Sid
         before, colon, after = words.rpartition(":")
         if colon and after.isdigit():
             path, version = Path(before), int(after)
-    folder, resolved = open_run(path)
+    folder, resolved = open_run(path, trained=True)
     if resolved.experiment.env != experiment.env:
         with make_pool(resolved.experiment.env) as pool:
             _refuse_other_specs(folder, pool.specs, specs)
