@@ -7,8 +7,10 @@ a checkpoint can be read without the code that made it and a damaged one is noti
 
 from __future__ import annotations
 
-import json
+import contextlib
+import itertools
 import logging
+import os
 import shutil
 import zlib
 from collections.abc import Mapping
@@ -19,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from srl.errors import RunError, UserError
+from srl.inputs import is_count, parse_json
 from srl.lazy import jax
 from srl.types import Tree
 
@@ -28,22 +31,41 @@ _OVERHEAD = 200_000  # bytes of a checkpoint beside its arrays
 _TEMPORARY = "*.orbax-checkpoint-tmp*"
 
 
+class Damaged(RunError):
+    """A checkpoint that cannot be read; an earlier one may be."""
+
+    def __init__(self, version: int, what: str, hint: str) -> None:
+        """Says which version it is, what is damaged, and what to do."""
+        super().__init__(f"{what}; {hint}")
+        self.version, self.what = version, what
+
+
 class Checkpoints:
     """The checkpoints of one folder; a version is the number of updates done."""
 
     def __init__(self, folder: Path, keep: int = 5) -> None:
         """Looks at `folder`, which the first save makes; the newest `keep` stay."""
-        self.folder = folder.resolve()
+        self.folder = folder.absolute()
         self._keep = keep
         self._manager: Any = None
         self._thread = ThreadPoolExecutor(1, "checkpoints")
         self._saving: Future[None] | None = None
 
     def versions(self) -> list[int]:
-        """The complete checkpoints there are, oldest first."""
-        if not self.folder.is_dir():
+        """The complete checkpoints there are, oldest first.
+
+        Raises:
+            UserError: If the folder is none, or cannot be read.
+        """
+        try:
+            names = os.listdir(self.folder)
+        except FileNotFoundError:
             return []
-        return sorted(int(p.name) for p in self.folder.iterdir() if p.name.isdigit())
+        except OSError as error:
+            raise UserError(
+                f"cannot read the checkpoints in {self.folder}: {error.strerror}"
+            ) from error
+        return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
 
     def latest(self) -> int | None:
         """The newest complete checkpoint."""
@@ -100,7 +122,7 @@ class Checkpoints:
 
         Raises:
             UserError: No such version, or its arrays are not those of `like`.
-            RunError: The checkpoint is damaged.
+            Damaged: It cannot be read.
         """
         version = self._existing(version)
         description = self._description(version)
@@ -113,6 +135,60 @@ class Checkpoints:
         names, structure = list(named_leaves(like)), jax.tree.structure(like)
         return structure.unflatten([arrays[name] for name in names]), description["metadata"]
 
+    def restore_newest(self, like: Tree = None) -> tuple[Tree, list[Damaged]]:
+        """The tree of the newest version that is not damaged, and what is wrong with later ones.
+
+        Raises:
+            UserError: There is no version, or one is not like `like`.
+            Damaged: No version can be read.
+        """
+        later: list[Damaged] = []
+        for version in reversed(self.versions()):
+            try:
+                return self.restore(version, like)[0], later
+            except Damaged as error:
+                later.append(error)
+        raise later[0] if later else UserError(f"there is no checkpoint in {self.folder}")
+
+    def newest_counts(self) -> dict[str, int] | None:
+        """`env_steps` and `updates` of the newest version of which they can be read, if any."""
+        for version in reversed(self.versions()):
+            with contextlib.suppress(Damaged):
+                return self._counts(version, self.metadata(version))
+        return None
+
+    def learners(self, version: int | None = None) -> tuple[dict[str, Any], dict[str, int]]:
+        """The state of each policy's learner, and `env_steps` and `updates`; as `restore`."""
+        version = self._existing(version)
+        tree, metadata = self.restore(version)
+        learners = tree.get("learners")
+        if not isinstance(learners, dict) or not learners:
+            raise self._damaged(version, "it holds no policies")
+        return learners, self._counts(version, metadata)
+
+    def set_aside(self, version: int, why: str) -> Path:
+        """Renames a version, so that it counts no more and nothing of it is lost; gives its path.
+
+        Raises:
+            RunError: If it cannot be renamed.
+        """
+        names = itertools.chain([why], (f"{why}-{number}" for number in itertools.count(2)))
+        paths = (self.folder / f"{version}.{name}" for name in names)
+        path = next(path for path in paths if not os.path.lexists(path))
+        try:
+            self._manager = None  # it remembers which there are
+            return (self.folder / str(version)).rename(path)
+        except OSError as error:
+            raise RunError(
+                f"cannot rename {self.folder / str(version)}: {error.strerror}"
+            ) from error
+
+    def _counts(self, version: int, metadata: dict[str, Any]) -> dict[str, int]:
+        env_steps, updates = metadata.get("env_steps"), metadata.get("updates")
+        if not is_count(env_steps) or not is_count(updates):
+            raise self._damaged(version, "its metadata lack counts of env steps and updates")
+        return {"env_steps": env_steps, "updates": updates}
+
     def _existing(self, version: int | None) -> int:
         there = self.versions()
         if not there:
@@ -124,32 +200,44 @@ class Checkpoints:
 
     def _description(self, version: int) -> dict[str, Any]:
         try:
-            description = json.loads((self.folder / str(version) / "metadata/metadata").read_text())
-            if {"metadata", "leaves"} <= description.keys():
-                return description
-            reason: object = "its metadata is incomplete"
+            text = (self.folder / str(version) / "metadata/metadata").read_bytes()
+            description = parse_json(text)
         except (OSError, ValueError) as error:
-            reason = error
-        raise self._damaged(version, reason)
+            raise self._damaged(version, error) from None
+        if not _is_description(description):
+            raise self._damaged(version, "its metadata are not those of a checkpoint")
+        return description
 
     def _read(self, version: int, leaves: dict[str, list[Any]]) -> dict[str, np.ndarray]:
-        import orbax.checkpoint as ocp
+        import tensorstore
 
-        each = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in leaves}
-        arguments = ocp.args.PyTreeRestore(item=dict.fromkeys(leaves, 0), restore_args=each)
-        try:
-            with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
-                read = checkpointer.restore(self.folder / str(version) / "state", arguments)
-        except Exception as error:
-            raise self._damaged(version, error) from None
+        # Orbax's format, without Orbax: that reads in many coroutines, and of damaged arrays all
+        # but the first print a traceback. An array without elements is not in the files.
+        store = {"driver": "ocdbt", "base": (self.folder / str(version) / "state").as_uri()}
         arrays: dict[str, np.ndarray] = {}
+        try:
+            opened = {
+                name: tensorstore.open(
+                    {"driver": "zarr", "kvstore": {**store, "path": f"{name}/"}},
+                    open=True,
+                    read=True,
+                )
+                for name, (_, shape, _) in leaves.items()
+                if 0 not in shape
+            }
+            for name, (dtype, shape, _) in leaves.items():
+                if name in opened:
+                    arrays[name] = np.asarray(opened[name].result().read().result())
+                else:
+                    arrays[name] = np.empty(shape, dtype)
+        except (ValueError, TypeError, OSError) as error:
+            raise self._damaged(version, error) from None
         for name, (dtype, shape, expected) in leaves.items():
-            array = read[name] if np.prod(shape) else np.empty(shape, dtype)
+            array = arrays[name]
             if array.dtype.name != dtype or list(array.shape) != shape:
                 raise self._damaged(version, f"{name} is not what was saved")
             if checksum(array) != expected:
                 raise self._damaged(version, f"the checksum of {name} does not match")
-            arrays[name] = array
         return arrays
 
     def _compare(self, version: int, leaves: dict[str, list[Any]], like: dict[str, Any]) -> None:
@@ -203,11 +291,27 @@ class Checkpoints:
         kept = f"the earlier checkpoints ({listed}) are intact" if listed else "there is no other"
         return RunError(f"cannot save a checkpoint in {self.folder}: {_reason(error)}; {kept}")
 
-    def _damaged(self, version: int, reason: object) -> RunError:
-        earlier = [v for v in self.versions() if v < version]
+    def _damaged(self, version: int, reason: object) -> Damaged:
+        others = ", ".join(str(v) for v in self.versions() if v != version)
+        hint = f"--version takes another one: {others}" if others else "there is no other"
         folder = self.folder / str(version)
-        cure = f"remove it to go on from version {earlier[-1]}" if earlier else "there is no other"
-        return RunError(f"checkpoint {folder} is damaged ({_reason(reason)}); {cure}")
+        return Damaged(version, f"checkpoint {folder} is damaged ({_reason(reason)})", hint)
+
+
+def _is_description(value: Any) -> bool:
+    """Whether a value is what `save` writes beside the arrays."""
+    if not isinstance(value, dict) or not isinstance(value.get("metadata"), dict):
+        return False
+    leaves = value.get("leaves")
+    return isinstance(leaves, dict) and all(map(_is_leaf, leaves.values()))
+
+
+def _is_leaf(value: Any) -> bool:
+    """Whether a value is a dtype's name, a shape and a checksum."""
+    if not isinstance(value, list) or len(value) != 3:
+        return False
+    dtype, shape, _ = value
+    return isinstance(dtype, str) and isinstance(shape, list) and all(map(is_count, shape))
 
 
 def _alone() -> Any:

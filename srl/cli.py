@@ -110,20 +110,26 @@ def run(words: list[str]) -> int:
 
 
 def resume(words: list[str]) -> int:
-    """`srl resume RUN_DIR [--env-steps N]`."""
+    """`srl resume RUN_DIR [--version V] [--env-steps N]`."""
     parser = arguments("resume")
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    parser.add_argument(
+        "--version", type=int, metavar="V", help="go on from this checkpoint; default: the newest"
+    )
     parser.add_argument("--env-steps", type=int, metavar="N", help="train to this many in all")
     _add_engine(parser)
     options = parser.parse_args(words)
     from srl.launch.auto import settled
-    from srl.launch.folder import extend_run, open_run
+    from srl.launch.folder import extend_run, open_run, return_to
     from srl.launch.local import train
 
     folder, resolved = open_run(options.run_dir, to_train=True)
     from srl.launch.engines import refuse_running, resume_elsewhere
 
     refuse_running(folder)
+    if options.version is not None:
+        for later in return_to(folder, options.version):
+            _say(f"checkpoint {later.stem} is later, and kept as {later}")
     if options.env_steps is not None:
         resolved = extend_run(folder, resolved, options.env_steps)
     if options.on != "local":

@@ -33,6 +33,7 @@ from srl.dataflow.trace import trace
 from srl.errors import PlanError, UserError, expect, expect_number
 from srl.overrides import override
 from srl.pools import EnvConfig
+from srl.pools.make import LONGEST_SECONDS, MOST
 from srl.self_play import SelfPlay
 
 
@@ -108,6 +109,13 @@ class Experiment:
         good = isinstance(self.algorithm, Algorithm)
         expect(good, "algorithm", self.algorithm, "an algorithm such as PPO()")
         self.algorithm.validate()
+        most = MOST * self.num_envs * self.algorithm.unroll_length
+        expect(
+            self.updates is not None or self.env_steps <= most,
+            "env_steps",
+            self.env_steps,
+            f"at most {most}, which is {MOST} updates",
+        )
         good = isinstance(self.policies, Mapping) and bool(self.policies)
         expect(good, "policies", self.policies, 'names by pattern, such as {"*": "policy"}')
         for pattern, policy in self.policies.items():
@@ -158,15 +166,15 @@ def plan_of(experiment: Experiment) -> Plan:
 
 _MAY_BE_NONE = ("max_staleness", "updates", "workers", "step_timeout")
 _LIMITS: dict[str, tuple[float, ...]] = {
-    "num_envs": (1,),
+    "num_envs": (1, MOST),
     "max_staleness": (0, 1000),
-    "groups": (0,),
-    "env_steps": (1,),
-    "updates": (1,),
+    "groups": (0, MOST),
+    "env_steps": (1, 2**53),  # more are not told exactly by a float64
+    "updates": (1, MOST),  # a version is int32
     "seed": (0, 2**32 - 1),  # JAX's random keys would take higher ones for lower ones
-    "threads": (0,),
-    "workers": (0,),
-    "step_timeout": (1e-3,),
+    "threads": (0, MOST),
+    "workers": (0, MOST),
+    "step_timeout": (1e-3, LONGEST_SECONDS),
     "heartbeat_seconds": (0.1,),
     "report_every": (0,),
     "checkpoint_minutes": (0.0,),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -40,11 +41,10 @@ def export(run_dir: Path, output: Path, version: int | None = None) -> int:
             f"{output}: the suffix names the format, and only {SUFFIX} is offered; "
             f"call it {output.stem}{SUFFIX}"
         )
-    folder = find_run(run_dir)
+    folder = find_run(run_dir, trained=True)
     config = read_config(folder)
-    checkpoints = Checkpoints(folder.checkpoints)
-    tree, counts = checkpoints.restore(version)
-    learners: dict[str, Any] = tree["learners"]
+    with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
+        learners, counts = checkpoints.learners(version)
     tensors: dict[str, np.ndarray] = {}
     for policy, state in learners.items():
         prefix = f"{policy}/" if len(learners) > 1 else ""
@@ -60,10 +60,25 @@ def export(run_dir: Path, output: Path, version: int | None = None) -> int:
     }
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        replace_whole(output, save(tensors, metadata))
+        replace_whole(output, _with_sorted_metadata(save(tensors, metadata)))
     except OSError as error:
         raise UserError(f"cannot write {output}: {error.strerror or error}") from error
     return counts["updates"]
+
+
+def _with_sorted_metadata(body: bytes) -> bytes:
+    """The same file with its metadata in order, so that equal policies make equal files.
+
+    safetensors writes them in the order of a hash map, which is another one each time. A file is
+    the length of its header (8 bytes, little endian), the header (JSON, with spaces behind it up to
+    a multiple of 8 bytes), and the tensors.
+    """
+    size = int.from_bytes(body[:8], "little")
+    header = json.loads(body[8 : 8 + size])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + body[8 + size :]
 
 
 def _leaves(tree: Any, path: str = "") -> Iterator[tuple[str, np.ndarray]]:

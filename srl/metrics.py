@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from srl.errors import RunError
+from srl.inputs import is_count, parse_json
 from srl.outputs import replace_whole
 
 logger = logging.getLogger(__name__)
@@ -122,39 +123,50 @@ def tag(name: str) -> str:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Every whole line of a run's metrics.
+    """Every report of a run's metrics.
 
-    A torn last line, which may be being written, is left out; so are broken ones before it, which
-    are told as warnings.
+    A torn last line, which may be being written, is left out; so are lines before it that are no
+    reports, which are told as warnings.
     """
     reports, path = [], folder / FILE
     lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, 1):
-        try:
-            report = json.loads(line)
-        except ValueError:
-            report = None
-        if isinstance(report, dict):
+        report = _report_of(line)
+        if report is not None:
             reports.append(report)
         elif number < len(lines):
             logger.warning("%s, line %d is broken and left out: %.40r", path, number, line)
     return reports
 
 
+def _report_of(line: bytes) -> dict[str, Any] | None:
+    """The report that a line holds; None where it holds none."""
+    try:
+        report = parse_json(line)
+    except ValueError:
+        return None
+    good = isinstance(report, dict) and is_count(report.get("env_steps"))
+    return report if good else None
+
+
 def _forget_after(path: Path, env_steps: int) -> None:
-    """Rewrites the file without the lines after `env_steps`, and without a torn one."""
+    """Rewrites the file without the reports after `env_steps`, and without a torn last line.
+
+    Broken lines before it stay: who knows what they were.
+    """
     if not path.exists():
         return
-    kept = b""
-    for line in path.read_bytes().splitlines(keepends=True):
-        try:
-            report = json.loads(line)
-        except ValueError:
-            break
-        if not line.endswith(b"\n") or report["env_steps"] > env_steps:
-            break
-        kept += line
-    replace_whole(path, kept)
+    *lines, last = path.read_bytes().split(b"\n")
+    if _report_of(last) is not None:
+        lines.append(last)
+    kept = []
+    for number, line in enumerate(lines, 1):
+        report = _report_of(line)
+        if report is None:
+            logger.warning("%s, line %d is broken and stays as it is: %.40r", path, number, line)
+        if report is None or report["env_steps"] <= env_steps:
+            kept.append(line + b"\n")
+    replace_whole(path, b"".join(kept))
 
 
 def plain(value: Any) -> Any:

@@ -17,6 +17,7 @@ from typing import Any
 from srl.dataflow.plan import Fragment, Plan
 from srl.errors import UserError
 from srl.experiment import Experiment, config_values, load_experiment
+from srl.inputs import parse_json
 
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -25,13 +26,18 @@ def recorded_experiment(folder: Path) -> Experiment:
     """The experiment of a run whose folder `open_run` would accept.
 
     Raises:
-        UserError: When the experiment file cannot be imported any more.
+        UserError: When `config.json` is damaged, or the experiment file cannot be imported.
     """
-    config = json.loads((folder / "config.json").read_text())
-    target, recorded = config["target"], config["experiment"]
+    file = folder / "config.json"
+    try:
+        config = parse_json(file.read_bytes())
+        target, recorded = config["target"], config["experiment"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"cannot read {file}: {error}") from error
     source = folder / "experiment.py" if config["source"] else None
     directory = Path(config["directory"])
-    with suppress(UserError):  # the file's values may need the overrides to be valid
+    # The file's values may need the overrides to be valid; a record may not fit the code.
+    with suppress(UserError, AttributeError, KeyError, TypeError):
         loaded = load_experiment(target, source=source, directory=directory)
         experiment = put_back(loaded.experiment, recorded)
         if json.loads(json.dumps(config_values(experiment))) == recorded:

@@ -12,7 +12,7 @@ import numpy as np
 import optax
 import pytest
 
-from srl.checkpoint import Checkpoints
+from srl.checkpoint import Checkpoints, Damaged
 from srl.errors import RunError, UserError
 
 COUNTS = {"env_steps": 100, "updates": 1}
@@ -148,10 +148,20 @@ def test_a_damaged_checkpoint_is_named_and_the_earlier_one_offered(checkpoints, 
     checkpoints.save(1, tree, COUNTS, wait=True)
     checkpoints.save(2, tree, COUNTS, wait=True)
     damage(data_files(checkpoints, 2)[-1])
-    with pytest.raises(RunError, match=r"checkpoints/2 is damaged .* version 1"):
+    with pytest.raises(
+        RunError, match=r"checkpoints/2 is damaged .* --version takes another one: 1"
+    ):
         checkpoints.restore(like=tree)
-    shutil.rmtree(checkpoints.folder / "2")
-    assert same(checkpoints.restore(like=tree)[0], tree)
+    newest, damaged = checkpoints.restore_newest(like=tree)
+    assert same(newest, tree)
+    assert [each.version for each in damaged] == [2]
+    assert checkpoints.newest_counts() == COUNTS
+    checkpoints.set_aside(2, "damaged")
+    assert checkpoints.versions() == [1]
+    checkpoints.save(2, {"x": np.ones(1)}, COUNTS, wait=True)
+    checkpoints.set_aside(2, "damaged")
+    names = sorted(path.name for path in checkpoints.folder.iterdir())
+    assert names == ["1", "2.damaged", "2.damaged-2"]
 
 
 def test_damaged_metadata_are_told(checkpoints):
@@ -159,6 +169,36 @@ def test_damaged_metadata_are_told(checkpoints):
     cut_short(checkpoints.folder / "1/metadata/metadata")
     with pytest.raises(RunError, match=r"checkpoints/1 is damaged .* there is no other"):
         checkpoints.restore()
+    with pytest.raises(RunError, match=r"checkpoints/1 is damaged"):
+        checkpoints.restore_newest()
+    assert checkpoints.versions() == [1]
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        "",
+        "\x00\xff",
+        "7",
+        "{}",
+        '{"metadata": {}, "leaves": 7}',
+        '{"metadata": {}, "leaves": {"x": ["float64", 3, 1]}}',
+        '{"metadata": {}, "leaves": {"x": ["nonsense", [0], 1]}}',
+        '{"metadata": {}, "leaves": {"y": ["float64", [3], 1]}}',
+        "[" * 100_000,
+    ],
+)
+def test_metadata_that_srl_did_not_write_are_damaged(checkpoints, metadata):
+    checkpoints.save(1, {"x": np.zeros(3)}, COUNTS, wait=True)
+    (checkpoints.folder / "1/metadata/metadata").write_bytes(metadata.encode("latin-1"))
+    with pytest.raises(Damaged):
+        checkpoints.restore()
+
+
+def test_a_file_in_place_of_the_folder_is_told(tmp_path):
+    (tmp_path / "checkpoints").write_text("")
+    with pytest.raises(UserError, match=r"cannot read the checkpoints in .*: Not a directory"):
+        Checkpoints(tmp_path / "checkpoints").latest()
 
 
 SAVE_UNTIL_KILLED = """
@@ -240,5 +280,5 @@ def test_a_write_that_fails_midway_is_told_and_loses_nothing(checkpoints):
 def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     checkpoints = Checkpoints(tmp_path / "file" / "checkpoints")
-    with pytest.raises(RunError, match="cannot save a checkpoint in"):
+    with pytest.raises(UserError, match="cannot read the checkpoints in"):
         checkpoints.save(1, {"x": np.zeros(1)}, COUNTS, wait=True)

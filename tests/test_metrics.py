@@ -93,7 +93,7 @@ def test_a_line_at_the_checkpoint_stays(tmp_path):
     assert [step for _, step, _ in events(tmp_path)] == [10, 20, 30]
 
 
-@pytest.mark.parametrize("torn", ['{"env_steps": 15, "epi', '{"env_steps": 15}', "\x00\x00"])
+@pytest.mark.parametrize("torn", ['{"env_steps": 15, "epi', '{"env_steps": 16}', "\x00\x00"])
 def test_a_torn_last_line_is_dropped_on_resume(tmp_path, torn):
     write(tmp_path, [10])
     path = tmp_path / "metrics.jsonl"
@@ -101,6 +101,39 @@ def test_a_torn_last_line_is_dropped_on_resume(tmp_path, torn):
     write(tmp_path, [20], resume_at=15)
     steps = [json.loads(line)["env_steps"] for line in path.read_text().splitlines()]
     assert steps == [10, 20]
+
+
+BROKEN = [
+    "oops",
+    "",
+    "[1]",
+    "{}",
+    '{"env_steps": "x"}',
+    '{"env_steps": 1e999}',
+    "[" * 100_000,
+    "\xff",
+]
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_line_in_the_middle_costs_no_report_on_resume(tmp_path, broken, caplog):
+    write(tmp_path, [10, 20, 30, 40])
+    path = tmp_path / "metrics.jsonl"
+    lines = path.read_bytes().split(b"\n")
+    lines.insert(1, broken.encode("latin-1"))
+    path.write_bytes(b"\n".join(lines))
+    write(tmp_path, [50], resume_at=35)
+    assert [line["env_steps"] for line in read_metrics(tmp_path)] == [10, 20, 30, 50]
+    assert path.read_bytes().split(b"\n")[1] == broken.encode("latin-1")
+    assert "line 2 is broken and stays" in caplog.text
+
+
+def test_a_last_report_without_a_line_end_stays_on_resume(tmp_path):
+    write(tmp_path, [10, 20])
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(path.read_bytes().removesuffix(b"\n"))
+    write(tmp_path, [30], resume_at=20)
+    assert [line["env_steps"] for line in read_metrics(tmp_path)] == [10, 20, 30]
 
 
 def test_resuming_before_the_first_report_begins_anew(tmp_path):

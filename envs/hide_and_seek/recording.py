@@ -1,9 +1,10 @@
 """Recorded episodes of the reference environment, and the worlds they were recorded in.
 
 A recording is an .npz file without pickled objects. Its arrays are time-major: `state/*` and
-`obs/*` have T + 1 rows, before each step and after the last; `action/*`, `reward`, `obj_grabbed`,
-`locked/<i>` and `which_locked/<i>` have T rows, after each step. `model/*` are MuJoCo's arrays of
-the world, and `meta` is JSON: the configuration, and the names of bodies and geoms.
+`obs/*` have T + 1 rows, before each step and after the last; `action/*`, `reward`, `done`,
+`obj_grabbed`, `locked/<i>` and `which_locked/<i>` have T rows, after each step. `model/*` are
+MuJoCo's arrays of the world, and `meta` is JSON: the configuration, and the names of bodies and
+geoms.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ class Recording:
             "action/action_movement": (self.steps, self.agents, 3),
             "action/action_pull": (self.steps, self.agents),
             "action/action_glueall": (self.steps, self.agents),
+            "done": (self.steps,),
             "obj_grabbed": (self.steps, self.agents, self.things - self.agents),
             **{f"locked/{i}": (self.steps,) for i in range(len(self.lock_groups))},
             **{f"which_locked/{i}": (self.steps,) for i in range(len(self.lock_groups))},

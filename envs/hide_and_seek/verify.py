@@ -4,10 +4,10 @@
 
 Each world is built anew from its recording, and compared in three ways. *model*: the arrays that
 MuJoCo computes with. *states*: every recorded state is set, all that is observed in it compared,
-and one step done from it; rules (who sees, holds and locks what, rewards) are to be the same, and
-the next state within rounding. *replay*: the actions are done one after the other from the first
-state. Physics is chaotic: differences of 1e-15 after the first grab may grow without any error, so
-only the first 60 steps are bounded.
+and one step done from it; rules (who sees, holds and locks what, rewards, whether the episode ends)
+are to be the same, and the next state within rounding. *replay*: the actions are done one after the
+other from the first state; the episode is to end at the same step. Physics is chaotic: differences
+of 1e-15 after the first grab may grow without any error, so only the first 60 steps are bounded.
 """
 
 from __future__ import annotations
@@ -147,14 +147,22 @@ class World:
             for name in ("qpos", "qvel")
         }
 
-    def step(self, step: int) -> np.ndarray:
-        """Does the recorded actions of a step; gives the rewards."""
-        return np.array(self.pool.step(self.recording.actions[step]).reward)
+    def step(self, step: int) -> dict[str, np.ndarray]:
+        """Does the recorded actions of a step.
+
+        Returns:
+            For each agent the reward, and whether the episode ended: ours and the recorded, [2, A].
+        """
+        timestep, recording = self.pool.step(self.recording.actions[step]), self.recording
+        done = (timestep.terminated | timestep.truncated).ravel()
+        return {
+            "reward": np.stack([timestep.reward.ravel(), recording["reward"][step]]),
+            "done": np.stack([done, np.full_like(done, recording["done"][step])]),
+        }
 
     def results(self, step: int) -> dict[str, np.ndarray]:
-        """Does the recorded actions of a step; gives `rules` and the rewards, in that form."""
-        rewards = np.stack([self.step(step), self.recording["reward"][step]])
-        return {"reward": rewards, **self.rules(step)}
+        """Does the recorded actions of a step; gives what `step` does, and `rules`."""
+        return {**self.step(step), **self.rules(step)}
 
     def rules(self, step: int) -> dict[str, np.ndarray]:
         """What rules decided in the step that was done: ours and the recorded, [2, ...] each."""
@@ -285,7 +293,8 @@ def _is_so_nearby(world: World, before: bytes, step: int, name: str) -> bool:
 def _replay(world: World, report: Report) -> None:
     recording, same = world.recording, True
     for step in range(recording.steps):
-        world.step(step)
+        ours, theirs = world.step(step)["done"]
+        report.note("replay/done", (ours != theirs).any(), 0.0, step)
         rules = world.rules(step)
         if world.settle(step):
             rules = world.rules(step)

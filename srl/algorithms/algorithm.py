@@ -60,7 +60,7 @@ class Algorithm:
     """Weight of a reward one step later."""
 
     limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
-        "unroll_length": (1,),
+        "unroll_length": (1, 2**31 - 1),
         "discount": (0.0, 1.0),
     }
     """The least and, where there is one, the largest value of settings."""

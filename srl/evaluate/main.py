@@ -71,7 +71,7 @@ def evaluate(
     elif not video and (drawing or camera):
         raise UserError(f"--{'drawing' if drawing else 'camera'} is for films: give --video, too")
     keep_compiled_programs()
-    folder, resolved = open_run(run_dir)
+    folder, resolved = open_run(run_dir, trained=True)
     experiment = resolved.experiment
     film = Film(experiment, drawing, camera) if video else None
     with make_pool(

@@ -46,14 +46,14 @@ def trained(
         UserError: There is no such checkpoint, or it is of another network.
     """
     with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
-        tree, counts = checkpoints.restore(version)
+        learners, counts = checkpoints.learners(version)
     teams = _teams(experiment, specs)
     states = teams.init(jax.random.key(0))
     for name, state in states.items():
         # What only learning needs may have another form.
         held = state._asdict()
         acting = {part: held[part] for part in ("params", "observations") if part in held}
-        acting = _filled(acting, tree["learners"].get(name, {}), folder, name)
+        acting = _filled(acting, learners.get(name, {}), folder, name)
         states[name] = state._replace(**acting)
     return Side(
         Player(teams, teams.policies(states)),
@@ -85,7 +85,7 @@ def opponent(words: str, experiment: Experiment, specs: Specs, seed: int) -> Sid
         before, colon, after = words.rpartition(":")
         if colon and after.isdigit():
             path, version = Path(before), int(after)
-    folder, resolved = open_run(path)
+    folder, resolved = open_run(path, trained=True)
     if resolved.experiment.env != experiment.env:
         names = [
             source_name(getattr(e, "pool_id", e)) for e in (resolved.experiment.env, experiment.env)

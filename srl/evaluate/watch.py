@@ -59,7 +59,7 @@ def watch(
     """
     expect_at_least(1, episodes=episodes)
     expect_at_least(0, seed=seed)
-    folder, resolved = open_run(run_dir)
+    folder, resolved = open_run(run_dir, trained=True)
     experiment = resolved.experiment
     recorder = _recorder(experiment)
     out = out or folder.path / "watch.html"

@@ -12,6 +12,7 @@ from typing import Any
 from srl.checkpoint import Checkpoints
 from srl.errors import RunError, UserError
 from srl.experiment import Resolved, plan_of
+from srl.inputs import parse_json
 from srl.launch import ray_engine, slurm
 from srl.launch.engine import TERMINAL, Engine, Submission, names_file
 from srl.launch.folder import RunFolder, create_run, find_run, read_config
@@ -138,7 +139,25 @@ def _given(folder: RunFolder) -> tuple[Engine, dict[str, str]]:
     read_config(folder)  # which says so where there is no run
     if name is None:
         raise UserError(f"{shown(folder)} was not given to an engine; it ran on this machine")
-    return ENGINES[name], json.loads(names_file(folder.path, name).read_text())
+    return ENGINES[name], _names(names_file(folder.path, name))
+
+
+def _names(file: Path) -> dict[str, str]:
+    """How an engine calls what it was given."""
+    try:
+        names = parse_json(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise _lost(file, error) from error
+    if not isinstance(names, dict) or not all(isinstance(x, str) for x in names.values()):
+        raise _lost(file, "it is no object of texts")
+    return names
+
+
+def _lost(file: Path, reason: object) -> UserError:
+    return UserError(
+        f"{file} does not tell the names of the run's jobs any more ({reason}); if they have "
+        "ended, remove it"
+    )
 
 
 def _submit(run: Submission, say: Say) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 from srl.checkpoint import Checkpoints
 from srl.errors import UserError
 from srl.experiment import Resolved, config_values, load_experiment
+from srl.inputs import parse_json
 from srl.outputs import replace_whole
 from srl.overrides import without
 
@@ -100,7 +101,8 @@ def create_run(resolved: Resolved, run_dir: Path | None = None) -> RunFolder:
 
     Args:
         resolved: What is going to run.
-        run_dir: A folder that is new or empty; `runs/<name>/<timestamp>` by default.
+        run_dir: A folder that is new or empty; `runs/<name>/<timestamp>` by default. A new one is
+            for its user alone, one that exists keeps its mode.
 
     Raises:
         UserError: When it cannot be written, or holds a run or anything else already.
@@ -115,7 +117,7 @@ def create_run(resolved: Resolved, run_dir: Path | None = None) -> RunFolder:
         raise UserError(f"{path} already holds a run; `srl resume {path}` goes on with it")
     source = resolved.source.read_bytes() if resolved.source else None
     try:
-        folder.path.mkdir(parents=True, exist_ok=True)
+        folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)  # only its user can read it
         if any(folder.path.iterdir()):
             raise UserError(f"{path} is not empty; give --run-dir a new or an empty folder")
         for part in (folder.log("trainer").parent, folder.checkpoints, folder.videos):
@@ -130,27 +132,57 @@ def create_run(resolved: Resolved, run_dir: Path | None = None) -> RunFolder:
     return folder
 
 
-def find_run(run_dir: Path) -> RunFolder:
-    """The run in this folder, or the newest of several runs in it, such as `runs/<name>`."""
+def find_run(run_dir: Path, *, trained: bool = False) -> RunFolder:
+    """The run in this folder, or the newest of several runs in it, such as `runs/<name>`.
+
+    Args:
+        run_dir: The folder.
+        trained: Whether a run without any checkpoint is passed over for an older one that has one.
+
+    Raises:
+        UserError: If the folder cannot be read.
+    """
     folder = RunFolder(run_dir.absolute())
-    if folder.config.exists():
+    if _written(folder) is not None:
         return folder
     inner = [RunFolder(path.parent) for path in folder.path.glob("*/config.json")]
-    return max(inner, key=lambda run: run.config.stat().st_mtime_ns, default=folder)
+    runs = sorted(inner, key=lambda run: _written(run) or 0, reverse=True)
+    newest = runs[0] if runs else folder
+    if not trained:
+        return newest
+    found = next((run for run in runs if Checkpoints(run.checkpoints).versions()), newest)
+    if found is not newest:
+        logger.warning(
+            "%s has no checkpoint yet; %s is the newest that has", newest.path, found.path
+        )
+    return found
 
 
-def open_run(run_dir: Path, *, to_train: bool = False) -> tuple[RunFolder, Resolved]:
+def _written(run: RunFolder) -> int | None:
+    """When a run's configuration was written; None where there is none."""
+    try:
+        return run.config.stat().st_mtime_ns
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise UserError(f"cannot read {run.path}: {error.strerror}") from error
+
+
+def open_run(
+    run_dir: Path, *, to_train: bool = False, trained: bool = False
+) -> tuple[RunFolder, Resolved]:
     """A run's folder and its experiment, made again from the folder's copy of the source.
 
     Args:
         run_dir: The folder, or one of several runs, whose newest is meant.
         to_train: Refuse where the code it imports now gives other values than the run began
             with; otherwise they are told as warnings.
+        trained: As for `find_run`.
 
     Raises:
         UserError: When it is no run folder, or does not fit the code any more.
     """
-    folder = find_run(run_dir)
+    folder = find_run(run_dir, trained=trained)
     config = read_config(folder)
     source = folder.source if config["source"] else None
     if source and _sha256(source) != config["sha256"]:
@@ -185,6 +217,22 @@ def extend_run(folder: RunFolder, resolved: Resolved, env_steps: int) -> Resolve
     return resolved
 
 
+def return_to(folder: RunFolder, version: int) -> list[Path]:
+    """Makes a version the newest checkpoint of a run; later ones are renamed.
+
+    Returns:
+        Where the later ones are now.
+
+    Raises:
+        UserError: When there is no such version, or another process trains the run.
+        Damaged: When it cannot be read.
+    """
+    with folder.locked(), contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
+        checkpoints.restore(version)
+        later = [other for other in checkpoints.versions() if other > version]
+        return [checkpoints.set_aside(other, "later") for other in later]
+
+
 def record(folder: RunFolder, resolved: Resolved) -> None:
     """Writes into `config.json` what the run is from now on."""
     _write_config(folder, resolved, read_config(folder)["sha256"])
@@ -192,7 +240,8 @@ def record(folder: RunFolder, resolved: Resolved) -> None:
 
 def _env_steps_done(folder: RunFolder) -> int:
     with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
-        return 0 if checkpoints.latest() is None else checkpoints.metadata()["env_steps"]
+        counts = checkpoints.newest_counts()
+        return counts["env_steps"] if counts else 0
 
 
 def _write_config(folder: RunFolder, resolved: Resolved, sha256: str | None) -> None:
@@ -209,25 +258,49 @@ def _write_config(folder: RunFolder, resolved: Resolved, sha256: str | None) -> 
     replace_whole(folder.config, (json.dumps(config, indent=2) + "\n").encode())
 
 
-_KEYS = {"schema", "target", "overrides", "source", "sha256", "directory", "experiment"}
+_FORM: dict[str, type | tuple[type, ...]] = {
+    "schema": int,
+    "target": str,
+    "overrides": list,
+    "source": (str, type(None)),
+    "sha256": (str, type(None)),
+    "directory": str,
+    "experiment": dict,
+}
 
 
 def read_config(folder: RunFolder) -> dict[str, Any]:
     """What `config.json` holds; UserError where it is missing or broken."""
     try:
-        config = json.loads(folder.config.read_text())
+        config = parse_json(folder.config.read_bytes())
     except OSError as error:
         raise UserError(
             f"{folder.path} is not a run folder: cannot read its config.json ({error.strerror})"
         ) from error
     except ValueError as error:
         raise UserError(f"{folder.config} is not JSON any more ({error})") from error
-    if not isinstance(config, dict) or config.get("schema") != SCHEMA or _KEYS - config.keys():
-        given = config.get("schema") if isinstance(config, dict) else None
+    given = config.get("schema") if isinstance(config, dict) else None
+    if given != SCHEMA or _FORM.keys() - config.keys():
         raise UserError(
             f"{folder.config} has schema {given}; srl {srl_version()} reads schema {SCHEMA}"
         )
+    for name, kind in _FORM.items():
+        value = config[name]
+        texts = value if isinstance(value, list) else [value] if isinstance(value, str) else []
+        if not isinstance(value, kind) or not all(map(_is_text, texts)):
+            raise UserError(
+                f"{folder.config} is damaged: {name} is {str(value)[:60]!r}, which srl did not "
+                "write; restore the file, or start a new run"
+            )
     return config
+
+
+def _is_text(value: Any) -> bool:
+    """Whether a value is a text that can name a file."""
+    try:
+        return isinstance(value, str) and b"\0" not in os.fsencode(value)
+    except UnicodeEncodeError:
+        return False
 
 
 def _compare(folder: RunFolder, stored: Any, current: Any, *, refuse: bool) -> None:
@@ -260,4 +333,9 @@ def _numbered(path: Path) -> Iterator[Path]:
 
 
 def _sha256(path: Path) -> str | None:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error

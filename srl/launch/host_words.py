@@ -11,6 +11,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
+from srl.inputs import is_count, parse_json
 from srl.outputs import replace_whole
 from srl.streams import Message, Refused
 from srl.workers.ledger import MOST_LEARNERS, Ledger
@@ -171,7 +172,7 @@ def write_outcome(folder: Path, code: int) -> None:
 def read_outcome(folder: Path) -> int | None:
     """The exit code of a run that has ended; None before."""
     code = _read_new(folder / OUTCOME_FILE).get("code")
-    return code if isinstance(code, int) else None
+    return code if is_count(code) and code < 256 else None
 
 
 def _write(file: Path, values: dict[str, Any]) -> None:
@@ -187,7 +188,7 @@ def _read_new(file: Path) -> dict[str, Any]:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        values = json.loads(file.read_text())
+        values = parse_json(file.read_bytes())
     except (OSError, ValueError):
         return {}
     return values if isinstance(values, dict) else {}

@@ -69,13 +69,15 @@ def read_groups(paths: Iterable[Path], ignore: Sequence[str] = ()) -> list[Group
     Raises:
         UserError: If one is no run's folder, or no run has reported yet.
     """
-    folders = list(dict.fromkeys(f.resolve() for path in paths for f in _folders(path)))
-    runs = [run for folder in folders if (run := _read(folder, ignore)).reports]
-    silent = [str(f) for f in folders if f not in {run.path for run in runs}]
+    found = [_read_all(path, ignore) for path in paths]
+    read = {run.path: run for part in found for run in part}
+    runs = [run for run in read.values() if run.reports]
+    silent = [str(run.path) for run in read.values() if not run.reports]
     if not runs:
+        where = ", ".join(silent or map(str, paths))
         raise UserError(
-            f"there are no metrics yet in {', '.join(silent)}; a run reports for the first time "
-            "after report_every updates"
+            f"there are no metrics yet in {where}; a run reports for the first time after "
+            "report_every updates"
         )
     if silent:
         logger.warning("left out, as there are no metrics yet: %s", ", ".join(silent))
@@ -149,10 +151,18 @@ def _shown(key: str) -> str:
     return parts[-2] if parts[-1] in ("type", "name") and len(parts) > 1 else parts[-1]
 
 
-def _folders(path: Path) -> list[Path]:
-    if (path / "config.json").exists():
-        return [path]
-    return sorted(inner.parent for inner in path.glob("*/config.json")) or [path]
+def _read_all(path: Path, ignore: Sequence[str]) -> list[Run]:
+    """The run in a folder; or those of the runs in it that can be read."""
+    inner = [] if (path / "config.json").is_file() else sorted(path.glob("*/config.json"))
+    if not inner:
+        return [_read(path.absolute(), ignore)]
+    runs = []
+    for config in inner:
+        try:
+            runs.append(_read(config.parent.absolute(), ignore))
+        except UserError as error:
+            logger.warning("left out: %s", error)
+    return runs
 
 
 def _read(path: Path, ignore: Sequence[str]) -> Run:
@@ -195,4 +205,7 @@ def _warn_of_copies(runs: Sequence[Run]) -> None:
 
 def _number(value: Any) -> float:
     good = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if good else np.nan
+    try:
+        return float(value) if good else np.nan
+    except OverflowError:  # a whole number that no float64 can hold
+        return np.nan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,6 +15,10 @@ from srl.pools.simulator import maker_of, source_name
 
 _IN_PROCESS = "steps in this process: give workers=N"
 EnvSource = str | EnvConfig | Callable[[], gymnasium.Env]
+MOST = 2**31 - 1
+"""Environments, slots and processes are numbered in int32."""
+LONGEST_SECONDS = 1e9
+"""Of a limit in seconds: the kernel refuses to wait much longer."""
 
 
 def make_pool(
@@ -61,10 +66,10 @@ def make_pool(
         UserError: For an unknown id, an unknown option, or sizes that do not fit.
         RunError: If making an environment raised.
     """
-    expect_number("num_envs", num_envs, 1)
+    expect_number("num_envs", num_envs, 1, MOST)
     batch_size = num_envs if batch_size is None else batch_size
     expect_number("batch_size", batch_size, 1, num_envs)
-    expect_number("threads", threads, 0, 2**31 - 1)
+    expect_number("threads", threads, 0, MOST)
     if isinstance(env, EnvConfig):
         env, options = env.pool_id, {**env.options(), **options}
     limits = {"restarts": restarts, "step_timeout": step_timeout, "start_timeout": start_timeout}
@@ -123,10 +128,14 @@ def _python_pool(
 ) -> Pool:
     if workers is None:
         workers = 0 if batch_size == num_envs else len(os.sched_getaffinity(0))
-    expect_number("workers", workers, 0)
-    for limit, least in (("restarts", 0), ("step_timeout", 1e-3), ("start_timeout", 1e-3)):
+    expect_number("workers", workers, 0, MOST)
+    for limit, least, most in (
+        ("restarts", 0, math.inf),
+        ("step_timeout", 1e-3, LONGEST_SECONDS),
+        ("start_timeout", 1e-3, LONGEST_SECONDS),
+    ):
         if limit in limits:
-            expect_number(limit, limits[limit], least)
+            expect_number(limit, limits[limit], least, most)
     if workers == 0:
         from srl.pools.serial import SerialPool
 

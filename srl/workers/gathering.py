@@ -92,7 +92,7 @@ class Gathering(Training):
             self._policy_server = serve_policies(
                 site, learner.teams, self.published, requests, sink, self._spend_acting
             )
-        self._accounted = (0, 0, 0)
+        self._accounted = (0, 0)
 
     def _begin(self) -> None:
         """Lets actors begin: with the parameters as they are, which may have been restored."""
@@ -141,6 +141,8 @@ class Gathering(Training):
         progress.spend(self._site.fragment_name, "batch wait", time.perf_counter() - before)
         unroll, self._prefetched = self._prefetched, None
         self._learner.learn(batch, unroll, meanwhile=self._prefetch)
+        if self._ledger is not None:
+            self._ledger.learn(self._office.positions)  # now: what is reported next includes it
         self._unreleased = True
         self._site.alive()
 
@@ -188,16 +190,13 @@ class Gathering(Training):
             self._learner.progress.spend(worker, activity, spent)
 
     def _account(self, office: TicketOffice) -> None:
-        """Writes what has changed into the ledger."""
-        counts = office.counts
-        now = (counts.granted, counts.learned, counts.lost)
-        granted, learned, lost = (b - a for a, b in zip(self._accounted, now, strict=True))
+        """Writes into the ledger what was granted and lost; `update` writes what was learned."""
+        now = (office.counts.granted, office.counts.lost)
+        granted, lost = (b - a for a, b in zip(self._accounted, now, strict=True))
         self._accounted = now
         if self._ledger is not None:
             if granted:
                 self._ledger.grant(granted)
-            if learned:
-                self._ledger.learn(learned)
             if lost:
                 self._ledger.lose(lost)
 

@@ -16,8 +16,8 @@ class Ledger:
     """Counts of unrolls, in a page of memory that a controller shares with its learners.
 
     granted = learned + in flight + lost + rolled back, always: each change is one word's, or comes
-    in force by one word's change. Each learner writes a part of its own, one thread at a time; what
-    is read is the sum.
+    in force by one word's change. Each learner writes a part of its own, each word of it in one
+    thread at a time; what is read is the sum.
     """
 
     NUMBERS = len(_WORDS)

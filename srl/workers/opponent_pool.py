@@ -36,7 +36,7 @@ class OpponentPool:
     def versions(self) -> list[int]:
         """Those that there are, oldest first."""
         names = (path.name.removesuffix(_ENDING) for path in self.folder.glob(f"*{_ENDING}"))
-        return sorted(int(name) for name in names if name.isdigit())
+        return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
 
     def write(self, version: int, policies: Mapping[str, Policy]) -> None:
         """Puts a version in, or another in its place.
@@ -91,9 +91,9 @@ class OpponentPool:
         return jax.tree.structure(like).unflatten([arrays[name] for name in leaves])
 
     def drop(self, versions: Collection[int]) -> None:
-        """Takes versions out."""
+        """Takes versions out; what is no file stays, as srl did not write it."""
         for version in versions:
-            with suppress(FileNotFoundError):
+            with suppress(FileNotFoundError, IsADirectoryError, PermissionError):
                 self._path(version).unlink()
 
     def identity(self, version: int) -> str:

@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from srl.inputs import parse_json
 from srl.outputs import replace_whole
 from srl.workers.opponent_pool import FOLDER
+from srl.workers.words import COUNT, fits
 
 FILE = "ratings.json"
 """Of the pool's folder."""
@@ -219,10 +221,19 @@ def ratings_line(metrics: Mapping[str, Any]) -> str:
     )
 
 
+_SHAPE = {
+    "elo": {str: {str: {"points": float, "error": float}}},
+    "games": COUNT,
+    "versions": {str: str},
+    "matches": [{"side": str, "version": COUNT, "others": COUNT, "games": COUNT, "points": float}],
+}
+
+
 def _read(run: Path) -> dict[str, Any]:
     """What the file holds; nothing where there is none, or none that can be read."""
     try:
-        body = json.loads((run / FOLDER / FILE).read_text())
+        body = parse_json((run / FOLDER / FILE).read_bytes())
     except (OSError, ValueError):
         return {}
-    return body if isinstance(body, dict) else {}
+    good = fits(body, _SHAPE) and all(name.isascii() and name.isdecimal() for name in body["elo"])
+    return body if good else {}

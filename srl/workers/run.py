@@ -145,12 +145,16 @@ class Run:
             self.show.start(trainer)
 
     def _restore(self) -> None:
-        version = self.checkpoints.latest()
-        if version is None:
+        if self.checkpoints.latest() is None:
             self.show.say("there is no checkpoint yet; the run starts from the beginning")
             return
-        tree, _ = self.checkpoints.restore(version, like=self.trainer.state())
+        tree, damaged = self.checkpoints.restore_newest(like=self.trainer.state())
         self.trainer.restore(tree)
+        for later in damaged if self._kept else ():
+            kept = self.checkpoints.set_aside(later.version, "damaged")
+            self.show.say(
+                f"{later.what}; it is kept as {kept.name}, and the run goes on without it"
+            )
         self.show.say(f"goes on after {self.trainer.env_steps:,} env steps")
         if not self.trainer.resumes_exactly:
             self.show.say(
@@ -235,10 +239,8 @@ def budget_used(experiment: Experiment, env_steps: int, updates: int) -> bool:
 
 def finished(experiment: Experiment, checkpoints: Checkpoints) -> str:
     """What a finished run has done; nothing if it is not finished."""
-    if checkpoints.latest() is None:
-        return ""
-    counts = checkpoints.metadata()
-    if not budget_used(experiment, counts["env_steps"], counts["updates"]):
+    counts = checkpoints.newest_counts()
+    if counts is None or not budget_used(experiment, **counts):
         return ""
     return f"{counts['env_steps']:,} env steps, {counts['updates']:,} updates"
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from srl.errors import RunError
 from srl.experiment import Experiment
 from srl.pools import Pool, make_pool
 from srl.pools.make import threaded
@@ -142,9 +143,19 @@ class Training(ABC):
     def restore(self, tree: Tree) -> None:
         """Goes on from a saved state, of whichever plan."""
         self._learner.restore(tree)
+        if self.replicas > 1:
+            self._expect_equal_versions()
         states = unpack(np.ascontiguousarray(tree["environments"]), STATE_BYTES)
         self._restore_groups({int(group): state for group, state in states.items()})
         self._learner.progress.restart_clock()
+
+    def _expect_equal_versions(self) -> None:
+        """Raises RunError if one replica could not read the checkpoint that another one has."""
+        parts = gathered(np.array([self.updates], np.int64).view(np.uint8))
+        versions = sorted({int(part.copy().view(np.int64)[0]) for part in parts})
+        if len(versions) > 1:
+            told = " and ".join(map(str, versions))
+            raise RunError(f"learners have read different checkpoints: {told}; one is damaged")
 
 
 def make_group(experiment: Experiment, num_envs: int, beside: int = 1) -> Pool:

@@ -205,7 +205,7 @@ def test_there_is_an_action_for_each_environment_that_is_named(batches):
 # ---- making ----
 
 
-@pytest.mark.parametrize("num_envs", [0, -1, 1.5, "4", True, None])
+@pytest.mark.parametrize("num_envs", [0, -1, 1.5, "4", True, None, 2**40])
 def test_a_pool_has_a_whole_number_of_environments(kind, num_envs):
     with pytest.raises(UserError, match="num_envs"):
         made(kind, num_envs)

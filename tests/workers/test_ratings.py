@@ -118,3 +118,14 @@ def test_results_are_kept_for_versions_that_are_what_they_were(tmp_path):
     path.write_text(json.dumps(json.loads(path.read_text()))[:-9])  # torn
     assert newest_ratings(tmp_path) == {}
     assert not read_matches(tmp_path, IDENTITIES).results
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "7", "{}", "[" * 100_000, '{"elo": {"x": {}}}', '{"elo": 7, "matches": 7, "versions": 7}'],
+)
+def test_a_damaged_file_of_ratings_counts_as_none(tmp_path, content):
+    (tmp_path / "opponents").mkdir()
+    (tmp_path / "opponents" / "ratings.json").write_text(content)
+    assert newest_ratings(tmp_path) == {}
+    assert not read_matches(tmp_path, IDENTITIES).results

@@ -66,6 +66,14 @@ def test_a_report_accounts_for_every_unroll(run):
         assert (line["staleness_mean"], line["staleness_max"]) == (0, 0)
 
 
+def test_a_report_counts_the_unrolls_of_its_own_update_as_learned(run):
+    _, lines = run
+    groups = lines[0]["unrolls/learned"] / lines[0]["updates"]
+    assert groups in (2, 4)
+    for line in lines:
+        assert line["unrolls/learned"] == groups * line["updates"]
+
+
 def test_a_run_in_one_process_tells_the_account_at_its_end(capsys, tmp_path):
     words = ["run", "native:CartPole-v1", "--plan", "threads", "--run-dir", str(tmp_path / "run")]
     assert main([*words, *WORDS.split()]) == 0

@@ -38,7 +38,7 @@ def test_a_recording_is_observed_ruled_and_moved_as_it_was(path):
     assert failed(report) == set()
     assert report.near_thresholds == []
     assert report.same_rules_for > verify.REPLAY_STEPS
-    keys = {f"states/{name}" for name in ("reward", "grabbed", "locked", "lidar", "qpos")}
+    keys = {f"states/{name}" for name in ("reward", "done", "grabbed", "locked", "lidar", "qpos")}
     assert keys <= report.differences.keys()
 
 
@@ -67,6 +67,8 @@ def add(name, step, place, value):
         (flip("obj_grabbed", 20, (0, 1)), "states/grabbed"),
         (flip("locked/0", 50, (1,)), "states/locked"),
         (add("reward", 60, (3,), 1), "states/reward"),
+        (flip("done", 60, ()), "states/done"),
+        (flip("done", 79, ()), "replay/done"),
         (add("obs/lidar", 10, (0, 7, 0), 1e-5), "states/lidar"),
         (add("obs/box_obs", 30, (1, 1, 2), 1e-5), "states/box_obs"),
         (add("state/qvel", 33, (5,), 1e-4), "states/qvel"),
