@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from srl.child_process import program_command
 from srl.errors import UserError
 from srl.launch.engine import Part, Submission
 from srl.launch.host_words import OUTCOME_FILE
@@ -181,7 +182,7 @@ def _container(name: str, folder: str, part: Part) -> dict[str, Any]:
     limits = {"limits": {"nvidia.com/gpu": str(part.gpus)}} if part.gpus else {}
     return {
         "name": "srl",
-        "command": ["python", "-m", *words],
+        "command": program_command(*words, python="python"),
         "env": [{"name": VARIABLE, "valueFrom": secret}, {"name": "HOME", "value": "/tmp"}],
         "resources": {"requests": {"cpu": str(part.cores)}, **limits},
         "volumeMounts": [_mount("runs", "/runs"), _mount("memory", "/dev/shm")],
