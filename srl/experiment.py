@@ -28,6 +28,7 @@ from srl.algorithms import PPO, Algorithm
 from srl.dataflow.plan import Plan
 from srl.dataflow.plan import groups as divide
 from srl.dataflow.plans import resolve
+from srl.declared import expect_declared
 from srl.errors import PlanError, UserError, expect, expect_number
 from srl.overrides import override
 from srl.pools import EnvConfig
@@ -90,6 +91,7 @@ class Experiment:
         Raises:
             UserError: Naming the field, what was given and what is expected.
         """
+        expect_declared("experiment", self)
         name = str(self.name)
         expect(re.fullmatch(r"\w[\w.-]*", name), "name", name, "letters, digits, '-', '_', '.'")
         for field_name, limits in _LIMITS.items():
@@ -208,6 +210,7 @@ def load_experiment(
         source = (source or path).resolve()
         directory = (directory or source.parent).resolve()
         experiment = _named(_import(source, directory), name, path)
+    expect_declared("experiment", experiment)  # or an override of such a setting were unknown
     experiment = override(_with_plan(experiment, overrides), overrides)
     experiment.validate()
     return Resolved(experiment, target, tuple(overrides), source, directory)

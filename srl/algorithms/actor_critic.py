@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -40,6 +41,7 @@ class ActorCriticInstance(Instance):
     config: ActorCritic
 
     @property
+    @abstractmethod
     def optimizer(self) -> optax.GradientTransformation:
         """What takes the gradient steps."""
         raise NotImplementedError
