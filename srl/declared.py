@@ -22,8 +22,9 @@ def expect_declared(name: str, value: Any) -> None:
     if not is_dataclass(value) or isinstance(value, type):
         return
     known = {field.name for field in fields(value)}
-    for kind in filter(is_dataclass, type(value).__mro__):
-        _expect_fields(name, kind, known)
+    for kind in type(value).__mro__:
+        if is_dataclass(kind):
+            _expect_fields(name, kind, known)
     for field in fields(value):
         expect_declared(f"{name}.{field.name}", getattr(value, field.name))
 
