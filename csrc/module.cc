@@ -368,7 +368,7 @@ void BindPool(py::module_& module) {
 void BindXla(py::module_& module) {
   py::class_<CallablePool, std::shared_ptr<CallablePool>>(module, "CallablePool")
       .def_property_readonly("handle", &CallablePool::handle)
-      .def("token", &CallablePool::token, py::call_guard<py::gil_scoped_release>());
+      .def_property_readonly_static("any_token", [](const py::object&) { return kAnyToken; });
   module.def("pool_calls", [] {
     std::map<std::string, py::capsule> calls;
     for (const PoolCall& call : PoolCalls()) calls.emplace(call.name, py::capsule(call.handler));

@@ -1,7 +1,15 @@
 """`python -m srl` is the command `srl`."""
 
+import os
 import sys
+from pathlib import Path
+
+if not sys.flags.safe_path:
+    # Python looks for modules in the current folder first, and may have found this one there.
+    os.execv(sys.executable, [sys.executable, "-P", *sys.orig_argv[1:]])
 
 from srl.cli import main
+from srl.search_path import add_folder
 
+add_folder(Path.cwd())
 sys.exit(main())

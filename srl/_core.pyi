@@ -1,7 +1,7 @@
 """Types of the compiled module, for pools/native.py alone."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -62,4 +62,4 @@ class Pool:
 class CallablePool:
     @property
     def handle(self) -> int: ...
-    def token(self) -> int: ...
+    any_token: ClassVar[int]

@@ -1,12 +1,16 @@
-"""What a process can do about one that it started, and the other about its parent."""
+"""How processes are started, and what they can do about each other then."""
 
 from __future__ import annotations
 
 import ctypes
 import faulthandler
+import importlib
+import json
 import os
 import signal
+import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 
 _DUMP_SIGNAL = signal.SIGRTMIN + 8  # unlikely to be used by a simulator
@@ -19,6 +23,66 @@ _STATES = {
     "T": "stopped by a signal (SIGCONT makes it go on)",
     "t": "stopped by a debugger",
 }
+
+_CHILD = """
+import sys
+sys.path[:] = sys.argv[1].split("\\n")
+from srl.child_process import begin
+begin()
+"""
+_IGNORE_INTERRUPTS = """
+import signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+"""
+
+
+def program_command(module: str, *words: str, python: str = sys.executable) -> list[str]:
+    """The command that runs a module of srl's by itself, for scripts and other hosts.
+
+    -P keeps the current folder off the path: Python would look for modules there first.
+
+    Args:
+        module: It is run as `__main__`.
+        words: Its arguments.
+        python: The interpreter.
+    """
+    return [python, "-P", "-m", module, *words]
+
+
+def child_command(
+    module: str,
+    *words: str,
+    options: Sequence[str] = (),
+    ignores_interrupts: bool = False,
+    dies_with_parent: bool = False,
+    dump: int = -1,
+) -> list[str]:
+    """The command of a process that looks for modules where this one does, and nowhere else.
+
+    Args:
+        module: Its `main` is called with the words, and gives the exit code.
+        words: Its arguments.
+        options: Of Python, such as -u.
+        ignores_interrupts: Whether Ctrl-C does nothing to it, from the first moment on.
+        dies_with_parent: See `die_with`. The parent is the thread that starts the process.
+        dump: See `dump_stacks_into`; none if negative.
+    """
+    path = "\n".join(entry for entry in sys.path if isinstance(entry, str))
+    code = _IGNORE_INTERRUPTS * ignores_interrupts + _CHILD
+    settings = json.dumps([os.getpid() if dies_with_parent else 0, dump])
+    return [sys.executable, "-P", *options, "-c", code, path, settings, module, *words]
+
+
+def begin() -> None:
+    """Does what `child_command` has written: the whole of a process."""
+    settings, module, *words = sys.argv[2:]
+    del sys.argv[1:]  # simulators may look at it, too
+    parent, dump = json.loads(settings)
+    if parent:
+        die_with(parent)
+    if dump >= 0:
+        dump_stacks_into(dump)
+    sys.exit(importlib.import_module(module).main(words))
 
 
 def die_with(parent: int) -> None:

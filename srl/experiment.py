@@ -30,10 +30,12 @@ from srl.dataflow.plan import groups as divide
 from srl.dataflow.plans import resolve
 from srl.dataflow.rules import check
 from srl.dataflow.trace import trace
+from srl.declared import expect_declared
 from srl.errors import PlanError, UserError, expect, expect_number
 from srl.overrides import override
 from srl.pools import EnvConfig
 from srl.pools.make import LONGEST_SECONDS, MOST
+from srl.search_path import add_folder, hidden_by
 from srl.self_play import SelfPlay
 
 
@@ -93,6 +95,7 @@ class Experiment:
         Raises:
             UserError: Naming the field, what was given and what is expected.
         """
+        expect_declared("experiment", self)
         name = str(self.name)
         expect(re.fullmatch(r"\w[\w.-]*", name), "name", name, "letters, digits, '-', '_', '.'")
         for field_name, limits in _LIMITS.items():
@@ -194,7 +197,7 @@ class Resolved:
     source: Path | None
     """The experiment file; None for an environment id."""
     directory: Path
-    """What the target's imports are relative to: it is on `sys.path`."""
+    """What the target's imports are relative to: it is on `sys.path`, behind what is installed."""
 
 
 def load_experiment(
@@ -220,12 +223,12 @@ def load_experiment(
         directory = (directory or Path.cwd()).resolve()
         slug = re.sub(r"[^\w.-]+", "-", target).strip("-.") or "experiment"
         experiment = Experiment(name=slug, env=target)
-        if str(directory) not in sys.path:
-            sys.path.insert(0, str(directory))
+        add_folder(directory)
     else:
         source = (source or path).resolve()
         directory = (directory or source.parent).resolve()
         experiment = _named(_import(source, directory), name, path)
+    expect_declared("experiment", experiment)  # or an override of such a setting were unknown
     experiment = override(_with_plan(experiment, overrides), overrides)
     experiment.validate()
     return Resolved(experiment, target, tuple(overrides), source, directory)
@@ -284,8 +287,7 @@ def _import(path: Path, directory: Path) -> ModuleType:
     module.__file__ = str(path)
     before, search_path = sys.modules.get(module.__name__), list(sys.path)
     sys.modules[module.__name__] = module
-    if str(directory) not in sys.path:
-        sys.path.insert(0, str(directory))
+    add_folder(directory)
     try:
         exec(compile(source, str(path), "exec", dont_inherit=True), module.__dict__)
     except (Exception, SystemExit) as error:
@@ -293,7 +295,7 @@ def _import(path: Path, directory: Path) -> ModuleType:
         del sys.modules[module.__name__]
         if before is not None:
             sys.modules[module.__name__] = before
-        text = " ".join(str(error).split())
+        text = " ".join(str(error).split()) + hidden_by(error, directory)
         raise UserError(f"{_place(error, path)} raised {type(error).__name__}: {text}") from error
     return module
 

@@ -127,13 +127,19 @@ class OwnBatch {
 
 // A pool that programs may call.
 struct CallableState {
-  std::mutex mutex;  // held during a call
-  Pool* pool;        // null once it is closed
-  std::uint32_t token = 0;
+  std::mutex mutex;                                // held during a call
+  Pool* pool;                                      // null once it is closed
+  std::uint32_t token = kAnyToken;                 // of the last call
   std::vector<std::unique_ptr<OwnBatch>> batches;  // provided in this order, round and round
   std::size_t received = 0;
 
   explicit CallableState(Pool* the_pool) : pool(the_pool) {}
+
+  // Counts a call, so that the tokens of those before serve no more.
+  std::uint32_t NextToken() {
+    if (++token == kAnyToken) ++token;
+    return token;
+  }
 
   void Provide() {
     if (!batches.empty()) return;
@@ -199,11 +205,11 @@ ffi::Error Call(Number handle, Number token, NextNumber next, Work work) {
   if (!state) return ffi::Error::InvalidArgument(kClosed);
   std::lock_guard lock(state->mutex);
   if (!state->pool) return ffi::Error::InvalidArgument(kClosed);
-  if (*token.typed_data() != state->token) {
+  if (*token.typed_data() != kAnyToken && *token.typed_data() != state->token) {
     return ffi::Error(ffi::ErrorCode::kFailedPrecondition,
-                      "this is not the pool's present state: another call took it already. Each "
-                      "call takes the state that the call before it gave; init() gives the "
-                      "present one");
+                      "this is not the pool's present state: another call was made since. Give "
+                      "each call the state that the call before it gave, or begin again with "
+                      "init(), which goes on from wherever the pool stands");
   }
   const UsualArithmetic arithmetic;
   try {
@@ -211,10 +217,10 @@ ffi::Error Call(Number handle, Number token, NextNumber next, Work work) {
   } catch (const std::invalid_argument& error) {
     return ffi::Error::InvalidArgument(error.what());
   } catch (const std::exception& error) {
-    ++state->token;
+    state->NextToken();
     return ffi::Error::Internal(error.what());
   }
-  *next->typed_data() = ++state->token;
+  *next->typed_data() = state->NextToken();
   return ffi::Error::Success();
 }
 
@@ -277,11 +283,6 @@ CallablePool::~CallablePool() {
   Close();
   std::lock_guard lock(registry_mutex);
   registry.erase(handle_);
-}
-
-std::uint32_t CallablePool::token() const {
-  std::lock_guard lock(state_->mutex);
-  return state_->token;
 }
 
 void CallablePool::Close() {

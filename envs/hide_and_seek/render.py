@@ -7,12 +7,12 @@ import itertools
 import logging
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from srl.child_process import child_command
 from srl.envs.hide_and_seek.camera import Camera
 from srl.envs.hide_and_seek.drawing import INK, WHITE, captioned, draw
 from srl.envs.hide_and_seek.scene import (
@@ -107,18 +107,6 @@ def painter(drawing: bool = False, camera: str | None = None) -> Painter:
     return Painter(chosen)
 
 
-_PROBE = """
-import mujoco
-model = mujoco.MjModel.from_xml_string("<mujoco/>")
-data = mujoco.MjData(model)
-mujoco.mj_forward(model, data)
-renderer = mujoco.Renderer(model, 8, 8)
-renderer.update_scene(data)
-renderer.render()
-renderer.close()
-"""
-
-
 def _working_backend() -> tuple[str, str]:
     """The first way to OpenGL that works; without one, why each does not.
 
@@ -131,7 +119,7 @@ def _working_backend() -> tuple[str, str]:
         environment.pop("PYOPENGL_PLATFORM", None)
         try:
             done = subprocess.run(
-                [sys.executable, "-c", _PROBE],
+                child_command("srl.envs.hide_and_seek.probe"),
                 env=environment,
                 capture_output=True,
                 text=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -63,6 +64,7 @@ class ActorCriticInstance(Instance[A]):
     config: ActorCritic
 
     @property
+    @abstractmethod
     def optimizer(self) -> optax.GradientTransformation:
         """What takes the gradient steps."""
         raise NotImplementedError

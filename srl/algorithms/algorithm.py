@@ -5,12 +5,14 @@ Nothing here knows a process, a socket, a device or a plan.
 
 from __future__ import annotations
 
+import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from srl.dataflow.loop import Loop
-from srl.errors import expect_number
+from srl.errors import UserError, expect_number
 from srl.lazy import jax, jnp
 from srl.types import Array, Decision, Metrics, Policy, Specs, Timestep, Tree, Unroll
 
@@ -81,7 +83,9 @@ class Algorithm:
         run.learn(run.gather(unroll))
 
     def validate(self) -> None:
-        """Raises UserError where a setting is out of its limits."""
+        """Raises UserError where a setting is out of its limits, or the algorithm not complete."""
+        for instance in self._instances():
+            instance.expect_complete()
         for name, limits in self.limits.items():
             expect_number(f"algorithm.{name}", getattr(self, name), *limits)
 
@@ -95,9 +99,25 @@ class Algorithm:
         """
         raise NotImplementedError
 
+    def _instances(self) -> list[type[Instance]]:
+        """The classes that `bind` names: what it makes is known only once there are specs.
+
+        Raises:
+            UserError: If there is no `bind`.
+        """
+        kind = type(self)
+        if kind.bind is Algorithm.bind:
+            raise UserError(
+                f"the algorithm {kind.__name__} has no bind(self, specs, updates=None), which "
+                "gives its Instance; docs/write_an_algorithm.md shows one"
+            )
+        bind = inspect.unwrap(kind.bind)
+        named = [bind.__globals__.get(name) for name in bind.__code__.co_names]
+        return [value for value in named if isinstance(value, type) and issubclass(value, Instance)]
+
 
 @dataclass(frozen=True)
-class Instance(Generic[S]):
+class Instance(ABC, Generic[S]):
     """The pure functions of one trained policy, over B slots.
 
     Learning is split where data meets parameters: `measure` and `gradient` look at slots and give
@@ -109,6 +129,21 @@ class Instance(Generic[S]):
     specs: Specs
     updates: int | None = None
     """How many updates the run makes, where that is known."""
+
+    def __new__(cls, *_: Any, **__: Any) -> Any:
+        """Refuses a class that is not complete."""
+        cls.expect_complete()
+        return super().__new__(cls)
+
+    @classmethod
+    def expect_complete(cls) -> None:
+        """Raises UserError where the class lacks what every algorithm has to have."""
+        missing = sorted(cls.__abstractmethods__)
+        if missing:
+            raise UserError(
+                f"the algorithm's {cls.__name__} has no {', '.join(missing)}: write "
+                f"{'it' if len(missing) == 1 else 'them'}; docs/write_an_algorithm.md shows how"
+            )
 
     @property
     def chunk(self) -> int:
@@ -122,10 +157,12 @@ class Instance(Generic[S]):
 
     # Acting.
 
+    @abstractmethod
     def init(self, key: Array) -> S:
         """Draws a state to start from."""
         raise NotImplementedError
 
+    @abstractmethod
     def policy(self, state: S) -> Policy:
         """Gives what acting needs of the state.
 
@@ -137,6 +174,7 @@ class Instance(Generic[S]):
         """Gives the memory of `batch` slots at the start of an episode; () for none."""
         return ()
 
+    @abstractmethod
     def act(self, policy: Policy, observation: Tree, memory: Tree, keys: Array) -> Decision:
         """Draws an action for each slot with its own random key: keys [B]."""
         raise NotImplementedError
@@ -159,6 +197,7 @@ class Instance(Generic[S]):
         """Takes in what was measured, before any gradient step."""
         return state
 
+    @abstractmethod
     def gradient(self, state: S, batch: Tree, round: Array) -> Tree:
         """Gives sums over the batch's slots: of the gradient, of metrics, and a count.
 
@@ -169,6 +208,7 @@ class Instance(Generic[S]):
         """
         raise NotImplementedError
 
+    @abstractmethod
     def update(self, state: S, sums: Tree) -> tuple[S, Metrics]:
         """Takes a gradient step."""
         raise NotImplementedError

@@ -15,6 +15,7 @@ from typing import Any
 from srl.bench.act_peer import RUN, serve
 from srl.bench.alone import act_alone, first_timestep
 from srl.bench.rounds import in_turns, median, parse_training, repeated, training_arguments
+from srl.child_process import child_command
 from srl.errors import UserError, expect
 from srl.experiment import Experiment, load_experiment
 from srl.launch.compilation import keep_compiled_programs
@@ -129,7 +130,7 @@ def _server(
         return
     sizes = ["--num-envs", str(experiment.num_envs), "--groups", "1"]
     orders = {"target": target, "overrides": [*overrides, *sizes], "transport": way}
-    command = [sys.executable, "-m", "srl.bench.act_peer", json.dumps(orders)]
+    command = child_command("srl.bench.act_peer", json.dumps(orders))
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         yield process.stdout.readline().decode().strip()

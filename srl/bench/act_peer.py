@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 
 from srl.bench.alone import first_timestep
@@ -40,9 +41,9 @@ def serve(
     return serve_policies(site, learner.teams, published, listener, None), listener
 
 
-def main() -> None:
+def main(words: Sequence[str]) -> None:
     """Serves until standard input ends."""
-    orders = json.loads(sys.argv[1])
+    orders = json.loads(words[0])
     keep_compiled_programs()
     experiment = load_experiment(orders["target"], orders["overrides"]).experiment
     experiment = replace(experiment, self_play=None)
@@ -58,7 +59,3 @@ def main() -> None:
 
     threading.Thread(target=watch, daemon=True).start()
     server.serve(ended.is_set)
-
-
-if __name__ == "__main__":
-    main()

@@ -7,10 +7,12 @@ import itertools
 import json
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from srl.arguments import Arguments, environment_options, table
 from srl.errors import UserError, expect_number
+from srl.search_path import add_folder
 
 T = TypeVar("T")
 
@@ -76,8 +78,7 @@ def _pool(words: list[str]) -> int:
     if options.seconds <= 0:
         raise UserError(f"--seconds {options.seconds}; expected more than 0")
     expect_number("--rounds", options.rounds, 1)
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # modules of the working directory, as `srl run` finds them
+    add_folder(Path.cwd())  # as `srl run` does for an environment's id
     from srl.bench.pool import bench_pool
 
     rows = list(_rows(options, environment_options(rest)))

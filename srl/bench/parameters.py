@@ -15,6 +15,7 @@ import numpy as np
 
 from srl.arguments import Arguments
 from srl.bench.parameters_host import FOLLOWING
+from srl.child_process import child_command
 from srl.errors import RunError, UserError, expect_number
 from srl.streams import Identity, Layout, listen
 from srl.streams.keys import VARIABLE, Keys
@@ -84,7 +85,7 @@ class Hosts:
         self._address = listener.address
         self._publisher = opened.enter_context(closing(Publisher(listener, layout)))
         variables = os.environ | {VARIABLE: keys.to_text() if keys else ""}
-        command = [sys.executable, "-m", "srl.bench.parameters_host", str(run), str(layout.size)]
+        command = child_command("srl.bench.parameters_host", str(run), str(layout.size))
         self._processes = []
         for k in range(1, number + 1):
             process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""One host of `srl bench parameters`: python -m srl.bench.parameters_host RUN BYTES NUMBER.
+"""One host of `srl bench parameters`; its words are RUN, BYTES and NUMBER.
 
 It prints its relay's address, then the number of each update that its worker has. Each line that it
 reads says whom the relay is to follow: the publisher's address, a bar, that of another relay. It
@@ -55,7 +55,3 @@ def _read(subscriber: Subscriber) -> None:
 def _say(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -31,6 +31,7 @@ from srl.bench.stream_peer import (
     connected,
     limit_bytes,
 )
+from srl.child_process import child_command
 from srl.errors import RunError, UserError
 from srl.shared_memory import SharedMemory
 from srl.streams import Identity, Layout, Message, listen
@@ -240,6 +241,6 @@ def _start(
         thread = threading.Thread(target=connected(address, run, size).run)
         thread.start()
         return thread.join
-    code = [sys.executable, "-m", "srl.bench.stream_peer", address, str(run), str(size)]
+    code = child_command("srl.bench.stream_peer", address, str(run), str(size))
     variables = {VARIABLE: keys.to_text() if keys else ""}
     return subprocess.Popen(code, env=os.environ | variables).wait

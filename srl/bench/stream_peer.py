@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -113,5 +113,7 @@ def connected(address: str, run: int, size: int) -> FarEnd:
     return FarEnd(connect(address, identity, limit_bytes=limit_bytes(size), keys=keys))
 
 
-if __name__ == "__main__":
-    connected(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])).run()
+def main(words: Sequence[str]) -> None:
+    """Runs until it is disconnected; its words are what `connected` takes."""
+    address, run, size = words
+    connected(address, int(run), int(size)).run()

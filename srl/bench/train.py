@@ -22,6 +22,7 @@ from srl.bench.rounds import (
     repeated,
     training_arguments,
 )
+from srl.child_process import child_command
 from srl.errors import RunError
 from srl.experiment import Experiment, load_experiment, plan_of
 
@@ -59,7 +60,7 @@ class PlanSide:
 
     def __init__(self, target: str, overrides: list[str]) -> None:
         """Takes what `srl run` takes."""
-        self._command = [sys.executable, "-m", "srl", "run", target, *overrides]
+        self._command = child_command("srl.cli", "run", target, *overrides)
         self._report_every = 1
 
     def __call__(self, seconds: float) -> float:

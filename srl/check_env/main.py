@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -21,6 +22,7 @@ from srl.check_env.report import Fault, Finding, draw_action, run_checks
 from srl.errors import SrlError, UserError, WorkerLost, expect_number
 from srl.pools import make_pool
 from srl.pools.simulator import named_maker
+from srl.search_path import add_folder
 
 STEP_SECONDS = 10.0
 """A step or reset that takes longer counts as a hang."""
@@ -88,8 +90,7 @@ def findings(
 
 def _source(env: str) -> tuple[Any, str]:
     """What makes one environment, and by what name another process finds it."""
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # as `python -m srl` has it: modules of the working directory
+    add_folder(Path.cwd())
     try:
         found = named_maker(env)
     except ModuleNotFoundError as error:

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 
-from srl.child_process import die_with
 from srl.errors import RunError, UserError
 from srl.evaluate.duty import DutyCycle, cores_granted
 from srl.experiment import Experiment
@@ -40,16 +39,15 @@ _LOOK_SECONDS = 1.0  # between two looks for a version to play with
 
 
 def main(words: Sequence[str]) -> int:
-    """Rates the versions of RUN_DIR until its parent ends.
+    """Rates the versions of a run until its parent ends.
 
     Args:
-        words: The run's folder, and the parent's process id.
+        words: The run's folder.
 
     Returns:
         The exit code: 2 for what another start would not mend.
     """
-    folder, parent = Path(words[0]), int(words[1])
-    die_with(parent)
+    folder = Path(words[0])
     os.nice(19)
     logging.basicConfig(format="%(asctime)s %(levelname)s rater %(name)s: %(message)s")
     logging.getLogger("srl").setLevel(logging.INFO)
@@ -152,7 +150,3 @@ class Rater:
         seed = environment_seed(self._seed, f"rating {games}")
         self._evaluator.seed(seed, seed)
         return self._evaluator.play(cast, lambda ended: self._duty.rest()).returns
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from srl.child_process import child_command
 from srl.errors import PlanError, RunError, UserError
 from srl.experiment import Resolved, load_experiment
 from srl.launch.folder import RunFolder, create_run, record
@@ -100,7 +100,7 @@ def _measure(resolved: Resolved, path: Path, pace: float) -> Measured:
     words = (*kept, "--env-steps", str(_MOST_UPDATES * steps), "--report-every", str(every))
     folder = create_run(_loaded(resolved, words), path)
     process = subprocess.Popen(
-        [sys.executable, "-m", "srl.launch.measure", str(folder.path), str(SECONDS)],
+        child_command("srl.launch.measure", str(folder.path), str(SECONDS), dies_with_parent=True),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

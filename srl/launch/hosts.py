@@ -6,7 +6,6 @@ import contextlib
 import os
 import secrets
 import socket
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -178,8 +177,6 @@ class ThisHost(Hosts):
             orders,
             run=self.run,
             controller=self._listener.address,
-            parent=os.getpid(),
-            path=tuple(entry for entry in sys.path if isinstance(entry, str)),
             cores=share.cores if self._pinned else (),
             ledger=self.ledger.fd if accounts else -1,
         )

@@ -1,4 +1,4 @@
-"""How fast an experiment trains: `python -m srl.launch.measure RUN_DIR SECONDS`.
+"""How fast an experiment trains; its words are RUN_DIR and SECONDS.
 
 It is a process of its own, so that what one plan leaves in memory, of a GPU's too, is gone before
 the next is measured.
@@ -11,11 +11,10 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from srl.child_process import die_with
 from srl.dataflow.plan import Plan
 from srl.errors import RunError, UserError
 from srl.experiment import Experiment, plan_of
@@ -37,12 +36,12 @@ class Measured(NamedTuple):
     """What holds it back, in words."""
 
 
-def main() -> int:
+def main(words: Sequence[str]) -> int:
     """Prints what was found, or why it cannot be, as one line of JSON."""
-    die_with(os.getppid())
-    folder, resolved = open_run(Path(sys.argv[1]))
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    folder, resolved = open_run(Path(words[0]))
     try:
-        found = measure(resolved.experiment, folder, float(sys.argv[2]))
+        found = measure(resolved.experiment, folder, float(words[1]))
         sys.stdout.write(json.dumps(found._asdict()) + "\n")
     except (UserError, RunError) as error:
         sys.stdout.write(json.dumps({"error": str(error)}) + "\n")
@@ -120,8 +119,3 @@ class _Watch:
         (begin, first), (end, last) = self._reports[0], self._reports[-1]
         fps = (last["env_steps"] - first["env_steps"]) / (end - begin)
         return Measured(fps, last["bottleneck"])
-
-
-if __name__ == "__main__":
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    sys.exit(main())

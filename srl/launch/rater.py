@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 
-from srl.child_process import ending
+from srl.child_process import child_command, ending
 from srl.experiment import Experiment
 from srl.launch.folder import RunFolder
 
@@ -20,12 +18,6 @@ logger = logging.getLogger(__name__)
 _NAME = "rater"
 _DEATHS = 5
 _PAUSE_SECONDS = 5.0
-_BOOTSTRAP = """
-import json, sys
-sys.path[:] = json.loads(sys.argv[1])
-from srl.evaluate.rater import main
-sys.exit(main(sys.argv[2:]))
-"""
 
 
 class RaterBeside:
@@ -91,13 +83,14 @@ class RaterBeside:
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
         }
-        words = [json.dumps(sys.path), str(self._folder.path), str(os.getpid())]
+        folder = str(self._folder.path)
+        command = child_command("srl.evaluate.rater", folder, dies_with_parent=True)
         with self._folder.log(_NAME).open("ab") as log:
             with self._lock:
                 if self._ending.is_set():
                     return 0
                 self._process = subprocess.Popen(
-                    [sys.executable, "-c", _BOOTSTRAP, *words],
+                    command,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

@@ -10,16 +10,18 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+from srl.child_process import program_command
 from srl.errors import RunError, UserError
 from srl.launch import ray_job
 from srl.launch.engine import Submission
 from srl.launch.ray_place import config_hash
 
-_ENTRYPOINT = "python -m srl.launch.ray_job"
+_ENTRYPOINT = shlex.join(program_command("srl.launch.ray_job", python="python"))
 _STOP_SECONDS = 600  # for the last checkpoint, of a job that is told to stop
 _TOLD_LINES = 20  # of a job that has failed
 _Answer = TypeVar("_Answer")

@@ -1,4 +1,4 @@
-"""The job of a run on Ray: python -m srl.launch.ray_job, with its parts in the environment.
+"""The job of a run on Ray: python -P -m srl.launch.ray_job, with its parts in the environment.
 
 It takes room for the parts, has Ray put a `Place` into each, and waits for the controller to end.
 Only words go through Ray; workers find each other as on any engine.
@@ -6,11 +6,13 @@ Only words go through Ray; workers find each other as on any engine.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -158,7 +160,9 @@ def main() -> int:
     run = os.environ[FOLDER], os.environ[CONFIG]
     parts = [Part(**values) for values in json.loads(os.environ[PARTS])]
     resource = os.environ.get(RESOURCE, "")
-    ray.init(log_to_driver=False)  # what this says is shown where the job fails
+    # Ray's processes look for modules in this one's current folder first: in none, then.
+    with tempfile.TemporaryDirectory() as nothing, contextlib.chdir(nothing):
+        ray.init(log_to_driver=False)  # what this says is shown where the job fails
     try:
         refuse_too_much(ray, parts, resource)
         placed = _Placed(ray, run, parts, resource)

@@ -12,12 +12,12 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from srl.child_process import child_command
 from srl.errors import UserError
 from srl.launch.engine import TERMINAL, Part
 from srl.launch.folder import RunFolder
@@ -28,13 +28,6 @@ from srl.streams.keys import VARIABLE
 _LOOK_SECONDS = 2.0  # for a controller that is somewhere else now
 _AGAIN_SECONDS = 0.2  # before a process that was killed is started again
 _TOLD_BYTES = 2000  # of the log of a supervisor that gave up
-# Ends with the process that started it, even if that is killed.
-_BOOTSTRAP = """\
-import runpy, sys
-from srl.child_process import die_with
-die_with(int(sys.argv.pop(1)))
-runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
-"""
 
 
 def config_hash(folder: RunFolder) -> str:
@@ -137,8 +130,10 @@ class Place:
         asked: Any = None,
     ) -> int:
         """Runs a module of this package until it ends of itself; one that is killed, again."""
-        command = [sys.executable, "-c", _BOOTSTRAP, str(os.getpid()), f"srl.launch.{module}"]
-        command += [str(folder.path), *words]
+        # It ends with this process, even if that is killed.
+        command = child_command(
+            f"srl.launch.{module}", str(folder.path), *words, dies_with_parent=True
+        )
         environment = os.environ | (variables or {})
         code: int | None = None
         while code is None or (code < 0 and code != -signal.SIGTERM):

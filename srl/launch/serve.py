@@ -1,4 +1,4 @@
-"""The controller of a run on several hosts: python -m srl.launch.serve RUN_DIR.
+"""The controller of a run on several hosts: python -P -m srl.launch.serve RUN_DIR.
 
 An engine such as Slurm starts it beside a learner, and again where it was killed: what runs goes on
 meanwhile, and the next controller finds it. How the run ended stands in the run's folder.
@@ -10,6 +10,7 @@ import contextlib
 import logging
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 from srl.checkpoint import Checkpoints
@@ -23,6 +24,12 @@ from srl.launch.local import FAILED
 from srl.launch.processes import train_in_processes
 from srl.launch.remote_hosts import LEASE_SECONDS, RemoteHosts
 from srl.workers.wiring import server, streams_of
+
+
+def main(words: Sequence[str]) -> int:
+    """Controls the run whose folder the words give; gives the exit code, as `srl run` does."""
+    logging.getLogger("srl").setLevel(logging.INFO)
+    return serve(Path(words[0]))
 
 
 def serve(path: Path) -> int:
@@ -59,5 +66,4 @@ def serve(path: Path) -> int:
 
 
 if __name__ == "__main__":
-    logging.getLogger("srl").setLevel(logging.INFO)
-    sys.exit(serve(Path(sys.argv[1])))
+    sys.exit(main(sys.argv[1:]))

@@ -12,11 +12,11 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from srl.child_process import program_command
 from srl.errors import UserError
 from srl.launch.engine import TERMINAL, Part, Submission, names_file
 from srl.launch.host_words import OUTCOME_FILE
@@ -241,10 +241,10 @@ def _log(job: Part, run: Submission) -> Path:
 def _script(job: Part, run: Submission) -> str:
     """The batch script for a part."""
     folder = run.folder
-    supervisor = [sys.executable, "-m", "srl.launch.supervisor", str(folder.path)]
-    supervise = shlex.join([*supervisor, job.fragment, str(job.slots)])
+    words = str(folder.path), job.fragment, str(job.slots)
+    supervise = shlex.join(program_command("srl.launch.supervisor", *words))
     if job.controls:
-        serve = shlex.join([sys.executable, "-m", "srl.launch.serve", str(folder.path)])
+        serve = shlex.join(program_command("srl.launch.serve", str(folder.path)))
         srun = shlex.join(
             [
                 *("srun", "--kill-on-bad-exit=0", "--wait=0", f"--cpus-per-task={job.cores}"),

@@ -1,4 +1,4 @@
-"""Runs workers on one host of several: python -m srl.launch.supervisor RUN_DIR FRAGMENT SLOTS.
+"""Runs workers on one host of several: python -P -m srl.launch.supervisor RUN_DIR FRAGMENT SLOTS.
 
 An engine such as Slurm starts one on each host. It finds the controller by the run's folder, starts
 and kills processes as that says, and carries what is said between the two. When the controller is

@@ -5,21 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
-from srl.child_process import crash_dump, ending, process_state, python_stack
+from srl.child_process import child_command, crash_dump, ending, process_state, python_stack
 from srl.workers.orders import Orders
-
-_BOOTSTRAP = """
-import json, sys
-sys.path[:] = json.loads(sys.argv[1])["path"]
-from srl.workers.main import main
-sys.exit(main())
-"""
 
 
 class WorkerProcess:
@@ -29,7 +20,7 @@ class WorkerProcess:
         """Starts it.
 
         Args:
-            orders: What it is told; the descriptor of its dump is filled in.
+            orders: What it is told.
             log: A file, to which its standard output and error are appended.
             environment: Variables beside those of this process.
 
@@ -37,12 +28,18 @@ class WorkerProcess:
             OSError: If the log cannot be written, or the machine has no room for a process.
         """
         self._dump = os.memfd_create("srl-dump", os.MFD_CLOEXEC)
-        orders = replace(orders, dump=self._dump)
-        inherited = [fd for fd in (orders.dump, orders.ledger) if fd >= 0]
+        command = child_command(
+            "srl.workers.main",
+            orders.to_json(),
+            options=["-u"],  # what a process that is killed has written is in its log
+            dies_with_parent=True,
+            dump=self._dump,
+        )
+        inherited = [fd for fd in (self._dump, orders.ledger) if fd >= 0]
         try:
             with log.open("ab") as output:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-u", "-P", "-c", _BOOTSTRAP, orders.to_json()],
+                    command,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,

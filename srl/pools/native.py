@@ -285,11 +285,13 @@ class NativePool(Pool):
         """
         from srl.pools.xla import Xla
 
-        return Xla(self, self._call(lambda: self._pool.callable()))
+        self.xla_state()
+        return Xla(self)
 
-    def xla_token(self) -> int:
-        """The number of the next call by an XLA program; for xla.py alone."""
-        return self._call(lambda: self._pool.callable().token())
+    def xla_state(self) -> tuple[int, int]:
+        """The handle and the token that a program begins with; for xla.py alone."""
+        called = self._call(lambda: self._pool.callable())
+        return called.handle, called.any_token
 
     def save(self) -> bytes:
         """Gives the whole state, to be restored into a pool of the same kind and size."""

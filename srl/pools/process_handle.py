@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
@@ -14,23 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from srl.child_process import crash_dump, ending, process_state, python_stack
+from srl.child_process import child_command, crash_dump, ending, process_state, python_stack
 from srl.pools.process_protocol import Kind, receive_message, send_command
 from srl.types import Specs
 
-# Ctrl-C in a terminal reaches workers too, and the pool ends them in good order. What a worker
-# dies of, and where it hangs, is written into a file of its own.
-_BOOTSTRAP = """
-import signal
-signal.signal(signal.SIGINT, signal.SIG_IGN)
-import json, sys
-path, dump, *arguments = json.loads(sys.argv.pop())
-sys.path[:] = path
-from srl.child_process import dump_stacks_into
-dump_stacks_into(dump)
-from srl.pools.process_worker import main
-main(*arguments)
-"""
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
 _STDERR_BYTES = 8_000  # kept of each worker
 _ASK_SECONDS, _TERM_SECONDS = 5.0, 2.0  # that a worker has to end by itself, and after SIGTERM
@@ -86,16 +72,17 @@ class ProcessHandle:
         self.stderr, stderr = os.pipe()
         os.set_blocking(self.stderr, False)
         inherited = (self._dump, theirs.fileno(), completions, lifeline)
-        setup = [
-            [entry for entry in sys.path if isinstance(entry, str)],
-            self._dump,
-            self.number,
-            theirs.fileno(),
-            completions,
-            lifeline,
-        ]
+        # Ctrl-C in a terminal reaches workers too, and the pool ends them in good order. What a
+        # worker dies of, and where it hangs, is written into a file of its own.
+        setup = self.number, theirs.fileno(), completions, lifeline
+        command = child_command(
+            "srl.pools.process_worker",
+            *map(str, setup),
+            ignores_interrupts=True,
+            dump=self._dump,
+        )
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _BOOTSTRAP, json.dumps(setup)],
+            command,
             stdin=subprocess.DEVNULL,
             stderr=stderr,
             pass_fds=inherited,

@@ -11,7 +11,7 @@ import socket
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 import gymnasium
@@ -41,15 +41,15 @@ _TOLD = 20  # failures of one command that are described
 _TEXT = 20_000  # characters of a traceback
 
 
-def main(number: int, connection: int, completions: int, lifeline: int) -> None:
+def main(words: Sequence[str]) -> None:
     """Serves a pool until it closes or its process ends.
 
     Args:
-        number: Of this worker.
-        connection: Descriptor of the socket to the pool.
-        completions: Of the pipe into which all workers write.
-        lifeline: Of a pipe that is never written; it closes when the pool's process ends.
+        words: The number of this worker, and descriptors: of the socket to the pool, of the pipe
+            into which all workers write, and of a pipe that is never written, which closes when
+            the pool's process ends.
     """
+    number, connection, completions, lifeline = map(int, words)
     _end_with(lifeline)
     with socket.socket(fileno=connection) as pool, suppress(EOFError, ConnectionError):
         _serve(number, pool, completions)

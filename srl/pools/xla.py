@@ -1,21 +1,24 @@
 """A native pool's calls for use inside `jax.jit`, so that a whole rollout is one compiled program.
 
     xla = pool.xla()
-    state, timestep = xla.reset(xla.init(), seed=0)
 
     @jax.jit
-    def rollout(params, state, timestep, keys):
+    def rollout(params, state, keys):
         def step(carry, key):
             state, timestep = carry
             actions = policy(params, timestep.observation, key)
             state, timestep = xla.step(state, actions)
             return (state, timestep), timestep
 
-        return jax.lax.scan(step, (state, timestep), keys)
+        return jax.lax.scan(step, xla.reset(state, seed=0), keys)
+
+    (state, last), timesteps = rollout(params, xla.init(), keys)  # as often as you like
 
 The environments themselves stay in the pool, on the processor; a state only says which pool is
-meant and that the calls before it have been made. A call takes the state that the last one gave:
-that keeps them in order, and an older state is refused while the program runs.
+meant and which call came before. A call takes the state that the call before it gave: that keeps
+them in order, and a state from before another call is refused while the program runs. `init`
+gives a state to begin with wherever the pool stands, for any number of programs and of their runs;
+JAX runs the programs of one thread one after the other.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ class PoolState(NamedTuple):
     """Stands for a pool in a compiled program; a pytree of two numbers, committed to the CPU."""
 
     handle: Array  # uint32 []; which pool, so that a program serves any pool of its kind
-    token: Array  # uint32 []; which call is next
+    token: Array  # uint32 []; which call came before
 
 
 class Xla:
@@ -50,13 +53,12 @@ class Xla:
     Wrong shapes and dtypes are UserErrors while tracing. What shows only while the program runs
     (actions out of the space, an environment that fails, a state that is not the present one, a
     closed pool) is raised by JAX, as a JaxRuntimeError or ValueError with the pool's message;
-    `init` gives the state to go on with.
+    `init` gives a state to go on with.
     """
 
-    def __init__(self, pool: NativePool, callable_pool: Any) -> None:
-        """Wraps `pool`, which the C++ side knows as `callable_pool`."""
+    def __init__(self, pool: NativePool) -> None:
+        """Wraps `pool`."""
         self._pool = pool
-        self._callable = callable_pool
         specs = pool.specs
         self._num_agents = len(specs.agents)
         slots, envs = (pool.batch_size * self._num_agents,), (pool.batch_size,)
@@ -67,13 +69,16 @@ class Xla:
         self._results = tuple(results)
 
     def init(self) -> PoolState:
-        """The pool's present state.
+        """A state to begin with: calls that take it go on from wherever the pool then stands.
+
+        It may be given to several programs, or be made inside one. Two calls that take it in one
+        program have no order.
 
         Raises:
             UserError: If the pool is closed.
         """
-        token = self._pool.xla_token()
-        numbers = PoolState(np.uint32(self._callable.handle), np.uint32(token))
+        handle, token = self._pool.xla_state()
+        numbers = PoolState(np.uint32(handle), np.uint32(token))
         return jax.device_put(numbers, jax.local_devices(backend="cpu")[0])
 
     def reset(

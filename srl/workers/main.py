@@ -6,11 +6,11 @@ import logging
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from srl.child_process import die_with, dump_stacks_into
 from srl.errors import UserError
 from srl.workers.orders import Orders
 
@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 _SUMMARY, _TEXT = 1_000, 100_000  # characters of an exception, and of its traceback
 
 
-def main() -> int:
+def main(words: Sequence[str]) -> int:
     """Does what the orders say, from registering to stopping.
+
+    Args:
+        words: The orders, as JSON.
 
     Returns:
         The exit code: 0 when the work is done or was stopped, 1 after an exception.
     """
-    orders = Orders.from_json(sys.argv[1])
-    die_with(orders.parent)
-    dump_stacks_into(orders.dump)
+    orders = Orders.from_json(words[0])
     if orders.cores:  # before anything is loaded that counts them
         os.sched_setaffinity(0, orders.cores)
     from srl.workers.control import Control, Drained, Kind

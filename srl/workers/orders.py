@@ -27,18 +27,12 @@ class Orders:
     """64 random bits that tell the processes of this run from those of others."""
     controller: str = ""
     """Address at which the controller is reached."""
-    parent: int = 0
-    """Process that has started this one."""
-    path: tuple[str, ...] = ()
-    """Its `sys.path`."""
     cores: tuple[int, ...] = ()
     """Processors to stay on; none for wherever there is room."""
     resume: bool = False
     """Whether to go on from the newest checkpoint."""
     role: str = ""
     """module:function to run in place of what the fragment's nodes ask for."""
-    dump: int = -1
-    """Descriptor that stacks are written into."""
     transport: Transport = "host"
     """Of the streams between workers."""
     interface: str = ""
@@ -59,5 +53,4 @@ class Orders:
     def from_json(text: str) -> Orders:
         """The orders that `to_json` wrote."""
         values = json.loads(text)
-        lists = {name: tuple(values[name]) for name in ("path", "cores")}
-        return Orders(**{**values, **lists})
+        return Orders(**{**values, "cores": tuple(values["cores"])})

@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 import signal
-import sys
 import time
 from contextlib import closing
 
@@ -12,6 +11,7 @@ import numpy as np
 from watching import processes
 
 from srl.checkpoint import Checkpoints
+from srl.child_process import program_command
 from srl.tree import leaves_of
 
 SECONDS = 300
@@ -28,11 +28,9 @@ class SlurmRun:
     def __init__(self, cluster, folder, *options, target=CARTPOLE, env=None):
         self.cluster, self.folder = cluster, folder
         self.terminal = folder.with_name("terminal.txt")
-        words = ["-m", "srl", "run", *target, "--run-dir", folder, *options]
+        words = program_command("srl", "run", *target, "--run-dir", folder, *options)
         with self.terminal.open("w") as file:
-            self.process = cluster.popen(
-                sys.executable, *words, "--on", "slurm", env=env, stdout=file, stderr=file
-            )
+            self.process = cluster.popen(*words, "--on", "slurm", env=env, stdout=file, stderr=file)
 
     @property
     def told(self):
@@ -41,7 +39,7 @@ class SlurmRun:
     def follow(self, terminal):
         """Another follower of the run, `srl top`, which writes into this file."""
         with terminal.open("w") as file:
-            words = [sys.executable, "-m", "srl", "top", self.folder]
+            words = program_command("srl", "top", self.folder)
             return self.cluster.popen(*words, stdout=file, stderr=file)
 
     def wait(self):
@@ -72,7 +70,7 @@ class SlurmRun:
 
     def stop(self):
         """Has it end after a checkpoint."""
-        stop = [sys.executable, "-m", "srl", "stop", self.folder]
+        stop = program_command("srl", "stop", self.folder)
         self.cluster.run(*stop, timeout=SECONDS)
 
     @property

@@ -13,6 +13,7 @@ import time
 import pytest
 from watching import account, processes
 
+from srl.child_process import program_command
 from srl.cli import main
 from srl.launch.local import INTERRUPTED
 
@@ -42,7 +43,7 @@ class RayRun:
         where = ("--on", "ray", "--ray-address", self.cluster.address, "--ray-resource", "folder")
         with self.terminal.open("w") as file:
             self.process = self.cluster.popen(
-                *(sys.executable, "-m", "srl", *words, *where), stdout=file, stderr=file
+                *program_command("srl", *words, *where), stdout=file, stderr=file
             )
         return self
 

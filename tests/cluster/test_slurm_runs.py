@@ -2,7 +2,6 @@
 
 import json
 import signal
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from slurm_run import APART, CARTPOLE, SECONDS, SlurmRun, newest, parameters, updates
 from watching import account
 
+from srl.child_process import program_command
 from srl.cli import main
 from srl.experiment import load_experiment
 from srl.launch.folder import create_run
@@ -37,9 +37,7 @@ def test_a_run_is_spread_over_hosts_and_trains_as_on_this_machine(slurm, tmp_pat
     resolved = load_experiment(target[0], [*target[1:], *plan, "--updates", "3"])
     here = create_run(resolved, tmp_path / "here")
     assert train(resolved.experiment, here) == 0
-    told = run.cluster.run(
-        sys.executable, "-m", "srl", "top", run.folder, timeout=SECONDS, check=False
-    )
+    told = run.cluster.run(*program_command("srl", "top", run.folder), timeout=SECONDS, check=False)
     assert told.returncode == 0, told.stdout
     assert "done; the run is in" in told.stdout
     ours, theirs = parameters(run.folder), parameters(here.path)
@@ -131,7 +129,7 @@ def test_a_run_that_is_resumed_as_soon_as_it_has_stopped_is_left_to_the_new_jobs
     assert run.wait() == 130, run.all
     done = run.metrics()[-1]["env_steps"]
     resume = ("resume", run.folder, "--env-steps", str(done + 50_000), "--on", "slurm")
-    told = cluster.run(sys.executable, "-m", "srl", *resume, timeout=SECONDS, check=False)
+    told = cluster.run(*program_command("srl", *resume), timeout=SECONDS, check=False)
     assert told.returncode == 0, told.stdout
     assert "taken this run over" not in told.stdout + told.stderr
     assert "srun: error" not in told.stdout + run.told

@@ -1,7 +1,6 @@
 """Runs that wait in Slurm's queue: ended, gone on with, and what a refused attempt leaves."""
 
 import json
-import sys
 from contextlib import closing
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 from slurm_run import APART, SECONDS, SlurmRun
 
 from srl.checkpoint import Checkpoints
+from srl.child_process import program_command
 from srl.launch.folder import RunFolder
 from srl.launch.host_words import read_outcome
 
@@ -33,7 +33,7 @@ def busy(slurm):
 
 
 def srl(cluster, *words):
-    command = [sys.executable, "-m", "srl", *words]
+    command = program_command("srl", *words)
     done = cluster.run(*command, timeout=SECONDS, check=False)
     return done.returncode, done.stdout + done.stderr
 

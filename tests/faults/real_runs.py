@@ -8,7 +8,6 @@ import re
 import resource
 import signal
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 from watching import account
 
 from srl.checkpoint import Checkpoints
+from srl.child_process import program_command
 
 EXPERIMENT = '''
 import os
@@ -99,7 +99,7 @@ class RealRun:
         self._log = path / "terminal"
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "srl", *command, *map(str, words)],
+                program_command("srl", *command, *map(str, words)),
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=path,

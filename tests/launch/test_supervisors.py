@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from contextlib import ExitStack, closing
 
@@ -13,6 +12,7 @@ import pytest
 from watching import account, processes
 
 from srl.checkpoint import Checkpoints
+from srl.child_process import program_command
 from srl.experiment import load_experiment, plan_of
 from srl.launch import supervisor
 from srl.launch.engine import parts_of
@@ -39,7 +39,8 @@ class Cluster:
         self.stack.close()
 
     def start(self, module, *words, folder=None, within=(), **options):
-        command = [*within, sys.executable, "-m", module, str(folder or self.run.path), *words]
+        folder = str(folder or self.run.path)
+        command = [*within, *program_command(module, folder, *words)]
         process = self.stack.enter_context(subprocess.Popen(command, text=True, **options))
         self.stack.callback(process.terminate)
         return process

@@ -124,6 +124,50 @@ def test_an_asynchronous_pool_is_stepped_from_a_program(threads):
         assert rows[:common] == theirs[env_id][:common]
 
 
+def test_a_rollout_begins_from_init_as_often_as_wanted(pool):
+    xla, actions, start = pool.xla(), draw(pool, 2000), pool.xla().init()
+
+    @jax.jit
+    def rollout(state):
+        return jax.lax.scan(xla.step, xla.reset(state, seed=7)[0], actions)
+
+    runs = [rollout(state) for state in (xla.init(), xla.init(), start, start)]  # none waits
+    for _, timesteps in runs[1:]:
+        assert_same(timesteps, runs[0][1])
+
+
+def test_init_may_be_called_inside_a_program(pool):
+    xla, actions = pool.xla(), draw(pool, 20)
+
+    @jax.jit
+    def rollout(seed):
+        return jax.lax.scan(xla.step, xla.reset(xla.init(), seed)[0], actions)[1]
+
+    first, second, again = rollout(3), rollout(4), rollout(3)
+    assert_same(first, again)
+    assert not np.array_equal(first.observation, second.observation)
+
+
+def test_a_program_that_begins_from_init_goes_on_where_the_pool_stands(pool):
+    xla, actions = pool.xla(), draw(pool, 4)
+    step = jax.jit(xla.step)
+    pool.reset(seed=0)
+    (state, _), _ = step(xla.init(), actions[0]), pool.step(actions[1])
+    _, _ = step(state, actions[2])
+    _, timestep = step(xla.init(), actions[3])
+    assert timestep.episode_length.tolist() == [4] * 4
+
+
+def test_a_state_from_before_another_beginning_is_refused(pool):
+    xla, action = pool.xla(), np.zeros(4, np.int32)
+    before, _ = xla.reset(xla.init(), seed=0)
+    state, _ = xla.reset(xla.init(), seed=0)
+    with pytest.raises(WHILE_RUNNING, match=r"another call was made since.* begin again with init"):
+        jax.block_until_ready(xla.step(before, action))
+    _, timestep = xla.step(state, action)  # what was refused changed nothing
+    assert timestep.episode_length.tolist() == [1] * 4
+
+
 def test_a_state_serves_once(pool):
     xla, action = pool.xla(), np.zeros(4, np.int32)
     first, _ = xla.reset(xla.init(), seed=0)

@@ -1,0 +1,18 @@
+"""Whether MuJoCo can render off screen here: a process that ends well, or else tells why not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def main(words: Sequence[str]) -> None:
+    """Renders a picture by the way that MUJOCO_GL names."""
+    import mujoco
+
+    model = mujoco.MjModel.from_xml_string("<mujoco/>")
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    renderer = mujoco.Renderer(model, 8, 8)
+    renderer.update_scene(data)
+    renderer.render()
+    renderer.close()
