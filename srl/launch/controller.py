@@ -65,7 +65,8 @@ class Controller:
             folder: The run's, from which workers load the experiment.
             log: Gives the file that a worker of a name writes into.
             terminal: Where to tell what happens.
-            heartbeat_seconds: That a worker's main loop may take without showing progress.
+            heartbeat_seconds: That a worker may be silent for, or its main loop take without
+                showing progress.
             resume: Whether the run goes on from a checkpoint.
             role: module:function that workers run in place of what their nodes ask for.
             transport: Of the streams between workers.

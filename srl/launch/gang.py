@@ -15,7 +15,6 @@ _SAME_FAILURES = 3  # in a row, that end a run
 _FORGIVEN_SECONDS = 300.0  # of work, after which a failure is no more in a row with the one before
 _MOST_DELAY_SECONDS = 5.0
 _BEGIN_SECONDS = 300.0  # for what comes before a main loop: imports, simulators, compiling
-_BEAT_LIMIT_SECONDS = 10.0
 
 
 @dataclass
@@ -76,11 +75,12 @@ class Member:
 
         Args:
             now: Of the monotonic clock.
-            limit_seconds: That its main loop may take without showing progress.
+            limit_seconds: That it may be silent for, as one is that is stopped or gets no
+                processor, and that its main loop may take without showing progress.
         """
         assert self.process is not None
         silent, begin_seconds = now - self.heard, max(_BEGIN_SECONDS, limit_seconds)
-        if silent > min(_BEAT_LIMIT_SECONDS, limit_seconds):
+        if silent > limit_seconds:
             state = self.process.state()
             if self.connected or state.startswith("stopped"):  # else it is still connecting
                 return f"has not been heard of for {silent:.0f} s: it is {state}"

@@ -4,6 +4,7 @@ import logging
 import os
 import re
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,21 @@ def test_a_hung_worker_is_named_with_its_stack(troubled):
 
 def test_a_stopped_worker_is_named_as_stopped(troubled):
     assert re.search(r"actors-1 has not been heard of .* stopped by a signal", troubled.told)
+
+
+def test_a_learner_that_gets_no_processor_for_less_than_the_limit_goes_on_as_if_nothing_was(
+    tmp_path,
+):
+    play = Play(tmp_path, PAIR, updates=ENDLESS, heartbeat_seconds=30)
+
+    def silent(play):  # for longer than an earlier limit, which no option raised
+        return time.monotonic() - play.member("learner-0").heard > 12
+
+    play.when(working, kill("learner-0", signal.SIGSTOP))
+    play.when(silent, kill("learner-0", signal.SIGCONT))
+    play.when(lambda play: not silent(play), Play.stop).run()
+    assert play.account[0].startswith("unrolls: ")
+    assert [note["incarnation"] for note in begun(play, "learner-0")] == [0]
 
 
 def test_what_was_started_again_is_told_at_the_end(troubled):
