@@ -14,6 +14,7 @@ from srl.launch.hosts import Process
 _SAME_FAILURES = 3  # in a row, that end a run
 _FORGIVEN_SECONDS = 300.0  # of work, after which a failure is no more in a row with the one before
 _MOST_DELAY_SECONDS = 5.0
+_UNCOUNTED_DELAY_SECONDS = 0.5  # before a start after a death that tells nothing
 _BEGIN_SECONDS = 300.0  # for what comes before a main loop: imports, simulators, compiling
 
 
@@ -57,6 +58,11 @@ class Member:
     def name(self) -> str:
         """What people call it."""
         return f"{self.fragment}-{self.replica}"
+
+    @property
+    def ready(self) -> bool:
+        """Whether its main loop has begun: it has loaded and compiled what it needs."""
+        return self.process is not None and bool(self.beat.get("grown"))
 
     def forget(self) -> None:
         """Forgets what belongs to a process that has ended."""
@@ -120,8 +126,13 @@ class Gang:
     start_at: float = 0.0
     _failure: tuple[str, int] = ("", 0)  # the last exception, and how often in a row
 
-    def died(self, member: Member, why: str) -> None:
+    def died(self, member: Member, why: str, *, counts: bool = True) -> None:
         """Counts the death of a member, after which all are to be started again.
+
+        Args:
+            member: Which has died.
+            why: It has, in words.
+            counts: Whether it could have made progress before.
 
         Raises:
             UserError: If the user can mend it.
@@ -134,7 +145,7 @@ class Gang:
             failure = None
         self.incarnation += 1
         self.found = False
-        self.deaths += 1
+        self.deaths += counts
         self.causes[why] += 1
         summary, times = self._failure
         again = failure and failure["summary"] == summary and age < _FORGIVEN_SECONDS
@@ -151,4 +162,5 @@ class Gang:
                 f"its log is {member.log}"
             )
         delay = 0.05 * 2**self.deaths if self.deaths > 1 else 0.0
+        delay = max(delay, 0.0 if counts else _UNCOUNTED_DELAY_SECONDS)
         self.start_at = time.monotonic() + min(delay, _MOST_DELAY_SECONDS)
