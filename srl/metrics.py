@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from srl.errors import RunError
+from srl.errors import Unwritable
 from srl.outputs import replace_whole
 
 logger = logging.getLogger(__name__)
@@ -166,5 +166,5 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _failure(path: Path, error: OSError) -> RunError:
-    return RunError(f"cannot write metrics to {path}: {error.strerror or error}")
+def _failure(path: Path, error: OSError) -> Unwritable:
+    return Unwritable(f"cannot write metrics to {path}: {error.strerror or error}")

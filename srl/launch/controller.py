@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from srl.dataflow.plan import Plan
-from srl.errors import SrlError, UserError
+from srl.errors import RunError, SrlError, UserError
 from srl.launch.gang import Gang, Member
 from srl.launch.hosts import Found, Hosts, Said, ThisHost
 from srl.streams import JOINED, LEFT, Refused, Transport
@@ -242,7 +242,10 @@ class Controller:
             role=self._role,
             transport=self._transport,
         )
-        member.process = self._hosts.start(orders, member.log, accounts=member.gang.updates)
+        try:
+            member.process = self._hosts.start(orders, member.log, accounts=member.gang.updates)
+        except OSError as error:  # a full disk, or no more processes
+            return self._give_up(member, RunError(f"cannot start {member.name}: {error}"))
         now = time.monotonic()
         if member.process is None:
             member.waits_since = member.waits_since or now
@@ -296,7 +299,7 @@ class Controller:
             member.done = True
             logger.info("%s %s at the end", member.name, why)
         else:
-            if failure and not failure["by_user"] and not failure["by_peer"]:
+            if failure and not any(failure.get(k) for k in ("by_user", "by_peer", "final")):
                 logger.error("%s failed:\n%s", member.name, failure["text"].rstrip())
             elif any(name in how for name in _CRASHES):
                 logger.error("%s %s:\n%s", member.name, how, dump)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from srl.errors import UserError, WorkerLost
+from srl.errors import RunError, UserError, WorkerLost
 from srl.launch.hosts import Process
 
 _SAME_FAILURES = 3  # in a row, that end a run
@@ -136,11 +136,14 @@ class Gang:
 
         Raises:
             UserError: If the user can mend it.
+            RunError: If the failure is of a kind that no new start mends.
             WorkerLost: If starting again does not help.
         """
         failure, age = member.failure, time.monotonic() - member.spawned
         if failure and failure["by_user"]:
             raise UserError(failure["text"])
+        if failure and failure.get("final"):
+            raise RunError(failure["text"])
         if failure and failure["by_peer"]:
             failure = None
         self.incarnation += 1

@@ -144,13 +144,32 @@ def test_a_run_killed_before_its_first_checkpoint_starts_from_the_beginning(
     tmp_path, whole, capsys
 ):
     folder = tmp_path / "run"
-    with Program(folder, "updates=60", "report-every=7", "pause=0.01") as program:
-        program.wait_for("updates 7/60")
+    with Program(folder, "updates=60", "report-every=7", "pause=3600") as program:
+        program.wait_for("policy ")
         program.process.kill()
         program.end()
     assert run(folder, resume=True) == 0
     assert "the run starts from the beginning" in capsys.readouterr().out
     assert_same_run(folder, whole)
+
+
+def test_a_run_killed_in_its_first_minutes_goes_on_from_one_of_its_first_updates(tmp_path, whole):
+    folder = tmp_path / "run"
+    with Program(folder, "updates=60", "report-every=7", "pause=0.01") as program:
+        program.wait_for("updates 7/60")
+        wait(lambda: Checkpoints(folder / "checkpoints").versions())
+        program.process.kill()
+        program.end()
+    assert Checkpoints(folder / "checkpoints").latest() == 1
+    assert run(folder, resume=True) == 0
+    assert_same_run(folder, whole)
+
+
+def wait(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_a_second_interrupt_quits_at_once(tmp_path):
@@ -161,6 +180,21 @@ def test_a_second_interrupt_quits_at_once(tmp_path):
         program.process.send_signal(signal.SIGINT)
         assert program.end()[0] == -signal.SIGINT
     assert run(tmp_path / "run", resume=True) == 0
+
+
+def test_a_second_interrupt_during_the_last_checkpoint_loses_nothing_that_was_written(tmp_path):
+    folder, width = tmp_path / "run", 20_000_000
+    with Program(folder, "updates=60", f"width={width}") as program:
+        wait(lambda: Checkpoints(folder / "checkpoints").versions())
+        program.process.send_signal(signal.SIGINT)
+        program.wait_for("is whole, it goes on after update 1")
+        program.process.send_signal(signal.SIGINT)
+        assert program.end()[0] == -signal.SIGINT
+    assert Checkpoints(folder / "checkpoints").versions() == [1]
+    opened, resolved = open_run(folder)
+    shorter = dataclasses.replace(resolved.experiment, updates=2)
+    assert train(shorter, opened, resume=True, trainer=TinyTrainer(width=width)) == 0
+    assert Checkpoints(folder / "checkpoints").versions() == [1, 2]
 
 
 def test_a_finished_run_says_so_and_can_be_extended(tmp_path, capsys):
@@ -389,7 +423,7 @@ def test_the_loop_asks_for_little_beside_the_updates(tmp_path):
     for name in ("update", "report", "check", "state"):
         setattr(trainer, name, counting(getattr(trainer, name), name, asked))
     assert run(tmp_path / "run", "--updates", "2000", trainer=trainer) == 0
-    assert asked == {"update": 2000, "report": 50, "check": 1, "state": 1}
+    assert asked == {"update": 2000, "report": 50, "check": 2, "state": 3}
 
 
 def counting(call, name, asked):
