@@ -15,6 +15,7 @@ from rich.console import Console
 from tiny_trainer import STEPS, TinyTrainer
 
 from srl.checkpoint import Checkpoints
+from srl.cli import main
 from srl.errors import RunError, UserError
 from srl.experiment import load_experiment
 from srl.launch.display import Display
@@ -195,6 +196,38 @@ def test_a_second_interrupt_during_the_last_checkpoint_loses_nothing_that_was_wr
     shorter = dataclasses.replace(resolved.experiment, updates=2)
     assert train(shorter, opened, resume=True, trainer=TinyTrainer(width=width)) == 0
     assert Checkpoints(folder / "checkpoints").versions() == [1, 2]
+
+
+def test_a_run_of_this_machine_is_stopped_from_elsewhere_after_a_checkpoint(tmp_path, capsys):
+    folder = tmp_path / "run"
+    with Program(folder, "updates=60", "report-every=7", "pause=0.5") as program:
+        program.wait_for("updates 7/60")
+        assert main(["stop", str(folder)]) == 0
+        assert program.end()[0] == 130
+    assert "it ends after a checkpoint" in capsys.readouterr().out
+    assert Checkpoints(folder / "checkpoints").latest() >= 7
+    assert main(["stop", str(folder)]) == 0
+    assert main(["top", str(folder)]) == 130
+    shown = capsys.readouterr().out
+    assert shown.count(f"has ended; `srl resume {folder}` goes on with it") == 2
+
+
+def test_a_run_of_this_machine_is_shown_elsewhere_until_it_ends(tmp_path, capsys):
+    folder = tmp_path / "run"
+    with Program(folder, "updates=21", "report-every=7", "pause=0.3") as program:
+        program.wait_for("updates 7/21")
+        assert main(["top", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    for line in ("updates 7/21", "updates 14/21", "updates 21/21", "is finished: 2,100 env steps"):
+        assert line in shown
+
+
+def test_a_second_training_of_a_run_is_told_how_to_end_the_first(tmp_path):
+    folder = tmp_path / "run"
+    with Program(folder, "updates=60", "pause=3600") as program:
+        program.wait_for("policy ")
+        with pytest.raises(UserError, match=f"`srl stop {folder}` ends it after a checkpoint"):
+            run(folder, resume=True)
 
 
 def test_a_finished_run_says_so_and_can_be_extended(tmp_path, capsys):
