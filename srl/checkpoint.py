@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from srl.errors import RunError, UserError
+from srl.errors import RunError, Unwritable, UserError
 from srl.inputs import is_count, parse_json
 from srl.lazy import jax
 from srl.types import Tree
@@ -71,13 +71,46 @@ class Checkpoints:
         """The newest complete checkpoint."""
         return max(self.versions(), default=None)
 
+    def expect_room(self, tree: Tree) -> str:
+        """Looks whether the disk has room for checkpoints of a state.
+
+        Args:
+            tree: The state, or the part of it that is known.
+
+        Returns:
+            A warning where there is room for some, but not for all that are to be kept and for one
+            more, which is written before the oldest goes; else nothing.
+
+        Raises:
+            UserError: If there is no room for one.
+        """
+        leaves = named_leaves(tree).values()
+        arrays = (leaf if hasattr(leaf, "nbytes") else np.asarray(leaf) for leaf in leaves)
+        size = sum(array.nbytes for array in arrays) + _OVERHEAD
+        place = self.folder if self.folder.is_dir() else self.folder.parent
+        room = shutil.disk_usage(place).free // size
+        wanted = self._keep + 1 - len(self.versions())
+        sizes = f"of at least {size / 1e6:,.1f} MB"
+        if room == 0:
+            raise UserError(
+                f"the disk of {place} has no room for a checkpoint {sizes}; make some, or choose "
+                "another disk with --run-dir"
+            )
+        if room >= wanted:
+            return ""
+        return (
+            f"the disk of {place} has room for {room} checkpoints {sizes}, and the run needs "
+            f"{wanted}: it ends when the disk is full; make room, or choose a lower "
+            "--keep-checkpoints"
+        )
+
     def save(
         self, updates: int, tree: Tree, metadata: Mapping[str, Any], *, wait: bool = False
     ) -> None:
         """Starts to save `tree`; its arrays may change as soon as this returns.
 
         Raises:
-            RunError: When this save, or an earlier one that went on in the background, failed.
+            Unwritable: When this save, or an earlier one that went on in the background, failed.
         """
         self.wait()
         if updates in self.versions():
@@ -88,12 +121,12 @@ class Checkpoints:
             self.wait()
 
     def check(self) -> None:
-        """Raises RunError if a save in the background has failed by now."""
+        """Raises Unwritable if a save in the background has failed by now."""
         if self._saving is not None and self._saving.done():
             self.wait()
 
     def wait(self) -> None:
-        """Returns when everything is saved; raises RunError if it could not be."""
+        """Returns when everything is saved; raises Unwritable if it could not be."""
         saving, self._saving = self._saving, None
         if saving is not None:
             try:
@@ -281,7 +314,7 @@ class Checkpoints:
             self._manager = ocp.CheckpointManager(self.folder, options=options)
         self._manager.save(updates, args=items, force=True)
 
-    def _failure(self, error: Exception) -> RunError:
+    def _failure(self, error: Exception) -> Unwritable:
         """Gives the failed save's space back and says what is still there."""
         logger.info("Orbax could not save", exc_info=error)
         self._manager = None
@@ -289,7 +322,7 @@ class Checkpoints:
             shutil.rmtree(rest, ignore_errors=True)
         listed = ", ".join(map(str, self.versions()))
         kept = f"the earlier checkpoints ({listed}) are intact" if listed else "there is no other"
-        return RunError(f"cannot save a checkpoint in {self.folder}: {_reason(error)}; {kept}")
+        return Unwritable(f"cannot save a checkpoint in {self.folder}: {_reason(error)}; {kept}")
 
     def _damaged(self, version: int, reason: object) -> Damaged:
         others = ", ".join(str(v) for v in self.versions() if v != version)

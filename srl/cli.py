@@ -16,8 +16,11 @@ COMMANDS = {
     "run": ("srl.cli:run", "train an experiment"),
     "plan": ("srl.draw.main:plan", "show what would run where, and what would cross between"),
     "resume": ("srl.cli:resume", "go on with a run"),
-    "top": ("srl.cli:top", "show a run that goes on elsewhere"),
-    "stop": ("srl.cli:stop", "end a run that goes on elsewhere, after a checkpoint"),
+    "top": ("srl.cli:top", "show a run that another process, or a cluster, trains"),
+    "stop": (
+        "srl.cli:stop",
+        "end a run that another process, or a cluster, trains, after a checkpoint",
+    ),
     "bench": ("srl.bench.main:bench", "measure how fast a part runs"),
     "check-env": ("srl.check_env.main:check_env", "check that an environment keeps its promises"),
     "eval": ("srl.cli:evaluate", "play whole episodes with a run's policies"),

@@ -20,6 +20,10 @@ class RunError(SrlError):
     """A failure while running, such as a simulator that raised or a full disk; exit code 1."""
 
 
+class Unwritable(RunError):
+    """The run's folder cannot be written, as on a full disk: to start again does not help."""
+
+
 class WorkerLost(RunError):
     """A worker process that died too often, or hangs."""
 

@@ -80,12 +80,15 @@ class Experiment:
     step_timeout: float | None = None
     """Seconds that a step or reset may take in one of these processes; 60 by default."""
     heartbeat_seconds: float = 60.0
-    """That the main loop of a worker process may take without showing progress, after its first;
-    then it is taken for hung, killed and started again. A run in one process is only named."""
+    """That a worker process may be silent for, or its main loop take without showing progress after
+    its first; then it is taken for hung, killed and started again. A run in one process is only
+    named."""
     report_every: int = 0
     """Updates between two report lines; 0 chooses about 50 lines a run, at most 100 updates."""
     checkpoint_minutes: float = 5.0
-    """Between two checkpoints; one more is written at the end."""
+    """Between two checkpoints, at most: the first is written after the first update, and the next
+    ones when the run has lasted twice as long as at the one before. One more is written at the
+    end."""
     keep_checkpoints: int = 5
     """How many of the newest checkpoints stay."""
 

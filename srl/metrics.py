@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from srl.errors import RunError
+from srl.errors import Unwritable
 from srl.inputs import is_count, parse_json
 from srl.outputs import replace_whole
 
@@ -178,5 +178,5 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _failure(path: Path, error: OSError) -> RunError:
-    return RunError(f"cannot write metrics to {path}: {error.strerror or error}")
+def _failure(path: Path, error: OSError) -> Unwritable:
+    return Unwritable(f"cannot write metrics to {path}: {error.strerror or error}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from srl.dataflow.plan import Plan
-from srl.errors import UserError
+from srl.errors import RunError, SrlError, UserError
 from srl.launch.gang import Gang, Member
 from srl.launch.hosts import Found, Hosts, Said, ThisHost
 from srl.streams import JOINED, LEFT, Refused, Transport
@@ -65,7 +65,8 @@ class Controller:
             folder: The run's, from which workers load the experiment.
             log: Gives the file that a worker of a name writes into.
             terminal: Where to tell what happens.
-            heartbeat_seconds: That a worker's main loop may take without showing progress.
+            heartbeat_seconds: That a worker may be silent for, or its main loop take without
+                showing progress.
             resume: Whether the run goes on from a checkpoint.
             role: module:function that workers run in place of what their nodes ask for.
             transport: Of the streams between workers.
@@ -83,6 +84,7 @@ class Controller:
         self._specs: dict[str, Any] | None = None
         self._peers_changed = False
         self._looked = 0.0  # when all workers were last looked at
+        self._failure: SrlError | None = None  # that the run ends with, after a checkpoint
         self._ending: float | None = None  # when workers that have not ended by then are killed
 
     def run(self, stop: Callable[[], bool]) -> None:
@@ -103,6 +105,8 @@ class Controller:
                 self._round(stop)
         finally:
             self._end_all()
+        if self._failure is not None:
+            raise self._failure
 
     def account(self) -> list[str]:
         """What is to be told at the end: what was started again, and where unrolls went."""
@@ -238,7 +242,10 @@ class Controller:
             role=self._role,
             transport=self._transport,
         )
-        member.process = self._hosts.start(orders, member.log, accounts=member.gang.updates)
+        try:
+            member.process = self._hosts.start(orders, member.log, accounts=member.gang.updates)
+        except OSError as error:  # a full disk, or no more processes
+            return self._give_up(member, RunError(f"cannot start {member.name}: {error}"))
         now = time.monotonic()
         if member.process is None:
             member.waits_since = member.waits_since or now
@@ -281,17 +288,18 @@ class Controller:
         code, how, dump = member.process.reap()
         member.process = None
         failure, why = member.failure, member.killed or how
-        leaving = self._ending is not None or (self.interrupted and member.gang.updates)
+        saving = self.interrupted or self._failure is not None
+        leaving = self._ending is not None or (saving and member.gang.updates)
         finished = member.stopped and code == 0
         if failure:
             why = "lost a peer" if failure["by_peer"] else f"raised {failure['summary']}"
         if finished and (leaving or member.gang.updates):
             member.done = True
-        elif self._ending is not None:
+        elif self._ending is not None or (self._failure is not None and not member.gang.updates):
             member.done = True
             logger.info("%s %s at the end", member.name, why)
         else:
-            if failure and not failure["by_user"] and not failure["by_peer"]:
+            if failure and not any(failure.get(k) for k in ("by_user", "by_peer", "final")):
                 logger.error("%s failed:\n%s", member.name, failure["text"].rstrip())
             elif any(name in how for name in _CRASHES):
                 logger.error("%s %s:\n%s", member.name, how, dump)
@@ -311,7 +319,10 @@ class Controller:
 
     def _restart(self, member: Member, why: str) -> None:
         gang = member.gang
-        gang.died(member, why)
+        try:
+            gang.died(member, why, counts=self._could_progress(member))
+        except SrlError as error:
+            return self._give_up(member, error)
         others = [other for other in gang.members if other is not member]
         for other in others:
             if other.process is not None:
@@ -323,6 +334,39 @@ class Controller:
         together = f", and with it {', '.join(o.name for o in others)}" if others else ""
         self._tell(f"{member.name} {why}; it is started again{together}")
         self._peers_changed = True
+
+    def _could_progress(self, member: Member) -> bool:
+        """Whether those were ready that a worker waits for: what updates, and what acts.
+
+        Those that act wait only for what updates, and that for neither, so that the deaths of a
+        worker that keeps others from being ready always count.
+        """
+        for node in ("update", "act") if self.begun else ():
+            home = self._plan.home(node)
+            if home == member.fragment:
+                return True
+            if not any(other.ready for other in self._members if other.fragment == home):
+                return False
+        return True
+
+    def _give_up(self, member: Member, error: SrlError) -> None:
+        """Ends the run because of a worker: after a checkpoint, if the learner can make one.
+
+        Raises:
+            SrlError: The error itself, if it cannot. Several learners cannot agree on an end
+                without an update that needs all workers.
+        """
+        learners = [m for gang in self._gangs if gang.updates for m in gang.members]
+        runs = len(learners) == 1 and learners[0].beat.get("state") in ("running", "draining")
+        if member in learners or not runs or learners[0].process is None or learners[0].killed:
+            raise error
+        self._failure = error
+        self._tell(f"{member.name} is given up; the run ends after a checkpoint")
+        member.done = True
+        for other in self._members:  # a learner does not wait for an update without them
+            if other.process is not None and not other.gang.updates:
+                other.killed = "was killed as the run ends"
+                other.process.kill()
 
     # ---- the beginning and the end ----
 
@@ -375,7 +419,7 @@ class Controller:
         learners = [m for gang in self._gangs if gang.updates for m in gang.members]
         if self._ending is None and all(member.done for member in learners):
             self._ending = time.monotonic() + _END_SECONDS
-        told = learners if self.interrupted else []
+        told = learners if self.interrupted or self._failure is not None else []
         if self._ending is not None:
             told = self._members
         for member in told:

@@ -17,6 +17,7 @@ from srl.launch import ray_engine, slurm
 from srl.launch.engine import TERMINAL, Engine, Submission, names_file
 from srl.launch.folder import RunFolder, create_run, find_run, read_config
 from srl.launch.follow import Jobs, Say, follow
+from srl.launch.here import follow_here, stop_here
 from srl.launch.host_words import BEGUN_FILE, OUTCOME_FILE, read_outcome, write_outcome
 from srl.launch.local import INTERRUPTED, in_processes
 from srl.launch.packed_run import first_files
@@ -64,8 +65,9 @@ def resume_elsewhere(folder: RunFolder, resolved: Resolved, options: Any, say: S
 
 
 def attach(path: Path, say: Say) -> int:
-    """Follows a run that was given to an engine, and never ends it; returns as `run_elsewhere`."""
-    return _follow(find_run(path), say, new=False)
+    """Follows a run, here or elsewhere, and never ends it; returns as `run_elsewhere`."""
+    folder = find_run(path)
+    return follow_here(folder, say) if _is_here(folder) else _follow(folder, say, new=False)
 
 
 def _follow(folder: RunFolder, say: Say, *, new: bool) -> int:
@@ -82,8 +84,11 @@ def _follow(folder: RunFolder, say: Say, *, new: bool) -> int:
 
 
 def stop(path: Path, say: Say) -> int:
-    """Ends a run that was given to an engine, after a checkpoint; does not wait for that."""
+    """Ends a run, here or elsewhere, after a checkpoint; does not wait for that."""
     folder = find_run(path)
+    if _is_here(folder):
+        say(stop_here(folder))
+        return 0
     engine, names = _given(folder)
     if read_outcome(folder.path) is not None:
         say(f"{shown(folder)} has ended; `srl resume {shown(folder)}` goes on with it")
@@ -129,6 +134,12 @@ def refuse_running(folder: RunFolder) -> None:
             )
 
 
+def _is_here(folder: RunFolder) -> bool:
+    """Whether a run trains on this machine, or did last."""
+    read_config(folder)  # which says so where there is no run
+    return folder.trained_by() is not None or _engine_of(folder) is None
+
+
 def _engine_of(folder: RunFolder) -> str | None:
     return next((name for name in ENGINES if names_file(folder.path, name).exists()), None)
 
@@ -136,9 +147,7 @@ def _engine_of(folder: RunFolder) -> str | None:
 def _given(folder: RunFolder) -> tuple[Engine, dict[str, str]]:
     """The engine that a run was given to, and how that calls it."""
     name = _engine_of(folder)
-    read_config(folder)  # which says so where there is no run
-    if name is None:
-        raise UserError(f"{shown(folder)} was not given to an engine; it ran on this machine")
+    assert name is not None, "asked only of runs that were given to one"
     return ENGINES[name], _names(names_file(folder.path, name))
 
 

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import shutil
+import socket
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -75,11 +76,38 @@ class RunFolder:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(lock)
-            raise UserError(f"another process is training {self.path}; stop it first") from None
+            raise UserError(
+                f"another process is training {self.path}; stop it first: `srl stop {self.path}` "
+                "ends it after a checkpoint"
+            ) from None
         try:
+            with contextlib.suppress(OSError):  # on a full disk; then only `srl stop` lacks it
+                os.ftruncate(lock, 0)
+                os.pwrite(lock, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
             yield
         finally:
             os.close(lock)
+
+    def trained_by(self) -> tuple[int, str] | None:
+        """The process that trains the run, and its host; None where none has it locked.
+
+        Raises:
+            UserError: If one has, and has not told which it is.
+        """
+        try:
+            lock = os.open(self.path / "lock", os.O_RDONLY)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return None
+        except BlockingIOError:
+            pid, _, host = os.pread(lock, 1000, 0).decode(errors="replace").strip().partition(" ")
+        finally:
+            os.close(lock)
+        if not pid.isdigit():
+            raise UserError(f"a process has locked {self.path}/lock, which does not tell which")
+        return int(pid), host
 
     def discard(self) -> None:
         """Removes a run that never began to train; its folder held nothing else."""

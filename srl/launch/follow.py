@@ -67,7 +67,7 @@ def follow(folder: RunFolder, terminal: Path, jobs: Jobs, say: Say) -> int:
                     return _without_result(folder, say)
                 time.sleep(_LOOK_SECONDS)
             except KeyboardInterrupt:
-                if not _asked_to_stop():
+                if not asked_to_stop():
                     say(f"left running; `srl top {shown(folder)}` shows it again")
                     return INTERRUPTED
                 try:
@@ -147,7 +147,7 @@ def _asked(ask: Callable[[], str], before: str) -> str:
         return before
 
 
-def _asked_to_stop() -> bool:
+def asked_to_stop() -> bool:
     """Whether the user wants the run to end rather than to go on without a terminal."""
     if not sys.stdin.isatty():
         return False

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from srl.errors import UserError, WorkerLost
+from srl.errors import RunError, UserError, WorkerLost
 from srl.launch.hosts import Process
 
 _SAME_FAILURES = 3  # in a row, that end a run
 _FORGIVEN_SECONDS = 300.0  # of work, after which a failure is no more in a row with the one before
 _MOST_DELAY_SECONDS = 5.0
+_UNCOUNTED_DELAY_SECONDS = 0.5  # before a start after a death that tells nothing
 _BEGIN_SECONDS = 300.0  # for what comes before a main loop: imports, simulators, compiling
-_BEAT_LIMIT_SECONDS = 10.0
 
 
 @dataclass
@@ -59,6 +59,11 @@ class Member:
         """What people call it."""
         return f"{self.fragment}-{self.replica}"
 
+    @property
+    def ready(self) -> bool:
+        """Whether its main loop has begun: it has loaded and compiled what it needs."""
+        return self.process is not None and bool(self.beat.get("grown"))
+
     def forget(self) -> None:
         """Forgets what belongs to a process that has ended."""
         self.process = self.addresses = self.started = self.failure = None
@@ -76,11 +81,12 @@ class Member:
 
         Args:
             now: Of the monotonic clock.
-            limit_seconds: That its main loop may take without showing progress.
+            limit_seconds: That it may be silent for, as one is that is stopped or gets no
+                processor, and that its main loop may take without showing progress.
         """
         assert self.process is not None
         silent, begin_seconds = now - self.heard, max(_BEGIN_SECONDS, limit_seconds)
-        if silent > min(_BEAT_LIMIT_SECONDS, limit_seconds):
+        if silent > limit_seconds:
             state = self.process.state()
             if self.connected or state.startswith("stopped"):  # else it is still connecting
                 return f"has not been heard of for {silent:.0f} s: it is {state}"
@@ -120,21 +126,29 @@ class Gang:
     start_at: float = 0.0
     _failure: tuple[str, int] = ("", 0)  # the last exception, and how often in a row
 
-    def died(self, member: Member, why: str) -> None:
+    def died(self, member: Member, why: str, *, counts: bool = True) -> None:
         """Counts the death of a member, after which all are to be started again.
+
+        Args:
+            member: Which has died.
+            why: It has, in words.
+            counts: Whether it could have made progress before.
 
         Raises:
             UserError: If the user can mend it.
+            RunError: If the failure is of a kind that no new start mends.
             WorkerLost: If starting again does not help.
         """
         failure, age = member.failure, time.monotonic() - member.spawned
         if failure and failure["by_user"]:
             raise UserError(failure["text"])
+        if failure and failure.get("final"):
+            raise RunError(failure["text"])
         if failure and failure["by_peer"]:
             failure = None
         self.incarnation += 1
         self.found = False
-        self.deaths += 1
+        self.deaths += counts
         self.causes[why] += 1
         summary, times = self._failure
         again = failure and failure["summary"] == summary and age < _FORGIVEN_SECONDS
@@ -151,4 +165,5 @@ class Gang:
                 f"its log is {member.log}"
             )
         delay = 0.05 * 2**self.deaths if self.deaths > 1 else 0.0
+        delay = max(delay, 0.0 if counts else _UNCOUNTED_DELAY_SECONDS)
         self.start_at = time.monotonic() + min(delay, _MOST_DELAY_SECONDS)

@@ -52,8 +52,9 @@ class Kind(IntEnum):
     STOPPED = 23
     """Worker: it has finished and is about to exit."""
     FAILED = 24
-    """Worker: it is about to exit because of an exception: `summary`, `text`, `by_user`, and
-    `by_peer` where all that happened is that another worker has gone."""
+    """Worker: it is about to exit because of an exception: `summary`, `text`, `by_user`,
+    `by_peer` where all that happened is that another worker has gone, and `final` where to start
+    again does not help."""
 
 
 def pack(kind: int, values: dict[str, Any]) -> Message:

@@ -48,7 +48,7 @@ def _register(context: Context, addresses: dict[str, str], specs: Specs | None) 
     start = context.register(addresses, specs)
     if replicas > 1:
         meeting = start.peers[context.fragment][0]["replicas"]
-        join(meeting, context.replica, replicas)
+        join(meeting, context.replica, replicas, context.experiment.heartbeat_seconds)
     assert start.specs is not None
     return start.specs
 

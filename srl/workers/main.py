@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from srl.errors import UserError
+from srl.errors import Unwritable, UserError
 from srl.workers.orders import Orders
 
 if TYPE_CHECKING:
@@ -66,11 +66,14 @@ def _tell(error: BaseException, control: Control) -> None:
     from srl.workers.control import Kind
 
     trace = "".join(traceback.format_exception(error))
-    sys.stderr.write(trace)
+    with suppress(OSError):  # its file may be on a full disk
+        sys.stderr.write(trace)
     by_user, by_peer = isinstance(error, UserError), isinstance(error, Disconnected)
+    final = isinstance(error, Unwritable)
     summary = f"{type(error).__name__}: {error}"[:_SUMMARY]
-    text = str(error) if by_user else trace[-_TEXT:]
-    told = {"summary": summary, "text": text, "by_user": by_user, "by_peer": by_peer}
+    text = str(error) if by_user or final else trace[-_TEXT:]
+    causes = {"by_user": by_user, "by_peer": by_peer, "final": final}
+    told = {"summary": summary, "text": text, **causes}
     control.send(Kind.FAILED, told)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from srl.checkpoint import checksum, named_leaves
-from srl.errors import RunError
+from srl.errors import RunError, Unwritable
 from srl.lazy import jax
 from srl.outputs import replace_whole
 from srl.types import Policy
@@ -53,7 +53,7 @@ class OpponentPool:
             self.folder.mkdir(parents=True, exist_ok=True)
             replace_whole(path, body, durable=True)
         except OSError as error:
-            raise RunError(f"cannot write {path}: {error.strerror or error}") from error
+            raise Unwritable(f"cannot write {path}: {error.strerror or error}") from error
 
     def read(
         self, version: int, like: Mapping[str, Policy], patience: float = 0.0

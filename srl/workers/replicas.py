@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ from srl.types import Tree, Unroll
 from srl.workers.vectors import tree_of, vectors_of
 
 HEARTBEAT_SECONDS = 20
-"""After which a replica that hangs is given up by the others."""
+"""At least, after which a replica that is silent is given up by the others."""
 _COMPILE_SECONDS = 600  # that replicas may differ by in compiling
 _AXIS = "slots"
 
@@ -25,11 +26,19 @@ def free_address(interface: str = "127.0.0.1") -> str:
         return f"{interface}:{probe.getsockname()[1]}"
 
 
-def join(address: str, replica: int, replicas: int) -> None:
-    """Meets the other replicas; comes before anything else that JAX is asked."""
-    jax.distributed.initialize(
-        address, replicas, replica, heartbeat_timeout_seconds=HEARTBEAT_SECONDS
-    )
+def join(
+    address: str, replica: int, replicas: int, silent_seconds: float = HEARTBEAT_SECONDS
+) -> None:
+    """Meets the other replicas; comes before anything else that JAX is asked.
+
+    Args:
+        address: Of the first replica.
+        replica: Which of them this is.
+        replicas: How many there are.
+        silent_seconds: That one may be silent for before the others give it up.
+    """
+    limit = math.ceil(max(HEARTBEAT_SECONDS, silent_seconds))
+    jax.distributed.initialize(address, replicas, replica, heartbeat_timeout_seconds=limit)
 
 
 class Sharded:

@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from srl.checkpoint import Checkpoints
+from srl.errors import Unwritable
 from srl.experiment import Experiment
 from srl.metrics import MetricsWriter
 from srl.types import Tree
 from srl.workers.ratings import newest_ratings
 
 logger = logging.getLogger(__name__)
+
+_LEAST_PAUSE_SECONDS = 10.0  # between two checkpoints of a young run
 
 
 class TrainerLike(Protocol):
@@ -123,6 +126,7 @@ class Run:
         self.checkpoints = Checkpoints(folder / "checkpoints", experiment.keep_checkpoints)
         self.trained = False
         """Whether it has done an update."""
+        self._failure: Unwritable | None = None  # that the run ends with, if it can after saving
         self._stack = contextlib.ExitStack()
         self._stack.enter_context(closing(self.checkpoints))
         self._stack.enter_context(closing(trainer))
@@ -134,9 +138,16 @@ class Run:
         self._stack.__exit__(*error)
 
     def start(self, *, resume: bool) -> None:
-        """Makes the trainer ready, and goes on from the newest checkpoint if asked to."""
+        """Makes the trainer ready, and goes on from the newest checkpoint if asked to.
+
+        Raises:
+            UserError: If the disk has no room for a checkpoint.
+        """
         trainer = self.trainer
         trainer.start()
+        state = trainer.state()  # of several replicas, by all together
+        if self._kept and (warning := self.checkpoints.expect_room(state)):
+            self.show.say(warning)
         if resume:
             self._restore()
         if self._kept:
@@ -163,18 +174,22 @@ class Run:
             )
 
     def loop(self) -> None:
-        """Trains until the budget is used up or a stop is requested; then saves."""
+        """Trains until the budget is used up or a stop is requested; then saves.
+
+        Raises:
+            Unwritable: If the folder could not be written; what could be saved is.
+        """
         trainer = self.trainer
         every = report_interval(self.experiment)
-        checkpoint_seconds = 60 * self.experiment.checkpoint_minutes
-        next_checkpoint = time.monotonic() + checkpoint_seconds
+        began, next_checkpoint = time.monotonic(), 0.0
         reported = True
         stop, _ = self._agree(self.stop(), False)
         while not stop and not self.finished:
             before = trainer.updates
             trainer.update()
             now = time.monotonic()
-            stop, save = self._agree(self.stop(), now >= next_checkpoint)
+            wanted = self.stop() or self._failure is not None
+            stop, save = self._agree(wanted, now >= next_checkpoint)
             if trainer.updates == before:
                 continue
             self.trained = True
@@ -182,28 +197,58 @@ class Run:
             if reported:
                 self._report()
             if save:
-                next_checkpoint = now + checkpoint_seconds
+                next_checkpoint = now + self._pause(now - began)
                 self._save(wait=False)
             self.show.tick(trainer, now)
         # A line between two of the grid is the last: a stopped run goes on without one.
         if not reported and self.finished:
             self._report()
-        self._save(wait=True)
+        self._save_last()
+        if self._failure is not None:
+            raise self._failure
+
+    def _pause(self, trained_seconds: float) -> float:
+        """Seconds until the next checkpoint: no more of a young run can be lost than half of it."""
+        young = max(_LEAST_PAUSE_SECONDS, trained_seconds)
+        return min(60 * self.experiment.checkpoint_minutes, young)
 
     @property
     def finished(self) -> bool:
         """Whether the budget is used up."""
         return budget_used(self.experiment, self.trainer.env_steps, self.trainer.updates)
 
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Notes that the folder cannot be written: then the run ends, with what can be saved."""
+        try:
+            yield
+        except Unwritable as error:
+            self._failure = self._failure or error
+
     def _report(self) -> None:
         report = self.trainer.report()
-        if not self._kept:
+        if not self._kept or self._failure is not None:
             return
         if self.experiment.self_play is not None:
             report |= newest_ratings(self.folder)
-        self._metrics.write(report)
-        self.show.report(self.trainer, report)
-        self.checkpoints.check()
+        with self._writing():
+            self._metrics.write(report)
+            self.show.report(self.trainer, report)
+            self.checkpoints.check()
+
+    def _save_last(self) -> None:
+        """Saves the state that the run ends with."""
+        if self._kept:
+            version = self.checkpoints.latest()
+            if self.stop():
+                back = f"after update {version}" if version else "from the beginning"
+                self.show.say(
+                    f"writing the checkpoint of update {self.trainer.updates}; if the run is ended "
+                    f"before that is whole, it goes on {back}"
+                )
+            with self._writing():  # an earlier one may have failed in the background
+                self.checkpoints.wait()
+        self._save(wait=True)
 
     def _save(self, *, wait: bool) -> None:
         trainer = self.trainer
@@ -217,8 +262,9 @@ class Run:
             "updates": int(trainer.updates),
             "time": time.time(),
         }
-        self.checkpoints.save(int(trainer.updates), state, counts, wait=wait)
-        logger.info("checkpoint of update %d", trainer.updates)
+        with self._writing():
+            self.checkpoints.save(int(trainer.updates), state, counts, wait=wait)
+            logger.info("checkpoint of update %d", trainer.updates)
 
 
 def report_interval(experiment: Experiment) -> int:

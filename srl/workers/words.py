@@ -28,7 +28,13 @@ WORDS: dict[int, dict[Any, Any]] = {
     Kind.REPORT: {"env_steps": COUNT, "updates": COUNT, "bottleneck?": str, str: float | None},
     Kind.SAY: {"text": str},
     Kind.STOPPED: {},
-    Kind.FAILED: {"summary": str, "text": str, "by_user": bool, "by_peer": bool},
+    Kind.FAILED: {
+        "summary": str,
+        "text": str,
+        "by_user": bool,
+        "by_peer": bool,
+        "final?": bool,
+    },
 }
 """The shape of what workers say, by kind; see `fits`."""
 

@@ -2,7 +2,7 @@
 
 A file `<fault>-<worker>` in the run's folder makes that worker do it, once: `hang`, `raise`,
 `lose` (a peer), `crash` or `misuse`. `<fault>-<worker>-always` does it in every process of the
-worker.
+worker. While a file `compile-<worker>` is there, it does nothing else.
 """
 
 import json
@@ -51,6 +51,8 @@ def work(context, specs, last):
         agents = start.specs and start.specs.agents
         values = {"agents": agents, "modules": heavy_modules(), "done": done}
         note(context, {"start": start.peers, **values})
+        while (context.folder / f"compile-{name}").exists():
+            context.stopping.wait(0.02)
         while not context.stopping.is_set() and done != last:
             fail(context.folder, name)
             if start := context.peers_changed():

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from srl.cli import main
+
 PROGRAM = Path(__file__).parent / "small_run.py"
 DEADLINE = 30
 
@@ -78,6 +80,16 @@ def test_ctrl_c_lets_the_learner_finish_and_exits_with_130(start, tmp_path):
     notes = (tmp_path / "run" / "notes-learner-0").read_text().splitlines()
     assert json.loads(notes[-1])["stopped"] == int((tmp_path / "run" / "checkpoint").read_text())
     assert not [pid for pid in pids.values() if os.path.exists(f"/proc/{pid}")]
+
+
+def test_srl_stop_ends_a_run_in_processes_as_ctrl_c_does(start, tmp_path, capsys):
+    run = start(10**6)
+    working(run, tmp_path)
+    assert main(["stop", str(tmp_path / "run")]) == 0
+    assert "it ends after a checkpoint" in capsys.readouterr().out
+    output, errors = run.communicate(timeout=DEADLINE)
+    assert run.returncode == 130, errors
+    assert "interrupted; `srl resume" in output
 
 
 def test_a_second_ctrl_c_quits_at_once_and_leaves_no_process(start, tmp_path):

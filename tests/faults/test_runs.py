@@ -82,6 +82,16 @@ def test_an_environment_that_raises_or_hangs_is_told_with_its_stack_and_left_beh
         run.wait(partial(run.has_passed, run.updates + 1))
 
 
+def test_a_run_that_gives_up_an_actor_ends_with_a_checkpoint_of_its_last_update(tmp_path):
+    with RealRun(tmp_path, *SMALL, "--report-every", 1, pace="0.001") as run:
+        run.wait(lambda: run.updates >= 3)
+        run.order("break")
+        assert run.end() == 1, run.told
+        assert "actors-0 is given up; the run ends after a checkpoint" in run.told
+        assert run.checkpoint() == run.updates
+        assert f"goes on after update {run.updates}" in run.told
+
+
 @pytest.mark.parametrize(("slow", "wait"), [("policies-0", "inference"), ("learner-0", "send")])
 def test_a_slow_worker_makes_the_others_wait_and_nothing_pile_up(tmp_path, slow, wait):
     words = ["--plan", "decoupled", "--plan.actors.replicas", 1, "--max-staleness", 2]

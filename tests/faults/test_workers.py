@@ -4,6 +4,8 @@ import logging
 import os
 import re
 import signal
+import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -117,6 +119,21 @@ def test_a_stopped_worker_is_named_as_stopped(troubled):
     assert re.search(r"actors-1 has not been heard of .* stopped by a signal", troubled.told)
 
 
+def test_a_learner_that_gets_no_processor_for_less_than_the_limit_goes_on_as_if_nothing_was(
+    tmp_path,
+):
+    play = Play(tmp_path, PAIR, updates=ENDLESS, heartbeat_seconds=30)
+
+    def silent(play):  # for longer than an earlier limit, which no option raised
+        return time.monotonic() - play.member("learner-0").heard > 12
+
+    play.when(working, kill("learner-0", signal.SIGSTOP))
+    play.when(silent, kill("learner-0", signal.SIGCONT))
+    play.when(lambda play: not silent(play), Play.stop).run()
+    assert play.account[0].startswith("unrolls: ")
+    assert [note["incarnation"] for note in begun(play, "learner-0")] == [0]
+
+
 def test_what_was_started_again_is_told_at_the_end(troubled):
     assert "started again: actors-1, as it was killed by SIGKILL" in troubled.account
     assert "started again: learner-0, as it was killed by SIGABRT" in troubled.account
@@ -159,6 +176,39 @@ def test_the_same_exception_three_times_ends_the_run(tmp_path, when):
     with pytest.raises(WorkerLost, match="actors-0 raised the same exception 3 times in a row"):
         play.run()
     assert play.told.count("it is started again") == 2
+
+
+def test_a_run_that_gives_up_an_actor_keeps_what_the_learner_has_learned(tmp_path):
+    play = Play(tmp_path, PAIR, updates=ENDLESS)
+    play.when(working, fault("raise-actors-0-always"))
+    with pytest.raises(WorkerLost, match="actors-0 raised the same exception 3 times in a row"):
+        play.run()
+    assert "actors-0 is given up; the run ends after a checkpoint" in play.told
+    done = play.notes("learner-0")[-1]["stopped"]
+    assert done == int((play.folder.path / "checkpoint").read_text())
+
+
+def test_deaths_of_actors_while_the_only_policy_worker_compiles_do_not_end_the_run(tmp_path):
+    play = Play(tmp_path, plans.decoupled(actors=1, policies=1), updates=ENDLESS)
+    play.when(working, fault("compile-policies-0")).when(working, fault("compile-actors-0"))
+    play.when(working, kill("policies-0"))
+    for death in range(12):
+        play.when(partial(has_begun_again, death), kill("actors-0"))
+    play.when(lambda play: True, lambda play: compiled(play, "policies-0", "actors-0"))
+    play.when(again("actors-0", 12), Play.stop).run()
+    assert "started again: actors-0, as it was killed by SIGKILL (12 times)" in play.account
+
+
+def has_begun_again(deaths, play):
+    """Whether the actor has been started again so often, and the policy worker has died."""
+    actor = play.member("actors-0")
+    died = play.member("policies-0").gang.incarnation == 1
+    return died and actor.process is not None and actor.gang.incarnation == deaths
+
+
+def compiled(play, *names):
+    for name in names:
+        (play.folder.path / f"compile-{name}").unlink()
 
 
 def test_a_worker_that_lost_its_peer_is_started_again_without_a_traceback(tmp_path, caplog):

@@ -15,6 +15,7 @@ from rich.console import Console
 from tiny_trainer import STEPS, TinyTrainer
 
 from srl.checkpoint import Checkpoints
+from srl.cli import main
 from srl.errors import RunError, UserError
 from srl.experiment import load_experiment
 from srl.launch.display import Display
@@ -144,13 +145,32 @@ def test_a_run_killed_before_its_first_checkpoint_starts_from_the_beginning(
     tmp_path, whole, capsys
 ):
     folder = tmp_path / "run"
-    with Program(folder, "updates=60", "report-every=7", "pause=0.01") as program:
-        program.wait_for("updates 7/60")
+    with Program(folder, "updates=60", "report-every=7", "pause=3600") as program:
+        program.wait_for("policy ")
         program.process.kill()
         program.end()
     assert run(folder, resume=True) == 0
     assert "the run starts from the beginning" in capsys.readouterr().out
     assert_same_run(folder, whole)
+
+
+def test_a_run_killed_in_its_first_minutes_goes_on_from_one_of_its_first_updates(tmp_path, whole):
+    folder = tmp_path / "run"
+    with Program(folder, "updates=60", "report-every=7", "pause=0.01") as program:
+        program.wait_for("updates 7/60")
+        wait(lambda: Checkpoints(folder / "checkpoints").versions())
+        program.process.kill()
+        program.end()
+    assert Checkpoints(folder / "checkpoints").latest() == 1
+    assert run(folder, resume=True) == 0
+    assert_same_run(folder, whole)
+
+
+def wait(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_a_second_interrupt_quits_at_once(tmp_path):
@@ -161,6 +181,53 @@ def test_a_second_interrupt_quits_at_once(tmp_path):
         program.process.send_signal(signal.SIGINT)
         assert program.end()[0] == -signal.SIGINT
     assert run(tmp_path / "run", resume=True) == 0
+
+
+def test_a_second_interrupt_during_the_last_checkpoint_loses_nothing_that_was_written(tmp_path):
+    folder, width = tmp_path / "run", 20_000_000
+    with Program(folder, "updates=60", f"width={width}") as program:
+        wait(lambda: Checkpoints(folder / "checkpoints").versions())
+        program.process.send_signal(signal.SIGINT)
+        program.wait_for("is whole, it goes on after update 1")
+        program.process.send_signal(signal.SIGINT)
+        assert program.end()[0] == -signal.SIGINT
+    assert Checkpoints(folder / "checkpoints").versions() == [1]
+    opened, resolved = open_run(folder)
+    shorter = dataclasses.replace(resolved.experiment, updates=2)
+    assert train(shorter, opened, resume=True, trainer=TinyTrainer(width=width)) == 0
+    assert Checkpoints(folder / "checkpoints").versions() == [1, 2]
+
+
+def test_a_run_of_this_machine_is_stopped_from_elsewhere_after_a_checkpoint(tmp_path, capsys):
+    folder = tmp_path / "run"
+    with Program(folder, "updates=60", "report-every=7", "pause=0.5") as program:
+        program.wait_for("updates 7/60")
+        assert main(["stop", str(folder)]) == 0
+        assert program.end()[0] == 130
+    assert "it ends after a checkpoint" in capsys.readouterr().out
+    assert Checkpoints(folder / "checkpoints").latest() >= 7
+    assert main(["stop", str(folder)]) == 0
+    assert main(["top", str(folder)]) == 130
+    shown = capsys.readouterr().out
+    assert shown.count(f"has ended; `srl resume {folder}` goes on with it") == 2
+
+
+def test_a_run_of_this_machine_is_shown_elsewhere_until_it_ends(tmp_path, capsys):
+    folder = tmp_path / "run"
+    with Program(folder, "updates=21", "report-every=7", "pause=0.3") as program:
+        program.wait_for("updates 7/21")
+        assert main(["top", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    for line in ("updates 7/21", "updates 14/21", "updates 21/21", "is finished: 2,100 env steps"):
+        assert line in shown
+
+
+def test_a_second_training_of_a_run_is_told_how_to_end_the_first(tmp_path):
+    folder = tmp_path / "run"
+    with Program(folder, "updates=60", "pause=3600") as program:
+        program.wait_for("policy ")
+        with pytest.raises(UserError, match=f"`srl stop {folder}` ends it after a checkpoint"):
+            run(folder, resume=True)
 
 
 def test_a_finished_run_says_so_and_can_be_extended(tmp_path, capsys):
@@ -389,7 +456,7 @@ def test_the_loop_asks_for_little_beside_the_updates(tmp_path):
     for name in ("update", "report", "check", "state"):
         setattr(trainer, name, counting(getattr(trainer, name), name, asked))
     assert run(tmp_path / "run", "--updates", "2000", trainer=trainer) == 0
-    assert asked == {"update": 2000, "report": 50, "check": 1, "state": 1}
+    assert asked == {"update": 2000, "report": 50, "check": 2, "state": 3}
 
 
 def counting(call, name, asked):

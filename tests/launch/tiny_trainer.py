@@ -103,7 +103,8 @@ class TinyTrainer:
 def main(run_dir, *options):
     resume = "resume" in options
     values = dict(option.split("=") for option in options if "=" in option)
-    trainer = TinyTrainer(pause=float(values.pop("pause", 0)))
+    pause, width = float(values.pop("pause", 0)), int(values.pop("width", 4))
+    trainer = TinyTrainer(width, pause=pause)
     if "fail_at" in values:
         trainer.fail_at = int(values.pop("fail_at"))
         trainer.error = {"bug": ValueError("a bug"), "run": RunError("the simulator raised")}[

@@ -1,0 +1,123 @@
+"""Runs that a process of this machine trains, as other processes show and end them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from srl.checkpoint import Checkpoints
+from srl.errors import UserError
+from srl.launch.display import Display
+from srl.launch.folder import RunFolder
+from srl.launch.follow import Say, asked_to_stop
+from srl.launch.local import DONE, INTERRUPTED
+from srl.launch.terminal import shown
+from srl.metrics import FILE
+from srl.recorded import recorded_experiment
+from srl.workers.run import finished
+
+_LOOK_SECONDS = 0.5
+
+
+def stop_here(folder: RunFolder) -> str:
+    """Has the process that trains a run end it after a checkpoint; gives that in words.
+
+    Raises:
+        UserError: If that is a process of another machine, or another user's.
+    """
+    trainer = folder.trained_by()
+    if trainer is None:
+        return f"{shown(folder)} has ended; `srl resume {shown(folder)}` goes on with it"
+    pid, host = trainer
+    if host != socket.gethostname():
+        raise UserError(f"{shown(folder)} is trained on {host or 'another host'}; stop it there")
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except OSError as error:
+        raise UserError(f"cannot stop process {pid}, which trains it: {error.strerror}") from error
+    return f"it ends after a checkpoint; `srl top {shown(folder)}` shows when"
+
+
+def follow_here(folder: RunFolder, say: Say) -> int:
+    """Shows the reports of a run, from the last one on, until it ends or the user leaves.
+
+    Returns:
+        0 if the run is finished; 130 if it was stopped before, or the user has left it running.
+    """
+    experiment = recorded_experiment(folder.path)
+    reports, started = _Reports(folder.path / FILE), False
+    with contextlib.closing(Display(experiment)) as display:
+        while True:
+            try:
+                trains = folder.trained_by() is not None
+                new = reports.new()
+                for report in new if started else new[-1:]:
+                    counts = _Counts(report["env_steps"], report["updates"])
+                    if not started:
+                        display.start(counts)
+                    started = True
+                    display.report(counts, report)
+                if not trains:
+                    break
+                time.sleep(_LOOK_SECONDS)
+            except KeyboardInterrupt:
+                if not asked_to_stop():
+                    say(f"left running; `srl top {shown(folder)}` shows it again")
+                    return INTERRUPTED
+                say(stop_here(folder))
+    with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
+        done = finished(experiment, checkpoints)
+    if done:
+        say(f"{shown(folder)} is finished: {done}")
+        return DONE
+    say(f"{shown(folder)} has ended; `srl resume {shown(folder)}` goes on with it")
+    return INTERRUPTED
+
+
+@dataclass
+class _Counts:
+    """How far a run is, as the display asks for it."""
+
+    env_steps: int
+    updates: int
+
+
+class _Reports:
+    """The lines of a run's metrics, as they are written."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._inode, self._read = file, 0, 0
+
+    def new(self) -> list[dict[str, Any]]:
+        """Those since this was last asked; broken ones are left out."""
+        try:
+            with self._file.open("rb") as file:
+                inode = os.fstat(file.fileno()).st_ino
+                if inode != self._inode:  # a resumed run writes the file anew
+                    self._inode, self._read = inode, 0
+                file.seek(self._read)
+                text = file.read()
+        except FileNotFoundError:
+            return []
+        whole = text[: text.rfind(b"\n") + 1]
+        self._read += len(whole)
+        return [report for line in whole.splitlines() if (report := _report(line))]
+
+
+def _report(line: bytes) -> dict[str, Any] | None:
+    """The report of a line of metrics, if it is one."""
+    try:
+        report = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    counted = isinstance(report, dict) and all(
+        isinstance(report.get(name), int) for name in ("env_steps", "updates")
+    )
+    return report if counted else None
