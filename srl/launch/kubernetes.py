@@ -14,7 +14,8 @@ from typing import Any
 from srl.errors import UserError
 from srl.launch.engine import Part, Submission
 from srl.launch.host_words import OUTCOME_FILE
-from srl.launch.local import FAILED, INTERRUPTED
+from srl.launch.local import FAILED
+from srl.launch.terminal import INTERRUPTED
 from srl.streams.keys import VARIABLE
 
 _CONTROLLER = Part("controller", hosts=1, slots=0, cores=1, gpus=0, apart=False, controls=False)
