@@ -15,6 +15,7 @@ from contextlib import suppress
 
 _DUMP_SIGNAL = signal.SIGRTMIN + 8  # unlikely to be used by a simulator
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+_RESET_HANDLER = -(1 << 31)  # SA_RESETHAND, as a C int
 _STATES = {
     "R": "running",
     "S": "sleeping",
@@ -94,6 +95,28 @@ def die_with(parent: int) -> None:
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != parent:
         raise SystemExit(f"process {parent}, which started this one, has ended")
+
+
+class _Action(ctypes.Structure):
+    """The C library's `struct sigaction`, as on Linux with glibc or musl."""
+
+    _fields_ = (
+        ("handler", ctypes.c_void_p),
+        ("mask", ctypes.c_ubyte * 128),
+        ("flags", ctypes.c_int),
+        ("restorer", ctypes.c_void_p),
+    )
+
+
+def die_of_the_second(number: int) -> None:
+    """Has the kernel forget this signal's handler once it was called: the next one kills.
+
+    Without it a process that is in C code, and holds Python's lock there, could not be interrupted.
+    """
+    action, library = _Action(), ctypes.CDLL(None)
+    if library.sigaction(number, None, ctypes.byref(action)) == 0:
+        action.flags |= _RESET_HANDLER
+        library.sigaction(number, ctypes.byref(action), None)
 
 
 def dump_stacks_into(fd: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from gymnasium import spaces
 
 from srl.bench.backends import STICKY_STEPS, Case, Side, Stepper, open_backend
 from srl.errors import UserError
+from srl.stages import Stages
 
 BATCHES = 20 * STICKY_STEPS
 """How many calls have actions of their own before they come round again."""
@@ -75,8 +77,17 @@ def random_actions(
     ]
 
 
-def compare(own: Side, peer: Side | None, seconds: float, rounds: int) -> Comparison:
-    """Steps both in turns, for about `seconds` each; a round before the first warms up."""
+def compare(
+    own: Side,
+    peer: Side | None,
+    seconds: float,
+    rounds: int,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Comparison:
+    """Steps both in turns, for about `seconds` each; a round before the first warms up.
+
+    `progress` is told how many rounds are done.
+    """
     result = Comparison([], [])
     for number in range(rounds + 1):
         for side, rates in ((own, result.rates), (peer, result.vs_rates)):
@@ -84,6 +95,7 @@ def compare(own: Side, peer: Side | None, seconds: float, rounds: int) -> Compar
                 rate = side.rate(seconds / (rounds + 1))
                 if number:
                     rates.append(rate)
+        progress(number)
     return result
 
 
@@ -114,7 +126,9 @@ def bench_pool(
             slots = case.num_envs * side.agents
             space = sides[0].action_space
             side.load(random_actions(space, slots, BATCHES, case.sticky))
-        result = compare(own, peer, seconds, rounds)
+        what = f"{case.env}, {case.num_envs:,} environments: rounds"
+        with Stages() as stages:
+            result = compare(own, peer, seconds, rounds, stages.counter("stepping", what, rounds))
     line = {
         "name": "pool",
         "config": {

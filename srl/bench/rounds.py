@@ -10,6 +10,7 @@ import numpy as np
 
 from srl.arguments import Arguments
 from srl.errors import UserError, expect_number
+from srl.stages import Stages
 
 Rates = dict[str, list[float]]
 """A number for each round, by what was measured."""
@@ -68,11 +69,13 @@ def in_turns(
         rounds: How many.
     """
     rates: Rates = {name: [] for name in sides}
-    for number in range(rounds + 1):
-        for name, side in sides.items():
-            rate = side(seconds / (rounds + 1))
-            if number:
-                rates[name].append(rate)
+    with Stages() as stages:
+        for number in range(rounds + 1):
+            for name, side in sides.items():
+                stages.show("measuring", f"{name}, round {number} of {rounds}")
+                rate = side(seconds / (rounds + 1))
+                if number:
+                    rates[name].append(rate)
     return rates
 
 

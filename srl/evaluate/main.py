@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from json import dumps
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress
 
 from srl.arguments import expect_at_least
 from srl.errors import UserError
@@ -21,6 +17,7 @@ from srl.launch.compilation import keep_compiled_programs
 from srl.launch.folder import RunFolder, open_run
 from srl.pools import make_pool
 from srl.shipped import config_class
+from srl.stages import Stages
 from srl.workers.evaluator import Estimate, Evaluator, estimates, kinds_of
 from srl.workers.ratings import newest_ratings, ratings_line
 from srl.workers.seeds import environment_seed
@@ -87,7 +84,8 @@ def evaluate(
             how = [camera or "", "drawing" * drawing, "greedy" * greedy]
             named = _film_in(folder, ours.source["version"], seed, *filter(None, how))
             file = video if isinstance(video, Path) else named
-            with _progress(video_episodes, "filmed") as progress:
+            with Stages() as stages:
+                progress = stages.counter("filming", "episodes", video_episodes)
                 film.record(file, ours.player, video_episodes, seed, greedy, progress)
         evaluator = Evaluator(
             pool,
@@ -166,23 +164,12 @@ def _against(
 def _play(evaluator: Evaluator, sides: Mapping[str, Side], title: str) -> dict[str, Estimate]:
     first, *others = sides.values()
     alone = all(side is first for side in others)
-    with _progress(evaluator.episodes, title) as progress:
+    with Stages() as stages:
+        progress = stages.counter("playing", f"episodes {title}".strip(), evaluator.episodes)
         played = evaluator.play({kind: side.player for kind, side in sides.items()}, progress)
     # A policy's own return says something where one side has all the policies.
     policies = first.player.teams.members if alone else {}
     return estimates(played, evaluator.specs, policies)
-
-
-@contextlib.contextmanager
-def _progress(total: int, title: str) -> Iterator[Callable[[int], None]]:
-    """Shows on a terminal how many episodes have ended."""
-    columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn())
-    console = Console(stderr=True)
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task(f"episodes {title}".strip(), total=total)
-        yield lambda ended: bar.update(task, completed=ended)
 
 
 def _heading(settings: Mapping[str, Any]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from srl.outputs import expect_place, write_whole
 from srl.pools import Pool, make_pool
 from srl.pools.pool import Recorder
 from srl.shipped import config_class, shipped
+from srl.stages import Stages
 from srl.workers.evaluator import Evaluator, kinds_of
 from srl.workers.seeds import environment_seed
 
@@ -73,7 +74,9 @@ def watch(
         )
         played: list[dict[str, Any]] = []
         for title, sides in _castings(list(kinds_of(pool.specs.agents)), ours, other):
-            shown = _play(evaluator, pool, recorder, sides, episodes)
+            with Stages() as stages:
+                progress = stages.counter("playing", f"episodes {title}".strip(), episodes)
+                shown = list(_play(evaluator, pool, recorder, sides, episodes, progress))
             played += [{"title": title, **episode} for episode in shown]
         data = {
             "title": experiment.name,
@@ -148,12 +151,19 @@ def _castings(
 
 
 def _play(
-    evaluator: Evaluator, pool: Pool, recorder: Recorder, sides: Mapping[str, Side], episodes: int
+    evaluator: Evaluator,
+    pool: Pool,
+    recorder: Recorder,
+    sides: Mapping[str, Side],
+    episodes: int,
+    progress: Callable[[int], None],
 ) -> Iterator[dict[str, Any]]:
     """Whole episodes of a pool's one environment, by the names of what was recorded.
 
-    The actions have a row less than all else: row t led from step t to step t + 1.
+    The actions have a row less than all else: row t led from step t to step t + 1. `progress` is
+    told at each step how many episodes have ended.
     """
+    ended = 0
     frames: list[Mapping[str, np.ndarray]] = []
     actions: list[np.ndarray] = []
     for action, timestep in evaluator.steps({kind: side.player for kind, side in sides.items()}):
@@ -164,9 +174,10 @@ def _play(
         if (timestep.terminated | timestep.truncated).all():
             tracks = {name: encoded([frame[name] for frame in frames]) for name in frames[0]}
             yield {"steps": len(frames), "tracks": {**tracks, "action": encoded(actions)}}
-            frames, actions, episodes = [], [], episodes - 1
-            if not episodes:
+            frames, actions, ended = [], [], ended + 1
+            if ended == episodes:
                 return
+        progress(ended)
 
 
 def _about(side: Side, seed: int) -> str:

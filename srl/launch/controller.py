@@ -10,19 +10,21 @@ from typing import Any, Protocol
 
 from srl.dataflow.plan import Plan
 from srl.errors import RunError, SrlError, UserError
-from srl.launch.gang import Gang, Member
+from srl.launch.gang import Member, gangs_of, stage_of
 from srl.launch.hosts import Found, Hosts, Said, ThisHost
+from srl.launch.terminal import PATIENCE_SECONDS
 from srl.streams import JOINED, LEFT, Refused, Transport
 from srl.workers.control import Kind, pack
 from srl.workers.orders import Orders
+from srl.workers.stage import Stage
 from srl.workers.words import words_of
 
 logger = logging.getLogger(__name__)
 
 _ROUND_SECONDS = 0.1
 _ABSENT_SECONDS = 5.0  # between two rounds: this process itself was stopped
-_TRAINER_DEATHS, _OTHER_DEATHS = 5, 10  # in a row, without progress
 _WAIT_SECONDS = 60.0  # for a host, before that is told
+_SHOWN_STACKS = 3  # of thousands of workers
 _END_SECONDS = 5.0  # that workers have to end when the learner has
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
 
@@ -80,12 +82,14 @@ class Controller:
         self._plan, self._folder, self._terminal = plan, folder, terminal
         self._heartbeat_seconds, self._resume, self._role = heartbeat_seconds, resume, role
         self._transport: Transport = transport
-        self._gangs, self._members = _gangs(plan, log)
+        self._gangs, self._members = gangs_of(plan, log)
         self._specs: dict[str, Any] | None = None
         self._peers_changed = False
         self._looked = 0.0  # when all workers were last looked at
         self._failure: SrlError | None = None  # that the run ends with, after a checkpoint
         self._ending: float | None = None  # when workers that have not ended by then are killed
+        self._interrupted_at = 0.0
+        self._cut_short = False  # interrupted, and the update in progress is not waited for
 
     def run(self, stop: Callable[[], bool]) -> None:
         """Runs to the end; leaves no process.
@@ -107,6 +111,15 @@ class Controller:
             self._end_all()
         if self._failure is not None:
             raise self._failure
+
+    def stage(self) -> tuple[Stage, str]:
+        """In which stage the workers are that the first report waits for, and how many are."""
+        return stage_of(self._members, begun=self.begun)
+
+    @property
+    def _alone(self) -> bool:
+        """Whether only the learner is to go on, to its last checkpoint."""
+        return self._failure is not None or self._cut_short
 
     def account(self) -> list[str]:
         """What is to be told at the end: what was started again, and where unrolls went."""
@@ -140,9 +153,11 @@ class Controller:
         for member in self._members:
             self._look_after(member)
         if stop() and not self.interrupted:
-            self.interrupted = True
+            self.interrupted, self._interrupted_at = True, now
             if not self.begun:  # there is nothing to finish
                 self._ending = 0.0
+        if self.interrupted and now > self._interrupted_at + PATIENCE_SECONDS:
+            self._cut_short_if_overdue()
         self._drain()
         if self._peers_changed:
             self._peers_changed = False
@@ -295,7 +310,7 @@ class Controller:
             why = "lost a peer" if failure["by_peer"] else f"raised {failure['summary']}"
         if finished and (leaving or member.gang.updates):
             member.done = True
-        elif self._ending is not None or (self._failure is not None and not member.gang.updates):
+        elif self._ending is not None or (self._alone and not member.gang.updates):
             member.done = True
             logger.info("%s %s at the end", member.name, why)
         else:
@@ -431,8 +446,30 @@ class Controller:
         if self._ending is not None and time.monotonic() > self._ending:
             self._kill_all()
 
+    def _cut_short_if_overdue(self) -> None:
+        """Ends what the last update needs, if a worker shows no progress towards it.
+
+        A learner then ends without that update, and keeps the state before it. Several learners
+        cannot agree on such an end, and one that is overdue itself cannot keep anything.
+        """
+        overdue = [m for m in self._members if m.process is not None and m.overdue]
+        if not overdue or self._cut_short or self._ending is not None:
+            return
+        self._cut_short = True
+        for member in overdue[:_SHOWN_STACKS]:
+            stack = member.process.stack() if member.process else ""
+            idle = member.beat["idle"]
+            self._tell(f"{member.name} has shown no progress for {idle:.0f} s\n{stack}".rstrip())
+        names = ", ".join(member.name for member in overdue[:_SHOWN_STACKS])
+        self._tell(f"the update in progress is not waited for, because of {names}")
+        self._kill([m for m in self._members if not m.gang.updates or len(m.gang.members) > 1])
+        self._kill(overdue)
+
     def _kill_all(self) -> None:
-        for member in self._members:
+        self._kill(self._members)
+
+    def _kill(self, members: list[Member]) -> None:
+        for member in members:
             if member.process is not None and not member.killed:
                 member.killed = "did not end by itself"
                 member.process.kill()
@@ -451,24 +488,3 @@ class Controller:
     def _tell(self, text: str) -> None:
         logger.info("%s", text)
         self._terminal.say(text)
-
-
-def _gangs(plan: Plan, log: Callable[[str], Path]) -> tuple[list[Gang], list[Member]]:
-    """The workers of a plan, in the order of their numbers, and those that belong together."""
-    gangs: list[Gang] = []
-    members: list[Member] = []
-    updaters = any("update" in fragment.placed for fragment in plan.fragments.values())
-    for name, fragment in plan.fragments.items():
-        holds = "update" in fragment.placed
-        gang = None
-        for replica in range(fragment.replicas):
-            if gang is None or not holds:
-                updates = holds or not updaters
-                deaths = _TRAINER_DEATHS if holds else _OTHER_DEATHS
-                gang = Gang(updates=updates, most_deaths=deaths)
-                gangs.append(gang)
-            number = len(members) + 1
-            member = Member(name, replica, number, log(f"{name}-{replica}"), gang)
-            gang.members.append(member)
-            members.append(member)
-    return gangs, members

@@ -14,9 +14,20 @@ from rich.text import Text
 from srl.experiment import Experiment, config_values
 from srl.launch.folder import RunFolder
 from srl.number_text import number_text
+from srl.stages import Stages
+from srl.workers.run import report_interval
+from srl.workers.stage import Stage
 
 _REFRESH_SECONDS = 0.25
 _KNOWN_SECONDS = 1.0  # after which it can be said how long the rest takes
+
+_STAGES = {
+    Stage.STARTING: ("starting", ""),
+    Stage.COMPILING: ("compiling", "before the first update, for a minute or so"),
+    Stage.RESETTING: ("resetting", "the environments"),
+    Stage.STEPPING: ("first steps", ""),
+}
+"""What is shown before the first report: a word or two, and what is said of it."""
 
 
 class Display:
@@ -27,6 +38,8 @@ class Display:
         self._console = console or Console(highlight=False, soft_wrap=True)
         self._experiment = experiment
         self._progress: _Bar | None = None
+        self._stages = Stages(self._console)
+        self._awaits_report = True
         self._next_refresh = 0.0
         self._begin = (0.0, 0)
 
@@ -39,7 +52,12 @@ class Display:
         self._line("algorithm", type(experiment.algorithm).__name__)
         self._line("budget", f"{_budget(experiment)}, seed {experiment.seed}")
         self._line("run folder", str(folder.path))
-        self._line("compiling", "before the first update, for a minute or so")
+
+    def stage(self, stage: Stage, details: str = "") -> None:
+        """Shows what is done before the first report; cheap."""
+        if self._awaits_report and self._progress is None and stage in _STAGES:
+            name, known = _STAGES[stage]
+            self._stages.show(name, details or known)
 
     def start(self, trainer: Any) -> None:
         """Says who is trained, and shows the bar."""
@@ -50,6 +68,7 @@ class Display:
             self._line("policy", f"{policy}{who}: {count:,} parameters")
         self._begin = (time.monotonic(), self._done(trainer))
         if self._console.is_terminal:
+            self._stages.end()
             counts = TextColumn("{task.completed:,.0f}/{task.total:,.0f} {task.description}")
             columns = (BarColumn(), counts, TimeRemainingColumn(compact=True))
             self._progress = _Bar(*columns, console=self._console, auto_refresh=False)
@@ -58,7 +77,10 @@ class Display:
             self._progress.start()
 
     def tick(self, trainer: Any, now: float) -> None:
-        """Moves the bar, a few times a second."""
+        """Moves the bar, a few times a second; tells of updates until there is a report."""
+        if self._awaits_report:
+            every = report_interval(self._experiment)
+            self.stage(Stage.STEPPING, f"{trainer.updates:,} updates; a report every {every:,}")
         if self._progress is not None and now >= self._next_refresh:
             self._next_refresh = now + _REFRESH_SECONDS
             task = self._progress.task_ids[0]
@@ -66,6 +88,8 @@ class Display:
 
     def report(self, trainer: Any, report: Mapping[str, Any]) -> None:
         """Shows a report."""
+        self._awaits_report = False
+        self._stages.end()
         done = self._done(trainer)
         if self._progress is not None:
             task = self._progress.task_ids[0]
@@ -96,6 +120,7 @@ class Display:
 
     def close(self) -> None:
         """Leaves the bar as it is and gives the terminal back."""
+        self._stages.end()
         if self._progress is not None:
             self._progress.refresh()
             self._progress.stop()

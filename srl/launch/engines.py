@@ -19,9 +19,9 @@ from srl.launch.folder import RunFolder, create_run, find_run, read_config
 from srl.launch.follow import Jobs, Say, follow
 from srl.launch.here import follow_here, stop_here
 from srl.launch.host_words import BEGUN_FILE, OUTCOME_FILE, read_outcome, write_outcome
-from srl.launch.local import INTERRUPTED, in_processes
+from srl.launch.local import in_processes
 from srl.launch.packed_run import first_files
-from srl.launch.terminal import shown
+from srl.launch.terminal import INTERRUPTED, shown
 from srl.streams.keys import create_keys, key_file
 
 ENGINES: dict[str, Engine] = {"slurm": slurm, "ray": ray_engine}

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from srl.dataflow.plan import Plan
 from srl.errors import RunError, UserError, WorkerLost
 from srl.launch.hosts import Process
+from srl.launch.terminal import PATIENCE_SECONDS
+from srl.workers.stage import Stage
 
+_TRAINER_DEATHS, _OTHER_DEATHS = 5, 10  # in a row, without progress
 _SAME_FAILURES = 3  # in a row, that end a run
 _FORGIVEN_SECONDS = 300.0  # of work, after which a failure is no more in a row with the one before
 _MOST_DELAY_SECONDS = 5.0
@@ -75,6 +80,17 @@ class Member:
         self.beat = beat
         if any(grown > 0 for grown in beat["grown"].values()):
             self.gang.deaths = 0
+
+    @property
+    def stage(self) -> str:
+        """The stage that it is in, by its last beat."""
+        return self.beat.get("stage", Stage.STARTING)
+
+    @property
+    def overdue(self) -> bool:
+        """Whether nothing is to be expected of it soon, by what it has taken before."""
+        patience = max(PATIENCE_SECONDS, 3 * self.beat.get("longest", 0.0))
+        return self.stage != Stage.SAVING and self.beat.get("idle", 0.0) > patience
 
     def trouble(self, now: float, limit_seconds: float) -> str:
         """What is wrong with the running process, in words; empty if nothing.
@@ -167,3 +183,52 @@ class Gang:
         delay = 0.05 * 2**self.deaths if self.deaths > 1 else 0.0
         delay = max(delay, 0.0 if counts else _UNCOUNTED_DELAY_SECONDS)
         self.start_at = time.monotonic() + min(delay, _MOST_DELAY_SECONDS)
+
+
+def stage_of(members: Sequence[Member], *, begun: bool) -> tuple[Stage, str]:
+    """The earliest stage that any worker of a run is in, with how many have passed it.
+
+    Args:
+        members: All workers of the run.
+        begun: Whether all were there and have been told to begin.
+    """
+    if not begun:
+        away = sum(member.waits_since > 0 for member in members)
+        wait = f"; {away:,} wait for a host" if away else ""
+        return Stage.STARTING, _counted(members, lambda m: m.addresses is not None) + wait
+    learners = [member for member in members if member.gang.updates]
+    compiling = (Stage.STARTING, Stage.COMPILING, Stage.RESETTING)
+    if any(member.stage in compiling for member in learners):
+        return Stage.COMPILING, _counted(learners, lambda m: m.stage not in compiling)
+    return Stage.STEPPING, _counted(members, lambda m: m.stage == Stage.STEPPING)
+
+
+def _counted(members: Sequence[Member], passed: Callable[[Member], bool]) -> str:
+    """How many of each fragment's workers have passed, such as "actors 3 of 8"."""
+    fragments = dict.fromkeys(member.fragment for member in members)
+    counts = []
+    for name in fragments:
+        own = [member for member in members if member.fragment == name]
+        counts.append(f"{name} {sum(map(passed, own)):,} of {len(own):,}")
+    return ", ".join(counts)
+
+
+def gangs_of(plan: Plan, log: Callable[[str], Path]) -> tuple[list[Gang], list[Member]]:
+    """The workers of a plan, in the order of their numbers, and those that belong together."""
+    gangs: list[Gang] = []
+    members: list[Member] = []
+    updaters = any("update" in fragment.placed for fragment in plan.fragments.values())
+    for name, fragment in plan.fragments.items():
+        holds = "update" in fragment.placed
+        gang = None
+        for replica in range(fragment.replicas):
+            if gang is None or not holds:
+                updates = holds or not updaters
+                deaths = _TRAINER_DEATHS if holds else _OTHER_DEATHS
+                gang = Gang(updates=updates, most_deaths=deaths)
+                gangs.append(gang)
+            number = len(members) + 1
+            member = Member(name, replica, number, log(f"{name}-{replica}"), gang)
+            gang.members.append(member)
+            members.append(member)
+    return gangs, members

@@ -15,12 +15,14 @@ from srl.launch.compilation import keep_compiled_programs
 from srl.launch.display import Display
 from srl.launch.folder import RunFolder
 from srl.launch.rater import RaterBeside
-from srl.launch.terminal import Stop, Watch, cure, logging_to, shown
+from srl.launch.terminal import INTERRUPTED, Stop, cure, logging_to, shown
+from srl.launch.watch import Watch
 from srl.workers.run import Run, TrainerLike, closing, finished
+from srl.workers.stage import Stage
 
 logger = logging.getLogger(__name__)
 
-DONE, FAILED, INTERRUPTED = 0, 1, 130
+DONE, FAILED = 0, 1
 WORKER = "trainer"
 
 
@@ -34,7 +36,8 @@ def train(
     """Runs an experiment in its folder, or goes on with it.
 
     Returns:
-        The exit code: 0 done, 1 failed, 130 interrupted after a checkpoint.
+        The exit code: 0 done, 1 failed, 130 interrupted after a checkpoint. Where the end was asked
+        for and no update comes, the process itself ends, with code 130.
 
     Raises:
         UserError: When the experiment cannot run as it is; a new run then leaves no folder.
@@ -53,8 +56,7 @@ def train(
             return DONE
         show.display.header(folder)
         try:
-            with run, Watch(experiment.heartbeat_seconds, folder.log(WORKER), show.say) as watch:
-                show.watch = watch
+            with run, _watch(run, folder, show, stop) as show.watch:
                 run.start(resume=resume)
                 with RaterBeside(experiment, folder, show.say):
                     run.loop()
@@ -72,6 +74,20 @@ def train(
             return INTERRUPTED
         show.say(f"done; the run is in {shown(folder)}")
         return DONE
+
+
+def _watch(run: Run, folder: RunFolder, show: _Show, stop: Stop) -> Watch:
+    """What watches a run that begins now."""
+
+    def hint() -> str:
+        version = run.checkpoints.latest()
+        return cure(folder, version) or "; there is no checkpoint yet, nothing is kept"
+
+    def awaited() -> str:
+        return run.trainer.awaited
+
+    seconds = run.experiment.heartbeat_seconds
+    return Watch(seconds, folder.log(WORKER), stop, show.say, awaited, hint)
 
 
 def in_processes(plan: Plan) -> bool:
@@ -106,9 +122,19 @@ class _Show:
         self.say, self.close = self.display.say, self.display.close
         self.watch: Watch | None = None
 
-    def tick(self, trainer: TrainerLike, now: float) -> None:
+    def stage(self, stage: Stage) -> None:
+        if self.watch:
+            self.watch.stage(stage)
+        self.display.stage(stage)
+
+    def alive(self) -> None:
         if self.watch:
             self.watch.alive()
+        self.display.stage(Stage.STEPPING)
+
+    def tick(self, trainer: TrainerLike, now: float) -> None:
+        if self.watch:
+            self.watch.updated()
         self.display.tick(trainer, now)
 
     def report(self, trainer: TrainerLike, report: dict[str, Any]) -> None:

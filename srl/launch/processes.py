@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,16 +21,17 @@ from srl.launch.controller import Controller
 from srl.launch.display import Display
 from srl.launch.folder import RunFolder
 from srl.launch.hosts import Hosts, Superseded
-from srl.launch.local import DONE, FAILED, INTERRUPTED
+from srl.launch.local import DONE, FAILED
 from srl.launch.rater import RaterBeside
 from srl.launch.resources import machine_gpus
-from srl.launch.terminal import Stop, cure, logging_to, shown
+from srl.launch.terminal import INTERRUPTED, Stop, cure, logging_to, shown
 from srl.streams import Transport
 from srl.workers.run import finished
 
 logger = logging.getLogger(__name__)
 
 WORKER = "controller"
+_LOOK_SECONDS = 0.5
 
 
 def train_in_processes(
@@ -85,11 +87,16 @@ def train_in_processes(
             transport=transport,
             hosts=hosts,
         )
+
+        def asked_to_stop() -> bool:
+            screen.look(controller)
+            return stop.requested
+
         try:
             with contextlib.closing(controller), contextlib.closing(screen.display):
                 try:
                     with RaterBeside(experiment, folder, screen.say):
-                        controller.run(lambda: stop.requested)
+                        controller.run(asked_to_stop)
                 finally:
                     for line in controller.account():
                         screen.say(line)
@@ -125,6 +132,14 @@ class _Screen:
     def __init__(self, display: Display) -> None:
         self.display = display
         self._counts: _Counts | None = None
+        self._next_look = 0.0
+
+    def look(self, controller: Controller) -> None:
+        """Shows in which stage the workers are, until there is a report."""
+        now = time.monotonic()
+        if self._counts is None and now >= self._next_look:  # there may be thousands to look at
+            self._next_look = now + _LOOK_SECONDS
+            self.display.stage(*controller.stage())
 
     def say(self, text: str) -> None:
         self.display.say(text)

@@ -3,99 +3,91 @@
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import logging
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
+from srl.child_process import die_of_the_second
 from srl.launch.folder import RunFolder
+
+INTERRUPTED = 130
+"""The exit code of a process that was interrupted."""
+PATIENCE_SECONDS = 5.0
+"""That a training which is to end may show no progress towards the end of its update."""
 
 
 class Stop:
     """Turns the first SIGINT or SIGTERM into a request; a second Ctrl-C ends the process at once.
 
-    That loses nothing: checkpoints become visible whole, and so do lines of metrics.
+    That loses nothing: checkpoints become visible whole, and so do lines of metrics. Both work too
+    while the main thread is in an environment's C code and cannot run Python: then a thread reads
+    the signals, which Python's own handler writes into a pipe.
     """
 
     def __init__(self, *numbers: int) -> None:
         """Listens to SIGINT and SIGTERM, or to the signals given."""
         self.requested = False
+        self.requested_at = 0.0
+        """Of the monotonic clock."""
         self._numbers = numbers or (signal.SIGINT, signal.SIGTERM)
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Stop:
         self._before: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
             for number in self._numbers:
-                self._before[number] = signal.signal(number, self._request)
+                self._before[number] = signal.signal(number, self._handle)
+            die_of_the_second(signal.SIGINT)
+            readable, self._pipe = os.pipe()
+            os.set_blocking(self._pipe, False)
+            self._wakeup_before = signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False)
+            self._reader = threading.Thread(
+                target=self._read, args=(readable,), name="signals", daemon=True
+            )
+            self._reader.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if self._before:
+            signal.set_wakeup_fd(self._wakeup_before)
+            os.close(self._pipe)
+            self._reader.join()
 
-    def _request(self, *_: object) -> None:
-        self.requested = True
+    def _handle(self, *_: object) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
-        text = "stopping after this update and a checkpoint; Ctrl-C again quits at once"
-        os.write(2, f"{show_cursor}\n{text}\n".encode())
+        self._request()
+
+    def _read(self, readable: int) -> None:
+        """Notes signals until the pipe is closed."""
+        with open(readable, "rb", buffering=0) as pipe:
+            while numbers := pipe.read(1):
+                if numbers[0] in self._numbers:
+                    self._request()
+
+    def _request(self) -> None:
+        # A handler runs in the middle of the main thread, which must not wait for itself.
+        if self.requested or not self._lock.acquire(blocking=False):
+            return
+        self.requested, self.requested_at = True, time.monotonic()
+        tell("stopping after this update and a checkpoint; Ctrl-C again quits at once")
+
+
+def tell(text: str) -> None:
+    """Writes a line to the terminal at once, whatever threads hold; gives the cursor back."""
+    show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
+    os.write(2, f"{show_cursor}\n{text}\n".encode())
 
 
 def cure(folder: RunFolder, version: int | None) -> str:
     """How a failed run goes on, to end a line; nothing without a checkpoint."""
     return f"; `srl resume {shown(folder)}` goes on after update {version}" if version else ""
-
-
-class Watch:
-    """Names a training in this process that shows no progress, and writes down where it is.
-
-    Nothing is killed: there is nobody who could start this process again.
-    """
-
-    def __init__(self, limit_seconds: float, log: Path, say: Callable[[str], None]) -> None:
-        """Takes what to tell it.
-
-        Args:
-            limit_seconds: That may pass between two calls of `alive`, after the first.
-            log: Where the stacks of all threads go.
-            say: Shows a line.
-        """
-        self._limit, self._log, self._say = limit_seconds, log, say
-        self._alive: float | None = None
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="watch", daemon=True)
-
-    def alive(self) -> None:
-        """Marks progress."""
-        self._alive = time.monotonic()
-
-    def __enter__(self) -> Watch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        told = None
-        while not self._ended.wait(min(1.0, self._limit / 4)):
-            since = self._alive
-            if since is None or since == told or time.monotonic() - since <= self._limit:
-                continue
-            told = since
-            text = f"the training has shown no progress for {self._limit:g} s"
-            self._say(f"{text}; the stack of each thread is in {self._log}")
-            with contextlib.suppress(OSError), self._log.open("a") as log:
-                log.write(f"{text}:\n")
-                log.flush()
-                faulthandler.dump_traceback(log)
 
 
 @contextlib.contextmanager

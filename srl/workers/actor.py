@@ -96,9 +96,11 @@ class Actor(Loop):
             unrolls: What becomes of unrolls.
             teams: The run's policies.
             learn: Called with each batch, where that is done here too.
-            alive: Called after each step.
+            alive: Called before each step.
         """
         self.algorithm, self.pool, self._alive = algorithm, pool, alive
+        self.doing = ""
+        """What its environments are to do now: "reset", "step", or nothing."""
         self._seconds: dict[str, float] = dict.fromkeys(ACTIVITIES, 0.0)
         self._acting, self._unrolls, self._learn = acting, unrolls, learn
         self._env_action = teams.env_action
@@ -111,7 +113,9 @@ class Actor(Loop):
     def reset(self, seed: int) -> None:
         """Starts new episodes."""
         rows = self.pool.rows(1)
+        self.doing = "reset"
         self.pool.reset(seed, rows[0])
+        self.doing = ""
         copy_tree(rows[0].timestep, self._last)
         self._now = self._last
         self._memory = self._acting.initial_memory()
@@ -175,11 +179,14 @@ class Actor(Loop):
         before = time.perf_counter()
         rows = self._place.rows
         row = rows[(self._t + 1) % len(rows)]
-        self.pool.step(self._env_action(action), row)
+        action = self._env_action(action)
+        self._alive()
+        self.doing = "step"
+        self.pool.step(action, row)
+        self.doing = ""
         if self._place.columns is None:  # who collects may want the state at any step
             self._now = row.timestep
         self._seconds["step"] += time.perf_counter() - before
-        self._alive()
         return row.timestep
 
     def collect(self, timestep: Timestep, decision: Decision) -> None:

@@ -7,6 +7,7 @@ import contextlib
 from srl.streams.sample import Stopped
 from srl.workers.groups import Groups
 from srl.workers.learner import bind_teams
+from srl.workers.stage import Stage
 from srl.workers.training import make_group
 from srl.workers.worker import Context
 
@@ -25,8 +26,14 @@ def run_actor(context: Context) -> None:
 
             newest = received_policies(site, teams).newest
         groups = Groups(site, pools, teams, newest)
+
+        def alive() -> None:
+            if groups.stepping:
+                context.stage(Stage.STEPPING)
+            context.progress(env_steps=groups.env_steps)
+
         groups.start()
-        groups.wait(lambda: context.progress(env_steps=groups.env_steps))
+        groups.wait(alive)
         groups.close()
     except Stopped:
         return
@@ -40,6 +47,7 @@ def run_contributor(context: Context) -> None:
     training = Contributor(context.site())
     context.register({}, training.make_pools())
     with contextlib.closing(training), contextlib.suppress(Stopped):
+        training.on_stage = context.stage
         training.start()
         while True:
             training.update()

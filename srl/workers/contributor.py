@@ -34,8 +34,8 @@ class Contributor(Trainer):
 
     def __init__(self, site: Site) -> None:
         """Takes the worker's place; `start` does the work, until the first update begins."""
-        super().__init__(site.experiment, site.replica, site.alive)
-        self._site = site
+        super().__init__(site.experiment, site.replica)
+        self._site, self.alive = site, site.alive
         self._seconds = dict.fromkeys(ACTIVITIES, 0.0)
         self.unrolls = 0
         """Made so far by all groups."""

@@ -20,6 +20,7 @@ from srl.streams.channel import Disconnected, connect
 from srl.streams.message import Identity, Message, Refused, text_of
 from srl.types import Specs
 from srl.workers.orders import Orders
+from srl.workers.stage import Stage
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +42,9 @@ class Kind(IntEnum):
     PEERS = 18
     """Controller: as START, after an address has changed."""
     BEAT = 19
-    """Worker: `state`, `idle` (seconds since its main loop showed progress) and `grown`: what its
-    counters have grown by since they were first told."""
+    """Worker: `state`, `stage`, `idle` (seconds since its main loop showed progress), `longest`
+    (the most that this has been while the worker did its work) and `grown`: what its counters have
+    grown by since they were first told."""
     REPORT = 20
     """Worker: metrics, for the display."""
     SAY = 21
@@ -116,7 +118,8 @@ class Control:
         self._changed = threading.Condition()
         self._start: Start | None = None
         self._unseen = False
-        self._alive = time.monotonic()
+        self._alive, self._longest = time.monotonic(), 0.0
+        self._stage = Stage.STARTING
         self._counters: dict[str, float] = {}
         self._first_counters: dict[str, float] = {}
         self._closing = False
@@ -130,9 +133,17 @@ class Control:
 
     def alive(self, counters: dict[str, float]) -> None:
         """Marks the main loop as alive; counters stay as they were last given."""
-        self._alive = time.monotonic()
+        now = time.monotonic()
+        silent = now - self._alive
+        if silent > self._longest and any(self._grown().values()):
+            self._longest = silent
+        self._alive = now
         self._first_counters = {**counters, **self._first_counters}
         self._counters = {**self._counters, **counters}
+
+    def enter(self, stage: Stage) -> None:
+        """Marks the main loop as alive, in this stage."""
+        self._stage, self._alive = stage, time.monotonic()
 
     def wait_for_start(self) -> Start:
         """Waits until the worker is to begin.
@@ -187,11 +198,16 @@ class Control:
             os._exit(1)
 
     def _beat(self, now: float) -> None:
-        grown = {name: n - self._first_counters[name] for name, n in self._counters.items()}
-        state = "running" if any(grown.values()) else "starting"
+        grown = self._grown()
+        works = self._stage == Stage.STEPPING or any(grown.values())
+        state = "running" if works else "starting"
         state = "draining" if self.stopping.is_set() else state
-        values = {"state": state, "idle": now - self._alive, "grown": grown}
+        idle = {"idle": now - self._alive, "longest": self._longest}
+        values = {"state": state, "stage": self._stage, **idle, "grown": grown}
         self._outgoing.append(pack(Kind.BEAT, values))
+
+    def _grown(self) -> dict[str, float]:
+        return {name: n - self._first_counters[name] for name, n in self._counters.items()}
 
     def _take(self, message: Message) -> None:
         with self._changed:

@@ -18,6 +18,7 @@ from srl.workers.actor import group_state
 from srl.workers.learner import Learner, run_key
 from srl.workers.past import Opponents
 from srl.workers.seeds import environment_seed
+from srl.workers.stage import Stage
 from srl.workers.teams import Teams
 from srl.workers.training import Training, make_group
 
@@ -44,6 +45,7 @@ class Fused(Training):
         """Makes the environments and the policies, and compiles."""
         experiment = self.experiment
         self._pool = pool = make_group(experiment, experiment.num_envs)
+        self.on_stage(Stage.COMPILING)
         self._maybe_learner = learner = Learner(experiment, pool.specs)
         self._enter_league(learner)
         try:
@@ -67,6 +69,11 @@ class Fused(Training):
 
         self._program = jax.jit(program).lower(*self._operands()).compile()
         learner.progress.restart_clock()
+
+    @property
+    def awaited(self) -> str:
+        """What it waits for now, in words."""
+        return "the compiled update, in which environments step"
 
     def _operands(self) -> tuple[Any, ...]:
         acting = Acting(self._pool_state, self._now, self._memory, self._clock)

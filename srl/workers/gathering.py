@@ -16,6 +16,7 @@ from srl.workers.learner import Learner, form_of
 from srl.workers.ledger import Ledger
 from srl.workers.parameters import Published
 from srl.workers.policy import PolicyServer, serve_policies
+from srl.workers.stage import Stage
 from srl.workers.training import Training
 from srl.workers.wiring import Site
 
@@ -57,6 +58,7 @@ class Gathering(Training):
         """Makes the policies and compiles."""
         site, experiment = self._site, self.experiment
         assert self._specs is not None
+        self.on_stage(Stage.COMPILING)
         self._groups = site.share("gradient", site.replica)
         slots = site.group_envs * len(self._specs.agents)
         own_slots = range(self._groups.start * slots, self._groups.stop * slots)

@@ -41,7 +41,9 @@ class Groups:
         self._ended = threading.Event()
         numbers = site.share("step", site.replica)
         self._running = set(numbers)
-        self._quiet = set(numbers)  # those that have shown no progress since the worker did
+        self.quiet = set(numbers)
+        """Those that have shown no progress since `all_progressed` was last true."""
+        self._idle = set(numbers)  # those that have not begun to step
         self._threads = [
             threading.Thread(target=self._run, args=(group, pool), name=f"group {group}")
             for group, pool in zip(numbers, pools, strict=True)
@@ -63,9 +65,20 @@ class Groups:
         while any(thread.is_alive() for thread in self._threads):
             self._ended.wait(0.5)
             self.check()
-            if not self._quiet:
-                self._quiet = set(self._running)
+            if self.all_progressed():
                 alive()
+
+    def all_progressed(self) -> bool:
+        """Whether every group has shown progress since this was last true."""
+        if self.quiet:
+            return False
+        self.quiet = set(self._running)
+        return True
+
+    @property
+    def stepping(self) -> bool:
+        """Whether every group has begun to step its environments."""
+        return not self._idle
 
     def check(self) -> None:
         """Raises what one of the groups has raised."""
@@ -94,12 +107,13 @@ class Groups:
             self._ended.set()
         finally:
             self._running.discard(group)
-            self._quiet.discard(group)
+            self.quiet.discard(group)
 
     def _actor(self, group: int, pool: Pool) -> Actor:
         """The group's actor, with each node that is elsewhere at the end of a stream."""
         experiment = self._site.experiment
         site = replace(self._site, alive=partial(self._show, group))
+        stepping = partial(self._step, group)
         actor: Actor | None = None
 
         def state() -> Tree:
@@ -128,7 +142,7 @@ class Groups:
         else:
             assert isinstance(acting, RemoteActing)
             unrolls, begun = NoUnrolls(acting.tell_spent), acting
-        actor = Actor(experiment.algorithm, pool, acting, unrolls, self._teams, alive=site.alive)
+        actor = Actor(experiment.algorithm, pool, acting, unrolls, self._teams, alive=stepping)
         start = begun.start
         if start.saved is not None and pool.saves_exactly:
             actor.restore(start.saved)
@@ -138,4 +152,9 @@ class Groups:
 
     def _show(self, group: int) -> None:
         """Notes that a group has made progress."""
-        self._quiet.discard(group)
+        self.quiet.discard(group)
+
+    def _step(self, group: int) -> None:
+        """Notes that a group is about to step its environments."""
+        self._idle.discard(group)
+        self._show(group)

@@ -35,7 +35,7 @@ def run_server(context: Context) -> None:
 
 def run_whole_loop(context: Context) -> None:
     """Runs the plain loop over a share of the environments, beside other replicas."""
-    training = Trainer(context.experiment, context.replica, context.progress)
+    training = Trainer(context.experiment, context.replica)
     _register(context, {}, training.make_pools())
     _run(context, training)
 
@@ -71,7 +71,7 @@ class _Show:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.say = context.say
+        self.say, self.stage, self.alive = context.say, context.stage, context.progress
 
     def start(self, trainer: TrainerLike) -> None:
         self._context.progress(updates=trainer.updates)

@@ -6,6 +6,7 @@ from srl.streams.sample import Stopped
 from srl.workers.learner import bind_teams
 from srl.workers.parameters import received_policies
 from srl.workers.policy import serve_policies
+from srl.workers.stage import Stage
 from srl.workers.worker import Context
 
 
@@ -23,8 +24,10 @@ def run_policy(context: Context) -> None:
         return context.stopping.is_set()
 
     try:
+        context.stage(Stage.COMPILING)
         received = received_policies(site, teams)
         server = serve_policies(site, teams, received, listeners["inference"], None, received.spend)
+        context.stage(Stage.STEPPING)
         server.serve(stopped)
         received.close()
     except Stopped:

@@ -16,6 +16,7 @@ from srl.experiment import Experiment
 from srl.metrics import MetricsWriter
 from srl.types import Tree
 from srl.workers.ratings import newest_ratings
+from srl.workers.stage import Stage
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +28,10 @@ class TrainerLike(Protocol):
 
     folder: Path | None
     """Of the run; set before `start`."""
+    on_stage: Callable[[Stage], None]
+    """Called as a stage of `start` begins; set before it."""
+    alive: Callable[[], None]
+    """Called when there is progress; set before `start`."""
 
     @property
     def env_steps(self) -> int:
@@ -69,6 +74,11 @@ class TrainerLike(Protocol):
         """Goes on from a saved state."""
 
     @property
+    def awaited(self) -> str:
+        """What it waits for now, such as "environments 0 to 7 to step", where it knows."""
+        ...
+
+    @property
     def account(self) -> str:
         """What has become of all unrolls, where that is to be told here; else nothing."""
         ...
@@ -82,6 +92,12 @@ class Show(Protocol):
 
     def start(self, trainer: TrainerLike) -> None:
         """The run begins."""
+
+    def stage(self, stage: Stage) -> None:
+        """The next stage begins."""
+
+    def alive(self) -> None:
+        """There is progress towards the next update."""
 
     def tick(self, trainer: TrainerLike, now: float) -> None:
         """An update was done."""
@@ -122,6 +138,7 @@ class Run:
         self._agree, self._kept = agree, kept
         self.experiment, self.folder, self.trainer = experiment, folder, trainer
         trainer.folder = folder
+        trainer.on_stage, trainer.alive = show.stage, show.alive
         self.show, self.stop = show, stop
         self.checkpoints = Checkpoints(folder / "checkpoints", experiment.keep_checkpoints)
         self.trained = False
@@ -154,6 +171,7 @@ class Run:
             self._metrics = MetricsWriter(self.folder, trainer.env_steps if resume else None)
             self._stack.enter_context(closing(self._metrics))
             self.show.start(trainer)
+        self.show.stage(Stage.STEPPING)
 
     def _restore(self) -> None:
         if self.checkpoints.latest() is None:
@@ -255,6 +273,8 @@ class Run:
         state = trainer.state()
         if not self._kept:
             return
+        if wait:
+            self.show.stage(Stage.SAVING)
         trainer.check()  # or it would push out checkpoints that are good
         counts = {
             "env_steps": int(trainer.env_steps),

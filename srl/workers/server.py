@@ -19,6 +19,7 @@ from srl.types import Metrics, Specs, Tree
 from srl.workers.contributor import ACTIVITIES
 from srl.workers.learner import Learner, form_of
 from srl.workers.ledger import Ledger
+from srl.workers.stage import Stage
 from srl.workers.sums import Crossing, needed, whole_account
 from srl.workers.training import Training
 from srl.workers.vectors import Vectors, tree_of, vectors_of
@@ -48,6 +49,7 @@ class Server(Training):
     def start(self) -> None:
         """Makes the policies and compiles."""
         site, experiment = self._site, self.experiment
+        self.on_stage(Stage.COMPILING)
         slots = site.group_envs * len(self._specs.agents) * self._groups_each
         # It has no slots of its own: the shapes of what crosses are found by those of one worker.
         self._maybe_learner = learner = Learner(

@@ -11,7 +11,7 @@ from srl.workers.gathering import Gathering
 from srl.workers.groups import Groups
 from srl.workers.learner import bind_teams
 from srl.workers.ledger import Ledger
-from srl.workers.training import make_group
+from srl.workers.training import environments, make_group
 from srl.workers.wiring import Addresses, Site
 
 
@@ -43,6 +43,8 @@ class Threads(Gathering):
             site(actors, replica, replica + 1) for replica in range(plan.fragments[actors].replicas)
         ]
         self._workers: list[Groups] = []
+        self._quiet: list[Groups] = []
+        """Those that have shown no progress since all had."""
         super().__init__(own, own.listen(), None, Ledger.create())
 
     @property
@@ -79,6 +81,17 @@ class Threads(Gathering):
     def _wait(self) -> None:
         for worker in self._workers:
             worker.check()
+        self._quiet = [worker for worker in self._quiet if not worker.all_progressed()]
+        if not self._quiet:
+            self._quiet = list(self._workers)
+            self.alive()
+
+    @property
+    def awaited(self) -> str:
+        """What it waits for now, in words."""
+        each = self._site.group_envs
+        groups = sorted(group for worker in self._workers for group in worker.quiet)
+        return ", ".join(f"{environments(group, each)} to step" for group in groups)
 
     def close(self) -> None:
         """Ends the threads and the environments."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from srl.workers.acting import LocalActing, compiled_act
 from srl.workers.actor import Actor
 from srl.workers.learner import Learner, form_of
 from srl.workers.seeds import environment_seed
-from srl.workers.training import Training, make_group
+from srl.workers.stage import Stage
+from srl.workers.training import Training, environments, make_group
 from srl.workers.unrolls import OwnUnrolls
 
 
@@ -27,21 +28,14 @@ class Trainer(Training):
     With several replicas each has its own groups, and `learn` adds the sums of all.
     """
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        replica: int = 0,
-        alive: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, experiment: Experiment, replica: int = 0) -> None:
         """Takes the experiment; `start` does the work.
 
         Args:
             experiment: What is trained.
             replica: Which of the plan's replicas this is.
-            alive: Called after each step, to show that there is progress.
         """
         super().__init__(experiment)
-        self._alive = alive
         plan = plan_of(experiment)
         self._replica, self._replicas = replica, plan.fragment("step").replicas
         self._num_groups = count = groups(plan, experiment)
@@ -61,6 +55,7 @@ class Trainer(Training):
         """Makes what is not made yet, compiles, and resets."""
         experiment, each, count = self.experiment, self._each, len(self._groups)
         specs = self._pools[0].specs if self._pools else self.make_pools()
+        self.on_stage(Stage.COMPILING)
         slots = each * len(specs.agents)
         own_slots = range(self._groups.start * slots, self._groups.stop * slots)
         self._maybe_learner = learner = Learner(experiment, specs, slots=own_slots)
@@ -80,11 +75,12 @@ class Trainer(Training):
                 unrolls,
                 learner.teams,
                 self._learn,
-                self._alive,
+                self.alive,
             )
             self._actors.append(actor)
         self._actors[0].rehearse()
         self._compile(batch)
+        self.on_stage(Stage.RESETTING)
         self._begin()
         learner.progress.restart_clock()
 
@@ -118,6 +114,14 @@ class Trainer(Training):
         for actor in self._actors:
             for activity, seconds in actor.spent().items():
                 self._learner.progress.spend("trainer", activity, seconds)
+
+    @property
+    def awaited(self) -> str:
+        """What it waits for now, in words."""
+        for group, actor in zip(self._groups, self._actors, strict=True):
+            if actor.doing:
+                return f"{environments(group, self._each)} to {actor.doing}"
+        return "learning to end" if self._actors else ""
 
     def _group_states(self) -> Mapping[int, Tree]:
         pairs = zip(self._groups, self._actors, strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from srl.types import Tree
 from srl.workers.league import League
 from srl.workers.learner import Learner
 from srl.workers.replicas import gathered
+from srl.workers.stage import Stage
 
 
 class Training(ABC):
@@ -37,6 +38,10 @@ class Training(ABC):
     def __init__(self, experiment: Experiment) -> None:
         """Takes the experiment; `start` does the work."""
         self.experiment = experiment
+        self.on_stage: Callable[[Stage], None] = lambda stage: None
+        """Called as a stage of `start` begins."""
+        self.alive: Callable[[], None] = lambda: None
+        """Called when there is progress: before each step, where environments are stepped here."""
         self._maybe_learner: Learner | None = None
 
     @abstractmethod
@@ -118,6 +123,11 @@ class Training(ABC):
         return self._learner.progress.replicas
 
     @property
+    def awaited(self) -> str:
+        """What it waits for now, such as "environments 0 to 7 to step", where it knows."""
+        return ""
+
+    @property
     def account(self) -> str:
         """What has become of all unrolls, where they pass a stream in this process."""
         return ""
@@ -156,6 +166,12 @@ class Training(ABC):
         if len(versions) > 1:
             told = " and ".join(map(str, versions))
             raise RunError(f"learners have read different checkpoints: {told}; one is damaged")
+
+
+def environments(group: int, each: int) -> str:
+    """The environments of a group of so many, in words."""
+    first, last = group * each, (group + 1) * each - 1
+    return f"environments {first} to {last}" if last > first else f"environment {first}"
 
 
 def make_group(experiment: Experiment, num_envs: int, beside: int = 1) -> Pool:

@@ -24,7 +24,13 @@ _NUMBERS = range(-COUNT.stop, COUNT.stop)
 
 WORDS: dict[int, dict[Any, Any]] = {
     Kind.HELLO: {"addresses": {str: ADDRESS}, "specs": dict | None},
-    Kind.BEAT: {"state": str, "idle": float, "grown": {str: float}},
+    Kind.BEAT: {
+        "state": str,
+        "stage?": str,
+        "idle": float,
+        "longest?": float,
+        "grown": {str: float},
+    },
     Kind.REPORT: {"env_steps": COUNT, "updates": COUNT, "bottleneck?": str, str: float | None},
     Kind.SAY: {"text": str},
     Kind.STOPPED: {},

@@ -16,6 +16,7 @@ from srl.types import Specs
 from srl.workers.control import Control, Kind, Start
 from srl.workers.ledger import Ledger
 from srl.workers.orders import Orders
+from srl.workers.stage import Stage
 from srl.workers.wiring import Addresses, Site
 
 
@@ -102,6 +103,10 @@ class Context:
                 forgiven.
         """
         self._control.alive(counters)
+
+    def stage(self, stage: Stage) -> None:
+        """Tells in which stage the worker is; from STEPPING on it is watched for hanging."""
+        self._control.enter(stage)
 
     def peers_changed(self) -> Start | None:
         """The peers as they are now, if one has changed since this was last asked."""

@@ -107,6 +107,11 @@ class Program:
     def wait_for(self, text, pipe="stdout"):
         assert any(text in line for line in getattr(self.process, pipe))
 
+    def catches(self, number):
+        """Whether the process has a handler for a signal."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return bool(int(status.split("SigCgt:")[1].split()[0], 16) >> (number - 1) & 1)
+
     def end(self):
         output, errors = self.process.communicate(timeout=30)
         return self.process.returncode, output, errors
@@ -228,6 +233,54 @@ def test_a_second_training_of_a_run_is_told_how_to_end_the_first(tmp_path):
         program.wait_for("policy ")
         with pytest.raises(UserError, match=f"`srl stop {folder}` ends it after a checkpoint"):
             run(folder, resume=True)
+
+
+@pytest.mark.parametrize("how", ["python", "released"])
+def test_one_interrupt_ends_a_run_whose_first_update_never_comes(tmp_path, how):
+    with Program(tmp_path / "run", "updates=60", f"hang={how}", "at=1") as program:
+        program.wait_for("it hangs")
+        program.process.send_signal(signal.SIGINT)
+        code, _, errors = program.end()
+    assert code == 130
+    assert "stopping after this update" in errors
+    assert "ended before this update: no progress for" in errors
+    assert "in hang" in errors
+    assert "there is no checkpoint yet, nothing is kept" in errors
+    assert "in hang" in (tmp_path / "run" / "logs" / "trainer.log").read_text()
+
+
+def test_an_update_that_never_comes_loses_nothing_before_the_newest_checkpoint(tmp_path, whole):
+    folder = tmp_path / "run"
+    words = ("updates=60", "report-every=7", "checkpoint-minutes=0", "hang=released", "at=30")
+    with Program(folder, *words) as program:
+        program.wait_for("it hangs")
+        program.process.send_signal(signal.SIGINT)
+        code, _, errors = program.end()
+    assert code == 130
+    version = Checkpoints(folder / "checkpoints").latest()
+    assert version is not None
+    assert f"goes on after update {version}" in errors
+    assert run(folder, resume=True) == 0
+    assert_same_run(folder, whole)
+
+
+def test_code_that_holds_pythons_lock_for_good_is_named_and_ends_with_two_interrupts(tmp_path):
+    words = ("updates=60", "hang=held", "at=1", "heartbeat-seconds=0.5")
+    with Program(tmp_path / "run", *words) as program:
+        program.wait_for("in hang", "stderr")
+        program.process.send_signal(signal.SIGINT)
+        deadline = time.monotonic() + 30
+        while program.catches(signal.SIGINT) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        program.process.send_signal(signal.SIGINT)
+        assert program.end()[0] == -signal.SIGINT
+
+
+def test_a_run_that_hangs_in_its_first_update_is_named(tmp_path):
+    words = ("updates=60", "hang=python", "at=1", "heartbeat-seconds=1")
+    with Program(tmp_path / "run", *words) as program:
+        program.wait_for("the training has shown no progress for 1 s")
+        program.wait_for("in hang")
 
 
 def test_a_finished_run_says_so_and_can_be_extended(tmp_path, capsys):

@@ -1,8 +1,9 @@
 """The smallest thing the launcher can train, and a program that trains it.
 
-python tiny_trainer.py RUN_DIR [resume] [option=value ...]
+python tiny_trainer.py RUN_DIR [resume] [hang=HOW at=UPDATE] [option=value ...]
 """
 
+import ctypes
 import sys
 import time
 from pathlib import Path
@@ -15,6 +16,19 @@ from srl.launch.folder import create_run, open_run
 from srl.launch.local import train
 
 STEPS = 100  # of the environments, in each update
+
+
+def hang(how):
+    """Waits for what never comes: in Python, or in C without Python's lock, or in C with it."""
+    sys.stdout.write("it hangs\n")
+    sys.stdout.flush()
+    if how == "python":
+        while True:
+            time.sleep(1)
+    library = {"released": ctypes.CDLL, "held": ctypes.PyDLL}[how](None)
+    mutex = ctypes.create_string_buffer(64)
+    library.pthread_mutex_lock(mutex)
+    library.pthread_mutex_lock(mutex)
 
 
 class TinyTrainer:
@@ -40,7 +54,7 @@ class TinyTrainer:
 
     parameters = {"policy": 4}  # noqa: RUF012
     agents = {"policy": ("hider0", "hider1")}  # noqa: RUF012
-    account = ""
+    account = awaited = ""
 
     def start(self):
         if self.fail_at == 0:
@@ -105,6 +119,9 @@ def main(run_dir, *options):
     values = dict(option.split("=") for option in options if "=" in option)
     pause, width = float(values.pop("pause", 0)), int(values.pop("width", 4))
     trainer = TinyTrainer(width, pause=pause)
+    if "hang" in values:
+        how, at = values.pop("hang"), int(values.pop("at"))
+        trainer.on_update = lambda trainer: hang(how) if trainer.updates == at else None
     if "fail_at" in values:
         trainer.fail_at = int(values.pop("fail_at"))
         trainer.error = {"bug": ValueError("a bug"), "run": RunError("the simulator raised")}[

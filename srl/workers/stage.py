@@ -1,0 +1,17 @@
+"""What a training does before its first update, and when it ends."""
+
+from enum import StrEnum
+
+
+class Stage(StrEnum):
+    """The stage that a training, or one worker of it, is in."""
+
+    STARTING = "starting"
+    """It loads libraries, makes environments, and connects."""
+    COMPILING = "compiling"
+    RESETTING = "resetting"
+    """Environments begin their first episodes."""
+    STEPPING = "stepping"
+    """It does its work: environments are stepped, and learned from."""
+    SAVING = "saving"
+    """It writes the last checkpoint."""

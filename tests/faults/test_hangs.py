@@ -1,0 +1,48 @@
+"""An environment that hangs before the first update is named, and one Ctrl-C ends its run."""
+
+import signal
+
+import pytest
+from real_runs import RealRun
+
+ONE_PROCESS = [[], ["--plan", "threads"]]
+INLINE, DECOUPLED = ["--plan", "inline"], ["--plan", "decoupled"]
+REPLICATED = ["--plan", "replicated", "--plan.learners.replicas", 2]
+
+
+def hanging(path, *words):
+    """A run whose environments stay in their first step."""
+    (path / "hang").touch()
+    return RealRun(path, *words)
+
+
+@pytest.mark.parametrize("words", ONE_PROCESS)
+def test_a_run_in_one_process_names_what_hangs_before_its_first_update(tmp_path, words):
+    with hanging(tmp_path, *words, "--heartbeat-seconds", 2) as run:
+        run.wait(lambda: "the training has shown no progress for 2 s: it waits for env" in run.told)
+        run.wait(lambda: "in brood" in run.told)
+        run.wait(lambda: "in brood" in (run.folder / "logs" / "trainer.log").read_text())
+        run.process.send_signal(signal.SIGINT)
+        assert run.end() == 130, run.told
+        assert "ended before this update: no progress for" in run.told
+        assert "there is no checkpoint yet" in run.told
+
+
+@pytest.mark.parametrize("words", [INLINE, DECOUPLED])
+def test_an_actor_that_hangs_before_the_first_update_is_named_and_started_again(tmp_path, words):
+    with hanging(tmp_path, *words, "--heartbeat-seconds", 8) as run:
+        run.wait(lambda: "actors-0 has shown no progress; it is started again" in run.told)
+        assert "in brood" in run.told
+        assert "in brood" in (run.folder / "logs" / "controller.log").read_text()
+
+
+@pytest.mark.parametrize("words", [INLINE, DECOUPLED, REPLICATED])
+def test_one_interrupt_ends_the_workers_of_an_update_that_never_comes(tmp_path, words):
+    with hanging(tmp_path, *words) as run:
+        stepper = "learners" if words is REPLICATED else "actors"
+        run.wait(lambda: f"first steps  {stepper} " in run.told)
+        run.process.send_signal(signal.SIGINT)
+        assert run.end() == 130, run.told
+        assert "the update in progress is not waited for" in run.told
+        assert "in brood" in run.told
+        assert run.checkpoint() == (-1 if words is REPLICATED else 0)
