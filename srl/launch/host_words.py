@@ -28,6 +28,11 @@ BROKEN, NO_CONTROLLER = 70, 75
 be better another time, or elsewhere (EX_SOFTWARE and EX_TEMPFAIL of sysexits.h)."""
 
 
+SILENT_SECONDS = 10.0
+"""Without a beat, after which the other process is taken for hung or stopped: the kernel notices
+only hosts and processes that are gone."""
+
+
 class Kind(IntEnum):
     """What a message between a supervisor and the controller says; a JSON object but for SAID."""
 
@@ -45,8 +50,9 @@ class Kind(IntEnum):
     ENDED = 45
     """Supervisor: `number`, `incarnation`, `code`, `how`, `dump`, and `stack` if it was killed."""
     BEAT = 46
-    """Supervisor: `states` of processes in words, by number, and `accounts`: what learners have
-    written into the ledger, each as number, incarnation, replica and part."""
+    """Both, about once a second. Supervisor: `states` of processes in words, by number, and
+    `accounts`: what learners have written into the ledger, each as number, incarnation, replica and
+    part. Controller: nothing."""
     END = 47
     """Controller: the run is over."""
     RELAY = 48

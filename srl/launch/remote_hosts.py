@@ -14,6 +14,7 @@ from typing import Any
 from srl.errors import UserError
 from srl.launch.folder import RunFolder, read_config, srl_version
 from srl.launch.host_words import (
+    SILENT_SECONDS,
     WORDS,
     HostCard,
     Kind,
@@ -36,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 LEASE_SECONDS = 15.0
 _LOOK_SECONDS = 0.5  # between two looks at all hosts: there may be thousands
+_ABSENT_SECONDS = 5.0  # between two looks: this process was stopped, and not the hosts
 _MOST_INCARNATIONS = 1 << 12  # that one controller starts
 _RETURN_SECONDS = 8.0  # for hosts to find a controller that was started again, and tell what runs
 
@@ -47,6 +49,8 @@ class Host:
     card: HostCard
     peer: Peer | None
     """Its connection; None while it is out of reach."""
+    heard_at: float = field(default_factory=time.monotonic)
+    """When it last sent something."""
     lost_at: float = 0.0
     """When it went out of reach."""
     relay_told: dict[str, str] | None = None
@@ -248,6 +252,7 @@ class RemoteHosts(Hosts):
             elif message.kind == LEFT:
                 self._lose_sight(host)
             else:
+                host.heard_at = time.monotonic()
                 self._take(host, message)
         except Refused as error:
             self._listener.refuse(host.card.name if host else peer, error)
@@ -292,6 +297,7 @@ class RemoteHosts(Hosts):
             logger.info("%s is there, for %d x %s", card.name, card.slots, card.fragment)
             known = self._hosts[peer.identity.sender] = Host(card, peer)
         known.card, known.peer, known.relay_told = card, peer, None
+        known.heard_at = time.monotonic()
         if card.relay and known not in self._relays:
             self._relays.append(known)
         self._arrange_relays()
@@ -368,10 +374,24 @@ class RemoteHosts(Hosts):
         now = time.monotonic()
         if now < self._looked + _LOOK_SECONDS:
             return
-        self._looked = now
+        absent, self._looked = now > self._looked + _ABSENT_SECONDS, now
+        self._beat(now, absent)
         for sender, host in list(self._hosts.items()):
             if host.peer is None and now > host.lost_at + self._lease_seconds:
                 for process in host.processes.values():
                     process.end(f"was lost with its host, {host.card.name}")
                 del self._hosts[sender]
                 self._drop_relay(host)
+
+    def _beat(self, now: float, absent: bool) -> None:
+        """Beats to all hosts, and disconnects those that do not beat."""
+        beat = pack(Kind.BEAT, {})
+        for host in self._hosts.values():
+            if absent:
+                host.heard_at = now
+            if host.peer is None or self.superseded:
+                continue
+            if now > host.heard_at + SILENT_SECONDS:
+                self._listener.cut_off(host.peer, "its supervisor does not beat")
+            else:
+                self._listener.send(host.peer, beat)

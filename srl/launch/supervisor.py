@@ -27,6 +27,7 @@ from srl.launch.folder import find_run, read_config, srl_version
 from srl.launch.host_words import (
     BROKEN,
     NO_CONTROLLER,
+    SILENT_SECONDS,
     HostCard,
     Kind,
     read_address,
@@ -208,11 +209,14 @@ class Supervisor:
         poll = select.poll()
         poll.register(self._connection.fileno(), select.POLLIN)
         poll.register(self._this.fileno(), select.POLLIN)
-        beat = 0.0
+        beat, heard = 0.0, time.monotonic()
         while not self._over:
             poll.poll(1000 * _ROUND_SECONDS)
             while (message := self._connection.receive(0)) is not None:
+                heard = time.monotonic()
                 self._obey(message)
+            if time.monotonic() > heard + SILENT_SECONDS:
+                raise Disconnected(f"the controller has not beaten for {SILENT_SECONDS:.0f} s")
             self._look_after()
             if self._relay:
                 self._relay.check()

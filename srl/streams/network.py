@@ -1,7 +1,7 @@
 """Connections between hosts: ZeroMQ over TCP, a header and a body as two frames.
 
-A large body is sent from where it lies and read where it arrived. ZeroMQ's heartbeats notice a peer
-that is cut off or dead; its connection is then over, as nobody knows what of it had arrived.
+A large body is sent from where it lies and read where it arrived. The kernel notices a peer that is
+cut off or dead (`tcp_watch`); its connection is then over, as nobody knows what of it had arrived.
 """
 
 from __future__ import annotations
@@ -39,10 +39,13 @@ from srl.streams.tcp import (
     bind,
     monitor,
     most_silent,
+    most_unread_bytes,
     open_socket,
     part_bytes,
     securing,
+    wire_bytes,
 )
+from srl.streams.tcp_watch import TcpConnection, unwatch, watch
 
 _AT_ONCE = 16  # messages read before peers that left are told of
 _RETRY_MS = 50
@@ -63,17 +66,23 @@ def _frames(identity: Identity, message: Message, limit_bytes: int, part: int) -
     return [header, *(body[start : start + step] for start in range(0, size, step))]
 
 
-def _read_frames(socket: zmq.Socket, limit_bytes: int, part: int) -> list[memoryview]:
-    """The frames that follow the one just read; of what is too much, little is kept."""
+def _read_frames(
+    socket: zmq.Socket, limit_bytes: int, part: int, encrypted: bool
+) -> tuple[list[memoryview], int]:
+    """The frames that follow the one just read, and what they took on the wire.
+
+    Of what is too much, little is kept.
+    """
     most = 2 * limit_bytes // part + 2  # as each is at least half as long as it may be
     frames: list[memoryview] = []
-    size = 0
+    size = wire = 0
     while socket.rcvmore:
         frame = socket.recv(copy=False)
+        wire += wire_bytes(len(frame), encrypted)
         if size <= limit_bytes and len(frames) < most:
             frames.append(frame.buffer)
             size += len(frame)
-    return frames
+    return frames, wire
 
 
 def join_frames(
@@ -147,7 +156,8 @@ class NetworkListener(PolledListener):
         """
         super().__init__(identity, limit_bytes)
         keys = securing("listen at", interface, keys, encrypt)
-        self._part = part_bytes(limit_bytes, keys)
+        self._part, self._encrypted = part_bytes(limit_bytes, keys), keys is not None
+        self._most_unread = most_unread_bytes(limit_bytes, keys)
         self._socket = open_socket(zmq.ROUTER, limit_bytes, keys)
         self._socket.router_mandatory = True
         self._socket.sndhwm = MOST_UNREAD
@@ -164,7 +174,7 @@ class NetworkListener(PolledListener):
         self._leaving: list[Peer] = []
         self._farewells: list[list[Any]] = []  # to peers that have no room for them yet
         self._watching = threading.Lock()  # for the monitor and what it tells of TCP sockets:
-        self._connected: set[int] = set()
+        self._connected: dict[int, TcpConnection | None] = {}
         self._speakers: dict[int, Peer] = {}
         self._silent: dict[int, str] = {}  # those over which nothing was said, and where they end
         self._fault = ""  # what ZeroMQ last said of one of them
@@ -186,6 +196,8 @@ class NetworkListener(PolledListener):
         self._wait_no_more()
         self._socket.disable_monitor()  # its last word ends the watcher
         self._watcher.join()
+        for connection in self._connected.values():
+            unwatch(connection)
         self._monitor.close(0)
         self._socket.close()
         os.close(self._noticed)
@@ -233,7 +245,7 @@ class NetworkListener(PolledListener):
                 if kind == zmq.EVENT_MONITOR_STOPPED:
                     return False
                 if kind == zmq.EVENT_ACCEPTED:
-                    self._connected.add(fd)
+                    self._connected[fd] = watch(fd, self._most_unread)
                     self._silent[fd] = accepted_from(fd, len(self._silent) >= self._most_silent)
                 elif kind == zmq.EVENT_DISCONNECTED:
                     self._disconnected(fd)
@@ -242,12 +254,16 @@ class NetworkListener(PolledListener):
         return True
 
     def _disconnected(self, fd: int) -> None:
-        self._connected.discard(fd)
+        connection = self._connected.pop(fd, None)
+        unwatch(connection)
+        exceeded = connection.exceeded if connection else ""
         if peer := self._speakers.pop(fd, None):
             self._leaving.append(peer)
             os.eventfd_write(self._noticed, 1)
+            if exceeded:
+                self.refuse(peer, exceeded)
         if stranger := self._silent.pop(fd, ""):
-            self.refuse(stranger, self._fault or "it went without a word")
+            self.refuse(stranger, exceeded or self._fault or "it went without a word")
             self._fault = ""
 
     def _read(self) -> bool:
@@ -259,11 +275,14 @@ class NetworkListener(PolledListener):
         peer = self._routes.get(route)
         # As a frame it can tell over which TCP connection it came; ROUTER itself does not.
         header = self._socket.recv(copy=False) if self._socket.rcvmore else zmq.Frame()
-        bodies = _read_frames(self._socket, self.limit_bytes, self._part)
+        bodies, wire = _read_frames(self._socket, self.limit_bytes, self._part, self._encrypted)
+        fd = _fd(header)
         if peer is None:
             self._watch()  # so that it is known which TCP connections there are
             with self._watching:
-                self._silent.pop(_fd(header), None)
+                self._silent.pop(fd, None)
+        if connection := self._connected.get(fd):
+            connection.read_bytes += wire + wire_bytes(len(header), self._encrypted)
         try:
             identity, message = join_frames(header.buffer, bodies, self.limit_bytes)
         except Refused as reason:
@@ -275,7 +294,7 @@ class NetworkListener(PolledListener):
                 self._forget(peer)
         elif message.kind != LEFT and (peer := self._admit(identity, message, route)):
             self._routes[route] = peer
-            self._speaks(peer, _fd(header))
+            self._speaks(peer, fd)
         return True
 
     def _speaks(self, peer: Peer, fd: int) -> None:
@@ -335,14 +354,16 @@ class NetworkConnection(Connection):
         super().__init__(address, identity, limit_bytes)
         host = address.removeprefix("tcp://").rpartition(":")[0]
         keys = securing("connect to", host, keys, encrypt)
-        self._part = part_bytes(limit_bytes, keys)
+        self._part, self._encrypted = part_bytes(limit_bytes, keys), keys is not None
+        self._most_unread = most_unread_bytes(limit_bytes, keys)
         self._socket = open_socket(zmq.DEALER, limit_bytes, keys)
         self._socket.ipv6 = host.startswith("[")
         self._socket.immediate = True
         self._socket.reconnect_ivl = -1
         self._monitor = monitor(
             self._socket,
-            zmq.EVENT_HANDSHAKE_SUCCEEDED
+            zmq.EVENT_CONNECTED
+            | zmq.EVENT_HANDSHAKE_SUCCEEDED
             | zmq.EVENT_DISCONNECTED
             | zmq.EVENT_CLOSED
             | sum(STRANGE),
@@ -352,13 +373,14 @@ class NetworkConnection(Connection):
         self._poller.register(self._socket, zmq.POLLIN)
         self._epoll = _epoll(self._socket, self._monitor)
         self._trackers: deque[zmq.MessageTracker] = deque()
-        self._gone = False
+        self._tcp: TcpConnection | None = None
+        self._known = self._gone = False
         self._reason = "this end has closed"
         try:
             self._socket.connect(address)
         except zmq.ZMQError as error:
             self._end(f"no address of a host: {error.strerror}")
-        if not self._monitor.poll(_milliseconds(timeout)) or not self._alive():
+        if not self._introduced(timeout):
             unlike = "it broke off; only with the keys of its run can one talk to it"
             self._end(unlike if self._gone else f"nobody answers within {timeout:g} s")
         self.send(Message(JOINED))
@@ -394,11 +416,14 @@ class NetworkConnection(Connection):
                 break
             except zmq.Again:
                 if not alive:
-                    self._end("it has closed")
+                    exceeded = self._tcp.exceeded if self._tcp else ""
+                    self._end(f"it sent {exceeded}" if exceeded else "it has closed")
             left = None if deadline is None else deadline - time.monotonic()
             if not self._poller.poll(_milliseconds(left)):
                 return None
-        bodies = _read_frames(self._socket, self.limit_bytes, self._part)
+        bodies, wire = _read_frames(self._socket, self.limit_bytes, self._part, self._encrypted)
+        if self._tcp:
+            self._tcp.read_bytes += wire + wire_bytes(len(header), self._encrypted)
         identity, message = join_frames(header, bodies, self.limit_bytes)
         if message.kind == LEFT:
             self._end(farewell(message))
@@ -436,10 +461,19 @@ class NetworkConnection(Connection):
                 self._socket.send(encode(self.identity, Message(LEFT), 0), zmq.NOBLOCK)
             except zmq.Again:
                 pass  # it does not read; the end of the TCP connection tells it
+        unwatch(self._tcp)
         self._epoll.close()
         self._socket.disable_monitor()
         self._monitor.close(0)
         self._socket.close()
+
+    def _introduced(self, timeout: float) -> bool:
+        """Waits until both ends know each other; False if it came to nothing."""
+        deadline = time.monotonic() + timeout
+        while self._alive() and not self._known:
+            if not self._monitor.poll(_milliseconds(deadline - time.monotonic())):
+                return False
+        return self._known
 
     def _end(self, reason: str) -> NoReturn:
         """Closes, as the other end has; tells why now and at each later call."""
@@ -451,6 +485,11 @@ class NetworkConnection(Connection):
     def _alive(self) -> bool:
         """Whether the TCP connection still stands."""
         while not self._gone and _has_events(self._monitor):
-            event = recv_monitor_message(self._monitor)["event"]
-            self._gone = event != zmq.EVENT_HANDSHAKE_SUCCEEDED
+            event = recv_monitor_message(self._monitor)
+            if event["event"] == zmq.EVENT_CONNECTED:
+                self._tcp = watch(int(event["value"]), self._most_unread)
+            elif event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._known = True
+            else:
+                self._gone = True
         return not self._gone

@@ -12,6 +12,7 @@ import zmq
 from srl.errors import UserError
 from srl.streams.keys import Keys
 from srl.streams.message import HEADER_BYTES
+from srl.streams.tcp_watch import KEEPALIVE_PROBES, KEEPALIVE_SECONDS
 from srl.streams.zap import answer_about_keys
 
 COPIED_BYTES = 1 << 16
@@ -27,7 +28,9 @@ STRANGE = {
 _QUEUED_BYTES = 1 << 24  # of large messages on each side of a connection, before its sender waits
 _LEAST_QUEUED = 16
 _LINGER_MS = 2000
-_CURVE_BYTES = 64  # at most, that encryption adds to a frame
+_CURVE_BYTES = 33  # that encryption adds to a frame: a word, a nonce, a code and its flags
+_SHORT_FRAME, _SHORT_HEADER, _LONG_HEADER = 255, 2, 9  # of ZMTP, in bytes
+_HANDSHAKE_BYTES = 1 << 16  # of ZMTP and CURVE, and what ZeroMQ reads at a time; plenty
 _PART_BYTES = 1 << 18
 _MOST_SILENT = 4096
 
@@ -39,6 +42,28 @@ def part_bytes(limit_bytes: int, keys: Keys | None) -> int:
     small, or strangers could fill the memory.
     """
     return max(1, min(limit_bytes, _PART_BYTES) if keys else limit_bytes)
+
+
+def wire_bytes(frame_bytes: int, encrypted: bool) -> int:
+    """What a frame of so many bytes takes on the wire (ZMTP 3.1, RFC 37; CurveZMQ, RFC 26)."""
+    size = frame_bytes + (_CURVE_BYTES if encrypted else 0)
+    return size + (_SHORT_HEADER if size <= _SHORT_FRAME else _LONG_HEADER)
+
+
+def _unread_messages(limit_bytes: int) -> int:
+    """High-water mark: messages that may wait on each side of a connection."""
+    return min(max(_QUEUED_BYTES // max(limit_bytes, 1), _LEAST_QUEUED), MOST_UNREAD)
+
+
+def most_unread_bytes(limit_bytes: int, keys: Keys | None) -> int:
+    """What can have come over a connection and wait unread, if all messages keep to the limit.
+
+    ZeroMQ's high-water mark counts whole messages, and takes in one of any number of frames.
+    """
+    part = part_bytes(limit_bytes, keys)
+    frames = [HEADER_BYTES, *[part] * -(-limit_bytes // part)]
+    largest = sum(wire_bytes(size, keys is not None) for size in frames)
+    return (_unread_messages(limit_bytes) + 1) * largest + _HANDSHAKE_BYTES
 
 
 def most_silent() -> int:
@@ -64,11 +89,11 @@ def open_socket(
     opened.maxmsgsize = max(part_bytes(limit_bytes, keys), HEADER_BYTES)
     opened.maxmsgsize += _CURVE_BYTES if keys else 0
     opened.linger = _LINGER_MS
-    opened.heartbeat_ivl = 1000
-    opened.heartbeat_timeout = 3000
+    opened.tcp_keepalive = 1
+    opened.tcp_keepalive_idle = opened.tcp_keepalive_intvl = KEEPALIVE_SECONDS
+    opened.tcp_keepalive_cnt = KEEPALIVE_PROBES
     opened.handshake_ivl = 5000
-    queued = _QUEUED_BYTES // max(limit_bytes, 1)
-    opened.rcvhwm = opened.sndhwm = min(max(queued, _LEAST_QUEUED), MOST_UNREAD)
+    opened.rcvhwm = opened.sndhwm = _unread_messages(limit_bytes)
     opened.copy_threshold = COPIED_BYTES
     if keys is not None:
         opened.curve_publickey, opened.curve_secretkey = keys.public, keys.secret

@@ -14,13 +14,18 @@ from watching import account, processes
 from srl.checkpoint import Checkpoints
 from srl.child_process import program_command
 from srl.experiment import load_experiment, plan_of
-from srl.launch import supervisor
+from srl.launch import slurm, supervisor
 from srl.launch.engine import parts_of
 from srl.launch.folder import create_run
 from srl.streams.keys import create_keys
 
 SECONDS = 120
 WORDS = ("--num-envs", "16", "--algorithm.unroll-length", "16", "--plan", "decoupled")
+
+
+AGAIN = ("bash", "-c", f'{slurm._AGAIN}again "$@"', "again")
+LASTING = ("bash", "-c", f'{slurm._AGAIN}{slurm._LASTING}lasting "$@"', "lasting")
+"""What starts the controller, and supervisors, again as a job of Slurm does."""
 
 
 class Cluster:
@@ -49,16 +54,22 @@ class Cluster:
         job = next(job for job in parts_of(self.plan) if job.fragment == fragment)
         return self.start("srl.launch.supervisor", fragment, str(job.slots), within=within)
 
-    def supervise_all(self):
-        jobs = parts_of(self.plan)
+    def supervise_all(self, *within):
         return {
-            job.fragment: [self.supervise(job.fragment) for _ in range(job.hosts)] for job in jobs
+            job.fragment: [self.supervise(job.fragment, *within) for _ in range(job.hosts)]
+            for job in parts_of(self.plan)
         }
 
-    def serve(self):
+    def serve(self, *within):
         self.terminal = self.run.log("terminal")
         with self.terminal.open("a") as file:
-            return self.start("srl.launch.serve", stdout=file, stderr=file)
+            return self.start("srl.launch.serve", stdout=file, stderr=file, within=within)
+
+    def process(self, *words):
+        """The process of Python's that runs a module of these words."""
+        wanted = {sys.executable, str(self.run.path), *words}
+        (found,) = processes(lambda words: wanted <= set(words) and "bash" not in words)
+        return found
 
     def worker(self, fragment, replica):
         """The process of a worker."""
@@ -70,6 +81,16 @@ class Cluster:
         file = self.run.path / "metrics.jsonl"
         lines = file.read_text().splitlines() if file.exists() else []
         return max((json.loads(line)["updates"] for line in lines), default=0)
+
+    def goes_on(self):
+        """Waits for a report that is newer than this call."""
+        file, now = self.run.path / "metrics.jsonl", time.time()
+        self.until(
+            lambda: (
+                file.exists()
+                and any(json.loads(line)["time"] > now for line in file.read_text().splitlines())
+            )
+        )
 
     def until(self, condition):
         deadline = time.monotonic() + SECONDS
@@ -98,6 +119,63 @@ def test_workers_of_a_supervisor_that_died_are_started_by_the_next(cluster):
     assert account(told).learned == 4 * 60
     for process in [*supervisors["learner"], *supervisors["policies"], supervisors["actors"][1]]:
         assert process.wait(SECONDS) == 0
+
+
+def test_a_supervisor_that_is_stopped_is_given_up_and_goes_on_when_it_continues(cluster):
+    run = cluster("--env-steps", "100_000_000", "--heartbeat-seconds", "2")
+    controller, supervisors = run.serve(), run.supervise_all()
+    run.until(lambda: run.updates() >= 3)
+    stopped = supervisors["actors"][0]
+    stopped.send_signal(signal.SIGSTOP)
+    try:
+        run.supervise("actors")
+        run.until(lambda: "was lost with its host" in run.terminal.read_text())
+    finally:
+        stopped.send_signal(signal.SIGCONT)
+    log = run.run.log("controller")
+    there = " is there, for 1 x actors"
+    run.until(lambda: log.read_text().count(there) == 4)  # it came back as another host
+    controller.send_signal(signal.SIGUSR1)
+    assert controller.wait(SECONDS) == 130
+    assert stopped.wait(SECONDS) == 0
+
+
+def test_supervisors_leave_a_controller_that_is_stopped_and_come_back(cluster):
+    run = cluster("--env-steps", "100_000_000")
+    controller, supervisors = run.serve(), run.supervise_all()
+    run.until(lambda: run.updates() >= 3)
+    controller.send_signal(signal.SIGSTOP)
+    try:
+        reached = run.updates()
+        run.until(lambda: run.updates() >= reached + 3)
+    finally:
+        controller.send_signal(signal.SIGCONT)
+    controller.send_signal(signal.SIGUSR1)
+    assert controller.wait(SECONDS) == 130
+    assert all(each.wait(SECONDS) == 0 for several in supervisors.values() for each in several)
+
+
+def test_processes_that_abort_end_no_run_of_several_hosts(cluster):
+    run = cluster("--env-steps", "100_000_000", "--heartbeat-seconds", "2", "--report-every", "1")
+    controller = run.serve(*AGAIN)
+    run.supervise_all(*LASTING)
+    run.goes_on()
+    workers = ("actors", "policies", "learner")
+    for fragment in workers:
+        os.kill(run.worker(fragment, 0), signal.SIGABRT)
+    for fragment in workers:
+        died = f"{fragment}-0 was killed by SIGABRT; it is started again"
+        run.until(lambda died=died: died in run.terminal.read_text())
+    run.goes_on()
+    os.kill(run.process("srl.launch.supervisor", "learner"), signal.SIGABRT)
+    run.until(lambda: "learner-0 was lost with its host" in run.terminal.read_text())
+    run.goes_on()
+    os.kill(run.process("srl.launch.serve"), signal.SIGABRT)
+    log = run.run.log("controller")
+    run.until(lambda: log.read_text().count("found ") == 4)
+    run.goes_on()
+    os.kill(run.process("srl.launch.serve"), signal.SIGUSR1)
+    assert controller.wait(SECONDS) == 130
 
 
 def test_a_controller_leaves_a_run_alone_that_another_has_taken_over(cluster):
