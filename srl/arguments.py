@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any, NoReturn
 
 from srl.errors import UserError
@@ -19,25 +18,6 @@ class Arguments(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raises UserError with the message."""
         raise UserError(f"{message}; see {self.prog} --help")
-
-
-def environment_options(words: list[str]) -> dict[str, Any]:
-    """`--scenario full --hiders 3` as {"scenario": "full", "hiders": 3}."""
-    if len(words) % 2 or any(not word.startswith("--") for word in words[::2]):
-        raise UserError(f"{' '.join(words)!r} is not made of pairs --option value")
-    return {
-        name[2:].replace("-", "_"): _value(text)
-        for name, text in zip(words[::2], words[1::2], strict=True)
-    }
-
-
-def _value(text: str) -> Any:
-    """A flag or a number where the text is one."""
-    try:
-        value = json.loads(text.lower())
-    except ValueError:
-        return text
-    return value if isinstance(value, bool | int | float) else text
 
 
 def expect_at_least(least: int, **values: int) -> None:

@@ -9,8 +9,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from srl.arguments import Arguments, environment_options
+from srl.arguments import Arguments
 from srl.errors import UserError, expect_number
+from srl.pools.named import environment_options
 
 T = TypeVar("T")
 

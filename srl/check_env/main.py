@@ -14,12 +14,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from srl.arguments import Arguments, environment_options
+from srl.arguments import Arguments
 from srl.check_env.gymnasium_checks import GymnasiumChecks
 from srl.check_env.pool_checks import PoolChecks
 from srl.check_env.report import Fault, Finding, draw_action, run_checks
 from srl.errors import SrlError, UserError, WorkerLost, expect_number
 from srl.pools import make_pool
+from srl.pools.named import environment_options
 from srl.pools.simulator import named_maker
 
 STEP_SECONDS = 10.0

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from srl.experiment import Experiment, config_values
 from srl.launch.folder import RunFolder
+from srl.pools import NamedEnv
 
 _REFRESH_SECONDS = 0.25
 _KNOWN_SECONDS = 1.0  # after which it can be said how long the rest takes
@@ -142,6 +143,8 @@ def _activities(report: Mapping[str, Any]) -> list[str]:
 def _in_few_words(env: Any) -> str:
     """An environment's id, or its class and what of its configuration is not the default."""
     values = config_values(env)
+    if isinstance(env, NamedEnv):
+        return str(env)
     if not is_dataclass(env) or isinstance(env, type):
         return str(values)
 

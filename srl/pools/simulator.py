@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import inspect
 import re
 import traceback
 from abc import ABC, abstractmethod
@@ -95,6 +97,10 @@ def make_simulator(source: SimulatorSource, index: int, options: dict[str, Any])
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         raise UserError(f"{name!r} cannot be made: {error}") from error
     except (Exception, SystemExit) as error:
+        if unknown := _unknown_option(error, options):
+            raise UserError(
+                f"{name} has no option {unknown!r}; {_hint(unknown, source)}"
+            ) from error
         raise RunError(
             f"{name}: making environment {index} raised {type(error).__name__}: {error}"
         ) from error
@@ -166,6 +172,37 @@ def _make(source: SimulatorSource, options: dict[str, Any]) -> Any:
         return maker(**options)
     # Pools check every observation and action themselves.
     return gymnasium.make(source, **{"disable_env_checker": True, **options})
+
+
+def _unknown_option(error: BaseException, options: dict[str, Any]) -> str:
+    """The option that what makes the environment does not take; empty if that is not the error."""
+    found = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    return found[1] if found and isinstance(error, TypeError) and found[1] in options else ""
+
+
+def _hint(unknown: str, source: SimulatorSource) -> str:
+    """The options that there are, the nearest first."""
+    known = _known_options(source)
+    near = difflib.get_close_matches(unknown, known, 1, 0.5)
+    if near:
+        return f"did you mean {near[0]}?"
+    return f"it has {', '.join(known)}" if known else "its signature names none"
+
+
+def _known_options(source: SimulatorSource) -> list[str]:
+    """The keywords of what makes an environment, as far as its signature names them."""
+    maker: Any = source
+    if isinstance(source, str):
+        if source.startswith(_PETTINGZOO) or not (maker := named_maker(source)):
+            try:
+                maker = gymnasium.spec(source.rpartition(":")[2]).entry_point
+            except gymnasium.error.Error:
+                return []
+        if isinstance(maker, str):
+            maker = gymnasium.envs.registration.load_env_creator(maker)
+    parameters = inspect.signature(maker).parameters.values()
+    fixed = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    return [p.name for p in parameters if p.kind not in fixed]
 
 
 def named_maker(source: str) -> Callable[..., Any] | None:
