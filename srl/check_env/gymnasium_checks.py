@@ -23,6 +23,7 @@ from srl.check_env.report import (
     spaces_findings,
 )
 from srl.errors import UserError
+from srl.pools.masks import mask_method
 from srl.pools.pool import empty_observation
 
 SLOW = 5_000
@@ -53,6 +54,10 @@ class Subject:
         if not isinstance(self.env, gymnasium.Env):
             raise Fault(f"what was made is {type(self.env).__name__}; expected a gymnasium.Env")
         self.action_space = self.env.action_space
+        try:
+            self._masks = mask_method(self.env, self.action_space, "the environment")
+        except UserError as error:
+            raise Fault(str(error)) from error
         self.steps = 0  # of the episode
         self.raw: Any = None  # the last observation, the environment's own object
 
@@ -84,6 +89,8 @@ class Subject:
         mask = info.get("action_mask")
         if isinstance(observation, dict) and "action_mask" in observation:
             mask = observation["action_mask"]
+        elif self._masks is not None:
+            mask = self._guarded("action_masks", self._masks)
         values = [*rest, *(0.0, False, False)[len(rest) :]]
         return Result(*copy.deepcopy([observation, *values, mask]))
 

@@ -36,6 +36,8 @@ class Simulator(ABC):
 
     specs: Specs
     """Of what is written, so with numbers of at most 32 bits."""
+    masked: bool = False
+    """Whether the environment gives masks of allowed actions in its infos."""
 
     @abstractmethod
     def reset(self, seed: int | None, rows: Timestep, env: int) -> None:
@@ -77,8 +79,16 @@ def source_name(source: SimulatorSource) -> str:
     return source if isinstance(source, str) else getattr(source, "__name__", repr(source))
 
 
-def make_simulator(source: SimulatorSource, index: int, options: dict[str, Any]) -> Simulator:
+def make_simulator(
+    source: SimulatorSource, index: int, options: dict[str, Any], masked: bool | None = None
+) -> Simulator:
     """Makes environment `index` of a pool.
+
+    Args:
+        source: What makes it.
+        index: Its own.
+        options: Passed on to it.
+        masked: Whether it gives masks of allowed actions in its infos; None finds out.
 
     Raises:
         UserError: For an unknown id, a missing module, or what is no environment.
@@ -91,7 +101,7 @@ def make_simulator(source: SimulatorSource, index: int, options: dict[str, Any])
     try:
         made = _make(source, options)
         if is_parallel_env(made):
-            return PettingZooSimulator(made, name)
+            return PettingZooSimulator(made, name, masked)
     except UserError:
         raise
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
@@ -105,7 +115,7 @@ def make_simulator(source: SimulatorSource, index: int, options: dict[str, Any])
             f"{name}: making environment {index} raised {type(error).__name__}: {error}"
         ) from error
     if isinstance(made, gymnasium.Env):
-        return GymnasiumSimulator(made, name)
+        return GymnasiumSimulator(made, name, masked)
     raise UserError(
         f"{name} made {type(made).__name__}; expected a gymnasium.Env or a pettingzoo.ParallelEnv"
     )
@@ -123,7 +133,8 @@ def make_simulators(
     made: list[Simulator] = []
     try:
         for index in indices:
-            made.append(make_simulator(source, index, options))
+            masked = made[0].masked if made else None
+            made.append(make_simulator(source, index, options, masked))
             refuse_unlike(made[0].specs, indices[0], made[-1].specs, index, source_name(source))
     except BaseException:
         for simulator in made:

@@ -219,6 +219,17 @@ class MaskTooLong(Masked):
     mask = (1, 1, 1)
 
 
+class MethodForbidsAll(Good):
+    """Gives its masks as sb3-contrib has it."""
+
+    def action_masks(self):
+        return [False, False]
+
+
+class MethodMasksBox(WideActions, MethodForbidsAll):
+    pass
+
+
 class SlowToClose(Good):
     def close(self):
         raise RuntimeError("the simulator has gone")

@@ -52,6 +52,8 @@ def test_a_good_environment_passes_every_check(capsys, env):
         ("RewardNotFinite", "results", "the reward is not finite: inf"),
         ("FlagIsNumber", "results", "terminated is int 0; it must be a bool"),
         ("MaskForbidsAll", "results", "action_mask allows no action at all"),
+        ("MethodForbidsAll", "results", "action_mask allows no action at all"),
+        ("MethodMasksBox", "making", "masks are for Discrete and MultiDiscrete actions"),
         ("MaskTooLong", "results", "action_mask has 3 entries; the actions are 2"),
         ("OwnChance", "determinism", "the same copy again gives another observation at step 1"),
         ("Remembers", "determinism", "the same copy again gives another observation at step 1"),
