@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import os
+import re
 import signal
 import time
 from contextlib import suppress
@@ -62,6 +63,28 @@ def python_stack(pid: int, dump: int, seconds: float = 1.0) -> str:
 def crash_dump(dump: int) -> str:
     """All that was written; what a process that is dead now died of comes last."""
     return os.pread(dump, os.fstat(dump).st_size, 0).decode(errors="replace").strip()
+
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def innermost_frames(dump: str) -> str:
+    """The part of a faulthandler's dump that a simulator is to blame for, innermost frame first.
+
+    These are the frames that srl called, of the thread that crashed, else of the main thread; where
+    srl itself was innermost, the whole dump.
+    """
+    threads = re.split(r"^.*[Tt]hread 0x.*\n", dump, flags=re.MULTILINE)[1:]
+    if not threads:
+        return dump
+    faulting = threads[0] if "\nCurrent thread" in f"\n{dump}" else threads[-1]
+    frames: list[str] = []
+    for line in faulting.splitlines():
+        own = f'"{_PACKAGE}' in line and f'"{_PACKAGE}envs{os.sep}' not in line
+        if own or not line.lstrip().startswith("File "):
+            break
+        frames.append(line)
+    return "\n".join(frames) or dump
 
 
 def process_state(pid: int) -> str:

@@ -15,6 +15,7 @@ from srl.check_env.report import (
     Check,
     Fault,
     Finding,
+    Watch,
     draw_action,
     flag_misfit,
     mask_misfit,
@@ -48,8 +49,9 @@ class Result(NamedTuple):
 class Subject:
     """An environment whose calls are guarded: what it raises is told as a Fault."""
 
-    def __init__(self, make: Callable[[], Any]) -> None:
+    def __init__(self, make: Callable[[], Any], watch: Watch) -> None:
         """Makes the environment."""
+        self._watch = watch
         self.env: Any = self._guarded("making the environment", make)
         if not isinstance(self.env, gymnasium.Env):
             raise Fault(f"what was made is {type(self.env).__name__}; expected a gymnasium.Env")
@@ -95,11 +97,12 @@ class Subject:
         return Result(*copy.deepcopy([observation, *values, mask]))
 
     def _guarded(self, call: str, body: Callable[[], Any]) -> Any:
+        self._watch.call(making=call.startswith("making"))
         try:
             return body()
         except UserError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{last.filename}, line {last.lineno}"
             raise Fault(f"{call} raised {type(error).__name__}: {error} ({where})") from error
@@ -108,7 +111,9 @@ class Subject:
 class GymnasiumChecks:
     """Checks of an environment, by name, in the order in which they make sense."""
 
-    def __init__(self, make: Callable[[], Any], steps: int, seconds: float, seed: int) -> None:
+    def __init__(
+        self, make: Callable[[], Any], steps: int, seconds: float, seed: int, watch: Watch
+    ) -> None:
         """Prepares the checks.
 
         Args:
@@ -116,7 +121,9 @@ class GymnasiumChecks:
             steps: How many to play at most in a check.
             seconds: How long at most.
             seed: Of the actions and the environment.
+            watch: Told of each call.
         """
+        self._watch = watch
         self._make, self._steps, self._seconds, self._seed = make, steps, seconds, seed
         self._alike = True  # what a seed gives is the same again
 
@@ -139,7 +146,7 @@ class GymnasiumChecks:
     needed = ("making", "spaces", "results")
 
     def _making(self) -> Iterator[Finding]:
-        self._one, self._two = Subject(self._make), Subject(self._make)
+        self._one, self._two = (Subject(self._make, self._watch) for _ in range(2))
         self.name = getattr(self._one.env.spec, "id", None) or type(self._one.env).__name__
         for kind in ("observation_space", "action_space"):
             one, two = (getattr(subject.env, kind) for subject in (self._one, self._two))
