@@ -74,10 +74,10 @@ def innermost_frames(dump: str) -> str:
     These are the frames that srl called, of the thread that crashed, else of the main thread; where
     srl itself was innermost, the whole dump.
     """
-    threads = re.split(r"^.*[Tt]hread 0x.*\n", dump, flags=re.MULTILINE)[1:]
+    threads = re.findall(r"^(Current t|T)hread 0x.*\n((?:  .*\n?)*)", dump, re.MULTILINE)
     if not threads:
         return dump
-    faulting = threads[0] if "\nCurrent thread" in f"\n{dump}" else threads[-1]
+    faulting = next((part for kind, part in threads if kind == "Current t"), threads[-1][1])
     frames: list[str] = []
     for line in faulting.splitlines():
         own = f'"{_PACKAGE}' in line and f'"{_PACKAGE}envs{os.sep}' not in line

@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-import traceback
 from typing import Any
 
 from srl.dataflow.plan import Plan
-from srl.errors import RunError, UserError
+from srl.errors import UserError, explained
 from srl.experiment import Experiment, plan_of
 from srl.launch.compilation import keep_compiled_programs
+from srl.launch.crash import CrashReporter
 from srl.launch.display import Display
 from srl.launch.folder import RunFolder
 from srl.launch.rater import RaterBeside
 from srl.launch.terminal import Stop, Watch, cure, logging_to, shown
+from srl.pools.make import threaded
 from srl.workers.run import Run, TrainerLike, closing, finished
 
 logger = logging.getLogger(__name__)
@@ -53,7 +54,12 @@ def train(
             return DONE
         show.display.header(folder)
         try:
-            with run, Watch(experiment.heartbeat_seconds, folder.log(WORKER), show.say) as watch:
+            crash = CrashReporter(WORKER, folder.log(WORKER), _after_a_crash(experiment))
+            with (
+                run,
+                crash,
+                Watch(experiment.heartbeat_seconds, folder.log(WORKER), show.say) as watch,
+            ):
                 show.watch = watch
                 run.start(resume=resume)
                 with RaterBeside(experiment, folder, show.say):
@@ -72,6 +78,18 @@ def train(
             return INTERRUPTED
         show.say(f"done; the run is in {shown(folder)}")
         return DONE
+
+
+def _after_a_crash(experiment: Experiment) -> str:
+    """How environments that abort their process can be trained on nevertheless."""
+    again = "in processes of their own, which are started again when they die"
+    if threaded(experiment.env):
+        return f"if the environment is at fault: `--plan inline` steps and acts {again}"
+    return (
+        ""
+        if experiment.workers
+        else (f"if the environment is at fault: `--workers N` steps environments {again}")
+    )
 
 
 def in_processes(plan: Plan) -> bool:
@@ -117,13 +135,11 @@ class _Show:
 
 
 def _tell_failure(error: Exception, folder: RunFolder, run: Run) -> None:
-    """Names the worker and its log; an error that was not foreseen comes with its traceback."""
-    trace = "".join(traceback.format_exception(error))
+    """Names the worker and its log."""
+    text = explained(error)
     with contextlib.suppress(OSError), folder.log(WORKER).open("a") as log:
-        log.write(trace)
-    foreseen = isinstance(error, RunError) and error.__cause__ is None
-    text = f"{error}\n" if foreseen else trace
+        log.write(f"{text}\n")
     version = run.checkpoints.latest()
     sys.stderr.write(
-        f"{text}{WORKER} failed; its log is {shown(folder, WORKER)}{cure(folder, version)}\n"
+        f"{text}\n{WORKER} failed; its log is {shown(folder, WORKER)}{cure(folder, version)}\n"
     )

@@ -165,7 +165,7 @@ class ProcessPool(PythonPool):
                 self._broken = text
                 raise UserError(text)
             self._broken = f"{self.name}: a worker could not make its environments: {summary}"
-            raise RunError(f"{summary}\nin worker {handle.number} of {self.name}:\n{text}")
+            raise RunError(f"{text}\nin worker {handle.number} of {self.name}")
         assert kind == READY
         handle.ready, handle.specs = True, content
         handle.heard = time.monotonic()

@@ -5,19 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import traceback
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from srl.child_process import die_with, dump_stacks_into
-from srl.errors import UserError
+from srl.errors import UserError, explained
 from srl.workers.orders import Orders
 
 if TYPE_CHECKING:
     from srl.workers.control import Control
 
-_SUMMARY, _TEXT = 1_000, 100_000  # characters of an exception, and of its traceback
+_SUMMARY, _TEXT = 1_000, 100_000  # characters of an exception, and of what explains it
 
 
 def main() -> int:
@@ -64,12 +63,11 @@ def _tell(error: BaseException, control: Control) -> None:
     from srl.streams import Disconnected
     from srl.workers.control import Kind
 
-    trace = "".join(traceback.format_exception(error))
-    sys.stderr.write(trace)
+    text = explained(error)
+    sys.stderr.write(f"{text}\n")
     by_user, by_peer = isinstance(error, UserError), isinstance(error, Disconnected)
     summary = f"{type(error).__name__}: {error}"[:_SUMMARY]
-    text = str(error) if by_user else trace[-_TEXT:]
-    told = {"summary": summary, "text": text, "by_user": by_user, "by_peer": by_peer}
+    told = {"summary": summary, "text": text[-_TEXT:], "by_user": by_user, "by_peer": by_peer}
     control.send(Kind.FAILED, told)
 
 
