@@ -59,6 +59,8 @@ def explained(error: BaseException) -> str:
     cause = error
     while isinstance(cause, SrlError) and cause.__cause__ is not None:
         cause = cause.__cause__
+    if isinstance(cause, SrlError):
+        return str(error)
     return f"{error}\n{foreign_frames(cause)}".rstrip()
 
 

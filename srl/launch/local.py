@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
+import traceback
 from typing import Any
 
 from srl.dataflow.plan import Plan
@@ -135,11 +136,12 @@ class _Show:
 
 
 def _tell_failure(error: Exception, folder: RunFolder, run: Run) -> None:
-    """Names the worker and its log."""
-    text = explained(error)
+    """Names the worker and its log, which has the whole traceback."""
+    trace = "".join(traceback.format_exception(error))
     with contextlib.suppress(OSError), folder.log(WORKER).open("a") as log:
-        log.write(f"{text}\n")
+        log.write(trace)
     version = run.checkpoints.latest()
     sys.stderr.write(
-        f"{text}\n{WORKER} failed; its log is {shown(folder, WORKER)}{cure(folder, version)}\n"
+        f"{explained(error)}\n{WORKER} failed; its log is {shown(folder, WORKER)}"
+        f"{cure(folder, version)}\n"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import traceback
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,8 +64,8 @@ def _tell(error: BaseException, control: Control) -> None:
     from srl.streams import Disconnected
     from srl.workers.control import Kind
 
+    sys.stderr.write("".join(traceback.format_exception(error)))  # its log
     text = explained(error)
-    sys.stderr.write(f"{text}\n")
     by_user, by_peer = isinstance(error, UserError), isinstance(error, Disconnected)
     summary = f"{type(error).__name__}: {error}"[:_SUMMARY]
     told = {"summary": summary, "text": text[-_TEXT:], "by_user": by_user, "by_peer": by_peer}
