@@ -89,10 +89,10 @@ def _serve(number: int, pool: socket.socket, completions: int) -> None:
 
 
 def _made(setup: Command) -> list[Simulator]:
-    spec, source, options = pickle.loads(setup.payload)
+    spec, source, options, num_envs = pickle.loads(setup.payload)
     if spec is not None:
         gymnasium.registry.setdefault(spec.id, spec)
-    return make_simulators(source, range(setup.memory, setup.place), options)
+    return make_simulators(source, range(setup.memory, setup.place), options, num_envs)
 
 
 class _Worker:

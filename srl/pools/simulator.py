@@ -17,6 +17,7 @@ from gymnasium import spaces
 
 from srl.errors import RunError, UserError
 from srl.pools.pool import empty_observation, narrow_dtype
+from srl.pools.room import SAMPLE, refuse_too_many, resident_bytes
 from srl.types import Specs, Timestep, Tree
 
 
@@ -122,20 +123,26 @@ def make_simulator(
 
 
 def make_simulators(
-    source: SimulatorSource, indices: range, options: dict[str, Any]
+    source: SimulatorSource, indices: range, options: dict[str, Any], num_envs: int
 ) -> list[Simulator]:
-    """Makes some of a pool's environments, all alike.
+    """Makes some of a pool's environments, all alike; `num_envs` are in the whole pool.
 
     Raises:
-        UserError: As `make_simulator`, and if their spaces differ.
+        UserError: As `make_simulator`, if their spaces differ, or if memory holds not so many.
         RunError: If making one raised, with the cause.
     """
     made: list[Simulator] = []
+    before = 0
     try:
         for index in indices:
             masked = made[0].masked if made else None
             made.append(make_simulator(source, index, options, masked))
             refuse_unlike(made[0].specs, indices[0], made[-1].specs, index, source_name(source))
+            if len(made) == 1:  # what the first one loads is there for all
+                before = resident_bytes()
+            elif len(made) == SAMPLE + 1:
+                grown = resident_bytes() - before
+                refuse_too_many(source_name(source), num_envs, grown, SAMPLE)
     except BaseException:
         for simulator in made:
             simulator.close()
