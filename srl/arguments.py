@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import shutil
 import textwrap
@@ -78,25 +77,6 @@ def table(rows: Mapping[str, str]) -> str:
     column = max(map(len, rows)) + 4
     lines = [wrapped(f"  {name:<{column - 2}}{text}", column) for name, text in rows.items()]
     return "\n".join(lines)
-
-
-def environment_options(words: list[str]) -> dict[str, Any]:
-    """`--scenario full --hiders 3` as {"scenario": "full", "hiders": 3}."""
-    if len(words) % 2 or any(not word.startswith("--") for word in words[::2]):
-        raise UserError(f"{' '.join(words)!r} is not made of pairs --option value")
-    return {
-        name[2:].replace("-", "_"): _value(text)
-        for name, text in zip(words[::2], words[1::2], strict=True)
-    }
-
-
-def _value(text: str) -> Any:
-    """A flag or a number where the text is one."""
-    try:
-        value = json.loads(text.lower())
-    except ValueError:
-        return text
-    return value if isinstance(value, bool | int | float) else text
 
 
 def expect_at_least(least: int, **values: int) -> None:

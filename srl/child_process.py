@@ -7,6 +7,7 @@ import faulthandler
 import importlib
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -149,6 +150,28 @@ def python_stack(pid: int, dump: int, seconds: float = 1.0) -> str:
 def crash_dump(dump: int) -> str:
     """All that was written; what a process that is dead now died of comes last."""
     return os.pread(dump, os.fstat(dump).st_size, 0).decode(errors="replace").strip()
+
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def innermost_frames(dump: str) -> str:
+    """The part of a faulthandler's dump that a simulator is to blame for, innermost frame first.
+
+    These are the frames that srl called, of the thread that crashed, else of the main thread; where
+    srl itself was innermost, the whole dump.
+    """
+    threads = re.findall(r"^(Current t|T)hread 0x.*\n((?:  .*\n?)*)", dump, re.MULTILINE)
+    if not threads:
+        return dump
+    faulting = next((part for kind, part in threads if kind == "Current t"), threads[-1][1])
+    frames: list[str] = []
+    for line in faulting.splitlines():
+        own = f'"{_PACKAGE}' in line and f'"{_PACKAGE}envs{os.sep}' not in line
+        if own or not line.lstrip().startswith("File "):
+            break
+        frames.append(line)
+    return "\n".join(frames) or dump
 
 
 def process_state(pid: int) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from srl.arguments import Arguments, table
-from srl.errors import RunError, UserError
+from srl.errors import RunError, UserError, explained
 
 COMMANDS = {
     "run": ("srl.cli:run", "train an experiment"),
@@ -34,6 +36,9 @@ COMMANDS = {
 def main(words: Sequence[str] | None = None) -> int:
     """Runs one command; gives its exit code."""
     words = list(sys.argv[1:] if words is None else words)
+    with suppress(OSError, ValueError):
+        if not faulthandler.is_enabled():  # a crash in native code leaves its stack at least
+            faulthandler.enable(2)
     name = words[0] if words else "--help"
     try:
         if name in COMMANDS:
@@ -49,7 +54,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except UserError as error:
         return _complain(str(error), 2)
     except RunError as error:
-        return _complain(str(error), 1)
+        return _complain(explained(error), 1)
     except KeyboardInterrupt:
         return _complain("interrupted", 130)
     except BrokenPipeError:  # the reader of our output has left

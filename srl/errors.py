@@ -1,6 +1,8 @@
 """Errors that a person can act on: what was given, what was expected, what to do."""
 
 import math
+import os
+import traceback
 from numbers import Integral, Real
 
 
@@ -45,3 +47,39 @@ def expect_number(
     limits = f"from {least:g} up" if most == math.inf else f"from {least:g} to {most:.10g}"
     expected = f"a {'whole number' if whole else 'number'} {limits}{', or none' * or_none}"
     expect(good and least <= given <= most, name, given, expected)  # type: ignore[operator]
+
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def explained(error: BaseException) -> str:
+    """What is shown of an error.
+
+    Of one that srl raised, its text, and the frames of the environment, or of another's code, that
+    it comes from; of any other, the whole traceback.
+    """
+    if not isinstance(error, SrlError):
+        return "".join(traceback.format_exception(error)).rstrip()
+    cause = error
+    while isinstance(cause, SrlError) and cause.__cause__ is not None:
+        cause = cause.__cause__
+    if isinstance(cause, SrlError):
+        return str(error)
+    return f"{error}\n{foreign_frames(cause)}".rstrip()
+
+
+def foreign_frames(error: BaseException) -> str:
+    """The traceback of an error without srl's own frames at its beginning.
+
+    Empty for an error that was raised by srl, whose text says everything.
+    """
+    frames = error.__traceback__
+    while frames is not None and _is_own(frames.tb_frame.f_code.co_filename):
+        frames = frames.tb_next
+    if frames is None:
+        return ""
+    return "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+
+
+def _is_own(file: str) -> bool:
+    return file.startswith(_PACKAGE) and not file.startswith(f"{_PACKAGE}envs{os.sep}")

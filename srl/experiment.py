@@ -47,7 +47,8 @@ class Experiment:
     """Names the folder of its runs."""
     env: str | Callable[[], gymnasium.Env] | EnvConfig
     """An id such as CartPole-v1, native:CartPole-v1, module:Name-v0 or pettingzoo:module, a
-    callable that makes a Gymnasium environment, or an environment's configuration."""
+    callable that makes a Gymnasium environment, or an environment's configuration. Options of an
+    id's environment are given as --env.OPTION VALUE, or as NamedEnv(id, options) in a file."""
     num_envs: int = 64
     """Environments stepped together."""
     algorithm: Algorithm = field(default_factory=PPO)

@@ -15,6 +15,8 @@ from srl.arguments import wrapped
 from srl.dataflow.plan import Plan
 from srl.dataflow.plans import named
 from srl.errors import UserError
+from srl.pools import NamedEnv
+from srl.pools.named import environment_options
 
 T = TypeVar("T")
 
@@ -26,6 +28,7 @@ def override(value: T, words: Sequence[str]) -> T:
         UserError: Naming the word that is wrong, and the nearest right one.
     """
     value, words = _choose_plan(value, words)
+    value, words = _choose_environment(value, words)
     value = _with_parts(value, words)
     if not words:
         return value
@@ -33,8 +36,9 @@ def override(value: T, words: Sequence[str]) -> T:
     known = flags(value)
     for flag in given:
         if flag not in known:
-            if callable(getattr(value, flag[2:], None)):
-                raise UserError(f"{flag[2:]} is a function; change it in the experiment file")
+            field = flag[2:].partition(".")[0]
+            if callable(getattr(value, field, None)):
+                raise UserError(f"{field} is a function; change it in the experiment file")
             near = difflib.get_close_matches(flag, known, n=1, cutoff=0.5)
             cure = f"did you mean {near[0]}?" if near else "--help lists what there is"
             raise UserError(f"unknown option {flag}; {cure}")
@@ -64,7 +68,9 @@ def flags(value: Any, prefix: str = "--") -> list[str]:
     found = []
     for name, item in _items(value):
         flag = prefix + name.replace("_", "-")
-        if dataclasses.is_dataclass(item) or (isinstance(item, Mapping) and item):
+        if isinstance(item, NamedEnv):
+            found.append(flag)
+        elif dataclasses.is_dataclass(item) or (isinstance(item, Mapping) and item):
             found += flags(item, flag + ".")
         elif not callable(item):
             found.append(flag)
@@ -140,6 +146,36 @@ def _choose_plan(value: T, words: Sequence[str]) -> tuple[T, list[str]]:
     return value, kept
 
 
+def _choose_environment(value: T, words: Sequence[str]) -> tuple[T, list[str]]:
+    """Takes `--env ID` and `--env.OPTION VALUE` out of the words where the environment is an id.
+
+    Nothing is known of an id's options before it is made, so they are read as `srl check-env`
+    reads them. Options that the experiment has stay unless another id is given.
+    """
+    env = getattr(value, "env", None)
+    if not isinstance(env, str | NamedEnv):
+        return value, list(words)
+    name, options = (env, {}) if isinstance(env, str) else (env.id, env.options())
+    given: dict[str, Any] = {}
+    kept: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        flag, has_value, text = word.partition("=")
+        if flag != "--env" and not flag.startswith("--env."):
+            kept.append(word)
+            continue
+        text = text if has_value else next(rest, None)
+        if text is None or (not has_value and text.startswith("--")):
+            raise UserError(f"{flag} has no value; give {flag} VALUE")
+        if flag == "--env":
+            name, options = text, options if text == name else {}
+        else:
+            given |= environment_options([f"--{flag.removeprefix('--env.')}", text])
+    options |= given
+    chosen = NamedEnv(name, options) if options else name
+    return dataclasses.replace(value, env=chosen), kept  # type: ignore[type-var]
+
+
 def _with_parts(value: T, words: Sequence[str]) -> T:
     """Makes a part that was none, where one of its options is given: --self-play.past 0.2."""
     hints = get_type_hints(type(value)) if dataclasses.is_dataclass(value) else {}
@@ -198,6 +234,8 @@ def _tyro(value: T, words: list[str]) -> T:
         if isinstance(item, Plan):
             values[name] = _plan_options(item)
             narrowed.append((name, type(values[name])))
+        elif isinstance(item, NamedEnv):  # chosen already
+            narrowed.append((name, tyro.conf.Fixed[Any]))
         elif dataclasses.is_dataclass(item) or (name == "env" and isinstance(item, str)):
             narrowed.append((name, type(item)))
         elif callable(item):

@@ -18,6 +18,7 @@ from srl.dataflow.plan import Fragment, Plan
 from srl.errors import UserError
 from srl.experiment import Experiment, config_values, load_experiment
 from srl.inputs import parse_json
+from srl.pools import NamedEnv
 
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -53,6 +54,8 @@ def put_back(value: Any, recorded: Any) -> Any:
     """
     if isinstance(value, Plan):
         return _plan(recorded)
+    if isinstance(value, str | NamedEnv) and isinstance(recorded, Mapping):  # an environment's id
+        return NamedEnv(recorded["id"], recorded["arguments"])
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         old = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
         new = {name: put_back(item, recorded.get(name, item)) for name, item in old.items()}

@@ -71,7 +71,7 @@ class SharedMemory:
 
 def _reserve(size: int, cure: str) -> int:
     """A descriptor of so many bytes, all there: to lack them when written would be a bus error."""
-    available = _available()
+    available = available_bytes()
     if size > available:  # the kernel would rather end some process than refuse
         raise RunError(
             f"cannot reserve {size:,} bytes of shared memory, as {available:,} are free; {cure}"
@@ -89,7 +89,8 @@ def _reserve(size: int, cure: str) -> int:
     return fd
 
 
-def _available() -> int:
+def available_bytes() -> int:
+    """Memory of this machine that programs may still take."""
     with open("/proc/meminfo") as file:
         lines = dict(line.split(":", 1) for line in file)
     return 1024 * int(lines["MemAvailable"].split()[0])

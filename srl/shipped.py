@@ -7,7 +7,7 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from srl.pools import EnvConfig
+from srl.pools import EnvConfig, NamedEnv
 
 
 def config_class(env: Any) -> type[EnvConfig] | None:
@@ -16,8 +16,12 @@ def config_class(env: Any) -> type[EnvConfig] | None:
     Args:
         env: An experiment's, or what its `config.json` has of it: the type in a mapping.
     """
+    if isinstance(env, NamedEnv):
+        env = env.id
     if isinstance(env, EnvConfig):
         return type(env)
+    if isinstance(env, Mapping) and "arguments" in env and "id" in env:  # a NamedEnv
+        env = env["id"]
     if isinstance(env, Mapping):
         name = env.get("type")
         return next((c for c in shipped() if f"{c.__module__}:{c.__qualname__}" == name), None)

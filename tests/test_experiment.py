@@ -10,6 +10,7 @@ from srl.dataflow import Fragment, Plan, plans
 from srl.errors import UserError
 from srl.experiment import Experiment, config_values, load_experiment
 from srl.networks import MLP
+from srl.pools import NamedEnv
 
 FILE = '''
 from __future__ import annotations
@@ -96,6 +97,33 @@ def test_overrides_reach_every_level_and_keep_types(file):
 def test_an_id_can_be_overridden_by_an_id(file):
     assert load(f"{file}:plain", "--env", "Pendulum-v1").env == "Pendulum-v1"
     assert load("CartPole-v1", "--env", "Pendulum-v1").env == "Pendulum-v1"
+
+
+@pytest.mark.parametrize("target", ["CartPole-v1", "plain"])
+def test_an_id_takes_the_options_of_its_environment(file, target):
+    target = f"{file}:plain" if target == "plain" else target
+    words = "--env.sutton-barto-reward true --num-envs 8 --env.limit=-3 --env.name abc"
+    experiment = load(target, *words.split())
+    options = {"sutton_barto_reward": True, "limit": -3, "name": "abc"}
+    assert experiment.env == NamedEnv("CartPole-v1", options)
+    assert experiment.num_envs == 8
+    assert plans.usual(experiment.env) == experiment.plan
+
+
+def test_options_belong_to_the_id_they_were_given_for(file):
+    text = 'env=NamedEnv("CartPole-v1", {"sutton_barto_reward": True})'
+    source = FILE.replace('env="CartPole-v1"', text)
+    file.write_text(source.replace("import EnvConfig", "import EnvConfig, NamedEnv"))
+    more = load(f"{file}:plain", "--env.other", "2").env
+    assert more == NamedEnv("CartPole-v1", {"sutton_barto_reward": True, "other": 2})
+    words = ["--env", "native:Pendulum-v1"]
+    assert load(f"{file}:plain", *words).env == "native:Pendulum-v1"
+    assert load(f"{file}:plain", *words, "--env.g", "9").env == NamedEnv(words[1], {"g": 9})
+
+
+@pytest.mark.parametrize("words", ["--env.gravity", "--env.gravity --seed 1", "--env"])
+def test_an_option_of_an_id_without_a_value_is_told(words):
+    assert "has no value" in failure("CartPole-v1", *words.split())
 
 
 def test_a_callable_survives_overrides_of_other_fields(file):
@@ -205,9 +233,9 @@ def test_a_wrong_override_is_told_in_a_line(file, words, told):
 
 
 def test_overriding_a_callable_says_where_to_change_it(file):
-    assert "env is a function; change it in the experiment file" in failure(
-        f"{file}:made", "--env", "CartPole-v1"
-    )
+    for words in (["--env", "CartPole-v1"], ["--env.speed", "3"]):
+        told = "env is a function; change it in the experiment file"
+        assert told in failure(f"{file}:made", *words)
 
 
 @pytest.mark.parametrize(

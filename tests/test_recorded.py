@@ -26,6 +26,7 @@ WORDS = [
     "--plan decoupled --max-staleness none --groups 4 --env native:CartPole-v1",
     "--algorithm.learning-rate 1e-3 --algorithm.network.activation relu --checkpoint-minutes 0.5",
     "--policies.* team --step-timeout 3",
+    "--env.sutton-barto-reward true --seed 3",
 ]
 
 

@@ -15,6 +15,7 @@ from srl.check_env.report import (
     Check,
     Fault,
     Finding,
+    Watch,
     draw_action,
     flag_misfit,
     mask_misfit,
@@ -24,6 +25,7 @@ from srl.check_env.report import (
 )
 from srl.errors import UserError
 from srl.number_text import number_text
+from srl.pools.masks import mask_method
 from srl.pools.pool import empty_observation
 
 SLOW = 5_000
@@ -48,12 +50,17 @@ class Result(NamedTuple):
 class Subject:
     """An environment whose calls are guarded: what it raises is told as a Fault."""
 
-    def __init__(self, make: Callable[[], Any]) -> None:
+    def __init__(self, make: Callable[[], Any], watch: Watch) -> None:
         """Makes the environment."""
+        self._watch = watch
         self.env: Any = self._guarded("making the environment", make)
         if not isinstance(self.env, gymnasium.Env):
             raise Fault(f"what was made is {type(self.env).__name__}; expected a gymnasium.Env")
         self.action_space = self.env.action_space
+        try:
+            self._masks = mask_method(self.env, self.action_space, "the environment")
+        except UserError as error:
+            raise Fault(str(error)) from error
         self.steps = 0  # of the episode
         self.raw: Any = None  # the last observation, the environment's own object
 
@@ -85,15 +92,18 @@ class Subject:
         mask = info.get("action_mask")
         if isinstance(observation, dict) and "action_mask" in observation:
             mask = observation["action_mask"]
+        elif self._masks is not None:
+            mask = self._guarded("action_masks", self._masks)
         values = [*rest, *(0.0, False, False)[len(rest) :]]
         return Result(*copy.deepcopy([observation, *values, mask]))
 
     def _guarded(self, call: str, body: Callable[[], Any]) -> Any:
+        self._watch.call(making=call.startswith("making"))
         try:
             return body()
         except UserError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{last.filename}, line {last.lineno}"
             raise Fault(f"{call} raised {type(error).__name__}: {error} ({where})") from error
@@ -102,7 +112,9 @@ class Subject:
 class GymnasiumChecks:
     """Checks of an environment, by name, in the order in which they make sense."""
 
-    def __init__(self, make: Callable[[], Any], steps: int, seconds: float, seed: int) -> None:
+    def __init__(
+        self, make: Callable[[], Any], steps: int, seconds: float, seed: int, watch: Watch
+    ) -> None:
         """Prepares the checks.
 
         Args:
@@ -110,7 +122,9 @@ class GymnasiumChecks:
             steps: How many to play at most in a check.
             seconds: How long at most.
             seed: Of the actions and the environment.
+            watch: Told of each call.
         """
+        self._watch = watch
         self._make, self._steps, self._seconds, self._seed = make, steps, seconds, seed
         self._alike = True  # what a seed gives is the same again
 
@@ -133,7 +147,7 @@ class GymnasiumChecks:
     needed = ("making", "spaces", "results")
 
     def _making(self) -> Iterator[Finding]:
-        self._one, self._two = Subject(self._make), Subject(self._make)
+        self._one, self._two = (Subject(self._make, self._watch) for _ in range(2))
         self.name = getattr(self._one.env.spec, "id", None) or type(self._one.env).__name__
         for kind in ("observation_space", "action_space"):
             one, two = (getattr(subject.env, kind) for subject in (self._one, self._two))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import sys
-import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -15,17 +14,17 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from srl.arguments import Arguments, environment_options
+from srl.arguments import Arguments
+from srl.check_env.child import findings_of_child
 from srl.check_env.gymnasium_checks import GymnasiumChecks
 from srl.check_env.pool_checks import PoolChecks
-from srl.check_env.report import Fault, Finding, draw_action, run_checks
-from srl.errors import SrlError, UserError, WorkerLost, expect_number
+from srl.check_env.report import Fault, Finding, Watch, draw_action, run_checks
+from srl.errors import SrlError, UserError, expect_number
 from srl.pools import make_pool
+from srl.pools.named import environment_options
 from srl.pools.simulator import named_maker
 from srl.search_path import add_folder
 
-STEP_SECONDS = 10.0
-"""A step or reset that takes longer counts as a hang."""
 _POOLS = ("native:", "envpool:", "pettingzoo:")
 """Prefixes of what is checked through a pool's face."""
 
@@ -42,14 +41,21 @@ def check_env(words: list[str]) -> int:
     add("env", metavar="ID|MODULE:FACTORY", help="CartPole-v1, native:..., my_module:make_env")
     add("--seed", type=int, default=0, metavar="S", help="default 0")
     add("--steps", type=int, default=1000, metavar="N", help="at most, a check; default 1000")
-    add("--seconds", type=float, default=5.0, metavar="S", help="at most, a check; default 5")
+    add(
+        "--seconds",
+        type=float,
+        default=5.0,
+        metavar="S",
+        help="at most, a check; default 5. A step or reset that takes twice as long is a hang",
+    )
     add("--json", action="store_true", help="one JSON object a line")
     given, rest = parser.parse_known_args(words)
     expect_number("--steps", given.steps, 1)
     expect_number("--seconds", given.seconds, 1e-3)
     options = environment_options(rest)
     mend = 0
-    for finding in findings(given.env, given.steps, given.seconds, given.seed, **options):
+    checked = given.env, given.steps, given.seconds, given.seed, options
+    for finding in findings_of_child(*checked):
         mend += finding.verdict == "mend"
         line = asdict(finding)
         text = f"{finding.verdict:8} {finding.check:13} {finding.text}"
@@ -59,33 +65,33 @@ def check_env(words: list[str]) -> int:
 
 
 def findings(
-    env: str, steps: int = 1000, seconds: float = 5.0, seed: int = 0, **options: Any
-) -> Iterator[Finding]:
-    """Checks an environment.
+    env: str, steps: int, seconds: float, seed: int, watch: Watch, **options: Any
+) -> Iterator[str | Finding]:
+    """Checks an environment; gives the name of each check, and then what it finds.
 
     Args:
         env: An id, or module:factory.
         steps: How many to play at most in a check.
         seconds: How long at most.
         seed: Of the actions and the environment.
+        watch: Told of each call of the environment.
         options: The environment's.
 
     Raises:
         UserError: If there is no such environment.
     """
     if env.startswith(_POOLS):
-        pools = PoolChecks(lambda n: make_pool(env, n, **options), steps, seconds, seed)
+        pools = PoolChecks(lambda n: make_pool(env, n, **options), steps, seconds, seed, watch)
         yield from run_checks(pools.checks(), pools.needed)
         return
     source, path = _source(env)
     settings = {} if callable(source) else {"disable_env_checker": True}
     make = source if callable(source) else functools.partial(gymnasium.make, source)
-    single = GymnasiumChecks(lambda: make(**settings, **options), steps, seconds, seed)
-    checks = {"survival": lambda: _survives(path, options, seed), **single.checks()}
-    checks["pool"] = lambda: _in_pools(source, path, options, seed)
+    single = GymnasiumChecks(lambda: make(**settings, **options), steps, seconds, seed, watch)
+    checks = {**single.checks(), "pool": lambda: _in_pools(source, path, options, seed, watch)}
     with warnings.catch_warnings():  # Gymnasium's own checks say the same in other words
         warnings.simplefilter("ignore")
-        yield from run_checks(checks, ("survival", *single.needed))
+        yield from run_checks(checks, single.needed)
 
 
 def _source(env: str) -> tuple[Any, str]:
@@ -106,38 +112,30 @@ def _source(env: str) -> tuple[Any, str]:
     return env, env
 
 
-def _in_pools(source: Any, path: str, options: dict[str, Any], seed: int) -> Iterator[Finding]:
+def _in_pools(
+    source: Any, path: str, options: dict[str, Any], seed: int, watch: Watch
+) -> Iterator[Finding]:
     """Whether srl's pools take it, in this process and in one of its own."""
-    _play_in_pool(source, options, seed)
+    _play_in_pool(source, options, seed, watch)
     yield Finding("pool", "ok", "steps in a pool of 2")
-    _play_in_pool(path, {**options, "workers": 1}, seed)
+    _play_in_pool(path, {**options, "workers": 1}, seed, watch)
     text = "steps in a worker process, where it is made anew: nothing need be pickled"
     yield Finding("pool", "ok", text)
 
 
-def _survives(path: str, options: dict[str, Any], seed: int) -> list[Finding]:
-    """Whether its process lives on: found out in another, before anything is checked here."""
-    limits = {"workers": 1, "restarts": 0, "step_timeout": STEP_SECONDS}
+def _play_in_pool(source: Any, options: dict[str, Any], seed: int, watch: Watch) -> None:
     try:
-        _play_in_pool(path, {**options, **limits}, seed, steps=50)
-    except Fault as fault:
-        if isinstance(fault.__cause__, WorkerLost):
-            raise
-    return []  # what else there is to mend, the other checks tell
-
-
-def _play_in_pool(source: Any, options: dict[str, Any], seed: int, steps: int = 3) -> None:
-    try:
+        watch.call(making=True)
         with make_pool(source, 2, **options) as pool:
+            watch.call()
             timestep = pool.reset(seed)
             rng = np.random.default_rng(seed)
-            start = time.monotonic()
-            while steps > 0 and time.monotonic() - start < 2:
-                steps -= 1
+            for _ in range(3):
                 seen = timestep.observation
                 masks = seen.get("action_mask") if isinstance(seen, dict) else None
                 rows = (None, None) if masks is None else masks
                 actions = [draw_action(pool.specs.action, mask, rng) for mask in rows]
+                watch.call()
                 timestep = pool.step(np.stack(actions))
     except Exception as error:
         kind = "refuses" if isinstance(error, SrlError) else f"raised {type(error).__name__}"

@@ -13,6 +13,7 @@ from srl.check_env.report import (
     Check,
     Fault,
     Finding,
+    Watch,
     draw_action,
     mask_misfit,
     misfits,
@@ -27,7 +28,9 @@ from srl.types import Timestep, Tree
 class PoolChecks:
     """Checks of a pool, by name, in the order in which they make sense."""
 
-    def __init__(self, make: Callable[[int], Pool], steps: int, seconds: float, seed: int) -> None:
+    def __init__(
+        self, make: Callable[[int], Pool], steps: int, seconds: float, seed: int, watch: Watch
+    ) -> None:
         """Prepares the checks.
 
         Args:
@@ -35,7 +38,9 @@ class PoolChecks:
             steps: How many to play at most in a check.
             seconds: How long at most.
             seed: Of the actions and the environments.
+            watch: Told of each call.
         """
+        self._watch = watch
         self._make, self._steps, self._seconds, self._seed = make, steps, seconds, seed
         self._stepping = 0.0  # seconds within the pool's step
 
@@ -56,7 +61,7 @@ class PoolChecks:
     needed = ("making", "results")
 
     def _making(self) -> Iterator[Finding]:
-        self._pool = _guarded(lambda: self._make(2))
+        self._pool = self._made(2)
         agents = len(self._pool.specs.agents)
         text = f"a pool of 2 environments, {agents} agent{'s' * (agents > 1)} in each"
         yield Finding("making", "ok", text)
@@ -85,7 +90,7 @@ class PoolChecks:
         yield Finding("results", "ok", f"in their spaces and finite{mask}")
 
     def _determinism(self) -> Iterator[Finding]:
-        with _guarded(lambda: self._make(2)) as other:
+        with self._made(2) as other:
             expected = self._record(self._pool, self._seed)
             for pool, what in ((other, "another pool"), (self._pool, "the same pool again")):
                 self._agree(expected, self._record(pool, self._seed), f"{what} with the same seed")
@@ -107,7 +112,7 @@ class PoolChecks:
         agents = len(self._pool.specs.agents)
         both = self._record(self._pool, self._seed)
         first = [_rows(timestep, 1, agents) for timestep in both]
-        with _guarded(lambda: self._make(1)) as alone:
+        with self._made(1) as alone:
             self._agree(first, self._record(alone, self._seed), "environment 0 without the other")
         text = "an environment plays the same alone and beside another"
         yield Finding("independence", "ok", text)
@@ -146,6 +151,10 @@ class PoolChecks:
         self._pool.close()
         yield Finding("close", "ok", "works")
 
+    def _made(self, num_envs: int) -> Pool:
+        self._watch.call(making=True)
+        return _guarded(lambda: self._make(num_envs))
+
     # ---- playing ----
 
     def _play(
@@ -155,6 +164,7 @@ class PoolChecks:
         agents = len(pool.specs.agents)
         rngs = [np.random.default_rng([self._seed, slot]) for slot in range(pool.num_envs * agents)]
         end = time.perf_counter() + self._seconds
+        self._watch.call()
         timestep = _guarded(lambda: pool.reset(seed))
         yield 0, timestep
         for number in range(1, (steps or self._steps) + 1):
@@ -164,6 +174,7 @@ class PoolChecks:
                 mask = _mask(_part(timestep.observation, slot)) if here[slot] else None
                 actions.append(draw_action(pool.specs.action, mask, rng))
             step = functools.partial(pool.step, np.stack(actions))
+            self._watch.call()
             start = time.perf_counter()
             timestep = _guarded(step)
             self._stepping += time.perf_counter() - start

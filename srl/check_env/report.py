@@ -31,14 +31,27 @@ class Fault(Exception):
 Check = Callable[[], Iterator[Finding]]
 
 
-def run_checks(checks: dict[str, Check], needed: tuple[str, ...]) -> Iterator[Finding]:
-    """Runs checks in order.
+class Watch:
+    """Is told of every call of an environment as it begins; this one does nothing."""
+
+    def call(self, making: bool = False) -> None:
+        """A call begins.
+
+        Args:
+            making: Whether it makes an environment, which may take longer than a step.
+        """
+        return None
+
+
+def run_checks(checks: dict[str, Check], needed: tuple[str, ...]) -> Iterator[str | Finding]:
+    """Runs checks in order; gives the name of each before what it finds.
 
     Args:
         checks: What to run, by name.
         needed: After something to mend in one of these the others would only repeat it.
     """
     for name, check in checks.items():
+        yield name
         try:
             findings = list(check())
         except Fault as fault:

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from srl.errors import RunError, UserError
 from srl.experiment import Experiment
 from srl.outputs import expect_place
-from srl.pools import Pool, make_pool
+from srl.pools import NamedEnv, Pool, make_pool
 from srl.pools.pool import Painter
 from srl.shipped import config_class
 from srl.types import Specs, Timestep
@@ -112,9 +113,9 @@ class _OwnPictures:
     """The pictures that a Gymnasium environment makes of itself."""
 
     def __init__(self, env: Any) -> None:
-        self._env = env
-        if isinstance(env, str) and env.startswith(_NATIVE):
-            self._env = _twin(env)
+        self._env = NamedEnv(env) if isinstance(env, str) else env
+        if isinstance(self._env, NamedEnv) and self._env.id.startswith(_NATIVE):
+            self._env = _twin(self._env)
             logger.warning("%s has no pictures; the film shows %s of Gymnasium", env, self._env)
         self.frames_per_second = _frame_rate(self._env)
 
@@ -135,13 +136,13 @@ class _OwnPictures:
         """Nothing is held."""
 
 
-def _twin(env: str) -> str:
+def _twin(env: NamedEnv) -> NamedEnv:
     """The environment of Gymnasium that a native one is a copy of, policies included."""
-    name = env.removeprefix(_NATIVE)
-    if name in gymnasium.registry:
-        with make_pool(env) as native, make_pool(name) as twin:
+    copied = replace(env, id=env.id.removeprefix(_NATIVE))
+    if copied.id in gymnasium.registry:
+        with make_pool(env) as native, make_pool(copied) as twin:
             if _forms(native.specs) == _forms(twin.specs):
-                return name
+                return copied
     raise UserError(
         f"{env} has neither pictures nor a drawing; there is nothing to film. An environment of "
         "Gymnasium that renders, or one with a painter (EnvConfig.painter), can be filmed"
@@ -158,8 +159,8 @@ def _frame_rate(env: Any) -> float:
     """What the environment says of itself, else 30."""
     with contextlib.suppress(gymnasium.error.Error, ImportError, AttributeError):
         maker = env
-        if isinstance(env, str):
-            entry = gymnasium.spec(env).entry_point
+        if isinstance(env, NamedEnv):
+            entry = gymnasium.spec(env.id).entry_point
             maker = (
                 gymnasium.envs.registration.load_env_creator(entry)
                 if isinstance(entry, str)

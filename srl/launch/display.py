@@ -14,6 +14,7 @@ from rich.text import Text
 from srl.experiment import Experiment, config_values
 from srl.launch.folder import RunFolder
 from srl.number_text import number_text
+from srl.pools import NamedEnv
 from srl.stages import Stages
 from srl.workers.run import report_interval
 from srl.workers.stage import Stage
@@ -168,6 +169,8 @@ def _activities(report: Mapping[str, Any]) -> list[str]:
 def _in_few_words(env: Any) -> str:
     """An environment's id, or its class and what of its configuration is not the default."""
     values = config_values(env)
+    if isinstance(env, NamedEnv):
+        return str(env)
     if not is_dataclass(env) or isinstance(env, type):
         return str(values)
 

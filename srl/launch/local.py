@@ -9,14 +9,16 @@ import traceback
 from typing import Any
 
 from srl.dataflow.plan import Plan
-from srl.errors import RunError, UserError
+from srl.errors import UserError, explained
 from srl.experiment import Experiment, plan_of
 from srl.launch.compilation import keep_compiled_programs
+from srl.launch.crash import CrashReporter
 from srl.launch.display import Display
 from srl.launch.folder import RunFolder
 from srl.launch.rater import RaterBeside
 from srl.launch.terminal import INTERRUPTED, Stop, cure, logging_to, shown
 from srl.launch.watch import Watch
+from srl.pools.make import threaded
 from srl.workers.run import Run, TrainerLike, closing, finished
 from srl.workers.stage import Stage
 
@@ -56,7 +58,8 @@ def train(
             return DONE
         show.display.header(folder)
         try:
-            with run, _watch(run, folder, show, stop) as show.watch:
+            crash = CrashReporter(WORKER, folder.log(WORKER), _after_a_crash(experiment))
+            with run, crash, _watch(run, folder, show, stop) as show.watch:
                 run.start(resume=resume)
                 with RaterBeside(experiment, folder, show.say):
                     run.loop()
@@ -88,6 +91,18 @@ def _watch(run: Run, folder: RunFolder, show: _Show, stop: Stop) -> Watch:
 
     seconds = run.experiment.heartbeat_seconds
     return Watch(seconds, folder.log(WORKER), stop, show.say, awaited, hint)
+
+
+def _after_a_crash(experiment: Experiment) -> str:
+    """How environments that abort their process can be trained on nevertheless."""
+    again = "in processes of their own, which are started again when they die"
+    if threaded(experiment.env):
+        return f"if the environment is at fault: `--plan inline` steps and acts {again}"
+    return (
+        ""
+        if experiment.workers
+        else (f"if the environment is at fault: `--workers N` steps environments {again}")
+    )
 
 
 def in_processes(plan: Plan) -> bool:
@@ -143,13 +158,12 @@ class _Show:
 
 
 def _tell_failure(error: Exception, folder: RunFolder, run: Run) -> None:
-    """Names the worker and its log; an error that was not foreseen comes with its traceback."""
+    """Names the worker and its log, which has the whole traceback."""
     trace = "".join(traceback.format_exception(error))
     with contextlib.suppress(OSError), folder.log(WORKER).open("a") as log:
         log.write(trace)
-    foreseen = isinstance(error, RunError) and error.__cause__ is None
-    text = f"{error}\n" if foreseen else trace
     version = run.checkpoints.latest()
     sys.stderr.write(
-        f"{text}{WORKER} failed; its log is {shown(folder, WORKER)}{cure(folder, version)}\n"
+        f"{explained(error)}\n{WORKER} failed; its log is {shown(folder, WORKER)}"
+        f"{cure(folder, version)}\n"
     )

@@ -8,14 +8,13 @@ import os
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from srl.checkpoint import Checkpoints
 from srl.dataflow.plan import Plan, shortage
-from srl.errors import RunError, UserError
+from srl.errors import UserError, explained
 from srl.experiment import Experiment
 from srl.launch.controller import Controller
 from srl.launch.display import Display
@@ -160,7 +159,7 @@ def _finished(experiment: Experiment, folder: RunFolder) -> str:
 
 def _tell_failure(error: Exception, folder: RunFolder) -> None:
     """An error that was not foreseen comes with its traceback."""
-    text = str(error) if isinstance(error, RunError) else "".join(traceback.format_exception(error))
+    text = explained(error)
     logger.info("%s", text)
     with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
         version = checkpoints.latest()

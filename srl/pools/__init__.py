@@ -9,8 +9,18 @@ of PettingZoo's parallel environments.
 """
 
 from srl.pools.make import make_pool
+from srl.pools.named import NamedEnv
 from srl.pools.parallel import ParallelPool
 from srl.pools.pool import EnvConfig, Pool, Rows
 from srl.pools.vector import VectorEnv, make_vec
 
-__all__ = ["EnvConfig", "ParallelPool", "Pool", "Rows", "VectorEnv", "make_pool", "make_vec"]
+__all__ = [
+    "EnvConfig",
+    "NamedEnv",
+    "ParallelPool",
+    "Pool",
+    "Rows",
+    "VectorEnv",
+    "make_pool",
+    "make_vec",
+]

@@ -2,25 +2,55 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 
+from srl.pools.masks import (
+    MASK,
+    add_mask,
+    expect_no_mask,
+    has_mask,
+    mask_method,
+    refuse_unfit_mask,
+    with_mask,
+)
 from srl.pools.simulator import Misfit, Simulator, narrowed, observation_writer, supported_action
 from srl.types import Specs, Timestep
 
 
 class GymnasiumSimulator(Simulator):
-    """A `gymnasium.Env`."""
+    """A `gymnasium.Env`.
 
-    def __init__(self, env: gymnasium.Env, name: str) -> None:
+    Masks of allowed actions that it gives by a method `action_masks()` or in its infos become a
+    part of the observation (`srl.pools.masks`). Whether infos hold masks shows at a reset only, so
+    an environment with choices among its actions is reset once when it is made.
+    """
+
+    def __init__(self, env: gymnasium.Env, name: str, masked: bool | None = None) -> None:
         """Takes the environment.
 
+        Args:
+            env: The environment.
+            name: What messages call it.
+            masked: Whether infos hold masks; None finds out.
+
         Raises:
-            UserError: If its spaces are not supported.
+            UserError: If its spaces, or its masks, are not supported.
         """
+        self._action = action = supported_action(env.action_space, name)
+        observed = narrowed(env.observation_space)
+        refuse_unfit_mask(observed, action, name)
+        self._observes_mask = has_mask(observed)
+        self._method = None if self._observes_mask else mask_method(env, action, name)
+        elsewhere = self._observes_mask or self._method is not None
+        self.masked = not elsewhere and (_gives_masks(env, action) if masked is None else masked)
+        self._adds_mask = self.masked or self._method is not None
         self.specs = Specs(
-            observation=narrowed(env.observation_space),
-            action=supported_action(env.action_space, name),
+            observation=with_mask(observed, action) if self._adds_mask else observed,
+            action=action,
             agents=("agent",),
             max_episode_steps=env.spec.max_episode_steps if env.spec else None,
         )
@@ -33,7 +63,7 @@ class GymnasiumSimulator(Simulator):
         given = self._env.reset(seed=seed)
         if not isinstance(given, tuple) or len(given) != 2:
             raise Misfit(f"gave {type(given).__name__} at reset; expected (observation, info)")
-        self._write(given[0], rows.observation, env)
+        self._observe(*given, "reset", rows, env)
         rows.reward[env] = 0
         rows.terminated[env] = rows.truncated[env] = False
 
@@ -41,13 +71,21 @@ class GymnasiumSimulator(Simulator):
         """Acts; see the base class."""
         given = self._step(actions[0])
         try:
-            observation, reward, terminated, truncated, _ = given
+            observation, reward, terminated, truncated, info = given
         except ValueError:
             raise Misfit(
                 f"gave {len(given)} values at step; expected (observation, reward, terminated, "
                 "truncated, info)"
             ) from None
         rows.reward[env], rows.terminated[env], rows.truncated[env] = reward, terminated, truncated
+        self._observe(observation, info, "step", rows, env)
+
+    def _observe(self, observation: Any, info: Any, call: str, rows: Timestep, env: int) -> None:
+        if self._adds_mask:
+            mask = self._method() if self._method else info.get(MASK)
+            observation = add_mask(observation, mask, self._action)
+        elif info and not self._observes_mask:
+            expect_no_mask(info, call, self._action)
         self._write(observation, rows.observation, env)
 
     def render(self) -> np.ndarray:
@@ -57,3 +95,14 @@ class GymnasiumSimulator(Simulator):
     def close(self) -> None:
         """Closes the environment."""
         self._env.close()
+
+
+def _gives_masks(env: gymnasium.Env, action: gymnasium.Space) -> bool:
+    """Whether infos hold masks, which no space says: an episode is begun to see."""
+    if isinstance(action, spaces.Box):
+        return False
+    try:
+        _, info = env.reset(seed=0)
+        return MASK in info
+    except (Exception, SystemExit):  # reported at the first reset that is asked for
+        return False

@@ -11,6 +11,7 @@ import gymnasium
 
 from srl.errors import UserError, expect_number
 from srl.pools.pool import EnvConfig, Pool
+from srl.pools.room import SAMPLE, refuse_too_many, resident_bytes
 from srl.pools.simulator import maker_of, source_name
 
 _IN_PROCESS = "steps in this process: give workers=N"
@@ -84,6 +85,14 @@ def make_pool(
     if kind == "native":
         from srl.pools.native import NativePool
 
+        if num_envs > SAMPLE:
+            one = NativePool(name, 1, 1, 1, options)
+            before = resident_bytes()
+            some = NativePool(name, SAMPLE, SAMPLE, 1, options)
+            some.reset(seed=0)
+            refuse_too_many(f"native:{name}", num_envs, resident_bytes() - before, SAMPLE)
+            one.close()
+            some.close()
         return NativePool(name, num_envs, batch_size, threads, options, cores)
     from srl.pools.envpool import EnvpoolPool
 

@@ -6,11 +6,18 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 
 from srl.errors import UserError
+from srl.pools.masks import (
+    MASK,
+    add_mask,
+    expect_no_mask,
+    has_mask,
+    refuse_unfit_mask,
+    with_mask,
+)
 from srl.pools.padding import common_space, corner, crop
 from srl.pools.simulator import Misfit, Simulator, narrowed, observation_writer, supported_action
 from srl.tree import leaves_of
@@ -77,11 +84,17 @@ class PettingZooSimulator(Simulator):
     truncated is truncated.
     """
 
-    def __init__(self, env: Any, name: str) -> None:
+    def __init__(self, env: Any, name: str, masked: bool | None = None) -> None:
         """Takes the environment.
 
+        Args:
+            env: The environment.
+            name: What messages call it.
+            masked: Whether infos hold masks; None finds out.
+
         Raises:
-            UserError: If its spaces are not supported, or cannot be padded to be alike.
+            UserError: If its spaces, or its masks, are not supported, or cannot be padded to be
+                alike.
         """
         self._env = env
         self._agents: list[Any] = list(env.possible_agents)
@@ -97,12 +110,16 @@ class PettingZooSimulator(Simulator):
             for own, agent in zip(names, self._agents, strict=True)
         }
         action = common_space(actions, "action", name)
-        self._adds_mask = not any(map(_has_mask, observed.values())) and (
-            (isinstance(action, spaces.Discrete) and any(a != action for a in actions.values()))
-            or (not isinstance(action, spaces.Box) and self._gives_masks())
-        )
+        for own in names:
+            refuse_unfit_mask(observed[own], actions[own], f"{name}: {own}")
+        self._observes_mask = any(map(has_mask, observed.values()))
+        self.masked = not self._observes_mask and not isinstance(action, spaces.Box)
+        if self.masked:
+            self.masked = self._gives_masks() if masked is None else masked
+        differ = isinstance(action, spaces.Discrete) and any(a != action for a in actions.values())
+        self._adds_mask = self.masked or (differ and not self._observes_mask)
         if self._adds_mask:
-            observed = {own: _with_mask(observed[own], actions[own]) for own in names}
+            observed = {own: with_mask(observed[own], actions[own]) for own in names}
         observation = common_space(observed, "observation", name)
         own = tuple(zip(observed.values(), actions.values(), strict=True))
         alike = all(pair == (observation, action) for pair in own)
@@ -117,8 +134,8 @@ class PettingZooSimulator(Simulator):
 
     def _gives_masks(self) -> bool:
         """Whether infos hold masks, which no space tells: an episode is begun to see."""
-        _, infos = self._env.reset()
-        return any("action_mask" in info for info in infos.values())
+        _, infos = self._env.reset(seed=0)
+        return any(MASK in info for info in infos.values())
 
     def reset(self, seed: int | None, rows: Timestep, env: int) -> None:
         """Starts an episode; see the base class."""
@@ -189,10 +206,9 @@ class PettingZooSimulator(Simulator):
     ) -> None:
         space, action = self._own[i]
         if self._adds_mask:
-            mask = info.get("action_mask")
-            mask = np.ones(_choices(action), np.int8) if mask is None else mask
-            parts = value if isinstance(value, Mapping) else {"observation": value}
-            value = {**parts, "action_mask": mask}
+            value = add_mask(value, info.get(MASK), action)
+        elif info and not self._observes_mask:
+            expect_no_mask(info, "a step", action)
         memory: Tree = rows.observation
         if self._padded[i]:
             memory, slot = crop(space, memory, slice(slot, slot + 1)), 0
@@ -205,22 +221,3 @@ class PettingZooSimulator(Simulator):
     def close(self) -> None:
         """Closes the environment."""
         self._env.close()
-
-
-def _has_mask(space: gymnasium.Space) -> bool:
-    return isinstance(space, spaces.Dict) and "action_mask" in space.spaces
-
-
-def _with_mask(observation: gymnasium.Space, action: gymnasium.Space) -> spaces.Dict:
-    mask = spaces.MultiBinary(_choices(action))
-    if isinstance(observation, spaces.Dict):
-        return spaces.Dict([*observation.items(), ("action_mask", mask)])
-    return spaces.Dict([("observation", observation), ("action_mask", mask)])
-
-
-def _choices(action: gymnasium.Space) -> int:
-    """How many numbers a mask of such actions has."""
-    if isinstance(action, spaces.Discrete):
-        return int(action.n)
-    assert isinstance(action, spaces.MultiDiscrete)
-    return int(action.nvec.sum())

@@ -9,14 +9,13 @@ import pickle
 import signal
 import socket
 import time
-import traceback
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 import gymnasium
 
-from srl.errors import UserError
+from srl.errors import UserError, explained, foreign_frames
 from srl.pools.pool import empty_timestep, timestep_at
 from srl.pools.process_protocol import (
     FAILED,
@@ -31,7 +30,7 @@ from srl.pools.process_protocol import (
     send_message,
 )
 from srl.pools.shared_memory import shared_arrays
-from srl.pools.simulator import Misfit, Simulator, make_simulators, rendered
+from srl.pools.simulator import Simulator, make_simulators, rendered
 from srl.pools.stepper import Control, Failure, Stepper, Target, empty_control
 
 PROMPT_SECONDS = 200e-6
@@ -75,7 +74,7 @@ def _serve(number: int, pool: socket.socket, completions: int) -> None:
         simulators = _made(setup)
     except (Exception, SystemExit) as error:
         by_user = isinstance(error, UserError | ImportError)
-        text = str(error) if by_user else "".join(traceback.format_exception(error))
+        text = str(error) if by_user else explained(error)
         summary = f"{type(error).__name__}: {error}"
         send_message(pool, FAILED, (by_user, summary, text[-_TEXT:]))
         return
@@ -90,10 +89,10 @@ def _serve(number: int, pool: socket.socket, completions: int) -> None:
 
 
 def _made(setup: Command) -> list[Simulator]:
-    spec, source, options = pickle.loads(setup.payload)
+    spec, source, options, num_envs = pickle.loads(setup.payload)
     if spec is not None:
         gymnasium.registry.setdefault(spec.id, spec)
-    return make_simulators(source, range(setup.memory, setup.place), options)
+    return make_simulators(source, range(setup.memory, setup.place), options, num_envs)
 
 
 class _Worker:
@@ -213,6 +212,5 @@ class _Worker:
 
 
 def _trace(failure: Failure) -> str:
-    if isinstance(failure.error, Misfit):
-        return ""
-    return "\n" + "".join(traceback.format_exception(failure.error))[-_TEXT:].rstrip()
+    frames = foreign_frames(failure.error) if failure.error else ""
+    return f"\n{frames[-_TEXT:]}".rstrip()

@@ -76,7 +76,7 @@ class ProcessPool(PythonPool):
             ProcessHandle(k, range(bounds[k], bounds[k + 1]), step_timeout) for k in range(workers)
         ]
         self._worker_of = np.repeat(np.arange(workers), np.diff(bounds))
-        self._setup = _setup(source, options)
+        self._setup = _setup(source, options, num_envs)
         self._memory: dict[int, int] = {}  # descriptors of what `rows` gave
         self._dropped: deque[int] = deque()  # memory that nobody holds any more
         self._next_memory = 0
@@ -165,7 +165,7 @@ class ProcessPool(PythonPool):
                 self._broken = text
                 raise UserError(text)
             self._broken = f"{self.name}: a worker could not make its environments: {summary}"
-            raise RunError(f"{summary}\nin worker {handle.number} of {self.name}:\n{text}")
+            raise RunError(f"{text}\nin worker {handle.number} of {self.name}")
         assert kind == READY
         handle.ready, handle.specs = True, content
         handle.heard = time.monotonic()
@@ -476,7 +476,7 @@ class ProcessPool(PythonPool):
         self._finalizer()
 
 
-def _setup(source: SimulatorSource, options: dict[str, Any]) -> bytes:
+def _setup(source: SimulatorSource, options: dict[str, Any], num_envs: int) -> bytes:
     """What a worker makes environments from, pickled."""
     # An id may be known to this process alone.
     spec = gymnasium.registry.get(source) if isinstance(source, str) else None
@@ -489,7 +489,7 @@ def _setup(source: SimulatorSource, options: dict[str, Any]) -> bytes:
         for module in by_value:
             cloudpickle.register_pickle_by_value(module)
             registered.append(module)
-        return cloudpickle.dumps((spec, source, options))
+        return cloudpickle.dumps((spec, source, options, num_envs))
     except Exception as error:
         raise UserError(
             f"{source_name(source)} cannot be sent to a worker process: {error}; let the callable "

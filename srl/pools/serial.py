@@ -26,7 +26,7 @@ class SerialPool(PythonPool):
             RunError: If making one raised.
         """
         super().__init__(source_name(source), num_envs, batch_size)
-        self._simulators = make_simulators(source, range(num_envs), options)
+        self._simulators = make_simulators(source, range(num_envs), options, num_envs)
         specs = self._simulators[0].specs
         self._begin(specs, empty_control(specs, num_envs, steppers=1))
         self._stepper = Stepper(self._simulators, self._control)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 import re
 import traceback
 from abc import ABC, abstractmethod
@@ -16,6 +17,7 @@ from gymnasium import spaces
 
 from srl.errors import RunError, UserError
 from srl.pools.pool import empty_observation, narrow_dtype
+from srl.pools.room import SAMPLE, refuse_too_many, resident_bytes
 from srl.types import Specs, Timestep, Tree
 
 
@@ -35,6 +37,8 @@ class Simulator(ABC):
 
     specs: Specs
     """Of what is written, so with numbers of at most 32 bits."""
+    masked: bool = False
+    """Whether the environment gives masks of allowed actions in its infos."""
 
     @abstractmethod
     def reset(self, seed: int | None, rows: Timestep, env: int) -> None:
@@ -76,8 +80,16 @@ def source_name(source: SimulatorSource) -> str:
     return source if isinstance(source, str) else getattr(source, "__name__", repr(source))
 
 
-def make_simulator(source: SimulatorSource, index: int, options: dict[str, Any]) -> Simulator:
+def make_simulator(
+    source: SimulatorSource, index: int, options: dict[str, Any], masked: bool | None = None
+) -> Simulator:
     """Makes environment `index` of a pool.
+
+    Args:
+        source: What makes it.
+        index: Its own.
+        options: Passed on to it.
+        masked: Whether it gives masks of allowed actions in its infos; None finds out.
 
     Raises:
         UserError: For an unknown id, a missing module, or what is no environment.
@@ -90,36 +102,47 @@ def make_simulator(source: SimulatorSource, index: int, options: dict[str, Any])
     try:
         made = _make(source, options)
         if is_parallel_env(made):
-            return PettingZooSimulator(made, name)
+            return PettingZooSimulator(made, name, masked)
     except UserError:
         raise
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         raise UserError(f"{name!r} cannot be made: {error}") from error
     except (Exception, SystemExit) as error:
+        if unknown := _unknown_option(error, options):
+            raise UserError(
+                f"{name} has no option {unknown!r}; {_hint(unknown, source)}"
+            ) from error
         raise RunError(
             f"{name}: making environment {index} raised {type(error).__name__}: {error}"
         ) from error
     if isinstance(made, gymnasium.Env):
-        return GymnasiumSimulator(made, name)
+        return GymnasiumSimulator(made, name, masked)
     raise UserError(
         f"{name} made {type(made).__name__}; expected a gymnasium.Env or a pettingzoo.ParallelEnv"
     )
 
 
 def make_simulators(
-    source: SimulatorSource, indices: range, options: dict[str, Any]
+    source: SimulatorSource, indices: range, options: dict[str, Any], num_envs: int
 ) -> list[Simulator]:
-    """Makes some of a pool's environments, all alike.
+    """Makes some of a pool's environments, all alike; `num_envs` are in the whole pool.
 
     Raises:
-        UserError: As `make_simulator`, and if their spaces differ.
+        UserError: As `make_simulator`, if their spaces differ, or if memory holds not so many.
         RunError: If making one raised, with the cause.
     """
     made: list[Simulator] = []
+    before = 0
     try:
         for index in indices:
-            made.append(make_simulator(source, index, options))
+            masked = made[0].masked if made else None
+            made.append(make_simulator(source, index, options, masked))
             refuse_unlike(made[0].specs, indices[0], made[-1].specs, index, source_name(source))
+            if len(made) == 1:  # what the first one loads is there for all
+                before = resident_bytes()
+            elif len(made) == SAMPLE + 1:
+                grown = resident_bytes() - before
+                refuse_too_many(source_name(source), num_envs, grown, SAMPLE)
     except BaseException:
         for simulator in made:
             simulator.close()
@@ -172,6 +195,37 @@ def _make(source: SimulatorSource, options: dict[str, Any]) -> Any:
             raise UserError(f"{source!r} is no environment; expected an id or a callable")
         return source(**options)
     return maker_of(source)(**options)
+
+
+def _unknown_option(error: BaseException, options: dict[str, Any]) -> str:
+    """The option that what makes the environment does not take; empty if that is not the error."""
+    found = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    return found[1] if found and isinstance(error, TypeError) and found[1] in options else ""
+
+
+def _hint(unknown: str, source: SimulatorSource) -> str:
+    """The options that there are, the nearest first."""
+    known = _known_options(source)
+    near = difflib.get_close_matches(unknown, known, 1, 0.5)
+    if near:
+        return f"did you mean {near[0]}?"
+    return f"it has {', '.join(known)}" if known else "its signature names none"
+
+
+def _known_options(source: SimulatorSource) -> list[str]:
+    """The keywords of what makes an environment, as far as its signature names them."""
+    maker: Any = source
+    if isinstance(source, str):
+        if source.startswith(_PETTINGZOO) or not (maker := named_maker(source)):
+            try:
+                maker = gymnasium.spec(source.rpartition(":")[2]).entry_point
+            except gymnasium.error.Error:
+                return []
+        if isinstance(maker, str):
+            maker = gymnasium.envs.registration.load_env_creator(maker)
+    parameters = inspect.signature(maker).parameters.values()
+    fixed = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    return [p.name for p in parameters if p.kind not in fixed]
 
 
 def named_maker(source: str) -> Callable[..., Any] | None:

@@ -11,13 +11,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from srl.errors import Unwritable, UserError
+from srl.errors import Unwritable, UserError, explained
 from srl.workers.orders import Orders
 
 if TYPE_CHECKING:
     from srl.workers.control import Control
 
-_SUMMARY, _TEXT = 1_000, 100_000  # characters of an exception, and of its traceback
+_SUMMARY, _TEXT = 1_000, 100_000  # characters of an exception, and of what explains it
 
 
 def main(words: Sequence[str]) -> int:
@@ -65,13 +65,12 @@ def _tell(error: BaseException, control: Control) -> None:
     from srl.streams import Disconnected
     from srl.workers.control import Kind
 
-    trace = "".join(traceback.format_exception(error))
     with suppress(OSError):  # its file may be on a full disk
-        sys.stderr.write(trace)
+        sys.stderr.write("".join(traceback.format_exception(error)))
     by_user, by_peer = isinstance(error, UserError), isinstance(error, Disconnected)
     final = isinstance(error, Unwritable)
     summary = f"{type(error).__name__}: {error}"[:_SUMMARY]
-    text = str(error) if by_user or final else trace[-_TEXT:]
+    text = str(error) if final else explained(error)[-_TEXT:]
     causes = {"by_user": by_user, "by_peer": by_peer, "final": final}
     told = {"summary": summary, "text": text, **causes}
     control.send(Kind.FAILED, told)

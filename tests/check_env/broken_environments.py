@@ -1,6 +1,7 @@
 """A good environment, and others that break one promise each."""
 
 import ctypes
+import os
 import threading
 
 import gymnasium
@@ -219,6 +220,17 @@ class MaskTooLong(Masked):
     mask = (1, 1, 1)
 
 
+class MethodForbidsAll(Good):
+    """Gives its masks as sb3-contrib has it."""
+
+    def action_masks(self):
+        return [False, False]
+
+
+class MethodMasksBox(WideActions, MethodForbidsAll):
+    pass
+
+
 class SlowToClose(Good):
     def close(self):
         raise RuntimeError("the simulator has gone")
@@ -234,6 +246,32 @@ class Hangs(Good):
     def step(self, action):
         threading.Event().wait()
         return super().step(action)
+
+
+class HangsLate(Good):
+    total = 0
+
+    def step(self, action):
+        self.total += 1
+        if self.total == 90:
+            threading.Event().wait()
+        return super().step(action)
+
+
+class HangsInNativeCode(Good):
+    def step(self, action):
+        ctypes.PyDLL(None).pause()  # which keeps the interpreter to itself
+        return super().step(action)
+
+
+class Aborts(Good):
+    def step(self, action):
+        os.abort()
+
+
+class Exits(Good):
+    def step(self, action):
+        os._exit(3)
 
 
 gymnasium.register("Registered-v0", Good)

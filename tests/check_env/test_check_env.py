@@ -52,6 +52,8 @@ def test_a_good_environment_passes_every_check(capsys, env):
         ("RewardNotFinite", "results", "the reward is not finite: inf"),
         ("FlagIsNumber", "results", "terminated is int 0; it must be a bool"),
         ("MaskForbidsAll", "results", "action_mask allows no action at all"),
+        ("MethodForbidsAll", "results", "action_mask allows no action at all"),
+        ("MethodMasksBox", "making", "masks are for Discrete and MultiDiscrete actions"),
         ("MaskTooLong", "results", "action_mask has 3 entries; the actions are 2"),
         ("OwnChance", "determinism", "the same copy again gives another observation at step 1"),
         ("Remembers", "determinism", "the same copy again gives another observation at step 1"),
@@ -128,13 +130,31 @@ def test_a_wrong_call_is_told_in_a_line(capsys, words, told):
     assert len(text.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize(("name", "told"), [("Crashes", "SIGSEGV"), ("Hangs", "has not finished")])
-def test_what_would_end_the_check_is_found_in_another_process(capsys, monkeypatch, name, told):
-    monkeypatch.setattr("srl.check_env.main.STEP_SECONDS", 1.0)
-    code, found = checked(capsys, f"{MODULE}:{name}")
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("Crashes", "was killed by SIGSEGV"),
+        ("Aborts", "was killed by SIGABRT"),
+        ("Exits", "exited with code 3"),
+        ("Hangs", "a call of the environment did not return"),
+        ("HangsInNativeCode", "a call of the environment did not return"),
+    ],
+)
+def test_an_environment_that_ends_or_hangs_its_process_gets_a_verdict(capsys, name, told):
+    code, found = checked(capsys, f"{MODULE}:{name}", "--seconds", "0.5")
     assert code == 1
-    assert found[0][:2] == ("survival", "mend")
-    assert told in found[0][2]
+    assert found[-1][:2] == ("survival", "mend")
+    assert told in found[-1][2]
+    frames = found[-1][2].splitlines()[1:]
+    if name != "Exits":
+        assert "broken_environments.py" in "".join(frames)
+        assert not any("srl/check_env" in frame for frame in frames)
+
+
+def test_a_hang_after_many_steps_is_found_too(capsys):
+    code, found = checked(capsys, f"{MODULE}:HangsLate", "--seconds", "0.5")
+    assert (code, found[-1][1]) == (1, "mend")
+    assert "in step" in found[-1][2]
 
 
 def test_an_id_that_its_module_registers_is_found(capsys):

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 
 import gymnasium
 import numpy as np
@@ -82,7 +83,8 @@ class Mute(Peculiar):
     """Closes its process's standard error."""
 
     def reset(self, **arguments):
-        os.close(2)
+        with suppress(OSError):  # closed already
+            os.close(2)
         return super().reset(**arguments)
 
 

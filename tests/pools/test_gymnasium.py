@@ -131,6 +131,14 @@ def test_an_observation_that_is_not_in_its_space_is_told(space, observation, tol
         pool.reset()
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_option_that_an_environment_does_not_have_is_told_with_the_nearest(workers):
+    with pytest.raises(UserError) as caught:
+        make_pool("CartPole-v1", 1, workers=workers, suton_barto_reward=True)
+    told = "has no option 'suton_barto_reward'; did you mean sutton_barto_reward?"
+    assert str(caught.value) == f"CartPole-v1 {told}"
+
+
 def test_an_environment_that_cannot_be_made_is_named():
     def broken():
         raise ValueError("no licence")

@@ -1,0 +1,173 @@
+"""Checks in a process of their own, which an environment may abort, exit or hang."""
+
+from __future__ import annotations
+
+import dataclasses
+import faulthandler
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from typing import Any
+
+from srl.check_env.report import Finding, Watch
+from srl.child_process import crash_dump, die_with, ending, innermost_frames
+from srl.errors import RunError, UserError
+
+_BOOTSTRAP = """
+import json, sys
+arguments = json.loads(sys.argv.pop())
+sys.path[:] = arguments.pop("path")
+from srl.check_env.child import main
+main(**arguments)
+"""
+_MAKING_SECONDS = 60.0  # that making an environment may take, if --seconds says no more
+_CALLS_OF_A_CHECK = 2  # seconds of one call, in those of a check, from which on it is a hang
+
+
+def findings_of_child(
+    env: str, steps: int, seconds: float, seed: int, options: dict[str, Any]
+) -> Iterator[Finding]:
+    """What `srl.check_env.main.findings` finds in another process; last of all how that ended.
+
+    Raises:
+        UserError: If there is no such environment.
+        RunError: If the checks themselves failed.
+    """
+    dump = os.memfd_create("srl-dump", os.MFD_CLOEXEC)
+    results, theirs = os.pipe()
+    arguments = {
+        "path": [entry for entry in sys.path if isinstance(entry, str)],
+        "dump": dump,
+        "results": theirs,
+        "parent": os.getpid(),
+        "checked": [env, steps, seconds, seed],
+        "options": options,
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", _BOOTSTRAP, json.dumps(arguments)],
+        stdin=subprocess.DEVNULL,
+        stdout=2,  # what the environment prints is no finding
+        pass_fds=(dump, theirs),
+        start_new_session=True,
+    )
+    os.close(theirs)
+    try:
+        check = "making"
+        for kind, content in _messages(results, process.pid):
+            if kind == "check":
+                check = content
+            elif kind == "finding":
+                yield Finding(**content)
+            elif kind == "end":
+                return
+            else:
+                raise (UserError if kind == "user" else RunError)(content)
+        yield Finding("survival", "mend", _verdict(check, process.wait(), crash_dump(dump)))
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        os.close(results)
+        os.close(dump)
+
+
+def _messages(results: int, pid: int) -> Iterator[tuple[str, Any]]:
+    """What the process sends until it ends; others that hold the pipe are not waited for."""
+    os.set_blocking(results, False)
+    pidfd = os.pidfd_open(pid)
+    poll = select.poll()
+    poll.register(results, select.POLLIN)
+    poll.register(pidfd, select.POLLIN)
+    data, ended = b"", False
+    try:
+        while not ended:
+            ended = any(fd == pidfd for fd, _ in poll.poll())
+            with suppress(BlockingIOError):
+                while part := os.read(results, 1 << 16):
+                    data += part
+                ended = True
+            *lines, data = data.split(b"\n")
+            yield from (tuple(json.loads(line)) for line in lines)
+    finally:
+        os.close(pidfd)
+
+
+def _verdict(check: str, code: int, dump: str) -> str:
+    """How a process ended that had not finished its checks."""
+    stack = innermost_frames(dump)
+    if dump.startswith("Timeout"):
+        return (
+            f"in the check of {check} a call of the environment did not return; if it may take "
+            f"longer, give more --seconds; it was here:\n{stack}"
+        )
+    text = f"in the check of {check} the environment's process {ending(code)}"
+    return f"{text}; it was here:\n{stack}" if stack else text
+
+
+# ---- in the process ----
+
+
+def main(dump: int, results: int, parent: int, checked: list[Any], options: dict[str, Any]) -> None:
+    """Checks an environment and sends what is found.
+
+    Args:
+        dump: Descriptor of the file for the stack of a crash or hang.
+        results: Of the pipe for what is found.
+        parent: Id of the process that started this one.
+        checked: What `findings` takes.
+        options: The environment's.
+    """
+    from srl.check_env.main import findings
+
+    def send(kind: str, content: Any) -> None:
+        os.write(results, json.dumps([kind, content]).encode() + b"\n")
+
+    die_with(parent)
+    for fd in (dump, results):
+        os.set_inheritable(fd, False)
+    faulthandler.enable(dump)
+    try:
+        with closing(_Alarm(dump, checked[2])) as alarm:
+            for found in findings(*checked, watch=alarm, **options):
+                if isinstance(found, str):
+                    send("check", found)
+                else:
+                    send("finding", dataclasses.asdict(found))
+        send("end", None)
+    except UserError as error:
+        send("user", str(error))
+    except RunError as error:
+        send("run", str(error))
+    except Exception:
+        send("run", f"the checks failed:\n{traceback.format_exc()}")
+
+
+class _Alarm(Watch):
+    """Ends the process, with its stack in a file, once a call takes too long.
+
+    The stack is written by a thread that needs no interpreter, so that a call into native code that
+    keeps the interpreter to itself is found too.
+    """
+
+    def __init__(self, dump: int, seconds: float) -> None:
+        self._dump, self._seconds = dump, seconds
+        self._armed, self._limit = 0.0, 0.0
+
+    def call(self, making: bool = False) -> None:
+        limit = _CALLS_OF_A_CHECK * self._seconds
+        limit = max(_MAKING_SECONDS, limit) if making else limit
+        now = time.monotonic()
+        slack = min(1.0, limit / 4)  # arming takes longer than a quick step
+        if limit != self._limit or now - self._armed > slack:
+            self._armed, self._limit = now, limit
+            faulthandler.dump_traceback_later(limit + slack, exit=True, file=self._dump)
+
+    def close(self) -> None:
+        faulthandler.cancel_dump_traceback_later()

@@ -1,0 +1,108 @@
+"""Masks of allowed actions: where environments give them, and how they stand in observations.
+
+Policies honour the part `action_mask` of a Dict observation, 1 for an allowed action: flat, the
+choices of MultiDiscrete actions one after the other. Environments that give masks elsewhere, in
+`info["action_mask"]` or by a method `action_masks()`, get that part added to what they observe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from srl.errors import UserError
+from srl.pools.simulator import Misfit
+
+MASK = "action_mask"
+
+
+def has_mask(observation: gymnasium.Space) -> bool:
+    """Whether the mask is a part of what is observed."""
+    return isinstance(observation, spaces.Dict) and MASK in observation.spaces
+
+
+def num_choices(action: gymnasium.Space) -> int:
+    """How many numbers a mask of such actions has."""
+    if isinstance(action, spaces.Discrete):
+        return int(action.n)
+    assert isinstance(action, spaces.MultiDiscrete)
+    return int(action.nvec.sum())
+
+
+def with_mask(observation: gymnasium.Space, action: gymnasium.Space) -> spaces.Dict:
+    """The space of observations that a mask was added to."""
+    mask = spaces.MultiBinary(num_choices(action))
+    if isinstance(observation, spaces.Dict):
+        return spaces.Dict([*observation.items(), (MASK, mask)])
+    return spaces.Dict([("observation", observation), (MASK, mask)])
+
+
+def add_mask(observation: Any, mask: Any, action: gymnasium.Space) -> dict[str, Any]:
+    """An observation together with its mask; None allows every action."""
+    mask = np.ones(num_choices(action), np.int8) if mask is None else _flat(mask)
+    parts = observation if isinstance(observation, Mapping) else {"observation": observation}
+    return {**parts, MASK: mask}
+
+
+def _flat(mask: Any) -> np.ndarray:
+    parts = mask if isinstance(mask, tuple | list) else (mask,)
+    flat = np.concatenate([np.ravel(part) for part in parts])
+    if flat.dtype.kind == "f" and np.isin(flat, (0, 1)).all():
+        return flat.astype(np.int8)
+    return flat
+
+
+def refuse_unfit_mask(observation: gymnasium.Space, action: gymnasium.Space, name: str) -> None:
+    """Refuses an observed mask that policies could not apply to the actions.
+
+    Raises:
+        UserError: If the actions are a Box, or the mask has not one number for each of them.
+    """
+    if not isinstance(observation, spaces.Dict) or not has_mask(observation):
+        return
+    _refuse_box(f"{name}: observation['{MASK}']", action)
+    mask = observation[MASK]
+    shapes = [part.shape or () for part in (mask if isinstance(mask, spaces.Tuple) else [mask])]
+    wanted = num_choices(action)
+    if any(len(shape) != 1 for shape in shapes) or sum(shape[0] for shape in shapes) != wanted:
+        raise UserError(
+            f"{name}: observation['{MASK}'] is {mask}, but the actions are {action}; it must have "
+            f"{wanted} numbers in one axis, 1 for an allowed action"
+        )
+
+
+def _refuse_box(what: str, action: gymnasium.Space) -> None:
+    if isinstance(action, spaces.Box):
+        raise UserError(
+            f"{what} masks actions that are {action}; masks are for Discrete and MultiDiscrete "
+            "actions: remove it, or let the environment clip what it is given"
+        )
+
+
+def mask_method(env: gymnasium.Env, action: gymnasium.Space, name: str) -> Callable[[], Any] | None:
+    """The environment's, or a wrapper's, method `action_masks()`, as sb3-contrib has it.
+
+    Raises:
+        UserError: If there is one, and the actions are a Box.
+    """
+    if not env.has_wrapper_attr("action_masks"):
+        return None
+    method = env.get_wrapper_attr("action_masks")
+    if not callable(method):
+        return None
+    _refuse_box(f"{name}: action_masks()", action)
+    return method
+
+
+def expect_no_mask(info: Mapping[str, Any], call: str, action: gymnasium.Space) -> None:
+    """Raises Misfit where an info has a mask that would have to be ignored."""
+    if MASK not in info:
+        return
+    gave = f"gave info['{MASK}'] at {call}, but "
+    if isinstance(action, spaces.Box):
+        raise Misfit(f"{gave}masks are for Discrete and MultiDiscrete actions, not for {action}")
+    raise Misfit(f"{gave}none at its first reset; give one at every reset and step, or never")

@@ -1,0 +1,47 @@
+"""Whether there is memory for a pool's environments, estimated by the first few of them."""
+
+from __future__ import annotations
+
+import os
+
+from srl.errors import UserError
+from srl.shared_memory import available_bytes
+
+SAMPLE = 64
+"""Environments by which the size of one is estimated; a pool of no more is not looked at."""
+
+
+def resident_bytes() -> int:
+    """Memory that this process has at present."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def refuse_too_many(name: str, num_envs: int, grown: int, made: int) -> None:
+    """Refuses a pool that memory would not hold, before the rest of it is made.
+
+    Args:
+        name: Of the environment.
+        num_envs: Of the whole pool, in all its processes.
+        grown: Bytes by which making the first few has raised this process's memory.
+        made: How many these were.
+
+    Raises:
+        UserError: Naming the sizes, and how many there is room for.
+    """
+    each, available = grown / made, available_bytes()
+    if each * num_envs <= available:
+        return
+    raise UserError(
+        f"{num_envs:,} environments of {name} would take about {_size(each * num_envs)} of memory, "
+        f"{_size(each)} each by the first {made}, but {_size(available)} are available; there is "
+        f"room for about {int(available / each):,}: give fewer as num_envs"
+    )
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.3g} {unit}"
+        count /= 1024
+    return f"{count:,.1f} GiB"

@@ -1,0 +1,66 @@
+"""What is shown of a run whose environment is at fault."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = str(Path(__file__).parent)
+WORDS = ["--num-envs", "4", "--updates", "1"]
+
+
+def run(tmp_path, env, *words):
+    """Runs `srl run` to its end; the process, and the words of its log."""
+    command = [sys.executable, "-m", "srl", "run", env, *WORDS, *words]
+    folder = tmp_path / "run"
+    done = subprocess.run(
+        [*command, "--run-dir", str(folder)],
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    return done, (folder / "logs" / "trainer.log")
+
+
+@pytest.mark.parametrize("words", ["", "--workers 1", "--plan threads", "--plan inline"])
+def test_an_exception_is_shown_with_the_environments_own_frames(tmp_path, words):
+    done, log = run(tmp_path, "failing_envs:Raises", *words.split())
+    shown = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert "failing_envs:Raises: environment 0 raised KeyError in step: 'joint_3'" in shown
+    assert 'failing_envs.py", line' in shown
+    assert "in fail" in shown
+    frames = [line for line in shown.splitlines() if line.startswith("  File ")]
+    assert all("failing_envs.py" in frame for frame in frames)
+    if log.exists():
+        assert "in fail" in log.read_text()
+
+
+def test_an_environment_that_aborts_the_process_leaves_its_stack(tmp_path):
+    done, log = run(tmp_path, "failing_envs:Aborts")
+    assert done.returncode == -6
+    lines = done.stderr.splitlines()
+    start = lines.index("Fatal Python error: Aborted; it was here:")
+    assert 'failing_envs.py", line' in lines[start + 1]
+    assert "in fail" in lines[start + 1]
+    assert "trainer failed; its log is" in lines[-2]
+    assert "`--workers N` steps environments in processes of their own" in lines[-1]
+    assert "Fatal Python error: Aborted" in log.read_text()
+    assert "in fail" in log.read_text()
+
+
+def test_an_environment_that_exits_the_process_does_not_end_it_silently(tmp_path):
+    done, log = run(tmp_path, "failing_envs:Exits")
+    assert done.returncode == 3
+    assert "the process was killed, or an environment ended it with exit()" in done.stderr
+    assert "`--workers N`" in done.stderr
+    assert "ended without a word" in log.read_text()
+
+
+def test_a_run_that_is_done_reports_no_crash(tmp_path):
+    done, log = run(tmp_path, "CartPole-v1")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert "Fatal" not in log.read_text()

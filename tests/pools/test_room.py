@@ -1,0 +1,21 @@
+"""A pool that memory would not hold is refused before it is made."""
+
+import pytest
+
+from srl import UserError, make_pool
+from srl.pools.room import resident_bytes
+
+
+@pytest.mark.parametrize(
+    ("env", "num_envs", "workers"),
+    [
+        ("CartPole-v1", 10**8, None),
+        ("CartPole-v1", 10**8, 2),
+        ("native:CartPole-v1", 2 * 10**9, None),
+    ],
+)
+def test_more_environments_than_memory_holds_are_refused_with_their_sizes(env, num_envs, workers):
+    before = resident_bytes()
+    with pytest.raises(UserError, match=r"would take about .* GiB of memory, .* each by the first"):
+        make_pool(env, num_envs, workers=workers)
+    assert resident_bytes() - before < 2**32
