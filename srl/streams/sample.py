@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from srl.pools.pool import aligned_zeros
 from srl.shared_memory import SharedMemory
 from srl.streams.batch import Batch, check_state, state_layout, widened
 from srl.streams.channel import Connection, Listener, Peer
-from srl.streams.fields import COUNT, FLAG, NUMBER, VERSION, Fields, check, turn_away
+from srl.streams.fields import check, turn_away
 from srl.streams.layout import Layout
 from srl.streams.message import (
     JOINED,
@@ -32,55 +31,10 @@ from srl.streams.message import (
     text_of,
 )
 from srl.streams.parcel import pack, unpack
+from srl.streams.sample_messages import FIELDS, Kind
 from srl.streams.tickets import Ticket, TicketOffice
 from srl.tree import copy_tree
 from srl.types import Timestep, Tree
-
-
-class Kind(IntEnum):
-    """What is said on a sample stream."""
-
-    OPEN = 10
-    FORM = 11
-    """Counts: batches, positions, epoch, lives of the group, whether RESTORE follows. Body: the
-    layout of one unroll. Descriptors: the memory of the batches, within a host."""
-    RESTORE = 12
-    """Body: a saved state to go on from."""
-    TAKE = 13
-    TICKET = 14
-    """Counts: update, position. Version: the oldest to act."""
-    DELIVER = 15
-    """Counts: update, position, microseconds of each activity. Body: the unroll, between hosts."""
-    WANT_STATE = 16
-    STATE = 17
-    """Body: the group's state between two unrolls."""
-    STOP = 18
-    """No unroll is wanted any more."""
-
-
-_TICKET = {"update": COUNT, "position": NUMBER}
-FIELDS = {
-    Kind.OPEN: Fields(),
-    Kind.FORM: Fields(
-        {
-            "batches": NUMBER[1:],
-            "positions": NUMBER[1:],
-            "epoch": NUMBER,
-            "lives": COUNT,
-            "restored": FLAG,
-        },
-        body=True,
-        fds=(0, 1),
-    ),
-    Kind.RESTORE: Fields(body=True),
-    Kind.TAKE: Fields(),
-    Kind.TICKET: Fields(_TICKET, version=VERSION),
-    Kind.DELIVER: Fields(_TICKET, activities=6, body=True),
-    Kind.WANT_STATE: Fields(),
-    Kind.STATE: Fields(body=True),
-    Kind.STOP: Fields(),
-}
-
 
 STATE_BYTES = UNROLL_BYTES = 1 << 30
 """The most that a group's state, or its unroll, may have."""
