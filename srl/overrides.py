@@ -193,7 +193,7 @@ def _items(value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, Mapping):
         return list(value.items())
     if isinstance(value, Plan):
-        return [*value.fragments.items(), ("memory", value.memory)]
+        return list(value.fragments.items())
     return [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value) if f.init]
 
 
@@ -254,17 +254,11 @@ def _tyro(value: T, words: list[str]) -> T:
 def _plan_options(plan: Plan) -> Any:
     """A value with a field for each fragment, in place of the plan's mapping of them."""
     values = dict(_items(plan))
-    types = {name: type(item) for name, item in values.items()} | {"memory": _type_of_memory()}
+    types = {name: type(item) for name, item in values.items()}
     options = dataclasses.make_dataclass("Plan", list(types.items()), frozen=True)
     return options(**values)
 
 
-def _type_of_memory() -> Any:
-    return get_type_hints(Plan)["memory"]
-
-
 def _plan_of(plan: Plan, options: Any) -> Plan:
     """The plan with the values of its options."""
-    values = dict(_items(options))
-    memory = values.pop("memory")
-    return dataclasses.replace(plan, fragments=values, memory=memory)
+    return dataclasses.replace(plan, fragments=dict(_items(options)))

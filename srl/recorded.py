@@ -75,5 +75,6 @@ def _plan(recorded: Mapping[str, Any]) -> Plan:
     for name, record in recorded["fragments"].items():
         values = {key: item for key, item in record.items() if key != "type"}
         fragments[name] = Fragment(**{**values, "nodes": tuple(values["nodes"])})
-    values = {key: item for key, item in recorded.items() if key != "type"}
+    # "memory" is of runs from before recurrent memory always travelled.
+    values = {key: item for key, item in recorded.items() if key not in ("type", "memory")}
     return Plan(**{**values, "fragments": fragments})

@@ -222,7 +222,6 @@ def test_the_plan_stands_in_the_values_of_a_run():
         ("--plan inline --plan.actor.replicas 4", "did you mean --plan.actors.replicas?"),
         ("--plan inline --plan.actors.replicas 0", "plan.actors.replicas is 0; expected a whole"),
         ("--plan inline --plan.actors.replicas 3", "64 environments cannot be divided into 3"),
-        ("--plan inline --plan.memory moves", "Expected one of ('travels', 'stays')"),
         ("--plan fused", "only native environments can be stepped from inside a program"),
         ("--plan inline --groups 3 --num-envs 9", "3 groups cannot be divided among the 2"),
         ("--max-staleness -1", "max_staleness is -1; expected"),

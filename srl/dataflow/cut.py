@@ -61,7 +61,7 @@ def cut(
     """
     check(graph, plan)
     groups: dict[tuple[StreamKind, str, str], list[Edge]] = {}
-    for edge in routes(graph, plan):
+    for edge in routes(graph):
         ends = plan.home(edge.source), plan.home(edge.target)
         collective = edge.kind == "sum" and plan.fragments[ends[1]].replicas > 1
         if ends[0] == ends[1] and not collective:
@@ -73,15 +73,12 @@ def cut(
     return tuple(_stream(graph, plan, hosts, key, edges) for key, edges in groups.items())
 
 
-def routes(graph: Graph, plan: Plan) -> tuple[Edge, ...]:
-    """The edges as the plan lays them.
+def routes(graph: Graph) -> tuple[Edge, ...]:
+    """The edges as workers lay them.
 
-    They are the graph's own, but for one: memory that travels is kept where the unroll is written,
-    goes with each request and comes back with the decision; so it reaches the next `act` from
-    there.
+    They are the graph's own, but for one: recurrent memory is kept where the unroll is written,
+    goes with each request and comes back with the decision; so it reaches the next `act` from there.
     """
-    if plan.memory == "stays":
-        return graph.edges
     return tuple(
         replace(edge, source="collect") if (edge.name, edge.kind) == ("memory", "carry") else edge
         for edge in graph.edges

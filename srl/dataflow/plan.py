@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 from srl.dataflow.nodes import LEARN, NODES
 from srl.errors import PlanError, expect, expect_number
@@ -56,12 +56,9 @@ class Plan:
     """By name, such as actors or learner."""
     one_process: bool = False
     """Workers are threads of the trainer's process."""
-    memory: Literal["travels", "stays"] = "travels"
-    """Whether a policy's recurrent memory goes with each request and comes back with the action,
-    or stays with the worker that acts."""
 
     def __hash__(self) -> int:
-        return hash((self.name, frozenset(self.fragments.items()), self.one_process, self.memory))
+        return hash((self.name, frozenset(self.fragments.items()), self.one_process))
 
     def home(self, node: str) -> str:
         """The name of the fragment that holds a node.
@@ -164,12 +161,10 @@ def _validate_values(plan: Plan) -> None:
     expect(good, "plan.name", plan.name, "a word for people and reports")
     good = isinstance(plan.fragments, Mapping) and bool(plan.fragments)
     expect(good, "plan.fragments", plan.fragments, "fragments by name")
-    expect(plan.memory in ("travels", "stays"), "plan.memory", plan.memory, "travels or stays")
     for name, fragment in plan.fragments.items():
         where = f"plan.{name}"
         good = isinstance(name, str) and name.isidentifier()
         expect(good, "a fragment's name", name, "a word of letters, digits and '_'")
-        expect(name not in ("memory", "one_process"), "a fragment's name", name, "another word")
         expect(isinstance(fragment, Fragment), where, fragment, "a Fragment")
         good = isinstance(fragment.nodes, tuple) and bool(fragment.nodes)
         expect(good, f"{where}.nodes", fragment.nodes, 'a tuple of nodes, such as ("step", "act")')

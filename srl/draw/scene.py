@@ -37,7 +37,7 @@ class Scene:
         """The edges within a fragment that carry anything."""
         return [
             edge
-            for edge in routes(self.graph, self.plan)
+            for edge in routes(self.graph)
             if edge.fields and {self.plan.home(edge.source), self.plan.home(edge.target)} == {name}
         ]
 
@@ -77,7 +77,6 @@ class Scene:
             "experiment": self.title,
             "plan": plan.name,
             "one_process": plan.one_process,
-            "memory": plan.memory,
             "num_envs": graph.num_envs,
             "groups": self.groups,
             "unroll_length": graph.steps,
@@ -107,7 +106,7 @@ class Scene:
                     "fields": [_field(field) for field in edge.fields],
                     "bytes_per_env_step": graph.bytes_per_env_step(edge),
                 }
-                for edge in routes(graph, plan)
+                for edge in routes(graph)
             ],
             "streams": [
                 {

@@ -7,8 +7,8 @@ one who asks, the observation and the memory go there and come back; where it is
 answers, the whole timestep goes and the action alone comes back.
 
 Nothing is lost when the answering worker dies: a request stays as it is until it is answered, and
-may be asked again of another. Recurrent memory goes with each request, or stays with who answers;
-each reply brings it along in both cases, so that a group has it when it comes to another worker.
+may be asked again of another. Recurrent memory goes with each request and comes back with its
+reply, so that a group has it when it comes to another worker.
 A group that another worker is to act for goes to it at the beginning of an unroll.
 """
 
@@ -58,9 +58,6 @@ class Kind(IntEnum):
     """No step is wanted any more."""
     SPENT = 38
     """Counts: microseconds of each activity."""
-    MEMORY = 39
-    """Body: the group's recurrent memory, where that stays with who answers, before the first
-    request and where it is not what the last reply gave."""
 
 
 FIELDS = {
@@ -75,7 +72,6 @@ FIELDS = {
     Kind.STATE: Fields(body=True),
     Kind.STOP: Fields(),
     Kind.SPENT: Fields(activities=8),
-    Kind.MEMORY: Fields(body=True),
 }
 
 
@@ -136,8 +132,6 @@ class RemoteActing:
         if restored:
             saved = unpack(connection.expect(Kind.RESTORE, self._alive).body, STATE_BYTES)
         self.start = Start(epoch, lives, saved)
-        self._stays = "memory" in self._area["reply"] and "memory" not in self._area["request"]
-        self._known: Tree = None  # the memory that the other end has, if it stays there
 
     def begin(self, oldest_version: tuple[int, int]) -> None:
         """Begins an unroll, in which no older version may act."""
@@ -166,7 +160,7 @@ class RemoteActing:
             self._next = None
 
     def initial_memory(self) -> Tree:
-        """Of all slots at the start of an episode; () where it stays with who acts."""
+        """Of all slots at the start of an episode; () where the other end collects."""
         return self._initial
 
     def decide(self, timestep: Timestep, memory: Tree, clock: int) -> tuple[Decision, np.ndarray]:
@@ -181,7 +175,7 @@ class RemoteActing:
                 request = self._area["request"]
                 for name, part in request.items():
                     copy_tree(memory if name == "memory" else getattr(timestep, name), part)
-                self._ask(memory, clock)
+                self._ask(clock)
                 return self._answer()
             except Disconnected:
                 self._connection.close()
@@ -196,11 +190,8 @@ class RemoteActing:
         with suppress(Disconnected):
             self._connection.send(Message(Kind.SPENT, counts=as_microseconds(seconds)))
 
-    def _ask(self, memory: Tree, clock: int) -> None:
+    def _ask(self, clock: int) -> None:
         body = self._area.body("request") if self._remote else None
-        if self._stays and memory is not self._known:
-            kept = Layout.of(self._area["reply"]["memory"]).pack(memory)
-            self._connection.send(Message(Kind.MEMORY, body=kept))
         self._connection.send(
             Message(Kind.REQUEST, self._sequence, self._oldest, counts=(clock,), body=body)
         )
@@ -217,8 +208,7 @@ class RemoteActing:
         if self._remote:
             self._area.take_in("reply", message.body)
         reply = self._area["reply"]
-        self._known = reply.get("memory", ())
-        decision = Decision(reply["action"], reply.get("log_prob"), self._known)
+        decision = Decision(reply["action"], reply.get("log_prob"), reply.get("memory", ()))
         return decision, np.array(message.version, np.int32)
 
     def close(self) -> None:
@@ -240,8 +230,7 @@ class Desk:
         """When the last request came."""
         self._listener, self._layout = listener, layout
         self._sequence = 0
-        # Memory that no request brings is what the last reply gave, or is kept elsewhere.
-        there = {"memory": (), **self.area["reply"], **self.area["request"]}
+        there = {"memory": (), **self.area["request"]}  # else memory is kept where it is collected
         self.asked = leaves_of(tuple(there[name] for name in ACTED_ON))
         """What `act` looks at, leaf by leaf."""
 
@@ -265,17 +254,6 @@ class Desk:
             self.area.take_in("request", message.body)
         self.clock, self.oldest_version = message.counts[0], message.version
         self._sequence, self.arrived = message.sequence, now
-
-    def remember(self, message: Message) -> None:
-        """Takes in the memory that stays here.
-
-        Raises:
-            Refused: If none does, or it is not of the agreed form.
-        """
-        if "memory" not in self.area["reply"] or "memory" in self.area["request"]:
-            raise Refused("memory that does not stay with the worker that acts")
-        kept = self.area["reply"]["memory"]
-        copy_tree(Layout.of(kept).views(message.body), kept)
 
     def reply(self, version: np.ndarray) -> None:
         """Answers the request, by what stands in the area."""

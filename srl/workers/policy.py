@@ -174,8 +174,6 @@ class PolicyServer:
             desk.take_in(message, time.monotonic())
             self._waiting.pop(group, None)  # its turn is the last one's
             self._waiting[group] = desk
-        elif message.kind == Kind.MEMORY:
-            desk.remember(message)
         elif message.kind == Kind.SPENT and self._sink is not None:
             self._tell_spent(group, message.counts)
         elif message.kind == Kind.STATE and self._sink is not None:

@@ -119,7 +119,6 @@ def test_a_plan_that_places_a_node_twice_is_refused(plan, node):
         (Plan("mine", {}), "plan.fragments is {}"),
         (Plan("", {"all": Fragment(NODES)}), "plan.name is ''"),
         (Plan("mine", {"a b": Fragment(("learn",))}), "a fragment's name is 'a b'"),
-        (Plan("mine", {"memory": Fragment(("learn",))}), "a fragment's name is 'memory'"),
         (Plan("mine", {"a": ("step",)}), "plan.a is ('step',); expected a Fragment"),
         (Plan("mine", {"a": Fragment("step")}), "plan.a.nodes is 'step'; expected a tuple"),
         (Plan("mine", {"a": Fragment(("step",), 0)}), "plan.a.replicas is 0; expected"),
@@ -128,7 +127,6 @@ def test_a_plan_that_places_a_node_twice_is_refused(plan, node):
             "plan.a.hosts is 2; expected a number that divides its 5 replicas",
         ),
         (Plan("mine", {"a": Fragment(("step",), gpus=-1)}), "plan.a.gpus is -1; expected"),
-        (dataclasses.replace(plans.inline(), memory="moves"), "plan.memory is 'moves'"),
         (
             Plan("mine", {"a": Fragment(NODES[:4]), "b": Fragment(("update",), 2)}),
             "b has 2 replicas and no gradient of its own",

@@ -74,7 +74,6 @@ INFERENCE = {
     inference.Kind.RESTORE: parcel(STATE),
     inference.Kind.REPLY: packed(REPLY),
     inference.Kind.STATE: parcel(STATE),
-    inference.Kind.MEMORY: packed(STATE["memory"]),
 }
 PARAMETERS = {
     publishing.Kind.FORM: Layout.of(VECTOR).to_json(),
@@ -347,9 +346,7 @@ def readers():
         Samples(),
         Gradients(),
         Parameters(),
-        Policies(
-            None, {"observation", "terminated", "truncated"}, {"action", "log_prob", "memory"}
-        ),
+        Policies(None, {*inference.ACTED_ON}, {"action", "log_prob", "memory"}),
         Policies(collecting, whole, {"action"}),
     ]
     return [end.talk for end in ends] + [read_tickets, read_replies, read_parameters, read_turns]

@@ -16,12 +16,11 @@ from srl.streams.sample import Start
 RUN, GROUP, LIMIT, SECONDS = 7, 3, 1 << 16, 20.0
 
 
-def layout(memory):
-    """Of areas whose memory travels or stays."""
+def layout():
+    """Of areas."""
     numbers = np.zeros(4, np.float32)
     request = {"observation": numbers, "terminated": numbers > 0, "truncated": numbers > 0}
-    if memory == "travels":
-        request["memory"] = {"counter": numbers}
+    request["memory"] = {"counter": numbers}
     reply = {"action": numbers, "log_prob": numbers, "memory": {"counter": numbers}}
     return Layout.of({"request": request, "reply": reply})
 
@@ -29,8 +28,8 @@ def layout(memory):
 class Clerk:
     """Acts for groups: the action is its own name, and the memory counts the steps."""
 
-    def __init__(self, name, transport, memory):
-        self.name, self.layout = name, layout(memory)
+    def __init__(self, name, transport):
+        self.name, self.layout = name, layout()
         self.listener = listen(transport, Identity(RUN, name, 0), limit_bytes=LIMIT)
         self.closed = False
         self.thread = threading.Thread(target=self.serve)
@@ -46,8 +45,6 @@ class Clerk:
             if message.kind == Kind.OPEN:
                 desks[peer] = Desk(self.listener, peer, self.layout)
                 desks[peer].open(Start(0, 0, None))
-            elif message.kind == Kind.MEMORY:
-                desks[peer].remember(message)
             elif message.kind == Kind.REQUEST:
                 desk = desks[peer]
                 desk.take_in(message, time.monotonic())
@@ -69,8 +66,8 @@ def office(request):
     """Clerks by number, and the address of each that is there."""
     clerks = {}
 
-    def hire(name, memory):
-        clerks[name] = Clerk(name, request.param, memory)
+    def hire(name):
+        clerks[name] = Clerk(name, request.param)
 
     def fire(name):
         clerks.pop(name).close()
@@ -124,10 +121,9 @@ def steps(acting, memory, number):
     return names, memory
 
 
-@pytest.mark.parametrize("memory", ["travels", "stays"])
-def test_a_group_whose_worker_died_asks_another_at_once_and_takes_its_memory_along(office, memory):
-    office.hire(0, memory)
-    office.hire(1, memory)
+def test_a_group_whose_worker_died_asks_another_at_once_and_takes_its_memory_along(office):
+    office.hire(0)
+    office.hire(1)
     acting = group(office)
     acting.begin((0, 0))
     names, kept = steps(acting, {"counter": np.zeros(4, np.float32)}, 3)
@@ -139,13 +135,12 @@ def test_a_group_whose_worker_died_asks_another_at_once_and_takes_its_memory_alo
     acting.close()
 
 
-@pytest.mark.parametrize("memory", ["travels", "stays"])
-def test_it_goes_back_when_its_worker_is_there_again_but_not_within_an_unroll(office, memory):
-    office.hire(1, memory)
+def test_it_goes_back_when_its_worker_is_there_again_but_not_within_an_unroll(office):
+    office.hire(1)
     acting = group(office)
     acting.begin((0, 0))
     names, kept = steps(acting, {"counter": np.full(4, 10, np.float32)}, 2)
-    office.hire(0, memory)
+    office.hire(0)
     names, kept = steps(acting, kept, 2)
     assert names == {1}
     deadline, done = time.monotonic() + SECONDS, 4
@@ -156,16 +151,4 @@ def test_it_goes_back_when_its_worker_is_there_again_but_not_within_an_unroll(of
         assert len(names) == 1
         done += 2
     assert kept["counter"].tolist() == [10.0 + done] * 4
-    acting.close()
-
-
-@pytest.mark.parametrize("memory", ["stays"])
-def test_memory_that_another_puts_in_its_place_is_told_to_who_keeps_it(office, memory):
-    office.hire(0, memory)
-    acting = group(office)
-    acting.begin((0, 0))
-    _, kept = steps(acting, {"counter": np.zeros(4, np.float32)}, 2)
-    assert kept["counter"].tolist() == [2.0] * 4
-    _, kept = steps(acting, {"counter": np.full(4, 5, np.float32)}, 1)
-    assert kept["counter"].tolist() == [6.0] * 4
     acting.close()

@@ -88,11 +88,6 @@ def test_another_algorithm_trains_by_every_plan(trained, name, plan):
     assert_agree(trained(name, *PLAIN), trained(name, plan))
 
 
-def test_memory_that_stays_with_who_acts_is_the_same(trained):
-    name = "cartpole with memory"
-    assert_agree(trained(name, *PLAIN), trained(name, "decoupled", "--plan.memory", "stays"))
-
-
 @pytest.mark.parametrize("folder", ["dataflow", "launch", "streams", "workers"])
 def test_nothing_that_runs_an_algorithm_knows_its_name(folder):
     known = re.compile("(?<![a-z])(ppo|reinforce)(?![a-z])", re.IGNORECASE)
