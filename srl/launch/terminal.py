@@ -34,13 +34,14 @@ class Stop:
         self.requested = False
         self.requested_at = 0.0
         """Of the monotonic clock."""
-        self._numbers = numbers or (signal.SIGINT, signal.SIGTERM)
+        self.numbers = numbers or (signal.SIGINT, signal.SIGTERM)
+        """Of the signals that it takes."""
         self._lock = threading.Lock()
 
     def __enter__(self) -> Stop:
         self._before: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
-            for number in self._numbers:
+            for number in self.numbers:
                 self._before[number] = signal.signal(number, self._handle)
             die_of_the_second(signal.SIGINT)
             readable, self._pipe = os.pipe()
@@ -50,25 +51,40 @@ class Stop:
                 target=self._read, args=(readable,), name="signals", daemon=True
             )
             self._reader.start()
+            _entered.append(self)
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         if self._before:
+            _entered.remove(self)
             signal.set_wakeup_fd(self._wakeup_before)
-            os.close(self._pipe)
+            os.write(self._pipe, _NO_SIGNAL)  # a fork may hold the pipe open
             self._reader.join()
+            os.close(self._pipe)
+
+    def leave_to_parent(self) -> None:
+        """In a fork of this process: signals to the fork are not for the training.
+
+        They would reach it through the pipe. The fork's first SIGINT, which is a Ctrl-C in the
+        terminal of both, does nothing: the parent may need the fork for its last update.
+        """
+        signal.set_wakeup_fd(-1)
+        for number, handler in self._before.items():
+            if signal.getsignal(number) == self._handle:
+                signal.signal(number, _ignore if number == signal.SIGINT else handler)
+        die_of_the_second(signal.SIGINT)
 
     def _handle(self, *_: object) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         self._request()
 
     def _read(self, readable: int) -> None:
-        """Notes signals until the pipe is closed."""
+        """Notes signals until the end."""
         with open(readable, "rb", buffering=0) as pipe:
-            while numbers := pipe.read(1):
-                if numbers[0] in self._numbers:
+            while (number := pipe.read(1)) != _NO_SIGNAL:
+                if number[0] in self.numbers:
                     self._request()
 
     def _request(self) -> None:
@@ -77,6 +93,34 @@ class Stop:
             return
         self.requested, self.requested_at = True, time.monotonic()
         tell("stopping after this update and a checkpoint; Ctrl-C again quits at once")
+
+
+_NO_SIGNAL = b"\0"
+_entered: list[Stop] = []
+_forking = threading.local()
+
+
+def _ignore(*_: object) -> None:
+    """Does nothing; SIG_IGN would be handed on to what the process starts."""
+
+
+def _before_fork() -> None:
+    """Keeps signals from a fork until it has left them to its parent."""
+    numbers = [number for stop in _entered for number in stop.numbers]
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+
+
+def _after_fork() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
+def _in_fork() -> None:
+    for stop in _entered:
+        stop.leave_to_parent()
+    _after_fork()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_fork)
 
 
 def tell(text: str) -> None:

@@ -130,6 +130,15 @@ def test_a_stopped_run_goes_on_as_if_it_never_was(tmp_path, whole, number):
     assert_same_run(folder, whole)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_to_a_simulators_forks_end_them_and_not_the_run(tmp_path, number):
+    with Program(tmp_path / "run", "updates=3", f"fork={number.value}") as program:
+        code, output, errors = program.end()
+    assert code == 0, errors
+    assert output.count(f"the fork has ended with -{number.value}") == 3
+    assert "stopping" not in errors
+
+
 def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path, whole):
     folder = tmp_path / "run"
     words = ("updates=60", "report-every=7", "pause=0.01", "checkpoint-minutes=0.002")
