@@ -10,13 +10,18 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
+from srl.checkpoint import Checkpoints
 from srl.child_process import die_of_the_second
+from srl.errors import SrlError, UserError
 from srl.launch.folder import RunFolder
+from srl.launch.host_words import write_outcome
 
-INTERRUPTED = 130
-"""The exit code of a process that was interrupted."""
+DONE, FAILED, MISTAKEN, INTERRUPTED = 0, 1, 2, 130
+"""Exit codes of a training: finished, failed, refused, or interrupted after a checkpoint."""
+KILLED = "the process was killed, or an environment ended it with exit()"
+"""The reason of a failure that the process could not report."""
 PATIENCE_SECONDS = 5.0
 """That a training which is to end may show no progress towards the end of its update."""
 
@@ -129,9 +134,63 @@ def tell(text: str) -> None:
     os.write(2, f"{show_cursor}\n{text}\n".encode())
 
 
-def cure(folder: RunFolder, version: int | None) -> str:
+def cure(folder: RunFolder) -> str:
     """How a failed run goes on, to end a line; nothing without a checkpoint."""
-    return f"; `srl resume {shown(folder)}` goes on after update {version}" if version else ""
+    with contextlib.suppress(UserError):  # what else is wrong is shown already
+        version = Checkpoints(folder.checkpoints).latest()
+        if version is not None:
+            return f"; `srl resume {shown(folder)}` goes on after update {version}"
+    return ""
+
+
+def failed(folder: RunFolder, worker: str, what: str = "") -> str:
+    """That a run has failed, in a line.
+
+    Args:
+        folder: The run's.
+        worker: Whose log tells more.
+        what: Has failed; the worker by default.
+    """
+    return f"{what or worker} failed; its log is {shown(folder, worker)}{cure(folder)}"
+
+
+class End(Protocol):
+    """Records how a training ends."""
+
+    def __call__(self, code: int, reason: BaseException | str = "") -> int:
+        """Takes the exit code and the reason of a failure; gives the code."""
+        ...
+
+
+def end_unrecorded(code: int, reason: BaseException | str = "") -> int:
+    """An `End` for where another records it."""
+    return code
+
+
+@contextlib.contextmanager
+def recording_end(folder: RunFolder) -> Iterator[End]:
+    """Keeps others from training a run, and records in its folder how this training ends.
+
+    Raises:
+        UserError: If another process trains the run.
+    """
+
+    def end(code: int, reason: BaseException | str = "") -> int:
+        if isinstance(reason, BaseException):
+            name = "" if isinstance(reason, SrlError) else f"{type(reason).__name__}: "
+            reason = f"{name}{reason}"
+        with contextlib.suppress(OSError):  # on a full disk; then only `srl top` lacks it
+            write_outcome(folder.path, code, reason.partition("\n")[0])
+        return code
+
+    with folder.locked():
+        end(FAILED, KILLED)  # until it ends otherwise
+        try:
+            yield end
+        except UserError as error:
+            if folder.config.exists():
+                end(MISTAKEN, error)
+            raise
 
 
 @contextlib.contextmanager
