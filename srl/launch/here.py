@@ -116,4 +116,13 @@ class _Reports:
         whole = text[: text.rfind(b"\n") + 1]
         self._read += len(whole)
         reports = map(report_of, whole.splitlines())
-        return [report for report in reports if report and is_count(report.get("updates"))]
+        return [_shown(r) for r in reports if r and is_count(r.get("updates"))]
+
+
+def _shown(report: dict[str, Any]) -> dict[str, Any]:
+    """The values of a report that a display can show: numbers, and one text."""
+    return {
+        name: value
+        for name, value in report.items()
+        if isinstance(value, str if name == "bottleneck" else int | float)
+    }

@@ -193,11 +193,21 @@ def recording_end(folder: RunFolder) -> Iterator[End]:
             raise
 
 
+class _LogFile(logging.FileHandler):
+    """A log that need not be writable: a full disk is reported once, by what needs it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError):
+            super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Reports nothing."""
+
+
 @contextlib.contextmanager
 def logging_to(folder: RunFolder, worker: str) -> Iterator[None]:
     """Logs of this process go to the worker's file, warnings to the terminal too."""
-    file = logging.FileHandler(folder.log(worker), delay=True)
-    file.handleError = lambda record: None  # a full disk is told once, by what needs it
+    file = _LogFile(folder.log(worker), delay=True)
     form = f"%(asctime)s %(levelname)s {worker} %(name)s: %(message)s"
     file.setFormatter(logging.Formatter(form))
     handlers = [file, *filter(None, [logging.lastResort])]
