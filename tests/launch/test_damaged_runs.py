@@ -12,7 +12,9 @@ from srl.cli import main
 from srl.experiment import load_experiment
 from srl.launch.folder import create_run
 from srl.launch.host_words import read_address, read_outcome
+from srl.launch.serve import serve
 from srl.metrics import read_metrics
+from srl.streams.keys import create_keys
 
 WORDS = "--num-envs 2 --algorithm.unroll-length 4 --algorithm.minibatches 1 --report-every 1"
 TRAIN = [*WORDS.split(), "--updates", "4", "--checkpoint-minutes", "0"]
@@ -168,6 +170,19 @@ def test_a_damaged_outcome_or_address_counts_as_none(run, damage):
         DAMAGES[damage](run / name)
     assert read_outcome(run) is None
     assert read_address(run) is None
+
+
+def test_a_controller_that_cannot_write_where_it_is_or_how_it_ended_says_so(tmp_path, capsys):
+    inline = load_experiment("native:CartPole-v1", ["--plan", "inline"])
+    folder = create_run(inline, tmp_path / "run").path
+    create_keys(folder)
+    for name in ("controller.json", "outcome.json"):
+        (folder / name).mkdir()
+    assert serve(folder) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"srl: cannot write {folder}/controller.json: Is a directory",
+        f"srl: cannot write in {folder} how the run ended: Is a directory",
+    ]
 
 
 def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one_and_says_so(whole, run, capsys):
