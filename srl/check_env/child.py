@@ -116,7 +116,7 @@ def main(words: Sequence[str]) -> None:
         os.set_inheritable(fd, False)
     try:
         with closing(_Alarm(dump, checked[2])) as alarm:
-            for found in findings(*checked, watch=alarm, **options):
+            for found in findings(*checked, options, watch=alarm):
                 if isinstance(found, str):
                     send("check", found)
                 else:
