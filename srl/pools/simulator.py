@@ -216,14 +216,19 @@ def _known_options(source: SimulatorSource) -> list[str]:
     """The keywords of what makes an environment, as far as its signature names them."""
     maker: Any = source
     if isinstance(source, str):
-        if source.startswith(_PETTINGZOO) or not (maker := named_maker(source)):
+        if source.startswith(_PETTINGZOO) or named_maker(source):
+            maker = maker_of(source)
+        else:
             try:
                 maker = gymnasium.spec(source.rpartition(":")[2]).entry_point
-            except gymnasium.error.Error:
+            except gymnasium.error.Error:  # an id without a version
                 return []
         if isinstance(maker, str):
             maker = gymnasium.envs.registration.load_env_creator(maker)
-    parameters = inspect.signature(maker).parameters.values()
+    try:
+        parameters = inspect.signature(maker).parameters.values()
+    except ValueError:  # of a class that is written in C
+        return []
     fixed = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
     return [p.name for p in parameters if p.kind not in fixed]
 
