@@ -11,7 +11,7 @@ import gymnasium
 
 from srl.errors import UserError, expect_number
 from srl.pools.pool import EnvConfig, Pool
-from srl.pools.room import SAMPLE, refuse_too_many, resident_bytes
+from srl.pools.room import SAMPLE, Growth, refuse_too_many
 from srl.pools.simulator import maker_of, source_name
 
 _IN_PROCESS = "steps in this process: give workers=N"
@@ -105,10 +105,10 @@ def _refuse_too_many(name: str, num_envs: int, make: Callable[[int, int], Pool])
     if num_envs <= SAMPLE:
         return
     with make(1, 1):  # what the first one loads is there for all
-        before = resident_bytes()
+        growth = Growth()
         with make(SAMPLE, SAMPLE) as some:
             some.reset(seed=0)
-            refuse_too_many(name, num_envs, resident_bytes() - before, SAMPLE)
+            refuse_too_many(name, num_envs, growth.nbytes, SAMPLE)
 
 
 def expect_environment(

@@ -71,7 +71,6 @@ INFERENCE = {
     inference.Kind.RESTORE: parcel(STATE),
     inference.Kind.REPLY: packed(REPLY),
     inference.Kind.STATE: parcel(STATE),
-    inference.Kind.MEMORY: packed(STATE["memory"]),
 }
 PARAMETERS = {
     publishing.Kind.FORM: Layout.of(VECTOR).to_json(),
