@@ -131,7 +131,7 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     reports, path = [], folder / FILE
     lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, 1):
-        report = _report_of(line)
+        report = report_of(line)
         if report is not None:
             reports.append(report)
         elif number < len(lines):
@@ -139,7 +139,7 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     return reports
 
 
-def _report_of(line: bytes) -> dict[str, Any] | None:
+def report_of(line: bytes) -> dict[str, Any] | None:
     """The report that a line holds; None where it holds none."""
     try:
         report = parse_json(line)
@@ -157,11 +157,11 @@ def _forget_after(path: Path, env_steps: int) -> None:
     if not path.exists():
         return
     *lines, last = path.read_bytes().split(b"\n")
-    if _report_of(last) is not None:
+    if report_of(last) is not None:
         lines.append(last)
     kept = []
     for number, line in enumerate(lines, 1):
-        report = _report_of(line)
+        report = report_of(line)
         if report is None:
             logger.warning("%s, line %d is broken and stays as it is: %.40r", path, number, line)
         if report is None or report["env_steps"] <= env_steps:

@@ -5,10 +5,19 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 
+from srl.control_group import OWN, ROOT, control_groups
 from srl.errors import RunError
+
+# The limit, what is used, and the cached files' entry in memory.stat, by controller.
+_GROUP_FILES = {
+    "": ("memory.max", "memory.current", "inactive_file"),
+    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+}
 
 
 class SharedMemory:
@@ -89,8 +98,21 @@ def _reserve(size: int, cure: str) -> int:
     return fd
 
 
-def available_bytes() -> int:
-    """Memory of this machine that programs may still take."""
+def available_bytes(root: Path = ROOT, own: Path = OWN) -> int:
+    """Memory that this process may still take: of the machine, or of its control groups.
+
+    Args:
+        root: Where control groups are mounted.
+        own: Where the kernel lists those of this process.
+    """
     with open("/proc/meminfo") as file:
         lines = dict(line.split(":", 1) for line in file)
-    return 1024 * int(lines["MemAvailable"].split()[0])
+    available = 1024 * int(lines["MemAvailable"].split()[0])
+    for controller, (limit, used, cache) in _GROUP_FILES.items():
+        for group in control_groups(controller, root, own):
+            with suppress(OSError, ValueError, KeyError):  # it has no limit
+                room = int((group / limit).read_text()) - int((group / used).read_text())
+                statistics = (group / "memory.stat").read_text().splitlines()
+                room += int(dict(line.split() for line in statistics)[cache])  # can be freed
+                available = min(available, room)
+    return max(available, 0)

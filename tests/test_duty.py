@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srl.evaluate.duty import DutyCycle, _control_group, cores_granted
+from srl.evaluate.duty import DutyCycle, cores_granted
 
 
 class Machine:
@@ -89,19 +89,5 @@ def test_a_quota_of_the_control_group_or_of_one_above_it_bounds_the_cores(
         if quota:
             (folder / "cpu.max").write_text(quota + "\n")
     bound = len(os.sched_getaffinity(0))
-    assert cores_granted(tmp_path, "/jobs/one") == (cores or bound)
-
-
-@pytest.mark.parametrize(
-    ("told", "group"),
-    [
-        ("0::/system.slice/x\n", "/system.slice/x"),
-        ("4:cpu,cpuacct:/jobs\n0::/jobs\n", "/jobs"),
-        ("4:cpu,cpuacct:/jobs\n", "/"),
-        (None, "/"),
-    ],
-)
-def test_the_control_group_is_read_where_there_is_one(tmp_path, told, group):
-    if told:
-        (tmp_path / "cgroup").write_text(told)
-    assert _control_group(tmp_path / "cgroup") == group
+    (tmp_path / "own").write_text("0::/jobs/one\n")
+    assert cores_granted(tmp_path, tmp_path / "own") == (cores or bound)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from srl.errors import RunError
-from srl.shared_memory import SharedMemory
+from srl.shared_memory import SharedMemory, available_bytes
 
 
 def maps():
@@ -89,3 +89,32 @@ def test_memory_that_is_too_small_or_could_shrink_is_not_mapped():
     with pytest.raises(RunError, match="this is no shared memory"):
         SharedMemory.attach(os.open("/dev/null", os.O_RDONLY), 1000)
     assert open_memory() == before
+
+
+@pytest.mark.parametrize(
+    ("mounted", "files", "cache", "listed"),
+    [
+        (".", ("memory.max", "memory.current"), "inactive_file", "0::/jobs/one\n"),
+        (
+            "memory",
+            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+            "total_inactive_file",
+            "5:memory:/jobs/one\n0::/\n",
+        ),
+    ],
+)
+def test_a_limit_of_a_control_group_or_of_one_above_it_bounds_what_is_available(
+    tmp_path, mounted, files, cache, listed
+):
+    (tmp_path / "own").write_text(listed)
+    machine = available_bytes(tmp_path, tmp_path / "own")
+    assert machine > 2**20
+    group = tmp_path / mounted / "jobs" / "one"
+    group.mkdir(parents=True)
+    for folder, limit in ((group, "max"), (group.parent, "1000000")):
+        for name, text in zip(files, (limit, "600000"), strict=True):
+            (folder / name).write_text(text + "\n")
+        (folder / "memory.stat").write_text(f"anon 500000\n{cache} 50000\n")
+    assert available_bytes(tmp_path, tmp_path / "own") == 450_000
+    (group.parent / files[1]).write_text("2000000\n")
+    assert available_bytes(tmp_path, tmp_path / "own") == 0

@@ -1,6 +1,7 @@
 """The page of `srl watch` in a real Chromium without a screen."""
 
 import base64
+import dataclasses
 import shutil
 
 import imageio.v3 as iio
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from test_watch import data, decoded, game
 
+from srl.envs.hide_and_seek.scene import Scene
 from srl.evaluate.watch import watch
 
 pytest.importorskip("selenium", reason="selenium drives the browser")
@@ -221,6 +223,46 @@ def test_rays_are_drawn_as_far_as_they_reach(page, file):
         x, y = page.execute_script("return player.transform().at(...arguments)", *hit)
         around = picture[int(y) - 2 : int(y) + 3, int(x) - 2 : int(x) + 3]
         assert (around == (38, 108, 228)).all(-1).any()
+
+
+@pytest.mark.parametrize("settings", ["horizon=20", "task='shelter', horizon=5"])
+def test_fields_of_view_end_where_they_do_in_films(browser, tmp_path, settings):
+    shown = watch(game(tmp_path, settings), episodes=3)
+    browser.get(shown.as_uri())
+    hidden = 0
+    for number, episode in enumerate(data(shown)["episodes"]):
+        tracks = {name: decoded(track) for name, track in episode["tracks"].items()}
+        at = {field.name: tracks.get(field.name, [0])[0] for field in dataclasses.fields(Scene)}
+        shapes = {"walls": 5, "boxes": 7, "ramps": 4, "cylinders": 3}
+        scene = Scene(**at | {name: at[name].reshape(-1, n) for name, n in shapes.items()})
+        for agent, pose in enumerate(scene.agents):
+            script = "return stage.view(new Episode(...arguments[0]), 0, arguments[1], 30, 99)"
+            found = browser.execute_script(script, [episode, []], pose.tolist())
+            assert np.array(found) == pytest.approx(scene.view(agent, 30.0, 99), abs=1e-9), number
+            hidden += (np.linalg.norm(found - pose[:2], axis=1) < 29).sum()
+    assert hidden > 20
+
+
+def test_what_an_agent_sees_of_the_floor_ends_where_its_field_of_view_does(page, file):
+    episode = data(file)["episodes"][0]["tracks"]
+    poses = decoded(episode["agents"])[0]
+    origin, unit = (
+        np.array(page.execute_script("return player.transform().at(...arguments)", *corner))
+        for corner in ((0, 0), (1, 1))
+    )
+    for agent, color in ((0, (38, 108, 228)), (2, (222, 48, 44))):
+        page.execute_script("player.choose(arguments[0])", agent)
+        edge = page.execute_script(
+            "return stage.view(player.episode, 0, arguments[0], 30, 721)", poses[agent].tolist()
+        )
+        tint = np.array((246, 247, 249)) * (1 - 22 / 255) + np.array(color) * 22 / 255
+        rows, columns = np.nonzero((abs(pixels(page) - tint) < 2).all(-1))
+        assert len(rows) > 1000
+        away = (np.stack([columns, rows], 1) + 0.5 - origin) / (unit - origin) - poses[agent, :2]
+        sides = np.array(edge) - poses[agent, :2]
+        aside = away @ (sides / np.linalg.norm(sides, axis=1, keepdims=True)).T
+        nearest = sides[aside.argmax(1)]
+        assert (np.linalg.norm(away, axis=1) < np.linalg.norm(nearest, axis=1) + 0.05).mean() > 0.99
 
 
 def test_agents_can_be_chosen_by_their_names_and_left_by_a_click_beside_them(page):

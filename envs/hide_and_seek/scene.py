@@ -35,6 +35,7 @@ SITE_SIZE = 0.5
 FOOD_SIZE = 0.1
 INNER_WALL_HEIGHT = 0.5
 RAMP_SIZE = 0.5
+CYLINDER_HEIGHT = 0.5
 HALF_VIEW_ANGLE = 3 / 8 * np.pi
 
 
@@ -186,11 +187,14 @@ class Scene:
         for x, y, angle, half_x, half_y, top in self._obstacles():
             if height < top:
                 half = np.array([half_x, half_y])
-                reach = np.minimum(reach, _entry(eye - (x, y), rays, angle, half))
+                reach = np.minimum(reach, _into_rectangle(eye - (x, y), rays, angle, half))
+        if height < CYLINDER_HEIGHT:
+            for x, y, radius in self.cylinders:
+                reach = np.minimum(reach, _into_circle(eye - (x, y), rays, radius))
         return eye + reach[:, None] * rays
 
     def _obstacles(self) -> np.ndarray:
-        """What stands in the way of sight: x, y, angle, half of both sides, and the top, [N, 6]."""
+        """What hides things: x, y, angle, half of both sides, and the top; no cylinders, [N, 6]."""
         walls, boxes, ramps = self.walls, self.boxes, self.ramps
         straight, half = np.zeros(len(walls)), np.full(len(ramps), RAMP_SIZE / 2)
         return np.concatenate(
@@ -220,7 +224,9 @@ class Scene:
         return CUBE_COLOR if size[0] == size[1] else LONG_BOX_COLOR
 
 
-def _entry(start: np.ndarray, rays: np.ndarray, angle: float, half: np.ndarray) -> np.ndarray:
+def _into_rectangle(
+    start: np.ndarray, rays: np.ndarray, angle: float, half: np.ndarray
+) -> np.ndarray:
     """How far rays go until they enter a rectangle, infinity for those that do not, [N].
 
     Args:
@@ -235,6 +241,14 @@ def _entry(start: np.ndarray, rays: np.ndarray, angle: float, half: np.ndarray) 
         ends = np.stack([(-half - start) / rays, (half - start) / rays])
     enter, leave = ends.min(0).max(1), ends.max(0).min(1)
     return np.where((enter > 0) & (enter <= leave), enter, np.inf)
+
+
+def _into_circle(start: np.ndarray, rays: np.ndarray, radius: float) -> np.ndarray:
+    """How far rays go until they enter a circle; otherwise as `_into_rectangle`."""
+    nearest = -(rays @ start)  # the way to the point that is nearest to the centre
+    with np.errstate(invalid="ignore"):  # NaN for rays that miss it
+        enter = nearest - np.sqrt(radius**2 - start @ start + nearest**2)
+    return np.where(enter > 0, enter, np.inf)
 
 
 def mixed(color: Color, other: Color, share: float) -> Color:

@@ -12,6 +12,7 @@ const stage = (() => {
   const PREPARING = "#c9d0d9", SEEKING = "#5b6b80", UNSEEN = "#b9cdf2", SEEN = "#de302c";
   const REWARDED = "#5aa469", PUNISHED = "#d9825b", LOST = "#7a1512", NOTHING = "#e3e7ec";
   const RADIUS = 0.15, HALF_VIEW = 3 / 8 * Math.PI, SHORT_VIEW = 1.0, NO_HIT = 6;
+  const RAMP_SIZE = 0.5, CYLINDER_HEIGHT = 0.5;
 
   // ---- what was recorded ----
 
@@ -38,7 +39,7 @@ const stage = (() => {
         name: `${long ? "long box" : "box"} ${i}` };
     });
     const ramps = rows(episode.between("ramps", time), 4).map((pose, i) =>
-      ({ pose, size: [0.5, 0.5], color: RAMP, ramp: true, name: `ramp ${i}` }));
+      ({ pose, size: [RAMP_SIZE, RAMP_SIZE], color: RAMP, ramp: true, name: `ramp ${i}` }));
     return [...boxes, ...ramps];
   }
 
@@ -49,6 +50,54 @@ const stage = (() => {
   function lockingTeam(episode, step, object) {
     const locker = episode.at("locked_by", step)[object];
     return locker < 0 ? null : teams(episode)[locker];
+  }
+
+  // ---- lines of sight, as `Scene.view` has them ----
+
+  // Where an agent's field of view ends on the floor, from its right to its left.
+  function view(episode, time, [x, y, height, angle], length, count = 121) {
+    const [dx, dy] = facing(angle);
+    const middle = Math.atan2(dy, dx);
+    const hiding = obstacles(episode, time).filter(({ top }) => height < top);
+    return Array.from({ length: count }, (_, k) => {
+      const turned = middle + HALF_VIEW * (2 * k / (count - 1) - 1);
+      const ray = [Math.cos(turned), Math.sin(turned)];
+      const reach = Math.min(length, ...hiding.map(({ at, half, angle, radius }) => {
+        const start = [x - at[0], y - at[1]];
+        return half ? intoRectangle(start, ray, angle, half) : intoCircle(start, ray, radius);
+      }));
+      return [x + reach * ray[0], y + reach * ray[1]];
+    });
+  }
+
+  // What hides things that are behind it from eyes that are lower than its top.
+  const obstacles = (episode, time) => [
+    ...rows(episode.at("walls", 0), 5).map(([x, y, halfX, halfY, top]) =>
+      ({ at: [x, y], half: [halfX, halfY], angle: 0, top })),
+    ...rows(episode.between("boxes", time), 7).map(([x, y, z, angle, sizeX, sizeY, sizeZ]) =>
+      ({ at: [x, y], half: [sizeX / 2, sizeY / 2], angle, top: z + sizeZ / 2 })),
+    ...rows(episode.between("ramps", time), 4).map(([x, y, z, angle]) =>
+      ({ at: [x, y], half: [RAMP_SIZE / 2, RAMP_SIZE / 2], angle, top: z + RAMP_SIZE / 2 })),
+    ...rows(episode.at("cylinders", 0), 3).map(([x, y, radius]) =>
+      ({ at: [x, y], radius, top: CYLINDER_HEIGHT })),
+  ];
+
+  // How far a ray goes until it enters a rectangle, whose centre is 0; from inside it does not.
+  function intoRectangle(start, ray, angle, half) {
+    const turn = ([x, y]) => [x * Math.cos(angle) + y * Math.sin(angle),
+      y * Math.cos(angle) - x * Math.sin(angle)];
+    const [from, along] = [turn(start), turn(ray)];
+    const ends = half.map((side, axis) =>
+      [-side, side].map((end) => (end - from[axis]) / along[axis]));
+    const enter = Math.max(...ends.map((pair) => Math.min(...pair)));
+    const leave = Math.min(...ends.map((pair) => Math.max(...pair)));
+    return enter > 0 && enter <= leave ? enter : Infinity;
+  }
+
+  function intoCircle([x, y], [dx, dy], radius) {
+    const nearest = -(x * dx + y * dy); // the way to the point that is nearest to the centre
+    const enter = nearest - Math.sqrt(radius ** 2 - x ** 2 - y ** 2 + nearest ** 2);
+    return enter > 0 ? enter : Infinity; // NaN for a ray that misses it
   }
 
   // ---- drawing ----
@@ -80,16 +129,6 @@ const stage = (() => {
       this.pen.fillStyle = color;
       this.pen.fill();
     }
-    sector([x, y], angle, radius, color) {
-      const [left, top] = this.at(x, y);
-      const [dx, dy] = facing(angle);
-      const middle = Math.atan2(-dy, dx); // the canvas's y goes down
-      this.pen.beginPath();
-      this.pen.moveTo(left, top);
-      this.pen.arc(left, top, radius * this.scale, middle - HALF_VIEW, middle + HALF_VIEW);
-      this.pen.fillStyle = color;
-      this.pen.fill();
-    }
     text(string, [x, y], size, color) {
       this.pen.font = `600 ${size * this.scale}px sans-serif`;
       Object.assign(this.pen, { fillStyle: color, textAlign: "center", textBaseline: "middle" });
@@ -118,9 +157,9 @@ const stage = (() => {
     const shown = (thing) => (chosen === null || thing === chosen
       || sees(episode, step, chosen, thing) ? 1 : 0.22);
     players.forEach((pose, agent) => {
-      if (chosen === null) cone(brush, episode, step, agent, pose);
+      if (chosen === null) cone(brush, episode, time, agent, pose);
     });
-    if (chosen !== null) sight(brush, episode, step, chosen, players[chosen]);
+    if (chosen !== null) sight(brush, episode, time, chosen, players[chosen]);
     things.forEach((thing, i) =>
       brush.dimmed(shown(players.length + i), () => object(brush, episode, step, i, thing)));
     walls(brush, episode);
@@ -134,15 +173,16 @@ const stage = (() => {
     if (chosen !== null) highlights(brush, episode, step, chosen, players, things);
   }
 
-  function cone(brush, episode, step, agent, pose) {
-    const share = resting(episode, step, agent) ? "16" : "30";
-    brush.sector(pose, pose[3], SHORT_VIEW, TEAM[teams(episode)[agent]] + share);
+  function cone(brush, episode, time, agent, pose) {
+    const share = resting(episode, Math.floor(time), agent) ? "16" : "30";
+    const edge = view(episode, time, pose, SHORT_VIEW);
+    brush.fill([pose, ...edge], TEAM[teams(episode)[agent]] + share);
   }
 
-  function sight(brush, episode, step, agent, pose) {
+  function sight(brush, episode, time, agent, pose) {
     const color = TEAM[teams(episode)[agent]];
-    brush.sector(pose, pose[3], 30, color + "16"); // as far as there is a line of sight
-    for (const { end, hit } of rays(episode, step, agent, pose)) {
+    brush.fill([pose, ...view(episode, time, pose, 30, 721)], color + "16"); // however far
+    for (const { end, hit } of rays(episode, time, agent, pose)) {
       brush.line([pose, end], color + (hit ? "70" : "30"), 0.012);
     }
   }
@@ -475,6 +515,6 @@ const stage = (() => {
     stepsPerSecond: 1 / 0.075,
     reach: 2 * RADIUS,
     color: (episode, agent) => TEAM[teams(episode)[agent]],
-    extent, place, draw, result, status, bands, legend, panel,
+    extent, place, view, draw, result, status, bands, legend, panel,
   };
 })();

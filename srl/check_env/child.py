@@ -9,24 +9,16 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from typing import Any
 
 from srl.check_env.report import Finding, Watch
-from srl.child_process import crash_dump, die_with, ending, innermost_frames
+from srl.child_process import child_command, crash_dump, ending, innermost_frames
 from srl.errors import RunError, UserError
 
-_BOOTSTRAP = """
-import json, sys
-arguments = json.loads(sys.argv.pop())
-sys.path[:] = arguments.pop("path")
-from srl.check_env.child import main
-main(**arguments)
-"""
 _MAKING_SECONDS = 60.0  # that making an environment may take, if --seconds says no more
 _CALLS_OF_A_CHECK = 2  # seconds of one call, in those of a check, from which on it is a hang
 
@@ -42,16 +34,9 @@ def findings_of_child(
     """
     dump = os.memfd_create("srl-dump", os.MFD_CLOEXEC)
     results, theirs = os.pipe()
-    arguments = {
-        "path": [entry for entry in sys.path if isinstance(entry, str)],
-        "dump": dump,
-        "results": theirs,
-        "parent": os.getpid(),
-        "checked": [env, steps, seconds, seed],
-        "options": options,
-    }
+    arguments = json.dumps([dump, theirs, [env, steps, seconds, seed], options])
     process = subprocess.Popen(
-        [sys.executable, "-P", "-c", _BOOTSTRAP, json.dumps(arguments)],
+        child_command("srl.check_env.child", arguments, dies_with_parent=True, dump=dump),
         stdin=subprocess.DEVNULL,
         stdout=2,  # what the environment prints is no finding
         pass_fds=(dump, theirs),
@@ -114,28 +99,24 @@ def _verdict(check: str, code: int, dump: str) -> str:
 # ---- in the process ----
 
 
-def main(dump: int, results: int, parent: int, checked: list[Any], options: dict[str, Any]) -> None:
+def main(words: Sequence[str]) -> None:
     """Checks an environment and sends what is found.
 
     Args:
-        dump: Descriptor of the file for the stack of a crash or hang.
-        results: Of the pipe for what is found.
-        parent: Id of the process that started this one.
-        checked: What `findings` takes.
-        options: The environment's.
+        words: In JSON, descriptors of the file for the stack of a crash or hang and of the pipe for
+            what is found, what `findings` takes, and the environment's options.
     """
     from srl.check_env.main import findings
 
     def send(kind: str, content: Any) -> None:
         os.write(results, json.dumps([kind, content]).encode() + b"\n")
 
-    die_with(parent)
+    dump, results, checked, options = json.loads(words[0])
     for fd in (dump, results):
         os.set_inheritable(fd, False)
-    faulthandler.enable(dump)
     try:
         with closing(_Alarm(dump, checked[2])) as alarm:
-            for found in findings(*checked, watch=alarm, **options):
+            for found in findings(*checked, options, watch=alarm):
                 if isinstance(found, str):
                     send("check", found)
                 else:

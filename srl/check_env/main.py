@@ -65,7 +65,7 @@ def check_env(words: list[str]) -> int:
 
 
 def findings(
-    env: str, steps: int, seconds: float, seed: int, watch: Watch, **options: Any
+    env: str, steps: int, seconds: float, seed: int, options: dict[str, Any], watch: Watch
 ) -> Iterator[str | Finding]:
     """Checks an environment; gives the name of each check, and then what it finds.
 
@@ -74,8 +74,8 @@ def findings(
         steps: How many to play at most in a check.
         seconds: How long at most.
         seed: Of the actions and the environment.
-        watch: Told of each call of the environment.
         options: The environment's.
+        watch: Told of each call of the environment.
 
     Raises:
         UserError: If there is no such environment.

@@ -46,9 +46,11 @@ class Value:
     def __getattr__(self, part: str) -> Value:
         if part.startswith("__"):
             raise AttributeError(part)
+        if not self._parts:
+            return _looks_into(self)
         if part not in self._parts:
-            has = f"it has {', '.join(self._parts)}" if self._parts else "it has no parts"
-            raise PlanError(f"the loop takes `{part}` of `{self._name}`; {has}")
+            has = ", ".join(self._parts)
+            raise PlanError(f"the loop takes `{part}` of `{self._name}`; it has {has}")
         return Value(part, self._source, name=f"{self._name}.{part}")
 
     def __repr__(self) -> str:
@@ -66,6 +68,7 @@ def _looks_into(value: Value, *_: object) -> Any:
 
 _OPERATORS = (
     *("bool", "iter", "len", "getitem", "contains", "float", "int", "index", "array", "next"),
+    "call",
     *("eq", "ne", "lt", "le", "gt", "ge", "add", "radd", "sub", "rsub", "mul", "rmul", "matmul"),
     *("truediv", "rtruediv", "floordiv", "mod", "pow", "neg", "abs", "invert", "and", "or", "xor"),
 )

@@ -8,36 +8,24 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from srl.control_group import OWN, ROOT, control_groups
+
 _SAVED_SECONDS = 1.0  # of processor time that may be made up for after a pause
 
 
-def cores_granted(groups: Path = Path("/sys/fs/cgroup"), own: str | None = None) -> float:
+def cores_granted(root: Path = ROOT, own: Path = OWN) -> float:
     """How many cores this process may use: those it is bound to, or fewer by a quota.
 
     Args:
-        groups: Where the control groups are (version 2).
-        own: The process's, such as `/system.slice/x`; asked of the kernel by default.
+        root: Where control groups are mounted (version 2).
+        own: Where the kernel lists those of this process.
     """
     granted = float(len(os.sched_getaffinity(0)))
-    own = _control_group() if own is None else own
-    place = groups / own.lstrip("/")
-    for group in (place, *place.parents):  # a quota holds for all groups below
+    for group in control_groups(root=root, own=own):
         with suppress(OSError, ValueError):
             quota, period = (group / "cpu.max").read_text().split()
             granted = min(granted, float(quota) / float(period))
-        if group == groups:
-            break
     return granted
-
-
-def _control_group(told: Path = Path("/proc/self/cgroup")) -> str:
-    """This process's control group; the root where the kernel names none of version 2."""
-    with suppress(OSError):
-        for line in told.read_text().splitlines():
-            number, _, group = line.partition("::")
-            if number == "0":
-                return group
-    return "/"
 
 
 class DutyCycle:

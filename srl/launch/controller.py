@@ -76,7 +76,7 @@ class Controller:
         """
         self._hosts = hosts or ThisHost(plan)
         self.begun = False
-        """Whether all workers have begun, so that there may be something to keep."""
+        """Whether all workers have been there and have begun."""
         self.interrupted = False
         """Whether the run was told to stop."""
         self._plan, self._folder, self._terminal = plan, folder, terminal
@@ -115,6 +115,11 @@ class Controller:
     def stage(self) -> tuple[Stage, str]:
         """In which stage the workers are that the first report waits for, and how many are."""
         return stage_of(self._members, begun=self.begun)
+
+    @property
+    def trained(self) -> bool:
+        """Whether there has been an update, so that there may be something to keep."""
+        return any(gang.updates and gang.progressed for gang in self._gangs)
 
     @property
     def _alone(self) -> bool:

@@ -7,46 +7,43 @@ beside it, which only waits, therefore writes the log and the terminal.
 from __future__ import annotations
 
 import faulthandler
-import json
 import os
 import select
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from srl.child_process import innermost_frames
+from srl.child_process import child_command, innermost_frames
 
-_BOOTSTRAP = """
-import json, sys
-arguments = json.loads(sys.argv.pop())
-sys.path[:] = arguments.pop("path")
-from srl.launch.crash import main
-main(**arguments)
-"""
 _GOODBYE = b"\0the process ends in good order\0"
 
 
 class CrashReporter:
     """While it is entered, an abrupt end of this process is reported."""
 
-    def __init__(self, worker: str, log: Path, hint: str) -> None:
+    def __init__(self, folder: Path, worker: str, hint: str) -> None:
         """Starts nothing yet.
 
         Args:
+            folder: Of the run, whose log of the worker gets all stacks.
             worker: What messages call this process.
-            log: The file for all stacks.
             hint: What to do, shown last; may be empty.
         """
-        self._told = {"worker": worker, "log": str(log), "hint": hint}
+        self._words = str(folder), worker, hint
 
     def __enter__(self) -> CrashReporter:
         theirs, self._pipe = os.pipe()
-        path = [entry for entry in sys.path if isinstance(entry, str)]
-        arguments = {"path": path, "pipe": theirs, "watched": os.getpid(), **self._told}
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _BOOTSTRAP, json.dumps(arguments)],
+            child_command(
+                "srl.launch.crash",
+                str(theirs),
+                str(os.getpid()),
+                *self._words,
+                ignores_interrupts=True,
+            ),
             stdin=subprocess.DEVNULL,
             stdout=2,
             pass_fds=(theirs,),
@@ -55,38 +52,54 @@ class CrashReporter:
         faulthandler.enable(self._pipe)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def expect_end(self) -> None:
+        """Notes that the process is about to end, for a reason that is shown already."""
         faulthandler.enable(2)
         with suppress(BrokenPipeError):
             os.write(self._pipe, _GOODBYE)
+
+    def __exit__(self, *_: object) -> None:
+        self.expect_end()
         os.close(self._pipe)
         self._process.wait()
 
 
-def main(pipe: int, watched: int, worker: str, log: str, hint: str) -> None:
+def main(words: Sequence[str]) -> int:
     """Waits for the end of a process, and reports it unless it was in good order.
 
     Args:
-        pipe: Descriptor of the pipe for the stacks.
-        watched: The process.
-        worker: What messages call it.
-        log: The file for all stacks.
-        hint: Shown last.
+        words: The descriptor of the pipe for the stacks, the process, the folder of the run, what
+            messages call the process, and a hint.
+
+    Returns:
+        The exit code.
     """
+    pipe, watched, folder, worker, hint = words
     interrupted: list[int] = []
     signal.signal(signal.SIGINT, lambda number, _: interrupted.append(number))
-    dump = _last_words(pipe, watched)
+    dump = _last_words(int(pipe), int(watched))
     if dump.endswith(_GOODBYE) or (interrupted and not dump):  # a second Ctrl-C quits at once
-        return
-    text = dump.decode(errors="replace").strip()
-    with suppress(OSError), open(log, "a") as file:
+        return 0
+    _report(dump.decode(errors="replace").strip(), Path(folder), worker, hint)
+    return 0
+
+
+def _report(text: str, path: Path, worker: str, hint: str) -> None:
+    from srl.launch.folder import RunFolder
+    from srl.launch.host_words import write_outcome
+    from srl.launch.terminal import FAILED, KILLED, failed
+
+    folder = RunFolder(path)
+    with suppress(OSError), folder.log(worker).open("a") as file:
         file.write(f"{text or 'the process ended without a word'}\n")
     if text:
         reason = text.partition("\n")[0]
-        told = f"{reason}; it was here:\n{innermost_frames(text)}"
+        shown = f"{reason}; it was here:\n{innermost_frames(text)}"
+        with suppress(OSError):
+            write_outcome(path, FAILED, reason)
     else:
-        told = "the process was killed, or an environment ended it with exit()"
-    lines = [told, f"{worker} failed; its log is {os.path.relpath(log)}", hint]
+        shown = KILLED
+    lines = [shown, failed(folder, worker), hint]
     sys.stderr.write("\n".join(filter(None, lines)) + "\n")
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from srl.errors import UserError
 from srl.launch.folder import RunFolder
 from srl.launch.host_words import has_begun, read_outcome
-from srl.launch.local import FAILED
-from srl.launch.terminal import INTERRUPTED, shown
+from srl.launch.terminal import FAILED, INTERRUPTED, shown
 
 Say = Callable[[str], object]
 """Shows a line."""

@@ -79,7 +79,7 @@ class Member:
         """Notes a beat; counters that have grown forgive the gang's deaths."""
         self.beat = beat
         if any(grown > 0 for grown in beat["grown"].values()):
-            self.gang.deaths = 0
+            self.gang.deaths, self.gang.progressed = 0, True
 
     @property
     def stage(self) -> str:
@@ -137,6 +137,8 @@ class Gang:
     """Whether an earlier controller started it: then what is lacking is not started by itself."""
     deaths: int = 0
     """In a row, without progress."""
+    progressed: bool = False
+    """Whether it has shown progress since the controller began."""
     causes: Counter[str] = field(default_factory=Counter)
     """Of all deaths."""
     start_at: float = 0.0

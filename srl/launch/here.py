@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -14,12 +13,13 @@ from typing import Any
 
 from srl.checkpoint import Checkpoints
 from srl.errors import UserError
+from srl.inputs import is_count
 from srl.launch.display import Display
 from srl.launch.folder import RunFolder
 from srl.launch.follow import Say, asked_to_stop
-from srl.launch.local import DONE, INTERRUPTED
-from srl.launch.terminal import shown
-from srl.metrics import FILE
+from srl.launch.host_words import read_outcome, read_reason
+from srl.launch.terminal import DONE, FAILED, INTERRUPTED, MISTAKEN, shown
+from srl.metrics import FILE, report_of
 from srl.recorded import recorded_experiment
 from srl.workers.run import finished
 
@@ -49,7 +49,8 @@ def follow_here(folder: RunFolder, say: Say) -> int:
     """Shows the reports of a run, from the last one on, until it ends or the user leaves.
 
     Returns:
-        0 if the run is finished; 130 if it was stopped before, or the user has left it running.
+        0 if the run is finished; 130 if it was stopped before, or the user has left it running; its
+        own exit code if it has failed.
     """
     experiment = recorded_experiment(folder.path)
     reports, started = _Reports(folder.path / FILE), False
@@ -77,8 +78,12 @@ def follow_here(folder: RunFolder, say: Say) -> int:
     if done:
         say(f"{shown(folder)} is finished: {done}")
         return DONE
-    say(f"{shown(folder)} has ended; `srl resume {shown(folder)}` goes on with it")
-    return INTERRUPTED
+    code, how = read_outcome(folder.path), "ended"
+    if code in (FAILED, MISTAKEN):
+        how = f"failed: {read_reason(folder.path) or 'the reason is not recorded'}"
+        how += f"; its logs are in {shown(folder)}/logs"
+    say(f"{shown(folder)} has {how}; `srl resume {shown(folder)}` goes on with it")
+    return code or INTERRUPTED
 
 
 @dataclass
@@ -106,18 +111,18 @@ class _Reports:
                 text = file.read()
         except FileNotFoundError:
             return []
+        except OSError as error:
+            raise UserError(f"cannot read {self._file}: {error.strerror}") from error
         whole = text[: text.rfind(b"\n") + 1]
         self._read += len(whole)
-        return [report for line in whole.splitlines() if (report := _report(line))]
+        reports = map(report_of, whole.splitlines())
+        return [_shown(r) for r in reports if r and is_count(r.get("updates"))]
 
 
-def _report(line: bytes) -> dict[str, Any] | None:
-    """The report of a line of metrics, if it is one."""
-    try:
-        report = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    counted = isinstance(report, dict) and all(
-        isinstance(report.get(name), int) for name in ("env_steps", "updates")
-    )
-    return report if counted else None
+def _shown(report: dict[str, Any]) -> dict[str, Any]:
+    """The values of a report that a display can show: numbers, and one text."""
+    return {
+        name: value
+        for name, value in report.items()
+        if isinstance(value, str if name == "bottleneck" else int | float)
+    }

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from srl.inputs import is_count, parse_json
-from srl.outputs import replace_whole
+from srl.outputs import replace_whole, write_whole
 from srl.streams import Message, Refused
 from srl.workers.ledger import MOST_LEARNERS, Ledger
 from srl.workers.words import ADDRESS, COUNT, demand_shape
@@ -110,8 +110,9 @@ class HostCard:
             Refused: If it is no such card.
         """
         demand_shape("the card of a host", values, _CARD)
-        workers = tuple(tuple(worker) for worker in values["workers"])
-        return HostCard(**{name: values[name] for name in _CARD} | {"workers": workers})
+        card = {name: values[name] for name in _CARD}
+        card["workers"] = tuple(tuple(worker) for worker in values["workers"])
+        return HostCard(**card)
 
 
 _CARD = {
@@ -147,10 +148,13 @@ def write_address(folder: Path, address: str) -> int:
 
     Returns:
         The controller's term: how many there were before it.
+
+    Raises:
+        UserError: If it cannot be written.
     """
     before = _read(folder / ADDRESS_FILE).get("term")
     term = before + 1 if isinstance(before, int) else 0
-    _write(folder / ADDRESS_FILE, {"address": address, "term": term})
+    write_whole(folder / ADDRESS_FILE, _text({"address": address, "term": term}))
     return term
 
 
@@ -170,9 +174,18 @@ def has_begun(folder: Path) -> bool:
     return "begun" in _read_new(folder / BEGUN_FILE)
 
 
-def write_outcome(folder: Path, code: int) -> None:
-    """Tells whoever follows the run, or comes late, that it has ended, and with which code."""
-    _write(folder / OUTCOME_FILE, {"code": code})
+def write_outcome(folder: Path, code: int, reason: str = "") -> None:
+    """Records for those who follow the run, or look later, that it has ended, and how.
+
+    Args:
+        folder: The run's.
+        code: Its exit code.
+        reason: Of a failure, where it is known.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    _write(folder / OUTCOME_FILE, {"code": code, "reason": reason})
 
 
 def read_outcome(folder: Path) -> int | None:
@@ -181,8 +194,18 @@ def read_outcome(folder: Path) -> int | None:
     return code if is_count(code) and code < 256 else None
 
 
+def read_reason(folder: Path) -> str:
+    """Why a run has failed; empty where that is not recorded."""
+    reason = _read(folder / OUTCOME_FILE).get("reason")
+    return reason if isinstance(reason, str) else ""
+
+
 def _write(file: Path, values: dict[str, Any]) -> None:
-    replace_whole(file, (json.dumps(values) + "\n").encode())
+    replace_whole(file, _text(values))
+
+
+def _text(values: dict[str, Any]) -> bytes:
+    return (json.dumps(values) + "\n").encode()
 
 
 def _read_new(file: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 from srl.dataflow.plan import Plan
@@ -16,7 +17,17 @@ from srl.launch.crash import CrashReporter
 from srl.launch.display import Display
 from srl.launch.folder import RunFolder
 from srl.launch.rater import RaterBeside
-from srl.launch.terminal import INTERRUPTED, Stop, cure, logging_to, shown
+from srl.launch.terminal import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    Stop,
+    cure,
+    failed,
+    logging_to,
+    recording_end,
+    shown,
+)
 from srl.launch.watch import Watch
 from srl.pools.make import threaded
 from srl.workers.run import Run, TrainerLike, closing, finished
@@ -24,7 +35,6 @@ from srl.workers.stage import Stage
 
 logger = logging.getLogger(__name__)
 
-DONE, FAILED = 0, 1
 WORKER = "trainer"
 
 
@@ -50,16 +60,27 @@ def train(
 
         return train_in_processes(experiment, plan, folder, resume=resume)
     show = _Show(experiment)
-    with folder.locked(), logging_to(folder, WORKER), Stop() as stop, closing(show):
+    with (
+        recording_end(folder) as end,
+        logging_to(folder, WORKER),
+        Stop() as stop,
+        closing(show),
+    ):
         trainer = trainer or make_trainer(experiment)
         run = Run(experiment, folder.path, trainer, show, lambda: stop.requested)
         if resume and (done := finished(experiment, run.checkpoints)):
             show.say(f"{folder.path} is finished: {done}; extend it with --env-steps N")
-            return DONE
+            return end(DONE)
         show.display.header(folder)
         try:
-            crash = CrashReporter(WORKER, folder.log(WORKER), _after_a_crash(experiment))
-            with run, crash, _watch(run, folder, show, stop) as show.watch:
+            crash = CrashReporter(folder.path, WORKER, _after_a_crash(experiment))
+
+            def ending() -> str:
+                crash.expect_end()
+                end(INTERRUPTED)
+                return cure(folder) or "; there is no checkpoint yet, nothing is kept"
+
+            with run, crash, _watch(run, folder, show, stop, ending) as show.watch:
                 run.start(resume=resume)
                 with RaterBeside(experiment, folder, show.say):
                     run.loop()
@@ -70,27 +91,25 @@ def train(
                 folder.discard()
             raise
         except Exception as error:
-            _tell_failure(error, folder, run)
-            return FAILED
+            _tell_failure(error, folder)
+            return end(FAILED, error)
         if not run.finished:
             show.say(f"interrupted; `srl resume {shown(folder)}` goes on")
-            return INTERRUPTED
+            return end(INTERRUPTED)
         show.say(f"done; the run is in {shown(folder)}")
-        return DONE
+        return end(DONE)
 
 
-def _watch(run: Run, folder: RunFolder, show: _Show, stop: Stop) -> Watch:
+def _watch(
+    run: Run, folder: RunFolder, show: _Show, stop: Stop, ending: Callable[[], str]
+) -> Watch:
     """What watches a run that begins now."""
-
-    def hint() -> str:
-        version = run.checkpoints.latest()
-        return cure(folder, version) or "; there is no checkpoint yet, nothing is kept"
 
     def awaited() -> str:
         return run.trainer.awaited
 
     seconds = run.experiment.heartbeat_seconds
-    return Watch(seconds, folder.log(WORKER), stop, show.say, awaited, hint)
+    return Watch(seconds, folder.log(WORKER), stop, show.say, awaited, ending)
 
 
 def _after_a_crash(experiment: Experiment) -> str:
@@ -157,13 +176,9 @@ class _Show:
         logger.info("update %d: %s", trainer.updates, self.display.summary(report))
 
 
-def _tell_failure(error: Exception, folder: RunFolder, run: Run) -> None:
+def _tell_failure(error: Exception, folder: RunFolder) -> None:
     """Names the worker and its log, which has the whole traceback."""
     trace = "".join(traceback.format_exception(error))
     with contextlib.suppress(OSError), folder.log(WORKER).open("a") as log:
         log.write(trace)
-    version = run.checkpoints.latest()
-    sys.stderr.write(
-        f"{explained(error)}\n{WORKER} failed; its log is {shown(folder, WORKER)}"
-        f"{cure(folder, version)}\n"
-    )
+    sys.stderr.write(f"{explained(error)}\n{failed(folder, WORKER)}\n")

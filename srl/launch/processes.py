@@ -20,10 +20,19 @@ from srl.launch.controller import Controller
 from srl.launch.display import Display
 from srl.launch.folder import RunFolder
 from srl.launch.hosts import Hosts, Superseded
-from srl.launch.local import DONE, FAILED
 from srl.launch.rater import RaterBeside
 from srl.launch.resources import machine_gpus
-from srl.launch.terminal import INTERRUPTED, Stop, cure, logging_to, shown
+from srl.launch.terminal import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    Stop,
+    end_unrecorded,
+    failed,
+    logging_to,
+    recording_end,
+    shown,
+)
 from srl.streams import Transport
 from srl.workers.run import finished
 
@@ -62,13 +71,13 @@ def train_in_processes(
     """
     screen = _Screen(Display(experiment))
     # Of several controllers on several hosts the latest counts: see RemoteHosts.
-    lock = folder.locked() if hosts is None else contextlib.nullcontext()
+    recording = recording_end(folder) if hosts is None else contextlib.nullcontext(end_unrecorded)
     # An engine that takes a host away says SIGTERM: then the next controller goes on.
     signals = (signal.SIGINT, signal.SIGUSR1) if hosts else ()
-    with lock, logging_to(folder, WORKER), Stop(*signals) as stop:
+    with recording as end, logging_to(folder, WORKER), Stop(*signals) as stop:
         if resume and (done := _finished(experiment, folder)):
             screen.say(f"{folder.path} is finished: {done}; extend it with --env-steps N")
-            return DONE
+            return end(DONE)
         screen.display.header(folder)
         if hosts is None:
             told = shortage(plan, len(os.sched_getaffinity(0)), len(machine_gpus()))
@@ -100,7 +109,7 @@ def train_in_processes(
                     for line in controller.account():
                         screen.say(line)
         except UserError:
-            if not resume and not controller.begun and hosts is None:
+            if not resume and not controller.trained and hosts is None:
                 folder.discard()
             raise
         except Superseded as reason:  # the run has not failed
@@ -109,12 +118,12 @@ def train_in_processes(
             return FAILED
         except Exception as error:
             _tell_failure(error, folder)
-            return FAILED
+            return end(FAILED, error)
         if controller.interrupted and not _finished(experiment, folder):
             screen.say(f"interrupted; `srl resume {shown(folder)}` goes on")
-            return INTERRUPTED
+            return end(INTERRUPTED)
         screen.say(f"done; the run is in {shown(folder)}")
-        return DONE
+        return end(DONE)
 
 
 @dataclass
@@ -161,8 +170,4 @@ def _tell_failure(error: Exception, folder: RunFolder) -> None:
     """An error that was not foreseen comes with its traceback."""
     text = explained(error)
     logger.info("%s", text)
-    with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
-        version = checkpoints.latest()
-    sys.stderr.write(
-        f"{text}\nthe run failed; its log is {shown(folder, WORKER)}{cure(folder, version)}\n"
-    )
+    sys.stderr.write(f"{text}\n{failed(folder, WORKER, 'the run')}\n")

@@ -20,9 +20,9 @@ from srl.launch.engine import parts_of
 from srl.launch.folder import open_run
 from srl.launch.host_words import write_outcome
 from srl.launch.hosts import own_address
-from srl.launch.local import FAILED
 from srl.launch.processes import train_in_processes
 from srl.launch.remote_hosts import LEASE_SECONDS, RemoteHosts
+from srl.launch.terminal import FAILED, MISTAKEN
 from srl.workers.wiring import server, streams_of
 
 
@@ -56,12 +56,15 @@ def serve(path: Path) -> int:
         )
     except UserError as error:
         sys.stderr.write(f"srl: {error}\n")
-        code = 2
+        code = MISTAKEN
     except Exception:
         traceback.print_exc()
         code = FAILED
     if hosts is None or not hosts.superseded:
-        write_outcome(path, code)
+        try:
+            write_outcome(path, code)
+        except OSError as error:
+            sys.stderr.write(f"srl: cannot write in {path} how the run ended: {error.strerror}\n")
     return code
 
 

@@ -36,7 +36,7 @@ class Watch:
         stop: Stop,
         say: Callable[[str], None],
         awaited: Callable[[], str] = lambda: "",
-        hint: Callable[[], str] = lambda: "",
+        ending: Callable[[], str] = lambda: "",
     ) -> None:
         """Takes what to watch and where to report.
 
@@ -46,10 +46,10 @@ class Watch:
             stop: Whether the user has asked for the end.
             say: Shows a line.
             awaited: What the training waits for, in words, if that is known.
-            hint: How an ended run goes on, in words.
+            ending: Called before this ends the process; gives how the run goes on, in words.
         """
         self._limit, self._log, self._stop = limit_seconds, log, stop
-        self._say, self._awaited, self._hint = say, awaited, hint
+        self._say, self._awaited, self._ending = say, awaited, ending
         self._stage, self._alive = Stage.STARTING, time.monotonic()
         self._updated, self._longest = False, 0.0
         self._ended = threading.Event()
@@ -131,7 +131,7 @@ class Watch:
         text = f"ended before this update: no progress for {silent:.0f} s{self._why()}"
         self._write(text)
         stack = "" if known else f"{_stack()}\n"
-        tell(f"{stack}{text}{self._hint()}")
+        tell(f"{stack}{text}{self._ending()}")
         os._exit(INTERRUPTED)
 
 

@@ -114,6 +114,9 @@ def _keys(
     if patterns is None:
         values = {key: unchanging(groups, key) for key in usual(there)}
         constant = {key: value for key, value in values.items() if value is not None}
+        if not values:
+            others = f"; --keys draws others: {', '.join(there)}" if there else ""
+            raise UserError(f"the reports hold none of the metrics that are drawn{others}")
         return [key for key in values if key not in constant] or list(values), constant
     for pattern in patterns:
         if not fitting(there, [pattern]):

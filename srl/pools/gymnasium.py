@@ -14,6 +14,7 @@ from srl.pools.masks import (
     expect_no_mask,
     has_mask,
     mask_method,
+    mentions_masks,
     refuse_unfit_mask,
     with_mask,
 )
@@ -26,7 +27,7 @@ class GymnasiumSimulator(Simulator):
 
     Masks of allowed actions that it gives by a method `action_masks()` or in its infos become a
     part of the observation (`srl.pools.masks`). Whether infos hold masks shows at a reset only, so
-    an environment with choices among its actions is reset once when it is made.
+    an environment whose source names them is reset once when it is made; others are left alone.
     """
 
     def __init__(self, env: gymnasium.Env, name: str, masked: bool | None = None) -> None:
@@ -99,7 +100,7 @@ class GymnasiumSimulator(Simulator):
 
 def _gives_masks(env: gymnasium.Env, action: gymnasium.Space) -> bool:
     """Whether infos hold masks, which no space says: an episode is begun to see."""
-    if isinstance(action, spaces.Box):
+    if isinstance(action, spaces.Box) or not mentions_masks(env):
         return False
     try:
         _, info = env.reset(seed=0)

@@ -11,7 +11,7 @@ import gymnasium
 
 from srl.errors import UserError, expect_number
 from srl.pools.pool import EnvConfig, Pool
-from srl.pools.room import SAMPLE, refuse_too_many, resident_bytes
+from srl.pools.room import SAMPLE, Growth, refuse_too_many
 from srl.pools.simulator import maker_of, source_name
 
 _IN_PROCESS = "steps in this process: give workers=N"
@@ -85,19 +85,30 @@ def make_pool(
     if kind == "native":
         from srl.pools.native import NativePool
 
-        if num_envs > SAMPLE:
-            one = NativePool(name, 1, 1, 1, options)
-            before = resident_bytes()
-            some = NativePool(name, SAMPLE, SAMPLE, 1, options)
-            some.reset(seed=0)
-            refuse_too_many(f"native:{name}", num_envs, resident_bytes() - before, SAMPLE)
-            one.close()
-            some.close()
-        return NativePool(name, num_envs, batch_size, threads, options, cores)
+        def native(num_envs: int, batch_size: int, threads: int = 1) -> Pool:
+            return NativePool(name, num_envs, batch_size, threads, options, cores)
+
+        _refuse_too_many(f"{kind}:{name}", num_envs, native)
+        return native(num_envs, batch_size, threads)
     from srl.pools.envpool import EnvpoolPool
 
+    def envpool(num_envs: int, batch_size: int, threads: int = 1) -> Pool:
+        return EnvpoolPool(name, num_envs, batch_size, threads, options)
+
     _refuse(env, {"cores": cores} if len(cores) else {}, "pins by thread_affinity_offset=N")
-    return EnvpoolPool(name, num_envs, batch_size, threads, options)
+    _refuse_too_many(f"{kind}:{name}", num_envs, envpool)
+    return envpool(num_envs, batch_size, threads)
+
+
+def _refuse_too_many(name: str, num_envs: int, make: Callable[[int, int], Pool]) -> None:
+    """Makes and resets a few environments, to refuse more than memory would hold."""
+    if num_envs <= SAMPLE:
+        return
+    with make(1, 1):  # what the first one loads is there for all
+        growth = Growth()
+        with make(SAMPLE, SAMPLE) as some:
+            some.reset(seed=0)
+            refuse_too_many(name, num_envs, growth.nbytes, SAMPLE)
 
 
 def expect_environment(

@@ -7,6 +7,8 @@ choices of MultiDiscrete actions one after the other. Environments that give mas
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -66,7 +68,9 @@ def refuse_unfit_mask(observation: gymnasium.Space, action: gymnasium.Space, nam
         return
     _refuse_box(f"{name}: observation['{MASK}']", action)
     mask = observation[MASK]
-    shapes = [part.shape or () for part in (mask if isinstance(mask, spaces.Tuple) else [mask])]
+    shapes: list[tuple[int, ...]] = [
+        part.shape or () for part in (mask if isinstance(mask, spaces.Tuple) else [mask])
+    ]
     wanted = num_choices(action)
     if any(len(shape) != 1 for shape in shapes) or sum(shape[0] for shape in shapes) != wanted:
         raise UserError(
@@ -98,6 +102,25 @@ def mask_method(env: gymnasium.Env, action: gymnasium.Space, name: str) -> Calla
     return method
 
 
+def mentions_masks(env: gymnasium.Env) -> bool:
+    """Whether a module that defines the environment, a base or a wrapper, names `action_mask`.
+
+    Also true where a module's source cannot be read, as in a notebook.
+    """
+    layers = [env]
+    while isinstance(layers[-1], gymnasium.Wrapper):
+        layers.append(layers[-1].env)
+    modules = {kind.__module__ for layer in layers for kind in type(layer).__mro__} - {"builtins"}
+    return any(MASK in _source(module) for module in modules)
+
+
+def _source(module: str) -> str:
+    try:
+        return inspect.getsource(sys.modules[module])
+    except (KeyError, OSError, TypeError):
+        return MASK
+
+
 def expect_no_mask(info: Mapping[str, Any], call: str, action: gymnasium.Space) -> None:
     """Raises Misfit where an info has a mask that would have to be ignored."""
     if MASK not in info:
@@ -105,4 +128,8 @@ def expect_no_mask(info: Mapping[str, Any], call: str, action: gymnasium.Space) 
     gave = f"gave info['{MASK}'] at {call}, but "
     if isinstance(action, spaces.Box):
         raise Misfit(f"{gave}masks are for Discrete and MultiDiscrete actions, not for {action}")
-    raise Misfit(f"{gave}none at its first reset; give one at every reset and step, or never")
+    raise Misfit(
+        f"{gave}none was found when it was made: give one at every reset and step from a module "
+        "that names action_mask, as that of the environment or of a wrapper, or add a method "
+        "action_masks()"
+    )

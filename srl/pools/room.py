@@ -3,18 +3,43 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from srl.errors import UserError
 from srl.shared_memory import available_bytes
 
 SAMPLE = 64
 """Environments by which the size of one is estimated; a pool of no more is not looked at."""
+_OBJECT_BYTES = 64
+
+
+class Growth:
+    """How much more memory this process takes than when this was made.
+
+    Python's objects count, too: memory that was freed before is taken again without any growth of
+    the process.
+    """
+
+    def __init__(self) -> None:
+        """Looks at the present."""
+        self._before = resident_bytes(), _object_bytes()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes by now."""
+        now = resident_bytes(), _object_bytes()
+        return max(after - before for before, after in zip(self._before, now, strict=True))
 
 
 def resident_bytes() -> int:
     """Memory that this process has at present."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _object_bytes() -> int:
+    """About what Python's small objects take."""
+    return _OBJECT_BYTES * sys.getallocatedblocks()
 
 
 def refuse_too_many(name: str, num_envs: int, grown: int, made: int) -> None:

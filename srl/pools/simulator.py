@@ -17,7 +17,7 @@ from gymnasium import spaces
 
 from srl.errors import RunError, UserError
 from srl.pools.pool import empty_observation, narrow_dtype
-from srl.pools.room import SAMPLE, refuse_too_many, resident_bytes
+from srl.pools.room import SAMPLE, Growth, refuse_too_many
 from srl.types import Specs, Timestep, Tree
 
 
@@ -132,17 +132,16 @@ def make_simulators(
         RunError: If making one raised, with the cause.
     """
     made: list[Simulator] = []
-    before = 0
+    growth = Growth()
     try:
         for index in indices:
             masked = made[0].masked if made else None
             made.append(make_simulator(source, index, options, masked))
             refuse_unlike(made[0].specs, indices[0], made[-1].specs, index, source_name(source))
             if len(made) == 1:  # what the first one loads is there for all
-                before = resident_bytes()
+                growth = Growth()
             elif len(made) == SAMPLE + 1:
-                grown = resident_bytes() - before
-                refuse_too_many(source_name(source), num_envs, grown, SAMPLE)
+                refuse_too_many(source_name(source), num_envs, growth.nbytes, SAMPLE)
     except BaseException:
         for simulator in made:
             simulator.close()
@@ -216,14 +215,19 @@ def _known_options(source: SimulatorSource) -> list[str]:
     """The keywords of what makes an environment, as far as its signature names them."""
     maker: Any = source
     if isinstance(source, str):
-        if source.startswith(_PETTINGZOO) or not (maker := named_maker(source)):
+        if source.startswith(_PETTINGZOO) or named_maker(source):
+            maker = maker_of(source)
+        else:
             try:
                 maker = gymnasium.spec(source.rpartition(":")[2]).entry_point
-            except gymnasium.error.Error:
+            except gymnasium.error.Error:  # an id without a version
                 return []
         if isinstance(maker, str):
             maker = gymnasium.envs.registration.load_env_creator(maker)
-    parameters = inspect.signature(maker).parameters.values()
+    try:
+        parameters = inspect.signature(maker).parameters.values()
+    except ValueError:  # of a class that is written in C
+        return []
     fixed = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
     return [p.name for p in parameters if p.kind not in fixed]
 

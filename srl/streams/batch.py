@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from srl.errors import UserError
 from srl.pools.pool import empty_timestep
+from srl.shared_memory import available_bytes
 from srl.streams.layout import Layout
 from srl.streams.message import Refused
-from srl.tree import map_tree
+from srl.tree import leaves_of, map_tree
 from srl.types import Array, Decision, Specs, Timestep, Tree
 
 
@@ -109,6 +112,21 @@ def check_state(state: Any, layout: Layout) -> None:
         raise Refused(f"a group's state of {found}; expected {expected}")
     if int(parts["clock"]) not in CLOCK:
         raise Refused(f"a group's state with clock {parts['clock']}; expected a number of uint32")
+
+
+def expect_room(form: Batch) -> None:
+    """Refuses a batch that memory would not hold, before any of it is taken.
+
+    Raises:
+        UserError: With its size, and what makes it smaller.
+    """
+    size = sum(math.prod(f.shape) * f.dtype.itemsize for f in leaves_of(form))
+    available = available_bytes()
+    if size > available:
+        raise UserError(
+            f"an update's unrolls would take {size:,} bytes of memory, of which {available:,} are "
+            "free; give fewer as num_envs, or a shorter algorithm.unroll_length"
+        )
 
 
 def widened(form: Batch, groups: int) -> Batch:

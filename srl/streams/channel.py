@@ -35,6 +35,7 @@ Begun = TypeVar("Begun")
 _TOLD_REFUSALS = 20
 """After so many a listener tells only now and then, or a mad peer would fill the disk with log."""
 _TELLS_AGAIN = 60.0  # seconds
+_LONGEST_PAUSE = 0.5  # between two attempts to begin
 
 
 class Disconnected(RunError):
@@ -343,12 +344,15 @@ def opened(
         connect: Gives a connection to whoever is at the other end now; may wait for that.
         begin: Says the first words.
     """
+    pause = 0.0
     while True:
         connection = connect()
         try:
             return connection, begin(connection)
         except Disconnected:
             connection.close()
+            time.sleep(pause)  # or one that is refused would keep both ends busy
+            pause = min(2 * pause + 0.01, _LONGEST_PAUSE)
         except BaseException:
             connection.close()
             raise

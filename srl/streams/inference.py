@@ -82,9 +82,15 @@ def _parts(layout: Layout) -> dict[str, Layout]:
         Refused: If it is not that of an area.
     """
     example = layout.views(layout.empty())
-    if not isinstance(example, dict) or any(not isinstance(example.get(p), dict) for p in _PARTS):
+    parts = example if isinstance(example, dict) else {}
+    request, reply = (parts.get(name) for name in _PARTS)
+    if (
+        not (isinstance(request, dict) and isinstance(reply, dict))
+        or not request.keys() <= {*Timestep._fields, "memory"}
+        or not {"action"} <= reply.keys() <= set(Decision._fields)
+    ):
         raise Refused(f"{layout.to_json()[:200].decode()} is no layout of requests and replies")
-    return {name: Layout.of(example[name]) for name in _PARTS}
+    return {name: Layout.of(parts[name]) for name in _PARTS}
 
 
 class RemoteActing:
@@ -132,6 +138,7 @@ class RemoteActing:
         if restored:
             saved = unpack(connection.expect(Kind.RESTORE, self._alive).body, STATE_BYTES)
         self.start = Start(epoch, lives, saved)
+        self._fits = False  # whether the area was compared with a timestep
 
     def begin(self, oldest_version: tuple[int, int]) -> None:
         """Begins an unroll, in which no older version may act."""
@@ -168,18 +175,31 @@ class RemoteActing:
 
         Raises:
             Stopped: If no step is wanted any more.
+            Refused: If requests are to be of another form than the timestep.
         """
         self._sequence += 1
         while True:
             try:
                 request = self._area["request"]
+                own = {n: memory if n == "memory" else getattr(timestep, n) for n in request}
+                self._expect_fit(own, request)
                 for name, part in request.items():
-                    copy_tree(memory if name == "memory" else getattr(timestep, name), part)
+                    copy_tree(own[name], part)
                 self._ask(clock)
                 return self._answer()
             except Disconnected:
                 self._connection.close()
                 self._open()
+
+    def _expect_fit(self, own: dict[str, Tree], request: dict[str, Tree]) -> None:
+        """Raises Refused if the area is for other environments than these."""
+        if self._fits:
+            return
+        for name, part in request.items():
+            held, expected = ([leaf.shape for leaf in leaves_of(t)] for t in (own[name], part))
+            if held != expected:
+                raise Refused(f"a request with {name} of shapes {expected}; it has {held} here")
+        self._fits = True
 
     def tell_spent(self, seconds: Sequence[float]) -> None:
         """Tells what the group's time went to since this was last told; one that died is not told.

@@ -48,6 +48,10 @@ from srl.streams.tcp import (
 from srl.streams.tcp_watch import TcpConnection, unwatch, watch
 
 _AT_ONCE = 16  # messages read before peers that left are told of
+_NEVER_MS = 2**31 - 1
+"""Before a connection is begun again. With ZeroMQ's own "never" (-1), or with its option IMMEDIATE,
+a socket drops unread messages when the connection ends, also the rest of one that is being read,
+and then aborts the process (fq.cpp: !_more)."""
 _RETRY_MS = 50
 
 
@@ -358,8 +362,7 @@ class NetworkConnection(Connection):
         self._most_unread = most_unread_bytes(limit_bytes, keys)
         self._socket = open_socket(zmq.DEALER, limit_bytes, keys)
         self._socket.ipv6 = host.startswith("[")
-        self._socket.immediate = True
-        self._socket.reconnect_ivl = -1
+        self._socket.reconnect_ivl = _NEVER_MS
         self._monitor = monitor(
             self._socket,
             zmq.EVENT_CONNECTED

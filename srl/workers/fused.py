@@ -13,9 +13,10 @@ from srl.errors import UserError
 from srl.lazy import jax, jnp
 from srl.pools import Pool
 from srl.pools.xla import PoolState, Xla
+from srl.streams.batch import expect_room
 from srl.types import Array, Decision, Metrics, Timestep, Tree, Unroll
 from srl.workers.actor import group_state
-from srl.workers.learner import Learner, run_key
+from srl.workers.learner import Learner, form_of, run_key
 from srl.workers.past import Opponents
 from srl.workers.seeds import environment_seed
 from srl.workers.stage import Stage
@@ -48,6 +49,7 @@ class Fused(Training):
         self.on_stage(Stage.COMPILING)
         self._maybe_learner = learner = Learner(experiment, pool.specs)
         self._enter_league(learner)
+        expect_room(form_of(experiment, learner.teams, experiment.num_envs))
         try:
             self._xla = pool.xla()
         except UserError as error:

@@ -90,7 +90,7 @@ class Threads(Gathering):
     def awaited(self) -> str:
         """What it waits for now, in words."""
         each = self._site.group_envs
-        groups = sorted(group for worker in self._workers for group in worker.quiet)
+        groups = sorted(group for worker in self._workers for group in tuple(worker.quiet))
         return ", ".join(f"{environments(group, each)} to step" for group in groups)
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from srl.dataflow.plan import groups
 from srl.experiment import Experiment, plan_of
 from srl.pools import Pool
 from srl.pools.pool import aligned_zeros
-from srl.streams.batch import Batch, widened
+from srl.streams.batch import Batch, expect_room, widened
 from srl.tree import map_tree
 from srl.types import Policy, Specs, Tree
 from srl.workers.acting import LocalActing, compiled_act
@@ -62,6 +62,7 @@ class Trainer(Training):
         learner.progress.replicas = self._replicas
         self._enter_league(learner, writes=self._replica == 0)
         form = widened(form_of(experiment, learner.teams, each), count)
+        expect_room(form)
         batch = map_tree(lambda f: aligned_zeros(f.shape, f.dtype), form)
         act = compiled_act(learner.teams)
         for position, (group, pool) in enumerate(zip(self._groups, self._pools, strict=True)):

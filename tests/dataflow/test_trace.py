@@ -2,6 +2,8 @@ import dataclasses
 import subprocess
 import sys
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from srl.algorithms import PPO, Algorithm
@@ -201,7 +203,10 @@ def test_a_graph_is_a_value():
         (lambda run, t, d: -t.reward, "looks into `timestep.reward`"),
         (lambda run, t, d: t.reward == 3, "looks into `timestep.reward`"),
         (lambda run, t, d: d.value, "takes `value` of `decision`; it has action, log_prob, memory"),
-        (lambda run, t, d: d.action.x, "takes `x` of `decision.action`; it has no parts"),
+        (lambda run, t, d: d.action.dtype, "looks into `decision.action`"),
+        (lambda run, t, d: d.action(), "looks into `decision.action`"),
+        (lambda run, t, d: np.abs(d.action), "looks into `decision.action`"),
+        (lambda run, t, d: jnp.abs(d.action), "looks into `decision.action`"),
         (lambda run, t, d: run.step(d), "gives `decision` to step as its action"),
         (lambda run, t, d: run.step(3), "gives 3 to step as its action; expected what is a"),
         (lambda run, t, d: run.act(t, t, d.memory), "gives `timestep` to act as its policy"),

@@ -12,7 +12,9 @@ from srl.cli import main
 from srl.experiment import load_experiment
 from srl.launch.folder import create_run
 from srl.launch.host_words import read_address, read_outcome
+from srl.launch.serve import serve
 from srl.metrics import read_metrics
+from srl.streams.keys import create_keys
 
 WORDS = "--num-envs 2 --algorithm.unroll-length 4 --algorithm.minibatches 1 --report-every 1"
 TRAIN = [*WORDS.split(), "--updates", "4", "--checkpoint-minutes", "0"]
@@ -126,6 +128,31 @@ def test_a_folder_in_place_of_the_experiments_copy_is_told(tmp_path, capsys):
     assert "experiment.py: Is a directory" in complaint(capsys, "resume", folder.path)
 
 
+ODD = {"env_steps": 8, "updates": 1, "fps": "x", "elo/a": [1], "time/a/b": {}, "bottleneck": 3}
+
+
+def test_values_of_a_report_that_are_no_numbers_are_neither_shown_nor_drawn(run, capsys):
+    (run / "metrics.jsonl").write_text(f'[1]\n7\n{{"env_steps": true}}\n{json.dumps(ODD)}\n')
+    assert main(["top", str(run)]) == 0
+    assert "fps -  return -" in capsys.readouterr().out
+    pytest.importorskip("matplotlib", reason="plots are drawn by matplotlib")
+    assert main(["plot", str(run)]) == 2
+    assert "srl: the reports hold none of the metrics" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("damage", [folder_in_place, link_to_itself])
+def test_metrics_that_cannot_be_read_are_told_in_a_line(run, damage, capsys):
+    damage(run / "metrics.jsonl")
+    assert f"cannot read {run}/metrics.jsonl" in complaint(capsys, "top", run)
+
+
+def test_a_run_goes_on_without_logs_where_they_cannot_be_written(run, capsys):
+    shutil.rmtree(run / "logs")
+    (run / "logs").write_text("")
+    assert main(["resume", str(run), "--env-steps", "40"]) == 0
+    assert "Traceback" not in "".join(capsys.readouterr())
+
+
 @pytest.mark.parametrize("damage", ["cut", "empty", "binary", "list", "deep", "folder"])
 def test_what_an_engine_was_given_is_told_to_be_damaged(run, damage, capsys):
     jobs = run / "slurm" / "jobs.json"
@@ -143,6 +170,19 @@ def test_a_damaged_outcome_or_address_counts_as_none(run, damage):
         DAMAGES[damage](run / name)
     assert read_outcome(run) is None
     assert read_address(run) is None
+
+
+def test_a_controller_that_cannot_write_where_it_is_or_how_it_ended_says_so(tmp_path, capsys):
+    inline = load_experiment("native:CartPole-v1", ["--plan", "inline"])
+    folder = create_run(inline, tmp_path / "run").path
+    create_keys(folder)
+    for name in ("controller.json", "outcome.json"):
+        (folder / name).mkdir()
+    assert serve(folder) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"srl: cannot write {folder}/controller.json: Is a directory",
+        f"srl: cannot write in {folder} how the run ended: Is a directory",
+    ]
 
 
 def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one_and_says_so(whole, run, capsys):

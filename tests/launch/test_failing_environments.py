@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from srl.cli import main
+
 HERE = str(Path(__file__).parent)
 WORDS = ["--num-envs", "4", "--updates", "1"]
 
@@ -38,7 +40,7 @@ def test_an_exception_is_shown_with_the_environments_own_frames(tmp_path, words)
         assert "in fail" in log.read_text()
 
 
-def test_an_environment_that_aborts_the_process_leaves_its_stack(tmp_path):
+def test_an_environment_that_aborts_the_process_leaves_its_stack(tmp_path, capsys):
     done, log = run(tmp_path, "failing_envs:Aborts")
     assert done.returncode == -6
     lines = done.stderr.splitlines()
@@ -49,6 +51,8 @@ def test_an_environment_that_aborts_the_process_leaves_its_stack(tmp_path):
     assert "`--workers N` steps environments in processes of their own" in lines[-1]
     assert "Fatal Python error: Aborted" in log.read_text()
     assert "in fail" in log.read_text()
+    assert main(["top", str(tmp_path / "run")]) == 1
+    assert "has failed: Fatal Python error: Aborted; its logs are in" in capsys.readouterr().out
 
 
 def test_an_environment_that_exits_the_process_does_not_end_it_silently(tmp_path):

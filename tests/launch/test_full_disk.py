@@ -54,12 +54,15 @@ def disk(tmp_path):
 
 @pytest.mark.parametrize("plan", ["threads", "inline"])
 def test_a_disk_without_room_for_a_checkpoint_is_refused_before_the_first_update(disk, plan):
-    code, shown = disk("100k", f"$srl run $experiment --plan {plan} --run-dir run")
+    code, shown = disk(
+        "100k", f"$srl run $experiment --plan {plan} --run-dir run; c=$?; ls; exit $c"
+    )
     assert code == 2, shown
     line = r"srl: the disk of \S+ has no room for a checkpoint of at least 0\.\d MB; make some, or"
     assert re.search(line, shown)
     assert "Traceback" not in shown
     assert "started again" not in shown
+    assert shown.splitlines()[-1] != "run"  # its folder, which held nothing else, is gone
 
 
 def test_a_disk_with_room_for_some_checkpoints_is_warned_of_and_trained_on(disk):

@@ -130,6 +130,15 @@ def test_a_stopped_run_goes_on_as_if_it_never_was(tmp_path, whole, number):
     assert_same_run(folder, whole)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_to_a_simulators_forks_end_them_and_not_the_run(tmp_path, number):
+    with Program(tmp_path / "run", "updates=3", f"fork={number.value}") as program:
+        code, output, errors = program.end()
+    assert code == 0, errors
+    assert output.count(f"the fork has ended with -{number.value}") == 3
+    assert "stopping" not in errors
+
+
 def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path, whole):
     folder = tmp_path / "run"
     words = ("updates=60", "report-every=7", "pause=0.01", "checkpoint-minutes=0.002")
@@ -224,6 +233,27 @@ def test_a_run_of_this_machine_is_shown_elsewhere_until_it_ends(tmp_path, capsys
         assert line in shown
 
 
+def failures(folder, capsys):
+    """What `srl top` shows of a run that has failed."""
+    assert main(["top", str(folder)]) == 1
+    return capsys.readouterr().out
+
+
+def test_srl_top_shows_why_a_run_failed(tmp_path, capsys):
+    folder = tmp_path / "run"
+    trainer = TinyTrainer(fail_at=3, error=RunError("the reward of environment 2 is NaN"))
+    assert run(folder, "--updates", "9", trainer=trainer) == 1
+    reason = "has failed: the reward of environment 2 is NaN; its logs are in"
+    assert reason in failures(folder, capsys)
+    with Program(folder, "resume", "hang=python", "at=4") as program:
+        program.wait_for("it hangs")
+        program.process.kill()
+        program.end()
+    assert "has failed: the process was killed, or an environment" in failures(folder, capsys)
+    assert run(folder, resume=True) == 0
+    assert main(["top", str(folder)]) == 0
+
+
 def test_a_second_training_of_a_run_is_told_how_to_end_the_first(tmp_path):
     folder = tmp_path / "run"
     with Program(folder, "updates=60", "pause=3600") as program:
@@ -232,13 +262,16 @@ def test_a_second_training_of_a_run_is_told_how_to_end_the_first(tmp_path):
             run(folder, resume=True)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("how", ["python", "released"])
-def test_one_interrupt_ends_a_run_whose_first_update_never_comes(tmp_path, how):
+def test_one_signal_ends_a_run_whose_first_update_never_comes(tmp_path, how, number):
     with Program(tmp_path / "run", "updates=60", f"hang={how}", "at=1") as program:
         program.wait_for("it hangs")
-        program.process.send_signal(signal.SIGINT)
+        program.process.send_signal(number)
         code, _, errors = program.end()
     assert code == 130
+    assert "trainer failed" not in errors
+    assert main(["top", str(tmp_path / "run")]) == 130
     assert "stopping after this update" in errors
     assert "ended before this update: no progress for" in errors
     assert "in hang" in errors

@@ -51,13 +51,16 @@ class Cluster:
         self.stack.callback(process.terminate)
         return process
 
-    def supervise(self, fragment, *within):
+    def supervise(self, fragment, *within, **options):
         job = next(job for job in parts_of(self.plan) if job.fragment == fragment)
-        return self.start("srl.launch.supervisor", fragment, str(job.slots), within=within)
+        words = fragment, str(job.slots)
+        return self.start("srl.launch.supervisor", *words, within=within, **options)
 
-    def supervise_all(self, *within):
+    def supervise_all(self, *within, **options):
         return {
-            job.fragment: [self.supervise(job.fragment, *within) for _ in range(job.hosts)]
+            job.fragment: [
+                self.supervise(job.fragment, *within, **options) for _ in range(job.hosts)
+            ]
             for job in parts_of(self.plan)
         }
 
@@ -123,37 +126,43 @@ def test_workers_of_a_supervisor_that_died_are_started_by_the_next(cluster):
 
 
 def test_a_supervisor_that_is_stopped_is_given_up_and_goes_on_when_it_continues(cluster):
-    run = cluster("--env-steps", "100_000_000", "--heartbeat-seconds", "2")
+    run = cluster("--env-steps", "100_000_000", "--report-every", "1", "--heartbeat-seconds", "120")
     controller, supervisors = run.serve(), run.supervise_all()
-    run.until(lambda: run.updates() >= 3)
+    run.goes_on()
     stopped = supervisors["actors"][0]
     stopped.send_signal(signal.SIGSTOP)
     try:
         run.supervise("actors")
         run.until(lambda: "was lost with its host" in run.terminal.read_text())
+        run.goes_on()
     finally:
         stopped.send_signal(signal.SIGCONT)
     log = run.run.log("controller")
     there = " is there, for 1 x actors"
     run.until(lambda: log.read_text().count(there) == 4)  # it came back as another host
+    run.goes_on()
     controller.send_signal(signal.SIGUSR1)
     assert controller.wait(SECONDS) == 130
     assert stopped.wait(SECONDS) == 0
 
 
-def test_supervisors_leave_a_controller_that_is_stopped_and_come_back(cluster):
-    run = cluster("--env-steps", "100_000_000")
-    controller, supervisors = run.serve(), run.supervise_all()
-    run.until(lambda: run.updates() >= 3)
+def test_supervisors_leave_a_controller_that_is_stopped_and_come_back(cluster, tmp_path):
+    run, told = cluster("--env-steps", "100_000_000", "--report-every", "1"), tmp_path / "told"
+    with told.open("w") as file:
+        controller, supervisors = run.serve(), run.supervise_all(stderr=file)
+    run.goes_on()
     controller.send_signal(signal.SIGSTOP)
     try:
-        reached = run.updates()
-        run.until(lambda: run.updates() >= reached + 3)
+        run.until(lambda: told.read_text().count("the controller has not beaten for 10 s") == 4)
     finally:
         controller.send_signal(signal.SIGCONT)
+    run.goes_on()
     controller.send_signal(signal.SIGUSR1)
     assert controller.wait(SECONDS) == 130
     assert all(each.wait(SECONDS) == 0 for several in supervisors.values() for each in several)
+    reported = run.terminal.read_text()
+    assert "started again" not in reported
+    assert "was lost with its host" not in reported
 
 
 def test_processes_that_abort_end_no_run_of_several_hosts(cluster):

@@ -1,9 +1,11 @@
 """The smallest thing the launcher can train, and a program that trains it.
 
-python tiny_trainer.py RUN_DIR [resume] [hang=HOW at=UPDATE] [option=value ...]
+python tiny_trainer.py RUN_DIR [resume] [hang=HOW at=UPDATE | fork=SIGNAL] [option=value ...]
 """
 
 import ctypes
+import multiprocessing
+import os
 import sys
 import time
 from pathlib import Path
@@ -29,6 +31,16 @@ def hang(how):
     mutex = ctypes.create_string_buffer(64)
     library.pthread_mutex_lock(mutex)
     library.pthread_mutex_lock(mutex)
+
+
+def fork(number):
+    """Ends a fork of this process by signals, the second a while after the first."""
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(3600,))
+    child.start()
+    while child.exitcode is None:
+        os.kill(child.pid, number)
+        child.join(0.1)
+    sys.stdout.write(f"the fork has ended with {child.exitcode}\n")
 
 
 class TinyTrainer:
@@ -122,6 +134,9 @@ def main(run_dir, *options):
     if "hang" in values:
         how, at = values.pop("hang"), int(values.pop("at"))
         trainer.on_update = lambda trainer: hang(how) if trainer.updates == at else None
+    if "fork" in values:
+        number = int(values.pop("fork"))
+        trainer.on_update = lambda _: fork(number)
     if "fail_at" in values:
         trainer.fail_at = int(values.pop("fail_at"))
         trainer.error = {"bug": ValueError("a bug"), "run": RunError("the simulator raised")}[

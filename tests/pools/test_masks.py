@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from masked_envs import DISCRETE, MULTI, Masked, MaskedBox
+from unnamed_masks import Unnamed
 
 from srl import RunError, UserError, make_pool
 from srl.cli import main
@@ -36,6 +37,18 @@ def test_an_environment_without_masks_observes_none():
         assert pool.specs.observation == spaces.Box(0, 1, (2,), np.float32)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_environment_whose_module_does_not_name_masks_is_not_reset_to_find_them(workers):
+    with make_pool(Unnamed, 3, workers=workers) as pool:
+        assert pool.reset(seed=0).observation.ravel().tolist() == [1, 1, 1]
+
+
+def test_masks_that_were_not_looked_for_are_refused_rather_than_ignored():
+    with make_pool(Unnamed, 1, masked=True) as pool:
+        with pytest.raises(RunError, match=r"none was found .* add a method action_masks\(\)"):
+            pool.reset(seed=0)
+
+
 def test_a_mask_of_numbers_or_of_floats_is_one_of_flags():
     with make_pool("Taxi-v4", 2) as pool:  # int8
         assert pool.reset(seed=0).observation["action_mask"].shape == (2, 6)
@@ -53,7 +66,9 @@ def test_a_mask_of_numbers_or_of_floats_is_one_of_flags():
 def test_masks_that_begin_after_the_first_reset_are_refused(workers):
     with make_pool(Masked, 1, workers=workers, where="late") as pool:
         pool.reset(seed=0)
-        with pytest.raises(RunError, match=r"gave info\['action_mask'\] at step, but none at its"):
+        with pytest.raises(
+            RunError, match=r"gave info\['action_mask'\] at step, but none was found"
+        ):
             pool.step(np.array([2]))
 
 

@@ -221,6 +221,15 @@ def test_a_module_a_factory_and_a_class_may_be_named(tmp_path, monkeypatch):
         make_pool("pettingzoo:no_such_games.tag_v1")
 
 
+def test_an_option_that_a_parallel_environment_does_not_have_is_told_with_the_nearest(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "my_maze.py").write_text("def parallel_env(size=3, lives=1): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match="my_maze has no option 'live'; did you mean lives"):
+        make_pool("pettingzoo:my_maze", live=2)
+
+
 def test_agents_that_take_turns_are_refused():
     with pytest.raises(UserError, match="aec_to_parallel"):
         make_pool(simple_tag_v3.env)

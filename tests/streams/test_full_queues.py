@@ -31,17 +31,19 @@ with connect(sys.argv[1], Identity({RUN}, int(sender), 0), limit_bytes={LIMIT}, 
     os.kill(os.getpid(), signal.SIGKILL)
 """
 PAUSED_LISTENER = f"""
-import sys
+import sys, time
 from srl.streams import LEFT, Identity, listen
 from srl.streams.keys import Keys
 keys = Keys.from_text(sys.argv[1], "argv") if sys.argv[1:] else None
 with listen("network", Identity({RUN}, 0, 0), limit_bytes={LIMIT}, keys=keys) as listener:
     print(listener.address, flush=True)
     rounds = int(sys.stdin.readline())  # the pause
-    left = 0
-    while left < rounds:
-        left += listener.receive(None)[1].kind == LEFT
-    print("all left", flush=True)
+    left, deadline = set(), time.monotonic() + {SECONDS}
+    while len(left) < rounds and time.monotonic() < deadline:
+        received = listener.receive(1.0)
+        if received is not None and received[1].kind == LEFT:
+            left.add(received[0].identity.sender)
+    print("all left" if len(left) == rounds else f"only {{left}} left", flush=True)
     peer, message = listener.receive(None)
     print(peer.identity.sender, flush=True)
 """

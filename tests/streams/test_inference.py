@@ -10,7 +10,7 @@ import pytest
 from srl.streams.channel import Disconnected, connect, listen
 from srl.streams.inference import Desk, Kind, RemoteActing
 from srl.streams.layout import Layout
-from srl.streams.message import Identity
+from srl.streams.message import Identity, Message, Refused
 from srl.streams.sample import Start
 
 RUN, GROUP, LIMIT, SECONDS = 7, 3, 1 << 16, 20.0
@@ -152,3 +152,26 @@ def test_it_goes_back_when_its_worker_is_there_again_but_not_within_an_unroll(of
         done += 2
     assert kept["counter"].tolist() == [10.0 + done] * 4
     acting.close()
+
+
+NUMBERS = np.zeros(4, np.float32)
+FOREIGN = {
+    "no layout of requests": {"request": {"elsewhere": NUMBERS}, "reply": {"action": NUMBERS}},
+    "no layout of requests and": {"request": {}, "reply": {"log_prob": NUMBERS}},
+    "of requests and replies": {"request": {}, "reply": {"action": NUMBERS, "value": NUMBERS}},
+    "a request with observation of shapes": {
+        "request": {"observation": np.zeros(5, np.float32)},
+        "reply": {"action": NUMBERS},
+    },
+}
+
+
+@pytest.mark.parametrize("told", FOREIGN)
+def test_a_group_reports_a_worker_that_acts_for_other_environments(told):
+    with listen("network", Identity(RUN, 0, 0), limit_bytes=LIMIT) as listener:
+        connection = connect(listener.address, Identity(RUN, GROUP, 0), limit_bytes=LIMIT)
+        peer, _ = listener.receive(SECONDS)
+        body = Layout.of(FOREIGN[told]).to_json()
+        listener.send(peer, Message(Kind.FORM, counts=(0, 0, 0), body=body))
+        with connection, pytest.raises(Refused, match=told):
+            RemoteActing(lambda: connection, dict).decide(TIMESTEP, (), 0)

@@ -11,7 +11,9 @@ from small_runs import CARTPOLE, GAME, assert_same, train
 from srl import RunError, UserError
 from srl.checkpoint import Checkpoints
 from srl.dataflow import plans
+from srl.workers.fused import Fused
 from srl.workers.seeds import environment_seed
+from srl.workers.trainer import Trainer
 
 EXPERIMENTS = {"cartpole": CARTPOLE, "game": GAME}
 
@@ -21,6 +23,13 @@ def test_the_same_seed_twice_gives_bitwise_the_same_run(start, name):
     one, two = start(EXPERIMENTS[name]), start(replace(EXPERIMENTS[name], threads=1))
     assert train(one, 4) == train(two, 4)
     assert_same(one.state()["learners"], two.state()["learners"])
+
+
+@pytest.mark.parametrize("kind", [Trainer, Fused])
+def test_unrolls_that_memory_would_not_hold_are_refused_before_they_are_made(start, kind):
+    long = replace(CARTPOLE.algorithm, unroll_length=2**28)
+    with pytest.raises(UserError, match=r"unrolls would take .* of memory, .* a shorter"):
+        start(replace(CARTPOLE, num_envs=1000, algorithm=long), kind)
 
 
 def test_another_seed_gives_another_run(start):

@@ -191,6 +191,23 @@ def test_a_field_of_view_does_not_reach_through_a_wall(scene):
     assert over[:, 0].max() == pytest.approx(agents[0, 0] + 1.0)
 
 
+def test_a_field_of_view_ends_at_a_cylinder_that_is_higher_than_the_eye(scene):
+    x, y, low, _ = scene.agents[0]
+    agents = scene.agents.copy()
+    agents[0, 3] = np.pi / 2  # it looks along x
+    nothing = {"walls": scene.walls[:0], "boxes": scene.boxes[:0], "ramps": scene.ramps[:0]}
+    cylinder = np.array([[x + 2.0, y, 0.5]])
+    seeing = dataclasses.replace(scene, agents=agents, cylinders=cylinder, **nothing)
+    reach = np.linalg.norm(seeing.view(0, 3.0) - (x, y), axis=1)
+    assert reach[len(reach) // 2] == pytest.approx(1.5)
+    assert reach[[0, -1]] == pytest.approx(3.0)
+    assert (
+        (reach < 2.9) == (abs(np.linspace(-67.5, 67.5, 49)) < np.degrees(np.arcsin(1 / 4)))
+    ).all()
+    agents[0, 2] = low + 0.5
+    assert seeing.view(0, 3.0)[:, 0].max() == pytest.approx(x + 3.0)
+
+
 def test_a_field_of_view_ends_where_the_games_lines_of_sight_do():
     looked = {True: 0, False: 0}
     with make_pool(HideAndSeek(), threads=1) as pool:

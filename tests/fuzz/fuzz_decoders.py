@@ -1,56 +1,48 @@
-"""A coverage-guided fuzzer of everything that reads what came over a stream, or to the controller.
+"""A coverage-guided fuzzer of the decoders: of all that turns bytes into messages, or checks those.
 
 Whatever the bytes, they are read or they are Refused; nothing else is raised, and nothing above the
 limit is taken. It needs the package atheris, and takes libFuzzer's options:
 
-python tests/fuzz/fuzz_streams.py -runs=10000000 -max_len=4096 -rss_limit_mb=4096 CORPUS_FOLDER
+python tests/fuzz/fuzz_decoders.py -runs=10000000 -max_len=512 -len_control=0 CORPUS_FOLDER
 """
 
 import json
-import logging
 import socket
-import sys
-from importlib.util import spec_from_file_location
 
 import atheris
+from fuzzing import fuzz, instrumented
 
-
-class PlainFinder:
-    """Finds the modules of srl as others do, but with Python's own loader.
-
-    An editable install wraps that loader, so that atheris has no code to instrument: it would say
-    that it instruments a module, and see nothing of what runs in it.
-    """
-
-    def __init__(self, finders):
-        self.finders = finders
-
-    def find_spec(self, name, path=None, target=None):
-        for finder in self.finders if name.partition(".")[0] == "srl" else ():
-            if (spec := finder.find_spec(name, path, target)) and spec.origin:
-                folders = spec.submodule_search_locations
-                return spec_from_file_location(
-                    name, spec.origin, submodule_search_locations=folders
-                )
-        return None
-
-
-sys.meta_path.insert(0, PlainFinder(tuple(sys.meta_path)))
-
-with atheris.instrument_imports(include=["srl"]):
-    import ends
+with instrumented():
+    from messages import LIMIT, VECTOR, a_body, a_message
 
     from srl.launch import host_words
-    from srl.streams import layout, message, network, unix
+    from srl.streams import (
+        fields,
+        gradients,
+        inference,
+        layout,
+        message,
+        network,
+        parcel,
+        publishing,
+        sample_messages,
+        unix,
+    )
     from srl.streams.layout import Layout
-    from srl.streams.message import HEADER_BYTES, Identity, Message, Refused, encode
+    from srl.streams.message import HEADER_BYTES, Identity, Message, encode
     from srl.workers import words
 
-LIMIT = 1 << 16
 IDENTITY = Identity(1, 2, 3)
 HERE, THERE = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 LINK = unix.Link(HERE, IDENTITY, LIMIT)
 BUFFER = bytearray(HEADER_BYTES + unix.INLINE_BYTES)
+STREAMS = [
+    sample_messages.FIELDS,
+    inference.FIELDS,
+    publishing.FIELDS,
+    gradients.FIELDS,
+]
+PARCEL = bytes(parcel.pack({"a": VECTOR, "b": (VECTOR, VECTOR)}))
 DTYPES = ["bool", "uint8", "float32", "int64", "bfloat16", "object", "float128", ""]
 
 
@@ -93,6 +85,10 @@ def read_true_layout(data: atheris.FuzzedDataProvider) -> None:
     check(Layout.from_json(json.dumps(tree(data, 3)).encode(), LIMIT), data)
 
 
+def read_parcel(data: atheris.FuzzedDataProvider) -> None:
+    parcel.unpack(a_body(data, PARCEL), LIMIT)
+
+
 def tree(data: atheris.FuzzedDataProvider, depth: int):
     kind = data.ConsumeIntInRange(0, 5) if depth else 5
     parts = range(data.ConsumeIntInRange(0, 3))
@@ -130,28 +126,27 @@ def read_said(data: atheris.FuzzedDataProvider) -> None:
     host_words.unwrapped(Message(host_words.Kind.SAID, counts=counts))
 
 
-BYTES_READERS = [
-    read_header,
-    read_packet,
-    read_frames,
-    read_true_header,
-    read_layout,
-    read_true_layout,
-    read_words,
-    read_said,
-]
-READERS = [*4 * BYTES_READERS, *ends.readers()]  # which take fifty times as long
-
-
-def read_one(data: bytes) -> None:
-    provider = atheris.FuzzedDataProvider(data)
-    try:
-        READERS[provider.ConsumeIntInRange(0, len(READERS) - 1)](provider)
-    except Refused:
-        pass
+def read_fields(data: atheris.FuzzedDataProvider) -> None:
+    stream = data.PickValueInList(STREAMS)
+    read = fields.check(a_message(data, stream, {}), stream)
+    expected = stream[read.kind]
+    for (name, allowed), count in zip(expected.counts.items(), read.counts, strict=False):
+        assert count in allowed, name
+    assert all(number in expected.version for number in read.version)
 
 
 if __name__ == "__main__":
-    logging.disable()  # of refusals
-    atheris.Setup(sys.argv, read_one)
-    atheris.Fuzz()
+    fuzz(
+        [
+            read_header,
+            read_packet,
+            read_frames,
+            read_true_header,
+            read_layout,
+            read_true_layout,
+            read_parcel,
+            read_words,
+            read_said,
+            read_fields,
+        ]
+    )
