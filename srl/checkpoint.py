@@ -113,8 +113,11 @@ class Checkpoints:
             Unwritable: When this save, or an earlier one that went on in the background, failed.
         """
         self.wait()
-        if updates in self.versions():
-            return
+        try:
+            if updates in self.versions():
+                return
+        except UserError as error:  # it was a folder when the run began
+            raise Unwritable(f"cannot save a checkpoint in {self.folder}: {error}") from error
         arrays = {n: np.array(leaf) for n, leaf in named_leaves(jax.device_get(tree)).items()}
         self._saving = self._thread.submit(self._write, updates, arrays, dict(metadata))
         if wait:
@@ -320,7 +323,10 @@ class Checkpoints:
         self._manager = None
         for rest in self.folder.glob(_TEMPORARY):
             shutil.rmtree(rest, ignore_errors=True)
-        listed = ", ".join(map(str, self.versions()))
+        try:
+            listed = ", ".join(map(str, self.versions()))
+        except UserError:  # there is no folder any more
+            listed = ""
         kept = f"the earlier checkpoints ({listed}) are intact" if listed else "there is no other"
         return Unwritable(f"cannot save a checkpoint in {self.folder}: {_reason(error)}; {kept}")
 

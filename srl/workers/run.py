@@ -257,8 +257,8 @@ class Run:
     def _save_last(self) -> None:
         """Saves the state that the run ends with."""
         if self._kept:
-            version = self.checkpoints.latest()
             if self.stop():
+                version = self.checkpoints.latest()
                 back = f"after update {version}" if version else "from the beginning"
                 self.show.say(
                     f"writing the checkpoint of update {self.trainer.updates}; if the run is ended "

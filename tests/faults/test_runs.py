@@ -6,6 +6,7 @@ import signal
 import sys
 from functools import partial
 
+import numpy as np
 import pytest
 from real_runs import GROUPS, STEPS_OF_UPDATE, Delays, RealRun, Trouble, holdings
 
@@ -95,14 +96,15 @@ def test_a_run_that_gives_up_an_actor_ends_with_a_checkpoint_of_its_last_update(
 @pytest.mark.parametrize(("slow", "wait"), [("policies-0", "inference"), ("learner-0", "send")])
 def test_a_slow_worker_makes_the_others_wait_and_nothing_pile_up(tmp_path, slow, wait):
     words = ["--plan", "decoupled", "--plan.actors.replicas", 1, "--max-staleness", 2]
+    words += ["--checkpoint-minutes", 0.001]  # whose threads begin with the first ones
     with RealRun(tmp_path, *words, env=NATIVE) as run:
-        run.wait(lambda: run.updates >= 5)
+        run.wait(lambda: run.updates >= 5 and run.checkpoint() >= 5)
         pids = run.workers().values()
-        before = [holdings(pid) for pid in pids]
+        most = np.max([[holdings(pid) for pid in pids] for _ in range(100)], axis=0)
         with Delays(run, 1, [slow], longest=0.5) as delays:
             since = run.updates
             run.wait(lambda: delays.count >= 10 and run.updates > since)
-        assert [holdings(pid) for pid in pids] == before
+        run.wait(lambda: np.all([holdings(pid) for pid in pids] <= most))
         run.process.send_signal(signal.SIGINT)
         assert run.end() == 130, run.told
         assert max(line["staleness_max"] for line in run.metrics()) <= 2

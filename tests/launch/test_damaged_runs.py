@@ -155,6 +155,7 @@ def test_a_run_goes_on_without_logs_where_they_cannot_be_written(run, capsys):
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "binary", "list", "deep", "folder"])
 def test_what_an_engine_was_given_is_told_to_be_damaged(run, damage, capsys):
+    (run / "outcome.json").unlink()  # which would be removed when it is given to an engine
     jobs = run / "slurm" / "jobs.json"
     jobs.parent.mkdir()
     jobs.write_text('{"jobs": "1"}')
