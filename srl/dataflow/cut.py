@@ -77,7 +77,7 @@ def routes(graph: Graph) -> tuple[Edge, ...]:
     """The edges as workers lay them.
 
     They are the graph's own, but for one: recurrent memory is kept where the unroll is written,
-    goes with each request and comes back with the decision; so it reaches the next `act` from there.
+    goes with each request and comes back with the decision, and so reaches the next `act`.
     """
     return tuple(
         replace(edge, source="collect") if (edge.name, edge.kind) == ("memory", "carry") else edge
