@@ -280,5 +280,5 @@ def test_a_write_that_fails_midway_is_told_and_loses_nothing(checkpoints):
 def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     checkpoints = Checkpoints(tmp_path / "file" / "checkpoints")
-    with pytest.raises(Unwritable, match="cannot save .*: cannot read the checkpoints in"):
+    with pytest.raises(Unwritable, match=r"cannot save .*: cannot read the checkpoints in"):
         checkpoints.save(1, {"x": np.zeros(1)}, COUNTS, wait=True)
