@@ -12,8 +12,8 @@ from gymnasium import spaces
 from srl import Experiment
 from srl.algorithms import PPO
 from srl.cli import main
+from srl.loop.local import Trainer
 from srl.networks import MLP
-from srl.workers.trainer import Trainer
 
 pytestmark = pytest.mark.slow
 

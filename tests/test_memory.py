@@ -11,7 +11,7 @@ import pytest
 from srl import Experiment, make_pool
 from srl.bench.pool import random_actions
 from srl.envs.hide_and_seek import HideAndSeek
-from srl.workers.trainer import Trainer
+from srl.loop.local import Trainer
 
 TEN_MILLION = 10_000_000
 MEGABYTE = 1024

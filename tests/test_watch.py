@@ -75,7 +75,7 @@ def test_a_page_shows_whole_episodes_of_the_policies_that_evaluations_play(run):
     assert actions.shape == (12, 4, 5)
     # The same actions lead another copy of the game the same way.
     from srl.envs.hide_and_seek import HideAndSeek
-    from srl.workers.seeds import environment_seed
+    from srl.loop.seeds import environment_seed
 
     with make_pool(HideAndSeek(horizon=12), 1, threads=1) as pool:
         timestep = pool.reset(environment_seed(3, "evaluation"))

@@ -12,14 +12,14 @@ from srl.bench.alone import first_timestep
 from srl.dataflow.plans import decoupled
 from srl.experiment import Experiment, load_experiment
 from srl.launch.compilation import keep_compiled_programs
+from srl.loop.learning.learner import Learner
+from srl.loop.parameters import Published
+from srl.loop.policy import PolicyServer, serve_policies
+from srl.loop.wiring import Site
 from srl.streams.channel import Listener, Transport, listen
 from srl.streams.message import Identity
 from srl.streams.sample import STATE_BYTES
 from srl.types import Specs
-from srl.workers.learner import Learner
-from srl.workers.parameters import Published
-from srl.workers.policy import PolicyServer, serve_policies
-from srl.workers.wiring import Site
 
 RUN = 1
 """Of the benchmark's messages."""

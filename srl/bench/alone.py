@@ -10,9 +10,9 @@ import numpy as np
 
 from srl.experiment import Experiment
 from srl.lazy import jax, jnp
+from srl.loop.teams import Teams
 from srl.pools import make_pool
 from srl.types import Specs, Timestep, Unroll
-from srl.workers.teams import Teams
 
 
 def first_timestep(experiment: Experiment, num_envs: int) -> tuple[Specs, Timestep]:

@@ -69,7 +69,7 @@ def scene_of(experiment: Experiment, fps: float = FPS) -> Scene:
     Raises:
         UserError: If the experiment or its plan cannot work.
     """
-    from srl.workers.shapes import shapes_of
+    from srl.loop.shapes import shapes_of
 
     chosen = resolve(experiment.plan, experiment.env)
     if chosen == "auto":

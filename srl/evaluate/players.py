@@ -13,12 +13,12 @@ from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.launch.folder import RunFolder, open_run
 from srl.lazy import jax
+from srl.loop.seeds import environment_seed
+from srl.loop.teams import Teams
 from srl.pools import make_pool
 from srl.pools.simulator import source_name
 from srl.types import Specs, Tree
 from srl.workers.evaluator import Player
-from srl.workers.seeds import environment_seed
-from srl.workers.teams import Teams
 
 UNTRAINED = "untrained"
 

@@ -21,6 +21,8 @@ from srl.evaluate.duty import DutyCycle, cores_granted
 from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
 from srl.lazy import jax
+from srl.loop.seeds import environment_seed
+from srl.loop.teams import Teams
 from srl.pools import make_pool
 from srl.pools.make import threaded
 from srl.recorded import recorded_experiment
@@ -28,8 +30,6 @@ from srl.workers.evaluator import Evaluator, Player
 from srl.workers.opponent_pool import OpponentPool
 from srl.workers.past import sides_of
 from srl.workers.ratings import Match, read_matches, scores_of, write_ratings
-from srl.workers.seeds import environment_seed
-from srl.workers.teams import Teams
 
 logger = logging.getLogger(__name__)
 

@@ -15,13 +15,13 @@ import numpy as np
 
 from srl.errors import RunError, UserError
 from srl.experiment import Experiment
+from srl.loop.seeds import environment_seed
 from srl.outputs import expect_place
 from srl.pools import NamedEnv, Pool, make_pool
 from srl.pools.pool import Painter
 from srl.shipped import config_class
 from srl.types import Specs, Timestep
 from srl.workers.evaluator import Evaluator, Player, kinds_of
-from srl.workers.seeds import environment_seed
 
 logger = logging.getLogger(__name__)
 

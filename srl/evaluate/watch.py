@@ -18,13 +18,13 @@ from srl.evaluate.players import UNTRAINED, Side, opponent, trained
 from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
 from srl.launch.folder import open_run
+from srl.loop.seeds import environment_seed
 from srl.outputs import expect_place, write_whole
 from srl.pools import Pool, make_pool
 from srl.pools.pool import Recorder
 from srl.shipped import config_class, shipped
 from srl.stages import Stages
 from srl.workers.evaluator import Evaluator, kinds_of
-from srl.workers.seeds import environment_seed
 
 _PAGE = Path(__file__).parent / "page"
 _DECIMALS = 3

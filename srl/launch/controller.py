@@ -13,10 +13,10 @@ from srl.errors import RunError, SrlError, UserError
 from srl.launch.gang import Member, gangs_of, stage_of
 from srl.launch.hosts import Found, Hosts, Said, ThisHost
 from srl.launch.terminal import PATIENCE_SECONDS
+from srl.loop.stage import Stage
 from srl.streams import JOINED, LEFT, Refused, Transport
 from srl.workers.control import Kind, pack
 from srl.workers.orders import Orders
-from srl.workers.stage import Stage
 from srl.workers.words import words_of
 
 logger = logging.getLogger(__name__)

@@ -13,11 +13,11 @@ from rich.text import Text
 
 from srl.experiment import Experiment, config_values
 from srl.launch.folder import RunFolder
+from srl.loop.stage import Stage
 from srl.number_text import number_text
 from srl.pools import NamedEnv
 from srl.stages import Stages
 from srl.workers.run import report_interval
-from srl.workers.stage import Stage
 
 _REFRESH_SECONDS = 0.25
 _KNOWN_SECONDS = 1.0  # after which it can be said how long the rest takes

@@ -13,7 +13,7 @@ from srl.dataflow.plan import Plan
 from srl.errors import RunError, UserError, WorkerLost
 from srl.launch.hosts import Process
 from srl.launch.terminal import PATIENCE_SECONDS
-from srl.workers.stage import Stage
+from srl.loop.stage import Stage
 
 _TRAINER_DEATHS, _OTHER_DEATHS = 5, 10  # in a row, without progress
 _SAME_FAILURES = 3  # in a row, that end a run

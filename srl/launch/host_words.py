@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from srl.inputs import is_count, parse_json
+from srl.loop.learning.ledger import MOST_LEARNERS, Ledger
 from srl.outputs import replace_whole, write_whole
 from srl.streams import Message, Refused
-from srl.workers.ledger import MOST_LEARNERS, Ledger
 from srl.workers.words import ADDRESS, COUNT, demand_shape
 
 ADDRESS_FILE = "controller.json"

@@ -17,9 +17,9 @@ from srl.errors import RunError, UserError
 from srl.launch.compilation import cache_environment
 from srl.launch.resources import machine_gpus, shares
 from srl.launch.worker_process import WorkerProcess
+from srl.loop.learning.ledger import Ledger
 from srl.streams import JOINED, LEFT, Identity, Message, Peer, listen
 from srl.workers.control import CONTROLLER, LIMIT_BYTES
-from srl.workers.ledger import Ledger
 from srl.workers.orders import Orders
 
 

@@ -29,9 +29,9 @@ from srl.launch.terminal import (
     shown,
 )
 from srl.launch.watch import Watch
+from srl.loop.stage import Stage
 from srl.pools.make import threaded
 from srl.workers.run import Run, TrainerLike, closing, finished
-from srl.workers.stage import Stage
 
 logger = logging.getLogger(__name__)
 
@@ -135,14 +135,14 @@ def make_trainer(experiment: Experiment) -> TrainerLike:
     keep_compiled_programs()
     plan = plan_of(experiment)
     if plan.fragment("step").compiled:
-        from srl.workers.fused import Fused
+        from srl.loop.fused import Fused
 
         return Fused(experiment)
     if len(plan.fragments) > 1:
-        from srl.workers.threads import Threads
+        from srl.loop.threads import Threads
 
         return Threads(experiment)
-    from srl.workers.trainer import Trainer
+    from srl.loop.local import Trainer
 
     return Trainer(experiment)
 

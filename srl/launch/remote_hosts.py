@@ -25,11 +25,11 @@ from srl.launch.host_words import (
     write_address,
 )
 from srl.launch.hosts import Found, Hosts, Process, Said, Superseded
+from srl.loop.learning.ledger import Ledger
 from srl.streams import JOINED, LEFT, Identity, Message, Peer, Refused, listen
 from srl.streams.keys import keys_of
 from srl.streams.relay import parents
 from srl.workers.control import CONTROLLER, LIMIT_BYTES, pack
-from srl.workers.ledger import Ledger
 from srl.workers.orders import Orders
 from srl.workers.words import words_of
 

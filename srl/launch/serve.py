@@ -23,7 +23,7 @@ from srl.launch.hosts import own_address
 from srl.launch.processes import train_in_processes
 from srl.launch.remote_hosts import LEASE_SECONDS, RemoteHosts
 from srl.launch.terminal import FAILED, MISTAKEN
-from srl.workers.wiring import server, streams_of
+from srl.loop.wiring import server, streams_of
 
 
 def main(words: Sequence[str]) -> int:

@@ -38,6 +38,7 @@ from srl.launch.host_words import (
 from srl.launch.hosts import Said, ThisHost, own_address
 from srl.launch.remote_hosts import LEASE_SECONDS
 from srl.launch.worker_process import WorkerProcess
+from srl.loop.wiring import server, streams_of
 from srl.recorded import recorded_experiment
 from srl.streams import JOINED, LEFT, Connection, Disconnected, Identity, Message, connect, listen
 from srl.streams.keys import keys_of
@@ -46,7 +47,6 @@ from srl.streams.sample import STATE_BYTES
 from srl.workers.control import LIMIT_BYTES, pack, unpack
 from srl.workers.control import Kind as WorkerKind
 from srl.workers.orders import Orders
-from srl.workers.wiring import server, streams_of
 
 logger = logging.getLogger("srl.launch.supervisor")  # also where this is the program
 

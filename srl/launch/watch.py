@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from srl.launch.terminal import INTERRUPTED, PATIENCE_SECONDS, Stop, tell
-from srl.workers.stage import Stage
+from srl.loop.stage import Stage
 
 COMPILE_SECONDS = 300.0
 """That compiling may take before it is named."""

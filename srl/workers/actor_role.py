@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 
+from srl.loop.actors import Groups
+from srl.loop.learning.learner import bind_teams
+from srl.loop.stage import Stage
+from srl.loop.training import make_group
 from srl.streams.sample import Stopped
-from srl.workers.groups import Groups
-from srl.workers.learner import bind_teams
-from srl.workers.stage import Stage
-from srl.workers.training import make_group
 from srl.workers.worker import Context
 
 
@@ -22,7 +22,7 @@ def run_actor(context: Context) -> None:
     newest = None
     try:
         if site.has("act"):
-            from srl.workers.parameters import received_policies
+            from srl.loop.parameters import received_policies
 
             newest = received_policies(site, teams).newest
         groups = Groups(site, pools, teams, newest)
@@ -42,7 +42,7 @@ def run_actor(context: Context) -> None:
 
 def run_contributor(context: Context) -> None:
     """Steps and acts, and gives the sums of its slots' gradients to a server."""
-    from srl.workers.contributor import Contributor
+    from srl.loop.learning.contributor import Contributor
 
     training = Contributor(context.site())
     context.register({}, training.make_pools())

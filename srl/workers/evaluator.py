@@ -12,11 +12,11 @@ import numpy as np
 
 from srl.algorithms.algorithm import Instance
 from srl.lazy import jax
+from srl.loop.learning.episodes import kinds_of
+from srl.loop.teams import Teams
 from srl.number_text import number_text
 from srl.pools import Pool
 from srl.types import Policy, Specs, Timestep
-from srl.workers.episodes import kinds_of
-from srl.workers.teams import Teams
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from srl.loop.learning.replicas import free_address, join
+from srl.loop.learning.server import Server
+from srl.loop.local import Trainer
+from srl.loop.remote import Gathering
+from srl.loop.training import Training
 from srl.metrics import plain
 from srl.types import Specs
-from srl.workers.gathering import Gathering
-from srl.workers.replicas import free_address, join
 from srl.workers.run import Run, TrainerLike
-from srl.workers.server import Server
-from srl.workers.trainer import Trainer
-from srl.workers.training import Training
 from srl.workers.worker import Context
 
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from srl.errors import UserError
 from srl.lazy import jax, jnp
+from srl.loop.learning.episodes import kinds_of
 from srl.types import Array, Policy, Tree
-from srl.workers.episodes import kinds_of
 
 PAST = "/past"
 """Where a mapping by policy holds what belongs to past versions; no policy has such a name."""

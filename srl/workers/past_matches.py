@@ -6,8 +6,8 @@ import logging
 
 import numpy as np
 
+from srl.loop.learning.episodes import EpisodeWindow, ended_episodes
 from srl.types import Specs, Timestep, Tree
-from srl.workers.episodes import EpisodeWindow, ended_episodes
 from srl.workers.past import Past
 
 logger = logging.getLogger(__name__)

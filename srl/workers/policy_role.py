@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from srl.loop.learning.learner import bind_teams
+from srl.loop.parameters import received_policies
+from srl.loop.policy import serve_policies
+from srl.loop.stage import Stage
 from srl.streams.sample import Stopped
-from srl.workers.learner import bind_teams
-from srl.workers.parameters import received_policies
-from srl.workers.policy import serve_policies
-from srl.workers.stage import Stage
 from srl.workers.worker import Context
 
 

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 from srl.checkpoint import Checkpoints
 from srl.errors import Unwritable
 from srl.experiment import Experiment
+from srl.loop.stage import Stage
 from srl.metrics import MetricsWriter
 from srl.types import Tree
 from srl.workers.ratings import newest_ratings
-from srl.workers.stage import Stage
 
 logger = logging.getLogger(__name__)
 

@@ -10,14 +10,14 @@ from srl.dataflow.plan import Plan
 from srl.dataflow.plans import resolve
 from srl.errors import RunError
 from srl.experiment import Experiment
+from srl.loop.learning.ledger import Ledger
+from srl.loop.stage import Stage
+from srl.loop.wiring import Addresses, Site
 from srl.pools.specs_json import specs_to_json
 from srl.streams.keys import keys_of
 from srl.types import Specs
 from srl.workers.control import Control, Kind, Start
-from srl.workers.ledger import Ledger
 from srl.workers.orders import Orders
-from srl.workers.stage import Stage
-from srl.workers.wiring import Addresses, Site
 
 
 class Context:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from srl import Experiment
+from srl.loop.local import Trainer
 from srl.networks import MLP
-from srl.workers.trainer import Trainer
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 
-from srl.workers.replicas import gathered, join
+from srl.loop.learning.replicas import gathered, join
 
 address, replica, replicas = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 join(address, replica, replicas)

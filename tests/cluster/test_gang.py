@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from srl.workers.replicas import HEARTBEAT_SECONDS
+from srl.loop.learning.replicas import HEARTBEAT_SECONDS
 
 MEMBER = Path(__file__).with_name("gang_member.py")
 MARGIN_SECONDS = 60

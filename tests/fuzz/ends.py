@@ -9,6 +9,9 @@ from srl.algorithms import PPO
 from srl.bench.alone import first_timestep
 from srl.errors import RunError
 from srl.experiment import Experiment
+from srl.loop.learning.learner import Learner, form_of
+from srl.loop.parameters import Published
+from srl.loop.policy import PolicyServer, inference_layout
 from srl.networks import MLP
 from srl.streams import gradients, inference, publishing, sample
 from srl.streams.channel import Connection, Disconnected
@@ -24,9 +27,6 @@ from srl.streams.thread import ThreadConnection, ThreadListener
 from srl.streams.tickets import TicketOffice
 from srl.tree import map_tree
 from srl.types import Timestep
-from srl.workers.learner import Learner, form_of
-from srl.workers.parameters import Published
-from srl.workers.policy import PolicyServer, inference_layout
 
 SENDERS = [0, 1, 2, 1 << 31, (1 << 32) - 1]
 EXPERIMENT = Experiment(

@@ -13,8 +13,8 @@ from peculiar_envs import Peculiar
 from srl import Experiment
 from srl.algorithms import PPO
 from srl.cli import main
+from srl.loop.local import Trainer
 from srl.networks import MLP
-from srl.workers.trainer import Trainer
 
 ALGORITHM = PPO(network=MLP(width=8), unroll_length=16, epochs=1)
 

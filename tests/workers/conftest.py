@@ -2,7 +2,7 @@
 
 import pytest
 
-from srl.workers.trainer import Trainer
+from srl.loop.local import Trainer
 
 
 @pytest.fixture

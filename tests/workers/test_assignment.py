@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from srl.algorithms import PPO
 from srl.dataflow.plans import decoupled, env_servers
 from srl.experiment import Experiment
+from srl.loop.assignment import assignment
+from srl.loop.wiring import Site
 from srl.streams.message import Identity
-from srl.workers.assignment import assignment
-from srl.workers.wiring import Site
 
 
 @st.composite

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srl.workers.bottleneck import bottleneck
+from srl.loop.learning.bottleneck import bottleneck
 
 ACTIVITIES = ("step", "act", "inference wait", "send wait", "idle")
 

@@ -9,9 +9,9 @@ from small_runs import CARTPOLE, GAME, RECURRENT, assert_same, train
 
 from srl import UserError
 from srl.checkpoint import Checkpoints
+from srl.loop.fused import Fused
+from srl.loop.local import Trainer
 from srl.streams.parcel import unpack
-from srl.workers.fused import Fused
-from srl.workers.trainer import Trainer
 
 EXPERIMENTS = {"cartpole": CARTPOLE, "recurrent": RECURRENT, "game": GAME}
 

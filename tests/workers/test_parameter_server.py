@@ -16,14 +16,14 @@ from srl.dataflow import plans
 from srl.experiment import Experiment, load_experiment
 from srl.launch.controller import Controller
 from srl.launch.folder import create_run
+from srl.loop.learning.contributor import Contributor
+from srl.loop.learning.ledger import Ledger
+from srl.loop.learning.server import Server
+from srl.loop.local import Trainer
+from srl.loop.wiring import Site
 from srl.networks import MLP
 from srl.streams import Identity, listen
 from srl.streams.sample import STATE_BYTES, Stopped
-from srl.workers.contributor import Contributor
-from srl.workers.ledger import Ledger
-from srl.workers.server import Server
-from srl.workers.trainer import Trainer
-from srl.workers.wiring import Site
 
 SECONDS = 120
 EXPERIMENT = Experiment(

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from srl import UserError
+from srl.loop.teams import Teams
 from srl.self_play import SelfPlay
 from srl.types import Policy, Specs
 from srl.workers.past import PAST, Opponents, Past
-from srl.workers.teams import Teams
 
 KINDS = ("hider_0", "hider_1", "seeker_0", "seeker_1", "seeker_2")
 ALIKE = ("player_0", "player_1", "player_2")

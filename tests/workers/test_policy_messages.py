@@ -11,12 +11,12 @@ from small_runs import CARTPOLE
 from srl.bench.act_peer import serve
 from srl.bench.alone import first_timestep
 from srl.errors import RunError
+from srl.loop.learning.learner import Learner
+from srl.loop.parameters import Published, Received
 from srl.streams.channel import Disconnected, connect, listen
 from srl.streams.inference import Kind, RemoteActing
 from srl.streams.message import Identity, Message
 from srl.streams.sample import STATE_BYTES
-from srl.workers.learner import Learner
-from srl.workers.parameters import Published, Received
 
 RUN, GROUPS, SECONDS = 1, 2, 60
 SPECS, _ = first_timestep(CARTPOLE, 1)

@@ -9,14 +9,14 @@ import pytest
 from small_runs import CARTPOLE
 
 from srl.bench.alone import first_timestep
+from srl.loop.learning.learner import Learner, form_of
+from srl.loop.parameters import Published
+from srl.loop.policy import PolicyServer, inference_layout
 from srl.streams.channel import connect, listen
 from srl.streams.inference import RemoteActing
 from srl.streams.message import Identity
 from srl.streams.sample import STATE_BYTES, SampleSink, Stopped
 from srl.streams.tickets import TicketOffice
-from srl.workers.learner import Learner, form_of
-from srl.workers.parameters import Published
-from srl.workers.policy import PolicyServer, inference_layout
 
 RUN, GROUPS, SECONDS = 1, 2, 60
 ENVS = CARTPOLE.num_envs // GROUPS

@@ -6,9 +6,9 @@ from duels import DUEL
 
 from srl.evaluate.duty import DutyCycle
 from srl.evaluate.rater import Rater
+from srl.loop.local import Trainer
 from srl.workers.opponent_pool import OpponentPool
 from srl.workers.ratings import newest_ratings
-from srl.workers.trainer import Trainer
 
 
 def test_versions_that_win_are_rated_higher_for_both_sides(start, tmp_path):

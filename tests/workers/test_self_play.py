@@ -13,11 +13,11 @@ from srl import SelfPlay, UserError
 from srl.algorithms import PPO
 from srl.checkpoint import Checkpoints
 from srl.dataflow import plans
+from srl.loop.fused import Fused
+from srl.loop.local import Trainer
+from srl.loop.threads import Threads
 from srl.networks import MLP
-from srl.workers.fused import Fused
 from srl.workers.opponent_pool import OpponentPool
-from srl.workers.threads import Threads
-from srl.workers.trainer import Trainer
 
 CAT, DOG = 0, 1
 PLAYED = [None, "cat", None, "dog"]  # the side that is past, by the environment's number

@@ -7,10 +7,10 @@ from srl.dataflow import plans
 from srl.dataflow.cut import cut
 from srl.dataflow.trace import trace
 from srl.experiment import Experiment
+from srl.loop.shapes import shapes_of
 from srl.networks import MLP
 from srl.pools import make_pool
 from srl.types import Timestep, Unroll
-from srl.workers.shapes import shapes_of
 
 
 def shapes(experiment):

@@ -6,9 +6,9 @@ import pytest
 from gymnasium import spaces
 
 from srl.algorithms import PPO
+from srl.loop.teams import Teams
 from srl.networks import MLP
 from srl.types import Specs, Unroll
-from srl.workers.teams import Teams
 
 ENVS, AGENTS, STEPS = 4, ("cat_0", "cat_1", "dog"), 12
 SLOTS = ENVS * len(AGENTS)

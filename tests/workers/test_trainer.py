@@ -11,9 +11,9 @@ from small_runs import CARTPOLE, GAME, assert_same, train
 from srl import RunError, UserError
 from srl.checkpoint import Checkpoints
 from srl.dataflow import plans
-from srl.workers.fused import Fused
-from srl.workers.seeds import environment_seed
-from srl.workers.trainer import Trainer
+from srl.loop.fused import Fused
+from srl.loop.local import Trainer
+from srl.loop.seeds import environment_seed
 
 EXPERIMENTS = {"cartpole": CARTPOLE, "game": GAME}
 

@@ -7,8 +7,8 @@ from srl.dataflow import Fragment, Plan, plans
 from srl.dataflow.cut import cut
 from srl.dataflow.trace import trace
 from srl.experiment import Experiment
+from srl.loop.wiring import Site
 from srl.streams.message import Identity
-from srl.workers.wiring import Site
 
 GRAPH = trace(PPO())
 OWN = Plan(

@@ -14,15 +14,15 @@ from srl.dataflow.plan import groups
 from srl.errors import UserError
 from srl.experiment import Experiment, plan_of
 from srl.lazy import jax, jnp
+from srl.loop.learning.progress import Progress
+from srl.loop.learning.replicas import Sharded
+from srl.loop.teams import Teams
 from srl.pools.pool import empty_timestep
 from srl.streams.batch import Batch, batch_form
 from srl.types import Decision, Metrics, Policy, Specs, Tree, Unroll
 from srl.workers.league import League, hold_of
 from srl.workers.past import Opponents, Past
 from srl.workers.past_matches import PastMatches
-from srl.workers.progress import Progress
-from srl.workers.replicas import Sharded
-from srl.workers.teams import Teams
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from srl.lazy import jax
+from srl.loop.learning.vectors import tree_of, vectors_of
 from srl.types import Tree, Unroll
-from srl.workers.vectors import tree_of, vectors_of
 
 HEARTBEAT_SECONDS = 20
 """At least, after which a replica that is silent is given up by the others."""

@@ -10,12 +10,12 @@ import numpy as np
 
 from srl.algorithms import Algorithm
 from srl.dataflow.loop import Interact, Loop
+from srl.loop.teams import Teams
 from srl.pools import Pool, Rows
 from srl.pools.pool import empty_timestep
 from srl.streams.batch import Batch
 from srl.tree import copy_tree, leaves_of, map_tree
 from srl.types import Decision, Timestep, Tree
-from srl.workers.teams import Teams
 
 ACTIVITIES: tuple[str, ...] = ("step", "act", "inference wait", "send wait")
 """What an actor's time goes to."""

@@ -11,19 +11,19 @@ import numpy as np
 
 from srl.algorithms.algorithm import LearnNodes, learn, rounds_in_turn
 from srl.lazy import jax, jnp
+from srl.loop.learning.contributor import ACTIVITIES
+from srl.loop.learning.learner import Learner, form_of
+from srl.loop.learning.ledger import Ledger
+from srl.loop.learning.sums import Crossing, needed, whole_account
+from srl.loop.learning.vectors import Vectors, tree_of, vectors_of
+from srl.loop.stage import Stage
+from srl.loop.training import Training
+from srl.loop.wiring import Site
 from srl.streams.batch import state_layout, widened
 from srl.streams.channel import Listener
 from srl.streams.gradients import GradientSink, WorkerLeft
 from srl.tree import map_tree
 from srl.types import Metrics, Specs, Tree
-from srl.workers.contributor import ACTIVITIES
-from srl.workers.learner import Learner, form_of
-from srl.workers.ledger import Ledger
-from srl.workers.stage import Stage
-from srl.workers.sums import Crossing, needed, whole_account
-from srl.workers.training import Training
-from srl.workers.vectors import Vectors, tree_of, vectors_of
-from srl.workers.wiring import Site
 
 
 class Server(Training):

@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from srl.loop.acting import LocalActing, Newest, compiled_act
+from srl.loop.group import Acting, Actor, Unrolls
+from srl.loop.seeds import environment_seed
+from srl.loop.teams import Teams
+from srl.loop.unrolls import NoUnrolls, SentUnrolls
+from srl.loop.wiring import Site
 from srl.pools import Pool
 from srl.streams.inference import RemoteActing
 from srl.streams.sample import Stopped
 from srl.types import Tree
-from srl.workers.acting import LocalActing, Newest, compiled_act
-from srl.workers.actor import Acting, Actor, Unrolls
-from srl.workers.seeds import environment_seed
-from srl.workers.teams import Teams
-from srl.workers.unrolls import NoUnrolls, SentUnrolls
-from srl.workers.wiring import Site
 
 
 class Groups:

@@ -8,18 +8,18 @@ import numpy as np
 
 from srl.dataflow.plan import groups
 from srl.experiment import Experiment, plan_of
+from srl.loop.acting import LocalActing, compiled_act
+from srl.loop.group import Actor
+from srl.loop.learning.learner import Learner, form_of
+from srl.loop.seeds import environment_seed
+from srl.loop.stage import Stage
+from srl.loop.training import Training, environments, make_group
+from srl.loop.unrolls import OwnUnrolls
 from srl.pools import Pool
 from srl.pools.pool import aligned_zeros
 from srl.streams.batch import Batch, expect_room, widened
 from srl.tree import map_tree
 from srl.types import Policy, Specs, Tree
-from srl.workers.acting import LocalActing, compiled_act
-from srl.workers.actor import Actor
-from srl.workers.learner import Learner, form_of
-from srl.workers.seeds import environment_seed
-from srl.workers.stage import Stage
-from srl.workers.training import Training, environments, make_group
-from srl.workers.unrolls import OwnUnrolls
 
 
 class Trainer(Training):

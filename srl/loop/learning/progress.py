@@ -13,11 +13,11 @@ import numpy as np
 
 from srl.errors import RunError
 from srl.lazy import jax, jnp
+from srl.loop.learning.bottleneck import bottleneck
+from srl.loop.learning.episodes import EpisodeWindow
 from srl.streams.batch import Batch
 from srl.tree import map_tree
 from srl.types import Metrics, Specs, Timestep, Tree
-from srl.workers.bottleneck import bottleneck
-from srl.workers.episodes import EpisodeWindow
 from srl.workers.past_matches import PastMatches
 
 

@@ -7,18 +7,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from srl.loop.group import ACTIVITIES
+from srl.loop.learning.learner import Learner, form_of
+from srl.loop.learning.ledger import Ledger
+from srl.loop.parameters import Published
+from srl.loop.policy import PolicyServer, serve_policies
+from srl.loop.stage import Stage
+from srl.loop.training import Training
+from srl.loop.wiring import Site
 from srl.streams.channel import Listener, listen
 from srl.streams.sample import SampleSink
 from srl.streams.tickets import TicketOffice
 from srl.types import Specs, Tree, Unroll
-from srl.workers.actor import ACTIVITIES
-from srl.workers.learner import Learner, form_of
-from srl.workers.ledger import Ledger
-from srl.workers.parameters import Published
-from srl.workers.policy import PolicyServer, serve_policies
-from srl.workers.stage import Stage
-from srl.workers.training import Training
-from srl.workers.wiring import Site
 
 _ACTING = "acting"
 """The kind that the learner's thread is told as which acts for others."""

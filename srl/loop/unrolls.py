@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from srl.loop.group import Actor, Place
 from srl.pools import Pool, Rows
 from srl.streams.batch import Batch
 from srl.streams.channel import Connection, Disconnected, opened
 from srl.streams.sample import SampleSource, Start
-from srl.workers.actor import Actor, Place
 
 
 class OwnUnrolls:

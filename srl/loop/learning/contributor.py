@@ -9,14 +9,14 @@ from typing import Any
 
 from srl.algorithms.algorithm import LearnNodes, learn, rounds_in_turn
 from srl.lazy import jax
+from srl.loop.learning.learner import Learner
+from srl.loop.learning.sums import Crossing, account
+from srl.loop.learning.vectors import Vectors, tree_of, vectors_of
+from srl.loop.local import Trainer
+from srl.loop.wiring import Site
 from srl.streams.batch import Batch
 from srl.streams.gradients import GradientSource, Turn
 from srl.types import Tree, Unroll
-from srl.workers.learner import Learner
-from srl.workers.sums import Crossing, account
-from srl.workers.trainer import Trainer
-from srl.workers.vectors import Vectors, tree_of, vectors_of
-from srl.workers.wiring import Site
 
 ACTIVITIES = ("step", "act", "gradient", "server wait")
 """What a contributor's time goes to."""

@@ -11,17 +11,17 @@ import numpy as np
 from srl.dataflow.loop import Interact, Loop
 from srl.errors import UserError
 from srl.lazy import jax, jnp
+from srl.loop.group import group_state
+from srl.loop.learning.learner import Learner, form_of, run_key
+from srl.loop.seeds import environment_seed
+from srl.loop.stage import Stage
+from srl.loop.teams import Teams
+from srl.loop.training import Training, make_group
 from srl.pools import Pool
 from srl.pools.xla import PoolState, Xla
 from srl.streams.batch import expect_room
 from srl.types import Array, Decision, Metrics, Timestep, Tree, Unroll
-from srl.workers.actor import group_state
-from srl.workers.learner import Learner, form_of, run_key
 from srl.workers.past import Opponents
-from srl.workers.seeds import environment_seed
-from srl.workers.stage import Stage
-from srl.workers.teams import Teams
-from srl.workers.training import Training, make_group
 
 
 class Acting(NamedTuple):

@@ -12,15 +12,15 @@ import numpy as np
 
 from srl.errors import RunError
 from srl.experiment import Experiment
+from srl.loop.learning.learner import Learner
+from srl.loop.learning.replicas import gathered
+from srl.loop.stage import Stage
 from srl.pools import Pool, make_pool
 from srl.pools.make import threaded
 from srl.streams.parcel import pack, unpack
 from srl.streams.sample import STATE_BYTES
 from srl.types import Tree
 from srl.workers.league import League
-from srl.workers.learner import Learner
-from srl.workers.replicas import gathered
-from srl.workers.stage import Stage
 
 
 class Training(ABC):

@@ -10,9 +10,9 @@ from srl.algorithms.algorithm import State
 from srl.dataflow.graph import Field, Shapes
 from srl.experiment import Experiment
 from srl.lazy import jax, jnp
+from srl.loop.teams import Teams
 from srl.types import Specs, Timestep, Tree, Unroll
 from srl.workers.past import Past
-from srl.workers.teams import Teams
 
 
 def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: int = 1) -> Shapes:

@@ -12,6 +12,11 @@ import numpy as np
 
 from srl.experiment import Experiment
 from srl.lazy import jax
+from srl.loop.group import ACTIVITIES
+from srl.loop.learning.learner import decision_form, run_key
+from srl.loop.parameters import Source
+from srl.loop.teams import Teams
+from srl.loop.wiring import Site
 from srl.pools.pool import empty_timestep
 from srl.streams.channel import Listener, Peer
 from srl.streams.fields import check, turn_away
@@ -21,11 +26,6 @@ from srl.streams.message import JOINED, LEFT, Message, Refused, as_seconds
 from srl.streams.sample import Grant, SampleSink, Start, Stopped, unpacked_state
 from srl.tree import copy_tree, leaves_of, map_tree
 from srl.types import Decision, Timestep, Tree
-from srl.workers.actor import ACTIVITIES
-from srl.workers.learner import decision_form, run_key
-from srl.workers.parameters import Source
-from srl.workers.teams import Teams
-from srl.workers.wiring import Site
 
 
 def inference_layout(teams: Teams, num_envs: int, request: set[str], reply: set[str]) -> Layout:

@@ -6,13 +6,13 @@ import secrets
 import threading
 
 from srl.experiment import Experiment, plan_of
+from srl.loop.actors import Groups
+from srl.loop.learning.learner import bind_teams
+from srl.loop.learning.ledger import Ledger
+from srl.loop.remote import Gathering
+from srl.loop.training import environments, make_group
+from srl.loop.wiring import Addresses, Site
 from srl.streams.message import Identity
-from srl.workers.gathering import Gathering
-from srl.workers.groups import Groups
-from srl.workers.learner import bind_teams
-from srl.workers.ledger import Ledger
-from srl.workers.training import environments, make_group
-from srl.workers.wiring import Addresses, Site
 
 
 class Threads(Gathering):

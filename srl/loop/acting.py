@@ -9,9 +9,9 @@ import numpy as np
 
 from srl.experiment import Experiment
 from srl.lazy import jax, jnp
+from srl.loop.learning.learner import run_key
+from srl.loop.teams import Teams
 from srl.types import Decision, Policy, Timestep, Tree
-from srl.workers.learner import run_key
-from srl.workers.teams import Teams
 
 Newest = Callable[[tuple[int, int]], tuple[np.ndarray, Mapping[str, Policy]]]
 """Gives the newest version, int32 [2], and its policies, waiting for the version given or later."""
