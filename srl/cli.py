@@ -97,7 +97,7 @@ def run(words: list[str]) -> int:
     _refuse_engine_options(options)
     experiment = resolved.experiment
     if options.dry_run:
-        from srl.loop.training import make_group
+        from srl.loop.environments import make_group
 
         make_group(experiment, 1).close()  # or impossible options would pass
         return _say(json.dumps(config_values(experiment), indent=2))

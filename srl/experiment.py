@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import os
 import re
 import sys
@@ -17,6 +18,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,8 +27,8 @@ import gymnasium
 import numpy as np
 
 from srl.algorithms import PPO, Algorithm
-from srl.dataflow.plan import Plan
-from srl.dataflow.plan import groups as divide
+from srl.dataflow.graph import Graph
+from srl.dataflow.plan import Plan, num_groups
 from srl.dataflow.plans import resolve
 from srl.dataflow.rules import check
 from srl.dataflow.trace import trace
@@ -93,6 +95,42 @@ class Experiment:
     keep_checkpoints: int = 5
     """How many of the newest checkpoints stay."""
 
+    @cached_property
+    def settled_plan(self) -> Plan:
+        """The plan that the run follows: the given one, the named one, or the usual one.
+
+        Raises:
+            PlanError: If it is still to be chosen by measuring.
+        """
+        plan = resolve(self.plan, self.env)
+        if plan == "auto":
+            raise PlanError("the plan auto has to be measured first; name one")
+        return plan
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The algorithm's loop, without the shapes of its values.
+
+        Raises:
+            PlanError: If the loop is none that can be run.
+        """
+        return trace(self.algorithm)
+
+    @property
+    def num_groups(self) -> int:
+        """Groups of environments that are stepped and acted for together."""
+        return num_groups(self.settled_plan, self)
+
+    @property
+    def steps_per_update(self) -> float:
+        """Steps of all environments for each call of `learn`."""
+        return self.num_envs * self.graph.steps / self.graph.learns
+
+    @property
+    def expected_updates(self) -> int:
+        """Calls of `learn` until the budget is used up."""
+        return self.updates or math.ceil(self.env_steps / self.steps_per_update)
+
     def validate(self) -> None:
         """Raises UserError where a field's value cannot be.
 
@@ -116,7 +154,7 @@ class Experiment:
         good = isinstance(self.algorithm, Algorithm)
         expect(good, "algorithm", self.algorithm, "an algorithm such as PPO()")
         self.algorithm.validate()
-        most = MOST * self.num_envs * self.algorithm.unroll_length
+        most = int(MOST * self.steps_per_update)
         expect(
             self.updates is not None or self.env_steps <= most,
             "env_steps",
@@ -135,20 +173,18 @@ class Experiment:
         self._validate_plan()
 
     def _validate_plan(self) -> None:
-        plan = resolve(self.plan, self.env)
-        if plan == "auto":
+        if self.plan == "auto":
             return
+        plan = self.settled_plan
         good = isinstance(plan, Plan)
         expect(good, "plan", plan, "a plan such as plans.inline(), the name of one, or auto")
-        graph = trace(self.algorithm)
-        check(graph, plan)
-        expect(
-            graph.unrolls == (self.algorithm.unroll_length,),
-            "algorithm.unroll_length",
-            self.algorithm.unroll_length,
-            f"the {graph.unrolls[0]} steps that its loop unrolls",
-        )
-        divide(plan, self)
+        check(self.graph, plan)
+        if self.self_play is not None and self.graph.learns > 1:
+            raise PlanError(
+                f"the loop has {self.graph.learns} calls of learn in a pass, and self_play changes "
+                "opponents between passes; leave self_play out, or learn once a pass"
+            )
+        num_groups(plan, self)
         if plan.fragment("step").compiled:
             name = self.env if isinstance(self.env, str) else getattr(self.env, "pool_id", "")
             if not name.startswith("native:"):
@@ -157,18 +193,6 @@ class Experiment:
                     f"stepped from inside a program; {name or self.env!r} is not native: take "
                     "another plan, such as threads"
                 )
-
-
-def plan_of(experiment: Experiment) -> Plan:
-    """The plan that an experiment runs by: its own, the named one, or the usual one.
-
-    Raises:
-        PlanError: If it is still to be chosen by measuring.
-    """
-    plan = resolve(experiment.plan, experiment.env)
-    if plan == "auto":
-        raise PlanError("the plan auto has to be measured first; name one")
-    return plan
 
 
 _MAY_BE_NONE = ("max_staleness", "updates", "workers", "step_timeout")

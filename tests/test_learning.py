@@ -12,7 +12,7 @@ from gymnasium import spaces
 from srl import Experiment
 from srl.algorithms import PPO
 from srl.cli import main
-from srl.loop.local import Trainer
+from srl.loop.training import local_training
 from srl.networks import MLP
 
 pytestmark = pytest.mark.slow
@@ -24,7 +24,7 @@ def best_return(env, seed=0):
     """The best mean return over 100 episodes in a row, in 300,000 steps with all defaults."""
     experiment = Experiment(name="learning", env=env, env_steps=300_000, seed=seed)
     best = -float("inf")
-    with contextlib.closing(Trainer(experiment)) as trainer:
+    with contextlib.closing(local_training(experiment)) as trainer:
         trainer.start()
         while trainer.env_steps < experiment.env_steps:
             trainer.update()
@@ -60,7 +60,7 @@ def last_return(network):
     experiment = Experiment(
         name="masked", env=PositionsOnly, num_envs=16, algorithm=algorithm, env_steps=120_000
     )
-    with contextlib.closing(Trainer(experiment)) as trainer:
+    with contextlib.closing(local_training(experiment)) as trainer:
         trainer.start()
         while trainer.env_steps < experiment.env_steps:
             trainer.update()

@@ -11,7 +11,7 @@ import pytest
 from srl import Experiment, make_pool
 from srl.bench.pool import random_actions
 from srl.envs.hide_and_seek import HideAndSeek
-from srl.loop.local import Trainer
+from srl.loop.training import local_training
 
 TEN_MILLION = 10_000_000
 MEGABYTE = 1024
@@ -73,7 +73,7 @@ def test_worlds_that_are_made_anew_take_no_memory(env):
 @pytest.mark.slow
 def test_ten_million_steps_of_training_take_no_memory():
     experiment = Experiment(name="memory", env="native:CartPole-v1", env_steps=11 * TEN_MILLION)
-    with contextlib.closing(Trainer(experiment)) as trainer:
+    with contextlib.closing(local_training(experiment)) as trainer:
         trainer.start()
 
         def until(env_steps):

@@ -147,8 +147,8 @@ class Instance(ABC, Generic[S]):
 
     @property
     def chunk(self) -> int:
-        """Steps between two memories that an unroll keeps; its whole length without memory."""
-        return self.config.unroll_length
+        """Steps between two memories that an unroll keeps; 0 where acting keeps no memory."""
+        return 0
 
     @property
     def rounds(self) -> int:

@@ -27,6 +27,7 @@ from srl.algorithms.normalization import (
     unstandardize,
 )
 from srl.algorithms.returns import generalized_advantages, valid_rows, vtrace
+from srl.dataflow.trace import trace
 from srl.errors import UserError
 from srl.lazy import jax, jnp, optax
 from srl.types import Array, Metrics, Policy, Specs, Tree, Unroll
@@ -101,10 +102,12 @@ class PPO(ActorCritic):
                 raise UserError(f"algorithm.{name}={given!r}: expected {' or '.join(words)}")
         remembers = bool(self.network.memory)
         unit = self.minibatches * (self.chunk if remembers else 1)
-        if self.unroll_length % unit:
+        for length in (unrolled.length for unrolled in trace(self).unrolls):
+            if length % unit == 0:
+                continue
             chunks = f", chunk={self.chunk}, and a network with memory" if remembers else ""
             raise UserError(
-                f"PPO with unroll_length={self.unroll_length}, minibatches={self.minibatches}"
+                f"PPO with unroll_length={length}, minibatches={self.minibatches}"
                 f"{chunks}: minibatches{' * chunk' if remembers else ''} must divide the unroll "
                 f"length; make --algorithm.unroll-length a multiple of {unit}, or change the others"
             )
@@ -158,7 +161,7 @@ class PPOInstance(ActorCriticInstance[PPOState]):
     @property
     def chunk(self) -> int:
         """Steps of a recurrent policy that are learned from in sequence."""
-        return self.config.chunk if self.network.memory else self.config.unroll_length
+        return self.config.chunk if self.network.memory else 0
 
     @property
     def rounds(self) -> int:
@@ -232,7 +235,7 @@ class PPOInstance(ActorCriticInstance[PPOState]):
         key = jax.random.wrap_key_data(state.key)
         key = jax.random.fold_in(key, state.n * config.epochs + epoch)
         length = self.chunk if self.network.memory else 1
-        steps, parts = config.unroll_length, config.minibatches
+        steps, parts = len(batch.samples.log_prob), config.minibatches
         minibatch = draw(key, batch.slot, steps, parts, length, number)
         samples, memory = minibatch.steps(batch.samples), minibatch.starts(batch.memory)
         gradient, metrics = jax.grad(self.loss, has_aux=True)(state.params, state, samples, memory)

@@ -16,7 +16,7 @@ from typing import Any
 from srl.arguments import Arguments
 from srl.bench.watched import CONTROLLER, Snapshot, WatchedHost
 from srl.errors import RunError, UserError, expect_number
-from srl.experiment import Resolved, load_experiment, plan_of
+from srl.experiment import Resolved, load_experiment
 from srl.launch.controller import Controller
 from srl.launch.folder import create_run
 from srl.pools import make_pool
@@ -72,7 +72,7 @@ def bench_actors(target: str, options: Any, overrides: list[str]) -> dict[str, A
     """
     resolved = _sized(target, options, overrides)
     experiment = resolved.experiment
-    plan = plan_of(experiment)
+    plan = experiment.settled_plan
     with TemporaryDirectory(prefix="srl-bench-", ignore_cleanup_errors=True) as place:
         folder = create_run(resolved, Path(place) / "run")
         hosts = WatchedHost(plan)

@@ -40,7 +40,7 @@ def learn_alone(experiment: Experiment) -> tuple[Callable[[], Any], int]:
     specs, timestep = first_timestep(experiment, experiment.num_envs)
     teams = Teams.of(experiment.algorithm, experiment.policies, specs, None)
     states = teams.init(jax.random.key(experiment.seed))
-    length = experiment.algorithm.unroll_length
+    length = experiment.graph.unrolls[0].length
 
     @jax.jit
     def repeated(operands: Any, timestep: Timestep) -> Unroll:
@@ -57,7 +57,7 @@ def learn_alone(experiment: Experiment) -> tuple[Callable[[], Any], int]:
             truncated=rows.truncated,
             action=times(length, decision.action),
             log_prob=times(length, decision.log_prob),
-            memory=times(length // teams.chunk, decision.memory),
+            memory=times(length // teams.chunk_of(length), decision.memory),
             version=jnp.zeros((length, 1, 2), jnp.int32),
             slot=jnp.arange(decision.log_prob.size, dtype=jnp.int32),
         )

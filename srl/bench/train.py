@@ -24,7 +24,7 @@ from srl.bench.rounds import (
 )
 from srl.child_process import child_command
 from srl.errors import RunError
-from srl.experiment import Experiment, load_experiment, plan_of
+from srl.experiment import Experiment, load_experiment
 
 _NOTES = """Plans are separated by commas. Each trains for a while in every round, in a run of its
 own as `srl run` makes it. The ratio is to what act and learn, compiled and each alone in the same
@@ -46,7 +46,7 @@ def main(words: list[str]) -> int:
     for name in options.plan.split(",") if options.plan else [None]:
         chosen = [*overrides, "--plan", name] if name else overrides
         experiment = load_experiment(options.target, chosen).experiment
-        name = name or plan_of(experiment).name
+        name = name or experiment.settled_plan.name
         sides[name], experiments[name] = PlanSide(options.target, chosen), experiment
     rates = _measure(experiments, sides, options.seconds, options.rounds)
     for name, experiment in experiments.items():
@@ -124,7 +124,7 @@ def _measure(
     learn, _ = learn_alone(experiment)
     alone = {
         _ACT: repeated(act_alone(experiment, num_envs), num_envs),
-        _LEARN: repeated(learn, num_envs * experiment.algorithm.unroll_length),
+        _LEARN: repeated(learn, num_envs * experiment.graph.unrolls[0].length),
     }
     return in_turns({**plans, **alone}, seconds, rounds)
 

@@ -2,6 +2,6 @@
 
 from srl.dataflow import plans
 from srl.dataflow.nodes import NODES
-from srl.dataflow.plan import Fragment, Plan, groups
+from srl.dataflow.plan import Fragment, Plan, num_groups
 
-__all__ = ["NODES", "Fragment", "Plan", "groups", "plans"]
+__all__ = ["NODES", "Fragment", "Plan", "num_groups", "plans"]

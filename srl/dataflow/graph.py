@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from srl.dataflow.nodes import EdgeKind, Every
 
@@ -63,6 +64,17 @@ class Edge:
         return f"{self.source} -> {self.target} ({how}): {what}"
 
 
+class Unrolled(NamedTuple):
+    """An unroll of a pass of the loop."""
+
+    length: int
+    """Its rows, each a decision and what followed."""
+    steps: int
+    """Of each environment: more than rows where actions are repeated."""
+    learns: int
+    """Calls of `learn` before it in the pass, each of which makes a version of the policy."""
+
+
 @dataclass(frozen=True)
 class Graph:
     """A training loop as a value: two loops that do different things have different graphs."""
@@ -70,8 +82,8 @@ class Graph:
     calls: tuple[tuple[str, int], ...]
     """The nodes that the loop calls, and how often in one pass."""
     edges: tuple[Edge, ...]
-    unrolls: tuple[int, ...] = ()
-    """Steps of each unroll of a pass."""
+    unrolls: tuple[Unrolled, ...] = ()
+    """Those of a pass, in order."""
     learns: int = 0
     """Calls of `learn` in a pass, and so versions of the policy that it makes."""
     num_envs: int = 0
@@ -86,7 +98,7 @@ class Graph:
 
     @property
     def steps(self) -> int:
-        """Steps of each environment in one pass."""
+        """Steps of each environment in one pass, repeated ones included."""
         return dict(self.calls).get("step", 0)
 
     def bytes_per_env_step(self, edge: Edge) -> float:

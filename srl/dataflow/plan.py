@@ -102,7 +102,7 @@ class Divided(Protocol):
         ...
 
 
-def groups(plan: Plan, experiment: Divided) -> int:
+def num_groups(plan: Plan, experiment: Divided) -> int:
     """The number of groups of neighbouring environments that are stepped and acted for together.
 
     By default one for each worker that steps; two where `act` is elsewhere, so that a worker steps

@@ -36,13 +36,26 @@ def _pinned(graph: Graph, by: str) -> str:
     return next(node for node in graph.nodes if TABLE[node].pinned_by == by)
 
 
-def _workers_run(graph: Graph, plan: Plan) -> None:
-    """What workers run today: an unroll, gathered and learned from once."""
-    if (len(graph.unrolls), graph.learns) != (1, 1):
+def _collectors_see_equal_unrolls(graph: Graph, plan: Plan) -> None:
+    """Whoever collects the steps of another worker knows an unroll by its length alone."""
+    caller = plan.home(_pinned(graph, "environments"))
+    if plan.home("collect") != caller and len({u[:2] for u in graph.unrolls}) > 1:
+        lengths = ", ".join(str(unrolled.length) for unrolled in graph.unrolls)
+        raise PlanError(
+            f"{plan.home('collect')} collects what {caller} steps, and the loop's unrolls differ "
+            f"(of {lengths} rows): a worker that is started again would not know which one it is "
+            f"in; put collect into {caller}"
+        )
+
+
+def _sums_of_one_batch_cross(graph: Graph, plan: Plan) -> None:
+    """A server adds up what workers compute from one batch, once a pass."""
+    if _cut(graph, plan, "sum") and (len(graph.unrolls), graph.learns) != (1, 1):
         raise PlanError(
             f"the loop has {len(graph.unrolls)} unrolls and {graph.learns} calls of learn in a "
-            "pass, and workers run one of each; several gradient steps of a batch are the rounds "
-            "of one learn"
+            f"pass, and {plan.home('update')} adds up sums of one unroll and one learn; several "
+            "gradient steps of a batch are the rounds of one learn; or put gradient and update "
+            "together"
         )
 
 
@@ -146,11 +159,12 @@ def _a_compiled_program_is_whole(graph: Graph, plan: Plan) -> None:
 
 
 _RULES: tuple[Callable[[Graph, Plan], None], ...] = (
-    _workers_run,
     _calls_come_back,
     _unrolls_or_sums_cross,
     _a_caller_does_not_learn,
     _a_server_only_updates,
+    _sums_of_one_batch_cross,
+    _collectors_see_equal_unrolls,
     _unrolls_stay_with_their_collector,
     _one_holder_of_parameters,
     _one_process_answers_no_calls,

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any, Protocol
 
-from srl.dataflow.graph import UNKNOWN, Edge, Graph, Shapes
+from srl.dataflow.graph import UNKNOWN, Edge, Graph, Shapes, Unrolled
 from srl.dataflow.loop import Interact, Loop
 from srl.dataflow.nodes import LEARN, NODES, TABLE
 from srl.errors import PlanError
@@ -89,7 +89,8 @@ _GIVEN_BY = {
 }
 _UNUSED = {
     "policy": "is never acted with: pass it to run.act(...), or leave that run.latest() out",
-    "timestep": "is neither collected nor acted on: its reward would be lost; collect each step",
+    "timestep": "is neither collected nor acted on: its reward would be lost; collect each step, "
+    "or repeat an action with run.step(action, times=...)",
     "decision": "is never collected: what was decided would not be learned from",
     "row": "is not given back: return what run.collect(...) gives as the step's third value",
     "unroll": "is never gathered: pass it to run.gather(...)",
@@ -104,10 +105,12 @@ class _Tracer(Loop):
         self.shapes = shapes
         self.calls: Counter[str] = Counter()
         self.crossings: Counter[Edge] = Counter()
-        self.unrolls: list[int] = []
+        self.unrolls: list[Unrolled] = []
         self.learns = 0
         self._steps = 0
         """Steps that one call stands for: those of the unroll that it is within."""
+        self._policy: Value | None = None
+        """The newest, until it is learned from."""
         self._unused: dict[Value, None] = {}
         self._decided_on: dict[Value, Value] = {}
 
@@ -124,9 +127,14 @@ class _Tracer(Loop):
         )
 
     def finish(self) -> None:
-        """Raises PlanError where a value is given and never used."""
+        """Raises PlanError where a value is given and never used, or a pass makes no version."""
         for value in self._unused:
             raise PlanError(f"the loop's {value!r} {_UNUSED[value._kind]}")
+        if not self.unrolls or not self.learns:
+            raise PlanError(
+                f"the loop has {len(self.unrolls)} unrolls and {self.learns} calls of learn in a "
+                "pass; a pass needs one of each at least, or training would never end"
+            )
 
     # ---- the operations of a loop ----
 
@@ -136,20 +144,30 @@ class _Tracer(Loop):
                 "the loop calls run.latest() within a step of an unroll; call it before the "
                 "unroll: one policy acts in the whole of it"
             )
-        return self._given("policy", "update")
+        self._policy = self._given("policy", "update")
+        return self._policy
 
     def act(self, policy: Any, timestep: Any, memory: Any) -> Any:
         self._within_unroll("act")
         self._expect("act", "policy", policy)
+        if policy is not self._policy:
+            raise PlanError(
+                f"the loop acts with {policy!r} of an earlier run.latest(), after a later one or "
+                "after run.learn(...); call run.latest() before the unroll and act with what it "
+                "gives"
+            )
         crosses = policy if policy in self._unused else None  # once, however often it acts
         self._call("act", policy=crosses, timestep=timestep, memory=memory)
         decision = self._given("decision", "act")
         self._decided_on[decision] = timestep
         return decision
 
-    def step(self, action: Any) -> Any:
+    def step(self, action: Any, times: int = 1) -> Any:
         self._within_unroll("step")
+        if not isinstance(times, int) or times < 1:
+            raise PlanError(f"the loop steps {times!r} times; expected a whole number from 1 up")
         self._call("step", action=action)
+        self.calls["step"] += self._steps * (times - 1)
         return self._given("timestep", "step")
 
     def collect(self, timestep: Any, decision: Any) -> Any:
@@ -168,13 +186,14 @@ class _Tracer(Loop):
             raise PlanError(f"the loop unrolls {length!r} steps; expected a whole number from 1 up")
         if self._steps:
             raise PlanError("the loop unrolls within a step of an unroll; call it between unrolls")
-        self._steps = length
+        self._steps, before = length, self.calls["step"]
         begun: Any = Value("timestep", _CARRIED, self._parts("timestep"))
         memory: Any = Value("memory", _CARRIED)
         ended: Any = interact(begun, memory)
         self._end_step(ended)
         self._steps = 0
-        self.unrolls.append(length)
+        steps = self.calls["step"] - before
+        self.unrolls.append(Unrolled(length, steps, self.learns))
         return self._given("unroll", "collect")
 
     def gather(self, unroll: Any) -> Any:
@@ -189,6 +208,7 @@ class _Tracer(Loop):
         """Two nodes, and what passes between them in each round."""
         self._use("learn", "batch", batch)
         self.learns += 1
+        self._policy = None
         for node in LEARN:
             self.calls[node] += self.shapes.rounds
             for taken in TABLE[node].takes:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from srl.arguments import Arguments
 from srl.dataflow.cut import cut
-from srl.dataflow.plan import groups, shortage
+from srl.dataflow.plan import num_groups, shortage
 from srl.dataflow.plans import resolve
 from srl.dataflow.trace import trace
 from srl.draw.scene import Scene
@@ -76,7 +76,7 @@ def scene_of(experiment: Experiment, fps: float = FPS) -> Scene:
         raise UserError(
             "--plan auto measures plans when the run starts; give --plan NAME to see one"
         )
-    count = groups(chosen, experiment)
+    count = num_groups(chosen, experiment)
     cut(trace(experiment.algorithm), chosen)  # a plan that cannot work is told at once
     pool = make_pool(experiment.env, 1)
     try:

@@ -45,7 +45,6 @@ def settled(folder: RunFolder, resolved: Resolved, say: Callable[[str], object])
 def choose(resolved: Resolved, say: Callable[[str], object]) -> Resolved:
     """The same with the plan that is fastest here, as words of the command line."""
     experiment = resolved.experiment
-    steps = experiment.num_envs * experiment.algorithm.unroll_length
     found: list[tuple[float, str, Resolved]] = []
     reason, pace = "none fits", 0.0  # updates a second
     say(f"trains for {SECONDS:g} s under each plan; env steps/s, and what holds it back:")
@@ -58,7 +57,7 @@ def choose(resolved: Resolved, say: Callable[[str], object]) -> Resolved:
                 say(f"  {_shown(words)} {'-':>11}  {reason}")
                 continue
             say(f"  {_shown(words)} {measured.fps:>11,.0f}  {measured.bottleneck}")
-            pace = max(pace, measured.fps / steps)
+            pace = max(pace, measured.fps / experiment.steps_per_update)
             found.append((measured.fps, " ".join(words), candidate))
     if not found:
         raise UserError(f"no plan could be measured: {reason}")
@@ -94,7 +93,7 @@ def _shown(words: Sequence[str]) -> str:
 def _measure(resolved: Resolved, path: Path, pace: float) -> Measured:
     """What another process finds: the same run, without an end, in a folder of its own."""
     experiment = resolved.experiment
-    steps = experiment.num_envs * experiment.algorithm.unroll_length
+    steps = int(experiment.steps_per_update)
     every = max(1, round(pace / _REPORTS_A_SECOND))
     kept = without(resolved.overrides, "--env-steps", "--updates", "--report-every")
     words = (*kept, "--env-steps", str(_MOST_UPDATES * steps), "--report-every", str(every))

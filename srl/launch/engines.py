@@ -11,7 +11,7 @@ from typing import Any
 
 from srl.checkpoint import Checkpoints
 from srl.errors import RunError, UserError
-from srl.experiment import Resolved, plan_of
+from srl.experiment import Resolved
 from srl.inputs import parse_json
 from srl.launch import ray_engine, slurm
 from srl.launch.engine import TERMINAL, Engine, Submission, names_file
@@ -208,7 +208,7 @@ def _submission(
     experiment = resolved.experiment
     if experiment.plan == "auto":
         raise UserError("--plan auto measures this machine; name a plan for a cluster")
-    plan = plan_of(experiment)
+    plan = experiment.settled_plan
     if not in_processes(plan):
         raise UserError(
             f"the plan {plan.name} runs in one process: start `srl run` itself as a job, or choose "

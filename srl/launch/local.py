@@ -11,7 +11,7 @@ from typing import Any
 
 from srl.dataflow.plan import Plan
 from srl.errors import UserError, explained
-from srl.experiment import Experiment, plan_of
+from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
 from srl.launch.crash import CrashReporter
 from srl.launch.display import Display
@@ -30,8 +30,9 @@ from srl.launch.terminal import (
 )
 from srl.launch.watch import Watch
 from srl.loop.stage import Stage
+from srl.loop.training import Training, make_training
 from srl.pools.make import threaded
-from srl.workers.run import Run, TrainerLike, closing, finished
+from srl.workers.run import Run, closing, finished
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ def train(
     folder: RunFolder,
     *,
     resume: bool = False,
-    trainer: TrainerLike | None = None,
+    trainer: Training | None = None,
 ) -> int:
     """Runs an experiment in its folder, or goes on with it.
 
@@ -54,7 +55,7 @@ def train(
     Raises:
         UserError: When the experiment cannot run as it is; a new run then leaves no folder.
     """
-    plan = plan_of(experiment)
+    plan = experiment.settled_plan
     if trainer is None and in_processes(plan):
         from srl.launch.processes import train_in_processes
 
@@ -66,7 +67,9 @@ def train(
         Stop() as stop,
         closing(show),
     ):
-        trainer = trainer or make_trainer(experiment)
+        if trainer is None:
+            keep_compiled_programs()
+            trainer = make_training(experiment)
         run = Run(experiment, folder.path, trainer, show, lambda: stop.requested)
         if resume and (done := finished(experiment, run.checkpoints)):
             show.say(f"{folder.path} is finished: {done}; extend it with --env-steps N")
@@ -130,23 +133,6 @@ def in_processes(plan: Plan) -> bool:
     return workers > 1 and not plan.one_process
 
 
-def make_trainer(experiment: Experiment) -> TrainerLike:
-    """What trains an experiment in this process."""
-    keep_compiled_programs()
-    plan = plan_of(experiment)
-    if plan.fragment("step").compiled:
-        from srl.loop.fused import Fused
-
-        return Fused(experiment)
-    if len(plan.fragments) > 1:
-        from srl.loop.threads import Threads
-
-        return Threads(experiment)
-    from srl.loop.local import Trainer
-
-    return Trainer(experiment)
-
-
 class _Show:
     """Shows a run on the terminal and in its log."""
 
@@ -166,12 +152,12 @@ class _Show:
             self.watch.alive()
         self.display.stage(Stage.STEPPING)
 
-    def tick(self, trainer: TrainerLike, now: float) -> None:
+    def tick(self, trainer: Training, now: float) -> None:
         if self.watch:
             self.watch.updated()
         self.display.tick(trainer, now)
 
-    def report(self, trainer: TrainerLike, report: dict[str, Any]) -> None:
+    def report(self, trainer: Training, report: dict[str, Any]) -> None:
         self.display.report(trainer, report)
         logger.info("update %d: %s", trainer.updates, self.display.summary(report))
 

@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 
 from srl.dataflow.plan import Plan
 from srl.errors import RunError, UserError
-from srl.experiment import Experiment, plan_of
+from srl.experiment import Experiment
 from srl.launch.controller import Controller
 from srl.launch.folder import RunFolder, open_run
-from srl.launch.local import in_processes, make_trainer
+from srl.launch.local import in_processes
+from srl.loop.training import make_training
 
 _WARM_SECONDS = 1.0
 _REPORT_SECONDS = 0.5
@@ -56,7 +57,7 @@ def measure(experiment: Experiment, folder: RunFolder, seconds: float) -> Measur
         RunError: If it fails, or two updates take more than a minute.
     """
     watch = _Watch(seconds)
-    plan = plan_of(experiment)
+    plan = experiment.settled_plan
     if in_processes(plan):
         _train_in_processes(experiment, plan, folder, watch)
     else:
@@ -65,7 +66,7 @@ def measure(experiment: Experiment, folder: RunFolder, seconds: float) -> Measur
 
 
 def _train_here(experiment: Experiment, folder: RunFolder, watch: _Watch) -> None:
-    trainer = make_trainer(experiment)
+    trainer = make_training(experiment)
     trainer.folder = folder.path
     with contextlib.closing(trainer):
         trainer.start()

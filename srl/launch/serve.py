@@ -15,7 +15,6 @@ from pathlib import Path
 
 from srl.checkpoint import Checkpoints
 from srl.errors import UserError
-from srl.experiment import plan_of
 from srl.launch.engine import parts_of
 from srl.launch.folder import open_run
 from srl.launch.host_words import write_outcome
@@ -41,7 +40,7 @@ def serve(path: Path) -> int:
         with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
             resume = checkpoints.latest() is not None
         lease_seconds = min(LEASE_SECONDS, experiment.heartbeat_seconds)
-        plan = plan_of(experiment)
+        plan = experiment.settled_plan
         expected = {part.fragment: part.hosts for part in parts_of(plan)}
         parameters = streams_of(experiment, plan).get("parameters")
         publisher = server(parameters) if parameters else ""

@@ -22,7 +22,6 @@ from typing import Any
 
 from srl.dataflow.plan import Plan
 from srl.errors import RunError, UserError
-from srl.experiment import plan_of
 from srl.launch.folder import find_run, read_config, srl_version
 from srl.launch.host_words import (
     BROKEN,
@@ -88,7 +87,7 @@ class Supervisor:
         """
         config = read_config(find_run(folder))
         experiment = recorded_experiment(folder)
-        plan = plan_of(experiment)
+        plan = experiment.settled_plan
         if fragment not in plan.fragments:
             raise UserError(
                 f"the plan has no fragment {fragment!r}; it has {', '.join(plan.fragments)}"

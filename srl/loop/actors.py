@@ -8,7 +8,8 @@ from dataclasses import replace
 from functools import partial
 
 from srl.loop.acting import LocalActing, Newest, compiled_act
-from srl.loop.group import Acting, Actor, Unrolls
+from srl.loop.group import Acting, Group, Unrolls
+from srl.loop.projection import Gathered, Projection
 from srl.loop.seeds import environment_seed
 from srl.loop.teams import Teams
 from srl.loop.unrolls import NoUnrolls, SentUnrolls
@@ -19,7 +20,24 @@ from srl.streams.sample import Stopped
 from srl.types import Tree
 
 
-class Groups:
+class OneGroup:
+    """The acting half of the loop for one group, whose unrolls are learned from elsewhere."""
+
+    def __init__(self, group: Group) -> None:
+        """Takes the group."""
+        self.groups = (group,)
+
+    def latest(self) -> None:
+        """Does nothing: the group waits for its ticket."""
+
+    def gather(self, unroll: int) -> None:
+        """Does nothing: the group has delivered its unroll."""
+
+    def learned(self, batch: Gathered) -> None:
+        """Is never called."""
+
+
+class ActorThreads:
     """Runs the loop for each group of a worker until no unroll is wanted any more."""
 
     def __init__(
@@ -95,10 +113,11 @@ class Groups:
 
     def _run(self, group: int, pool: Pool) -> None:
         try:
-            actor = self._actor(group, pool)
-            steps = pool.num_envs * self._site.experiment.algorithm.unroll_length
+            experiment = self._site.experiment
+            projection = Projection(experiment.algorithm, OneGroup(self._group(group, pool)))
+            steps = pool.num_envs * experiment.graph.steps
             while True:
-                actor.run()
+                projection.run()
                 self.env_steps += steps
         except Stopped:
             return
@@ -109,16 +128,16 @@ class Groups:
             self._running.discard(group)
             self.quiet.discard(group)
 
-    def _actor(self, group: int, pool: Pool) -> Actor:
-        """The group's actor, with each node that is elsewhere at the end of a stream."""
+    def _group(self, group: int, pool: Pool) -> Group:
+        """A group, with each node that is elsewhere at the end of a stream."""
         experiment = self._site.experiment
         site = replace(self._site, alive=partial(self._show, group))
         stepping = partial(self._step, group)
-        actor: Actor | None = None
+        made: Group | None = None
 
         def state() -> Tree:
-            assert actor is not None
-            return actor.state()
+            assert made is not None
+            return made.state()
 
         acting: Acting
         unrolls: Unrolls
@@ -142,13 +161,13 @@ class Groups:
         else:
             assert isinstance(acting, RemoteActing)
             unrolls, begun = NoUnrolls(acting.tell_spent), acting
-        actor = Actor(experiment.algorithm, pool, acting, unrolls, self._teams, alive=stepping)
+        made = Group(pool, acting, unrolls, self._teams, alive=stepping)
         start = begun.start
         if start.saved is not None and pool.saves_exactly:
-            actor.restore(start.saved)
+            made.restore(start.saved)
         else:
-            actor.reset(environment_seed(experiment.seed, start.purpose) + group * pool.num_envs)
-        return actor
+            made.reset(environment_seed(experiment.seed, start.purpose) + group * pool.num_envs)
+        return made
 
     def _show(self, group: int) -> None:
         """Notes that a group has made progress."""

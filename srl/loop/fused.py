@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from srl.dataflow.loop import Interact, Loop
 from srl.errors import UserError
+from srl.experiment import Experiment
 from srl.lazy import jax, jnp
 from srl.loop.group import group_state
-from srl.loop.learning.learner import Learner, form_of, run_key
+from srl.loop.learning.learner import Learner, forms_of, run_key
+from srl.loop.local import LocalEnvironments
 from srl.loop.seeds import environment_seed
-from srl.loop.stage import Stage
 from srl.loop.teams import Teams
-from srl.loop.training import Training, make_group
-from srl.pools import Pool
+from srl.loop.training import Training
 from srl.pools.xla import PoolState, Xla
-from srl.streams.batch import expect_room
+from srl.streams.batch import Batch, expect_room
 from srl.types import Array, Decision, Metrics, Timestep, Tree, Unroll
 from srl.workers.past import Opponents
 
@@ -34,31 +34,49 @@ class Acting(NamedTuple):
 
 
 class Fused(Training):
-    """Trains by one compiled program, from which the native pool is stepped too.
+    """Trains by one compiled program, which is the loop's projection that has everything."""
 
-    All environments are one group. Random keys and semantics are those of `Trainer`, and so is the
-    state that it saves.
+    environments: CompiledLoop
+
+    def __init__(self, experiment: Experiment) -> None:
+        """Takes the experiment; `start` does the work."""
+        loop = CompiledLoop(experiment)
+        super().__init__(experiment, loop, lambda learner: loop)
+
+    def _projection_of(self, learning: Any) -> CompiledLoop:
+        return self.environments
+
+
+class CompiledLoop(LocalEnvironments):
+    """Both halves of the loop and the loop itself; the native pool is stepped from inside it.
+
+    All environments are one group. Random keys and semantics are those of the plain loop, and so is
+    the state that it saves.
     """
 
-    _pool: Pool | None = None
+    def count_groups(self) -> int:
+        """One."""
+        return 1
 
-    def start(self) -> None:
-        """Makes the environments and the policies, and compiles."""
-        experiment = self.experiment
-        self._pool = pool = make_group(experiment, experiment.num_envs)
-        self.on_stage(Stage.COMPILING)
-        self._maybe_learner = learner = Learner(experiment, pool.specs)
-        self._enter_league(learner)
-        expect_room(form_of(experiment, learner.teams, experiment.num_envs))
+    def prepare(self, learner: Learner, alive: Callable[[], None]) -> list[Batch]:
+        """Takes the pool; batches are the program's own."""
+        experiment, (pool,) = self.experiment, self._pools
+        self._learner, self._pool = learner, pool
+        expect_room(forms_of(experiment, learner.teams, experiment.num_envs))
         try:
             self._xla = pool.xla()
         except UserError as error:
             raise UserError(
                 f"the plan fused: {error}; choose another, such as --plan inline"
             ) from None
-        self._key = run_key(experiment)
+        return []
+
+    def compile(self, batches: Sequence[Batch]) -> None:
+        """Compiles the program, for the first episodes."""
+        learner = self._learner
+        self._key = run_key(self.experiment)
         self._clock: Any = jnp.zeros((), jnp.uint32)
-        self._reset("environments")
+        self.reset("environments")
         run = jax.jit(self._run)  # so that it is traced once
         *_, metrics = jax.eval_shape(run, *self._operands()[:-1])
         learner.progress.losses = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), metrics)
@@ -70,7 +88,9 @@ class Fused(Training):
             return acting, states, timesteps, jax.tree.map(jnp.add, losses, metrics)
 
         self._program = jax.jit(program).lower(*self._operands()).compile()
-        learner.progress.restart_clock()
+
+    def begin(self) -> None:
+        """Does nothing: the first episodes have begun."""
 
     @property
     def awaited(self) -> str:
@@ -92,22 +112,25 @@ class Fused(Training):
         self.experiment.algorithm.loop(run)
         return run.acting, run.states, run.timesteps, run.metrics
 
-    def update(self) -> None:
-        """Takes one unroll with the present policies, and learns from it."""
+    def run(self) -> None:
+        """Runs one pass of the loop."""
         before = time.perf_counter()
         acting, self._learner.states, timesteps, losses = self._program(*self._operands())
         self._pool_state, self._now, self._memory, self._clock = acting
         learner = self._learner
         progress = learner.progress
-        progress.count_steps(jax.tree.map(np.asarray, timesteps))
-        learner.count_update(learner.teams.policies(learner.states), losses)
+        unrolls = self.experiment.graph.unrolls
+        for unrolled, followed in zip(unrolls, timesteps, strict=True):
+            progress.count_steps(jax.tree.map(np.asarray, followed), unrolled.steps)
+        for _ in range(self.experiment.graph.learns):
+            learner.count_update(learner.teams.policies(learner.states), losses)
         progress.spend("trainer", "update", time.perf_counter() - before)
 
     # ---- between two updates ----
 
-    def _reset(self, purpose: str) -> None:
-        assert self._pool is not None
-        seed = environment_seed(self.experiment.seed, purpose)
+    def reset(self, salt: str) -> None:
+        """Starts episodes whose seeds follow from the run's and from `salt`."""
+        seed = environment_seed(self.experiment.seed, salt)
         self._go_on_from(self._pool.reset(seed))
         self._memory: Tree = self._learner.teams.initial_memory(self.experiment.num_envs)
 
@@ -115,26 +138,21 @@ class Fused(Training):
         self._now = jax.tree.map(jnp.array, timestep)  # copies: these may be the pool's own
         self._pool_state = self._xla.init()
 
-    def _group_states(self) -> Mapping[int, Tree]:
-        assert self._pool is not None
+    def states(self) -> dict[int, Tree]:
+        """The state of the one group."""
         return {0: group_state(self._pool, self._now, self._memory, self._clock)}
 
-    def _restore_groups(self, states: Mapping[int, Tree]) -> None:
-        assert self._pool is not None
+    def restore(self, states: Mapping[int, Tree]) -> None:
+        """Goes on from a state of one group, or anew from one of several."""
         if len(states) != 1:
             self.resumes_exactly = False
-            self._reset(f"environments {self._learner.progress.epoch}")
+            self.reset(f"environments {self._learner.progress.epoch}")
             return
         state = states[0]
         self._pool.restore(np.asarray(state["pool"]).tobytes())
         self._go_on_from(Timestep(**state["timestep"]))
         self._memory = jax.tree.map(jnp.array, state["memory"])
         self._clock = jnp.asarray(state["clock"], jnp.uint32)
-
-    def close(self) -> None:
-        """Ends the environments."""
-        if self._pool is not None:
-            self._pool.close()
 
 
 class _TracedLoop(Loop):
@@ -154,8 +172,8 @@ class _TracedLoop(Loop):
         self._opponents = opponents
         self.acting, self.states = acting, states
         self.metrics: Metrics = {}
-        self.timesteps: Any = ()
-        """Those that followed the unroll's actions, [T, ...]; without observations."""
+        self.timesteps: tuple[Any, ...] = ()
+        """Those that followed each unroll's actions, [T, ...]; without observations."""
 
     def latest(self) -> Any:
         return self._teams.acting(self._teams.policies(self.states), self._opponents)
@@ -167,8 +185,9 @@ class _TracedLoop(Loop):
         self.acting = self.acting._replace(clock=clock + jnp.uint32(1))
         return self._teams.act(policy, timestep.observation, ended, memory, self._key, clock, slots)
 
-    def step(self, action: Array) -> Timestep:
-        pool, timestep = self._xla.step(self.acting.pool, self._teams.env_action(action))
+    def step(self, action: Array, times: int = 1) -> Timestep:
+        operands = self.acting.pool, self._teams.env_action(action)
+        pool, timestep = self._xla.step(*operands, *([times] if times > 1 else []))
         self.acting = self.acting._replace(pool=pool)
         return timestep
 
@@ -182,16 +201,18 @@ class _TracedLoop(Loop):
             return self.acting._replace(timestep=timestep, memory=memory), row
 
         def chunk(acting: Acting, _: None) -> tuple[Acting, Any]:
-            following, rows = jax.lax.scan(step, acting, None, self._teams.chunk)
+            following, rows = jax.lax.scan(step, acting, None, steps)
             return following, (acting.memory, rows)
 
-        chunks = length // self._teams.chunk
+        steps = self._teams.chunk_of(length)
+        chunks = length // steps
         self.acting, (memory, rows) = jax.lax.scan(chunk, self.acting, None, chunks)
         rows, action, log_prob = jax.tree.map(lambda x: x.reshape(length, *x.shape[2:]), rows)
         rows = jax.tree.map(
             lambda x, last: jnp.concatenate([x, last[None]]), rows, self.acting.timestep
         )
-        self.timesteps = jax.tree.map(lambda x: x[1:], rows._replace(observation=()))
+        followed = jax.tree.map(lambda x: x[1:], rows._replace(observation=()))
+        self.timesteps = (*self.timesteps, followed)
         return Unroll(
             observation=rows.observation,
             reward=rows.reward,
@@ -208,4 +229,6 @@ class _TracedLoop(Loop):
         return unroll  # of all environments already
 
     def learn(self, batch: Unroll) -> None:
-        self.states, _, self.metrics = self._teams.learn(self.states, batch)
+        self.states, _, metrics = self._teams.learn(self.states, batch)
+        self.metrics = jax.tree.map(jnp.add, self.metrics, metrics) if self.metrics else metrics
+        self._version = self._version + jnp.array([0, 1], jnp.int32)

@@ -1,4 +1,4 @@
-"""The actor's half of the training loop: one group of environments, stepped unroll by unroll."""
+"""One group of environments: the nodes `step`, `act` and `collect`, of which some are elsewhere."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from srl.algorithms import Algorithm
-from srl.dataflow.loop import Interact, Loop
+from srl.dataflow.loop import Interact
 from srl.loop.teams import Teams
 from srl.pools import Pool, Rows
 from srl.pools.pool import empty_timestep
@@ -51,6 +50,8 @@ class Acting(Protocol):
 class Place(NamedTuple):
     """Where the group's next unroll goes."""
 
+    unroll: int | None
+    """Which of a pass it is; None where that makes no difference."""
     rows: Rows
     """For its timesteps; row t is rows[t % len(rows)]."""
     columns: Batch | None
@@ -61,48 +62,44 @@ class Place(NamedTuple):
 class Unrolls(Protocol):
     """What becomes of unrolls: the edge from `collect` to `learn`."""
 
-    def next(self, actor: Actor) -> Place:
+    def next(self, group: Group) -> Place:
         """Waits until an unroll may begin; raises Stopped where none may any more."""
         ...
 
-    def deliver(self, actor: Actor) -> Batch | None:
-        """Hands the unroll over; gives a batch where `learn` is in the same fragment."""
-        ...
+    def deliver(self, group: Group) -> None:
+        """Hands the unroll over."""
 
 
-class Actor(Loop):
-    """Runs an algorithm's loop for one group, with each node as the plan has placed it.
+class Group:
+    """Steps the environments of one group, unroll by unroll, as the loop's calls say.
 
-    A part of the loop that is in another fragment is one end of a stream here: `acting` for `act`,
-    `unrolls` for the way to `learn`. Where `learn` is here too, `learn` is called with each batch.
+    A node that is in another fragment is one end of a stream here: `acting` for `act`, `unrolls`
+    for the way to `learn`.
     """
 
     def __init__(
         self,
-        algorithm: Algorithm,
         pool: Pool,
         acting: Acting,
         unrolls: Unrolls,
         teams: Teams,
-        learn: Callable[[Batch], None] = lambda batch: None,
         alive: Callable[[], None] = lambda: None,
     ) -> None:
         """Takes a pool of the group's environments, which `reset` or `restore` begins.
 
         Args:
-            algorithm: Whose loop is run.
             pool: Of the group.
             acting: The node `act`.
             unrolls: What becomes of unrolls.
             teams: The run's policies.
-            learn: Called with each batch, where that is done here too.
             alive: Called before each step.
         """
-        self.algorithm, self.pool, self._alive = algorithm, pool, alive
+        self.pool, self._alive = pool, alive
         self.doing = ""
         """What its environments are to do now: "reset", "step", or nothing."""
         self._seconds: dict[str, float] = dict.fromkeys(ACTIVITIES, 0.0)
-        self._acting, self._unrolls, self._learn = acting, unrolls, learn
+        self._acting, self._unrolls = acting, unrolls
+        self._next: Place | None = None  # where an unroll may begin that has not
         self._env_action = teams.env_action
         self._clock = 0
         self._last = self._now = empty_timestep(pool.specs, pool.num_envs)
@@ -120,7 +117,7 @@ class Actor(Loop):
         self._now = self._last
         self._memory = self._acting.initial_memory()
 
-    def rehearse(self) -> None:
+    def act_once(self) -> None:
         """Acts once for nothing, so that no step waits for a compiler."""
         self._acting.begin((0, 0))
         self._acting.decide(self._last, self._memory, 0)
@@ -144,37 +141,26 @@ class Actor(Loop):
         self._memory = map_tree(np.array, state["memory"])
         self._clock = int(state["clock"])
 
-    def run(self) -> None:
-        """Runs the loop once; raises Stopped where it is not to go on."""
-        self.algorithm.loop(self)
+    # ---- the loop's operations ----
 
-    # ---- the loop's words ----
-
-    def latest(self) -> Any:
+    def latest(self) -> None:
         """Waits until an unroll may begin; the policy that will act is known where it acts."""
         before = time.perf_counter()
-        self._place = self._unrolls.next(self)
-        self._acting.begin(self._place.oldest_version)
+        self._next = self._next or self._unrolls.next(self)
+        self._acting.begin(self._next.oldest_version)
         self._seconds["send wait"] += time.perf_counter() - before
 
-    def act(self, policy: Any, timestep: Timestep, memory: Tree) -> Decision:
+    def act(self, timestep: Timestep, memory: Tree) -> Decision:
         """Decides, here or through the inference stream."""
         before = time.perf_counter()
         columns = self._place.columns
         if columns is not None:
-            self._keep(memory, columns)
+            keep_memory(memory, columns, self._t)
         decision, self._version = self._acting.decide(timestep, memory, self._clock)
         self._seconds[self._acting.activity] += time.perf_counter() - before
         return decision
 
-    def _keep(self, memory: Tree, columns: Batch) -> None:
-        """Writes the memory before the first step of each chunk into the unroll."""
-        for now, kept in zip(leaves_of(memory), leaves_of(columns.memory), strict=True):
-            chunk = len(columns.action) // len(kept)  # not asked of `teams`: that would load JAX
-            if self._t % chunk == 0:
-                kept[self._t // chunk] = now
-
-    def step(self, action: Tree) -> Timestep:
+    def step(self, action: Tree, times: int) -> Timestep:
         """Steps the group's environments, into the next row of the unroll."""
         before = time.perf_counter()
         rows = self._place.rows
@@ -182,7 +168,7 @@ class Actor(Loop):
         action = self._env_action(action)
         self._alive()
         self.doing = "step"
-        self.pool.step(action, row)
+        self.pool.step(action, row) if times == 1 else self.pool.step(action, row, times)
         self.doing = ""
         if self._place.columns is None:  # who collects may want the state at any step
             self._now = row.timestep
@@ -199,8 +185,22 @@ class Actor(Loop):
         self._t += 1
         self._clock += 1
 
-    def unroll(self, interact: Interact, length: int) -> Any:
-        """Steps the environments `length` times."""
+    def unroll(self, interact: Interact, length: int, number: int) -> None:
+        """Takes an unroll of `length` rows, and hands it over.
+
+        Args:
+            interact: Takes one step.
+            length: Rows.
+            number: Which unroll of the pass this is. A group that joins in the midst of a pass
+                passes over those before its first.
+        """
+        before = time.perf_counter()
+        place, self._next = self._next or self._unrolls.next(self), None
+        self._seconds["send wait"] += time.perf_counter() - before
+        if place.unroll not in (None, number):
+            self._next = place
+            return
+        self._place = place
         timestep, memory = self._place.rows[0].timestep, self._memory
         copy_tree(self._last, timestep)
         self._t = 0
@@ -208,15 +208,21 @@ class Actor(Loop):
             timestep, memory, _ = interact(timestep, memory)
         copy_tree(timestep, self._last)
         self._memory = memory
+        self._unrolls.deliver(self)
 
-    def gather(self, unroll: Any) -> Any:
-        """Hands the unroll over."""
-        return self._unrolls.deliver(self)
 
-    def learn(self, batch: Batch | None) -> None:
-        """Learns where that is done in this fragment too."""
-        if batch is not None:
-            self._learn(batch)
+def keep_memory(memory: Tree, columns: Batch, t: int) -> None:
+    """Writes the memory before the first step of each chunk into an unroll.
+
+    Args:
+        memory: Before step `t`.
+        columns: The unroll.
+        t: Steps of the unroll before this one.
+    """
+    for now, kept in zip(leaves_of(memory), leaves_of(columns.memory), strict=True):
+        chunk = len(columns.log_prob) // len(kept)  # not asked of the policies: that loads JAX
+        if t % chunk == 0:
+            kept[t // chunk] = now
 
 
 def group_state(pool: Pool, timestep: Timestep, memory: Tree, clock: Any) -> dict[str, Tree]:

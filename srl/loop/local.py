@@ -1,19 +1,19 @@
-"""The plain loop: one thread steps, acts, collects and learns; every edge is a function call."""
+"""Groups of environments in the worker that learns from them: every edge is a function call."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from srl.dataflow.plan import groups
-from srl.experiment import Experiment, plan_of
+from srl.experiment import Experiment
 from srl.loop.acting import LocalActing, compiled_act
-from srl.loop.group import Actor
-from srl.loop.learning.learner import Learner, form_of
+from srl.loop.environments import environments_text, make_group
+from srl.loop.group import Group
+from srl.loop.learning.learner import Learner, forms_of
+from srl.loop.projection import Gathered
 from srl.loop.seeds import environment_seed
-from srl.loop.stage import Stage
-from srl.loop.training import Training, environments, make_group
 from srl.loop.unrolls import OwnUnrolls
 from srl.pools import Pool
 from srl.pools.pool import aligned_zeros
@@ -22,119 +22,131 @@ from srl.tree import map_tree
 from srl.types import Policy, Specs, Tree
 
 
-class Trainer(Training):
-    """Trains an experiment's policies in this thread; groups of environments take turns.
+class LocalEnvironments:
+    """The groups of one worker, which take turns in its thread.
 
-    With several replicas each has its own groups, and `learn` adds the sums of all.
+    Of several replicas each has a share of the groups.
     """
 
+    worker = "trainer"
+    resumes_exactly = True
+
     def __init__(self, experiment: Experiment, replica: int = 0) -> None:
-        """Takes the experiment; `start` does the work.
+        """Makes nothing yet.
 
         Args:
             experiment: What is trained.
             replica: Which of the plan's replicas this is.
         """
-        super().__init__(experiment)
-        plan = plan_of(experiment)
-        self._replica, self._replicas = replica, plan.fragment("step").replicas
-        self._num_groups = count = groups(plan, experiment)
+        self.experiment, self.replica = experiment, replica
+        self.replicas = experiment.settled_plan.fragment("step").replicas
+        self._num_groups = count = self.count_groups()
         self._each = experiment.num_envs // count
-        own = count // self._replicas
-        self._groups = range(replica * own, (replica + 1) * own)
-        self._actors: list[Actor] = []
+        own = count // self.replicas
+        self._numbers = range(replica * own, (replica + 1) * own)
+        self.groups: list[Group] = []
         self._pools: list[Pool] = []
 
-    def make_pools(self) -> Specs:
-        """Makes the environments; needs no JAX."""
-        self._pools = [make_group(self.experiment, self._each) for _ in self._groups]
-        self.resumes_exactly = self._pools[0].saves_exactly
+    def count_groups(self) -> int:
+        """Groups of the run."""
+        return self.experiment.num_groups
+
+    def make(self) -> Specs:
+        """Makes the environments, if that is still to be done; needs no JAX."""
+        if not self._pools:
+            self._pools = [make_group(self.experiment, self._each) for _ in self._numbers]
+            self.resumes_exactly = self._pools[0].saves_exactly
         return self._pools[0].specs
 
-    def start(self) -> None:
-        """Makes what is not made yet, compiles, and resets."""
-        experiment, each, count = self.experiment, self._each, len(self._groups)
-        specs = self._pools[0].specs if self._pools else self.make_pools()
-        self.on_stage(Stage.COMPILING)
-        slots = each * len(specs.agents)
-        own_slots = range(self._groups.start * slots, self._groups.stop * slots)
-        self._maybe_learner = learner = Learner(experiment, specs, slots=own_slots)
-        learner.progress.replicas = self._replicas
-        self._enter_league(learner, writes=self._replica == 0)
-        form = widened(form_of(experiment, learner.teams, each), count)
-        expect_room(form)
-        batch = map_tree(lambda f: aligned_zeros(f.shape, f.dtype), form)
+    def slots(self, specs: Specs) -> range:
+        """Those of the groups here, by their numbers in the run."""
+        slots = self._each * len(specs.agents)
+        return range(self._numbers.start * slots, self._numbers.stop * slots)
+
+    def prepare(self, learner: Learner, alive: Any) -> list[Batch]:
+        """Takes the memory of a pass' batches, and compiles `act`.
+
+        Args:
+            learner: Whose policies act.
+            alive: Called before each step.
+        """
+        self._learner = learner
+        learner.progress.replicas = self.replicas
+        experiment, count = self.experiment, len(self._numbers)
+        forms = widened(forms_of(experiment, learner.teams, self._each), count)
+        expect_room(forms)
+        batches = [map_tree(lambda f: aligned_zeros(f.shape, f.dtype), form) for form in forms]
+        self._batches = batches
         act = compiled_act(learner.teams)
-        for position, (group, pool) in enumerate(zip(self._groups, self._pools, strict=True)):
-            envs = range(group * each, (group + 1) * each)
+        for position, (number, pool) in enumerate(zip(self._numbers, self._pools, strict=True)):
+            envs = range(number * self._each, (number + 1) * self._each)
             acting = LocalActing(experiment, learner.teams, act, self._newest, envs, swaps=False)
-            unrolls = OwnUnrolls(pool, batch, position, count)
-            actor = Actor(
-                experiment.algorithm,
-                pool,
-                acting,
-                unrolls,
-                learner.teams,
-                self._learn,
-                self.alive,
-            )
-            self._actors.append(actor)
-        self._actors[0].rehearse()
-        self._compile(batch)
-        self.on_stage(Stage.RESETTING)
-        self._begin()
-        learner.progress.restart_clock()
-
-    # What a trainer does otherwise whose learning is not all here.
-
-    def _compile(self, batch: Batch) -> None:
-        """Runs `learn` once on empty memory."""
-        self._learner.compile(batch)
-
-    def _begin(self) -> None:
-        """Starts the first episodes."""
-        self._reset("environments")
-
-    def _learn(self, batch: Batch) -> None:
-        """Learns from the batch of all groups."""
-        self._learner.learn(batch)
+            unrolls = OwnUnrolls(pool, batches, position, count)
+            self.groups.append(Group(pool, acting, unrolls, learner.teams, alive))
+        self.groups[0].act_once()
+        return batches
 
     def _newest(self, oldest_version: tuple[int, int]) -> tuple[np.ndarray, Mapping[str, Policy]]:
         """The version and the policies that act in an unroll which begins now."""
         return self._learner.progress.version, self._learner.policies
 
-    def _reset(self, purpose: str) -> None:
-        seed = environment_seed(self.experiment.seed, purpose)
-        for group, actor in zip(self._groups, self._actors, strict=True):
-            actor.reset(seed + group * self._each)
+    def begin(self) -> None:
+        """Starts the first episodes."""
+        self.reset("environments")
 
-    def update(self) -> None:
-        """Runs the loop once for each group; the last one's batch is of all."""
-        for actor in self._actors:
-            actor.run()
-        for actor in self._actors:
-            for activity, seconds in actor.spent().items():
-                self._learner.progress.spend("trainer", activity, seconds)
+    def reset(self, salt: str) -> None:
+        """Starts episodes whose seeds follow from the run's and from `salt`."""
+        seed = environment_seed(self.experiment.seed, salt)
+        for number, group in zip(self._numbers, self.groups, strict=True):
+            group.reset(seed + number * self._each)
+
+    # ---- the loop's operations ----
+
+    def latest(self) -> None:
+        """Does nothing: the groups act with what the learner has."""
+
+    def gather(self, unroll: int) -> Gathered:
+        """The batch, which all groups have written."""
+        return Gathered(self._batches[unroll], self.experiment.graph.unrolls[unroll].steps)
+
+    def learned(self, batch: Gathered) -> None:
+        """Counts what the groups' time went to."""
+        for group in self.groups:
+            for activity, seconds in group.spent().items():
+                self._learner.progress.spend(self.worker, activity, seconds)
+
+    # ---- between two passes ----
 
     @property
     def awaited(self) -> str:
-        """What it waits for now, in words."""
-        for group, actor in zip(self._groups, self._actors, strict=True):
-            if actor.doing:
-                return f"{environments(group, self._each)} to {actor.doing}"
-        return "learning to end" if self._actors else ""
+        """What the worker waits for now."""
+        for number, group in zip(self._numbers, self.groups, strict=True):
+            if group.doing:
+                return f"{environments_text(number, self._each)} to {group.doing}"
+        return "learning to end" if self.groups else ""
 
-    def _group_states(self) -> Mapping[int, Tree]:
-        pairs = zip(self._groups, self._actors, strict=True)
-        return {group: actor.state() for group, actor in pairs}
+    account = ""
 
-    def _restore_groups(self, states: Mapping[int, Tree]) -> None:
+    def report(self) -> dict[str, Any]:
+        """Gives no metrics: every unroll is learned from."""
+        return {}
+
+    def states(self) -> dict[int, Tree]:
+        """The state of every group here."""
+        pairs = zip(self._numbers, self.groups, strict=True)
+        return {number: group.state() for number, group in pairs}
+
+    def restore(self, states: Mapping[int, Tree]) -> None:
+        """Lets the groups go on from these states, or anew where they do not fit."""
         if self.resumes_exactly and len(states) == self._num_groups:
-            for group, actor in zip(self._groups, self._actors, strict=True):
-                actor.restore(states[group])
+            for number, group in zip(self._numbers, self.groups, strict=True):
+                group.restore(states[number])
         else:
             self.resumes_exactly = False
-            self._reset(f"environments {self._learner.progress.epoch}")
+            self.reset(f"environments {self._learner.progress.epoch}")
+
+    def finish(self) -> None:
+        """Does nothing: no other worker waits."""
 
     def close(self) -> None:
         """Ends the environments."""

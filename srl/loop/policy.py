@@ -12,7 +12,7 @@ import numpy as np
 
 from srl.experiment import Experiment
 from srl.lazy import jax
-from srl.loop.group import ACTIVITIES
+from srl.loop.group import ACTIVITIES, keep_memory
 from srl.loop.learning.learner import decision_form, run_key
 from srl.loop.parameters import Source
 from srl.loop.teams import Teams
@@ -89,7 +89,6 @@ class PolicyServer:
         self._width, self._groups, self._deadline = width, groups, deadline
         self._group_range = group_range
         self._sink = sink
-        self._length, self._chunk = experiment.algorithm.unroll_length, teams.chunk
         self._desks: dict[int, Desk] = {}
         self._waiting: dict[int, Desk] = {}  # that have asked, first come first
         self._early: dict[int, int] = {}  # of these, for versions to come: what each waits for
@@ -276,8 +275,7 @@ class PolicyServer:
         assert self._sink is not None
         unroll, group = self._unrolls[desk.group], desk.group
         timestep = Timestep(**desk.area["request"])
-        if unroll.t == self._length:
-            assert unroll.grant is not None
+        if unroll.grant is not None and unroll.t == len(unroll.grant.columns.log_prob):
             unroll.write(timestep)
             self._sink.deliver(group, unroll.grant.ticket)
             unroll.grant, unroll.t = None, 0
@@ -300,10 +298,7 @@ class PolicyServer:
         if not unroll.written:
             unroll.write(timestep)
             unroll.written = True
-            if unroll.t % self._chunk == 0:
-                chunk = unroll.t // self._chunk
-                kept = map_tree(lambda x: x[chunk], unroll.grant.columns.memory)
-                copy_tree(unroll.memory, kept)
+            keep_memory(unroll.memory, unroll.grant.columns, unroll.t)
         return True
 
     # ---- acting ----

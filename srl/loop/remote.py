@@ -1,4 +1,4 @@
-"""A learner whose batches are made by other workers, or by other threads."""
+"""Groups of environments in other workers, or threads, whose unrolls are learned from here."""
 
 from __future__ import annotations
 
@@ -8,28 +8,33 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from srl.loop.group import ACTIVITIES
-from srl.loop.learning.learner import Learner, form_of
+from srl.loop.learning.learner import Learner, forms_of
 from srl.loop.learning.ledger import Ledger
 from srl.loop.parameters import Published
 from srl.loop.policy import PolicyServer, serve_policies
-from srl.loop.stage import Stage
-from srl.loop.training import Training
+from srl.loop.projection import Gathered
 from srl.loop.wiring import Site
+from srl.streams.batch import Batch
 from srl.streams.channel import Listener, listen
-from srl.streams.sample import SampleSink
+from srl.streams.sample import SampleSink, Stopped
 from srl.streams.tickets import TicketOffice
-from srl.types import Specs, Tree, Unroll
+from srl.types import Specs, Tree
 
 _ACTING = "acting"
-"""The kind that the learner's thread is told as which acts for others."""
+"""The kind under which the time of the learner's thread is reported that acts for others."""
 _PREFETCH_SECONDS = 0.002  # between two looks whether the present update is done
 
 
-class Gathering(Training):
-    """Learns from batches as they become complete, and publishes the parameters.
+class RemoteEnvironments:
+    """The learner's end of the streams: takes unrolls in, and publishes the parameters.
 
     Where `act` is in the same fragment, a thread answers the groups' requests and collects.
     """
+
+    groups = ()
+    resumes_exactly = True
+    account = ""
+    awaited = ""
 
     def __init__(
         self,
@@ -38,7 +43,7 @@ class Gathering(Training):
         specs: Specs | None,
         ledger: Ledger | None = None,
     ) -> None:
-        """Takes the streams' ends; `start` does the work.
+        """Takes the streams' ends.
 
         Args:
             site: Of the worker.
@@ -46,38 +51,49 @@ class Gathering(Training):
             specs: Of the environments; None where a subclass makes these.
             ledger: Where to account for unrolls.
         """
-        super().__init__(site.experiment)
+        self.experiment, self.worker = site.experiment, site.fragment_name
+        self.replica, self.replicas = site.replica, site.fragment.replicas
         self._site, self._listeners, self._specs, self._ledger = site, listeners, specs, ledger
-        self._made = self._begun = self._unreleased = self._closed = False
+        self._numbers = site.share("gradient", site.replica)
+        self._prepared = self._begun = self._closed = False
+        self._unreleased = 0  # versions that no other worker knows of yet
         self._saved: Mapping[int, Tree] = {}
-        self._prefetched: Unroll | None = None
+        self._prefetched: tuple[int, Gathered] | None = None
         self._policy_server: PolicyServer | None = None
         self._threads: list[threading.Thread] = []
 
-    def start(self) -> None:
-        """Makes the policies and compiles."""
-        site, experiment = self._site, self.experiment
+    def make(self) -> Specs:
+        """Gives the specs that the other workers' environments have."""
         assert self._specs is not None
-        self.on_stage(Stage.COMPILING)
-        self._groups = site.share("gradient", site.replica)
-        slots = site.group_envs * len(self._specs.agents)
-        own_slots = range(self._groups.start * slots, self._groups.stop * slots)
-        self._maybe_learner = learner = Learner(
-            experiment, self._specs, site.fragment_name, own_slots
-        )
-        self._enter_league(learner, writes=site.replica == 0)
+        return self._specs
+
+    def slots(self, specs: Specs) -> range:
+        """Those of the groups that are learned from here."""
+        slots = self._site.group_envs * len(specs.agents)
+        return range(self._numbers.start * slots, self._numbers.stop * slots)
+
+    def prepare(self, learner: Learner, alive: Callable[[], None]) -> Sequence[Batch]:
+        """Takes the memory of the batches; groups may connect from now on."""
+        site, graph = self._site, self.experiment.graph
+        self._learner, self.alive = learner, alive
+        learner.meanwhile = self._prefetch
         learner.progress.workers = {
             site.fragment_name: 1,
-            site.plan.home("step"): len(self._groups),
+            site.plan.home("step"): len(self._numbers),
             **self._acting_workers(),
         }
         learner.progress.replicas = site.fragment.replicas
-        self._office = TicketOffice(len(self._groups), experiment.max_staleness)
+        self._office = TicketOffice(
+            len(self._numbers),
+            self.experiment.max_staleness,
+            unrolls=[unrolled.learns for unrolled in graph.unrolls],
+            learns=graph.learns,
+        )
         self.sink = SampleSink(
             self._listeners.get("sample") or listen("thread", site.identity, limit_bytes=1),
             self._office,
-            form_of(experiment, learner.teams, site.group_envs),
-            first_group=self._groups.start,
+            forms_of(self.experiment, learner.teams, site.group_envs),
+            first_group=self._numbers.start,
             on_seconds=self._spend,
             on_counts=self._account,
         )
@@ -86,25 +102,30 @@ class Gathering(Training):
             self._listeners.get("parameters"),
             on_seconds=self._spend_acting,
         )
-        self._made = True
-        learner.compile(self.sink.batches[0])
+        self._prepared = True
+        self._accounted = (0, 0)
+        return self.sink.batches[: len(graph.unrolls)]
+
+    def begin(self) -> None:
+        """Compiles `act` where that is done here for others; they begin with the first pass."""
+        site = self._site
         if site.has("act"):
             sink = self.sink if site.has("collect") else None
             requests = self._listeners["inference"]
             self._policy_server = serve_policies(
-                site, learner.teams, self.published, requests, sink, self._spend_acting
+                site, self._learner.teams, self.published, requests, sink, self._spend_acting
             )
-        self._accounted = (0, 0)
 
     def _begin(self) -> None:
         """Lets actors begin: with the parameters as they are, which may have been restored."""
-        progress = self._learner.progress
+        progress, graph = self._learner.progress, self.experiment.graph
         # A version of a learner that died since the checkpoint must never pass for a newer one.
         progress.epoch += self._site.identity.incarnation
-        self._office.version = progress.updates
+        self._office.begin(progress.updates)
         self.sink.epoch, self.sink.saved = progress.epoch, dict(self._saved)
         if self._ledger is not None:  # nothing is in flight, whatever was before
-            self._ledger.restart(progress.updates * self._office.positions)
+            batches = progress.updates * len(graph.unrolls) // graph.learns
+            self._ledger.restart(batches * self._office.positions)
         self._publish()
         self.sink.start()
         if self._policy_server is not None:
@@ -122,41 +143,55 @@ class Gathering(Training):
         except BaseException as error:
             self.sink.fail(error)
 
-    def update(self) -> None:
-        """Waits for the next batch and learns from it.
+    # ---- the loop's operations ----
 
-        If the worker is to end, it still does, as the groups are in the middle of their unrolls,
-        and between two of them is the only state that can be gone on from exactly. It does nothing
-        only where a group is not there.
-        """
+    def latest(self) -> None:
+        """Lets groups act with the newest policies; from the first call on."""
         if self._begun:
             self._release()
         else:
             self._begin()
+
+    def gather(self, unroll: int) -> Gathered:
+        """Waits for the batch of an unroll of this pass.
+
+        Raises:
+            Stopped: If the worker is to end and a group is not there, whose unroll may never come.
+        """
+        number = self._office.batch_of(unroll)
         before = time.perf_counter()
-        while (batch := self.sink.gather(0.5)) is None:
+        while (batch := self.sink.gather(number, 0.5)) is None:
             self._wait()
-            stopping = self._site.stopping.is_set() and self._site.fragment.replicas == 1
+            stopping = self._site.stopping.is_set() and self.replicas == 1
             if stopping and not self.sink.whole:
-                return
-        progress = self._learner.progress
-        progress.spend(self._site.fragment_name, "batch wait", time.perf_counter() - before)
-        unroll, self._prefetched = self._prefetched, None
-        self._learner.learn(batch, unroll, meanwhile=self._prefetch)
-        if self._ledger is not None:
+                raise Stopped
+        self._learner.progress.spend(self.worker, "batch wait", time.perf_counter() - before)
+        self._gathered = number
+        prefetched, self._prefetched = self._prefetched, None
+        if prefetched is not None and prefetched[0] == number:
+            return prefetched[1]
+        return self._batch(number, batch)
+
+    def _batch(self, number: int, batch: Batch) -> Gathered:
+        unrolls = self.experiment.graph.unrolls
+        return Gathered(batch, unrolls[self._office.unroll_of(number)].steps)
+
+    def learned(self, batch: Gathered) -> None:
+        """Counts a version, and the batch's unrolls as learned from if they were not yet."""
+        if self._ledger is not None and batch.learned == 1:
             self._ledger.learn(self._office.positions)  # now: what is reported next includes it
-        self._unreleased = True
+        self._unreleased += 1
         self._site.alive()
 
     def _release(self) -> None:
         """Lets actors go on after an update; not before it is known whether to ask their states."""
         if self._unreleased:
-            self._unreleased = False
             before = time.perf_counter()
             self._publish()
-            progress = self._learner.progress
-            progress.spend(self._site.fragment_name, "publish", time.perf_counter() - before)
-            self.sink.learned()
+            self._learner.progress.spend(self.worker, "publish", time.perf_counter() - before)
+            for _ in range(self._unreleased):
+                self.sink.learned()
+            self._unreleased = 0
 
     def _wait(self) -> None:
         """Called while there is no batch."""
@@ -164,10 +199,13 @@ class Gathering(Training):
 
     def _prefetch(self, learned: Callable[[], bool]) -> None:
         """Puts the following batch onto the device while the present one is learned from."""
+        following = self._gathered + 1
         while self._office.ahead and self._prefetched is None and not learned():
-            following = self.sink.following(_PREFETCH_SECONDS)
-            if following is not None:
-                self._prefetched = self._learner.prepared(following)
+            batch = self.sink.gather(following, _PREFETCH_SECONDS)
+            if batch is not None:
+                prefetched = self._batch(following, batch)
+                prefetched.unroll = self._learner.prepared(batch)
+                self._prefetched = following, prefetched
 
     def _publish(self) -> None:
         learner = self._learner
@@ -178,7 +216,7 @@ class Gathering(Training):
         home = self._site.plan.home("act")
         if home == self._site.plan.home("step"):
             return {}
-        if home == self._site.fragment_name:
+        if home == self.worker:
             return {_ACTING: 1}
         return {home: self._site.plan.fragments[home].replicas}
 
@@ -192,7 +230,7 @@ class Gathering(Training):
             self._learner.progress.spend(worker, activity, spent)
 
     def _account(self, office: TicketOffice) -> None:
-        """Writes into the ledger what was granted and lost; `update` writes what was learned."""
+        """Writes into the ledger what was granted and lost; `learned` writes the rest."""
         now = (office.counts.granted, office.counts.lost)
         granted, lost = (b - a for a, b in zip(self._accounted, now, strict=True))
         self._accounted = now
@@ -203,27 +241,28 @@ class Gathering(Training):
                 self._ledger.lose(lost)
 
     def report(self) -> dict[str, Any]:
-        """Gives a line of metrics, with what has become of all unrolls."""
-        unrolls = {} if self._ledger is None else self._ledger.report()
-        return {**super().report(), **unrolls}
+        """What has become of all unrolls."""
+        return {} if self._ledger is None else self._ledger.report()
 
     # ---- state ----
 
-    def _group_states(self) -> Mapping[int, Tree]:
+    def states(self) -> Mapping[int, Tree]:
+        """Asks every group for its state."""
         if not self._begun:
             return {}
         self.sink.ask_states()
         self._release()
         return self.sink.states(self._wait)
 
-    def _restore_groups(self, states: Mapping[int, Tree]) -> None:
+    def restore(self, states: Mapping[int, Tree]) -> None:
+        """Keeps the states for the groups that will come."""
         # Pools that cannot be saved give nothing.
         fits = len(states) == self._site.num_groups and all(len(s["pool"]) for s in states.values())
         self.resumes_exactly = fits
-        self._saved = {group: states[group] for group in self._groups} if fits else {}
+        self._saved = {group: states[group] for group in self._numbers} if fits else {}
 
     def finish(self) -> None:
-        """Tells every group that no further unroll is wanted."""
+        """Refuses every group a further unroll."""
         if self._begun:
             self.sink.drain()
 
@@ -235,7 +274,7 @@ class Gathering(Training):
             thread.join()
         if self._begun:
             self.sink.close()
-        if self._made:
+        if self._prepared:
             self.published.close()
         for listener in self._listeners.values():
             listener.close()

@@ -24,7 +24,7 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
         timestep: Of one environment; only the arrays' shapes and types are looked at.
         groups: Of environments that are stepped together.
     """
-    length, num_envs = experiment.algorithm.unroll_length, experiment.num_envs
+    length, num_envs = experiment.graph.unrolls[0].length, experiment.num_envs
     self_play = experiment.self_play
     past = self_play and Past.of(self_play.past, specs.agents, num_envs // groups)
     teams = Teams.of(experiment.algorithm, experiment.policies, specs, None, past)
@@ -52,7 +52,7 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
             rows.truncated,
             _repeated(decision.action, length),
             _repeated(decision.log_prob, length),
-            jax.tree.map(lambda x: _repeated(x, length // teams.chunk), decision.memory),
+            jax.tree.map(lambda x: _repeated(x, length // teams.chunk_of(length)), decision.memory),
             jnp.zeros((length, groups, 2), jnp.int32),
             slots,
         )

@@ -126,10 +126,22 @@ class Teams:
             }
         return memory
 
-    @property
-    def chunk(self) -> int:
-        """Steps between two memories that an unroll keeps."""
-        return next(iter(self.instances.values())).chunk
+    def chunk_of(self, length: int) -> int:
+        """Steps between two memories that an unroll keeps; its whole length without memory.
+
+        Args:
+            length: Of the unroll.
+
+        Raises:
+            UserError: If the unroll cannot be divided so.
+        """
+        chunk = next(iter(self.instances.values())).chunk or length
+        if length % chunk:
+            raise UserError(
+                f"the loop's unroll of {length} steps cannot be divided into chunks of {chunk}, "
+                "from whose first memories a recurrent policy learns; change either"
+            )
+        return chunk
 
     @property
     def rounds(self) -> int:

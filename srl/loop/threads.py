@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import threading
+from collections.abc import Callable, Sequence
 
-from srl.experiment import Experiment, plan_of
-from srl.loop.actors import Groups
-from srl.loop.learning.learner import bind_teams
+from srl.experiment import Experiment
+from srl.loop.actors import ActorThreads
+from srl.loop.environments import environments_text, make_group
+from srl.loop.learning.learner import Learner, bind_teams
 from srl.loop.learning.ledger import Ledger
-from srl.loop.remote import Gathering
-from srl.loop.training import environments, make_group
+from srl.loop.remote import RemoteEnvironments
 from srl.loop.wiring import Addresses, Site
+from srl.pools import Pool
+from srl.streams.batch import Batch
 from srl.streams.message import Identity
+from srl.types import Specs
 
 
-class Threads(Gathering):
-    """Trains by a plan whose actors are threads of this process, and whose streams references."""
+class ThreadEnvironments(RemoteEnvironments):
+    """Groups of environments in threads of this process, whose streams pass references."""
 
     def __init__(self, experiment: Experiment) -> None:
-        """Takes the experiment; `start` does the work."""
+        """Makes nothing yet."""
         self._addresses: dict[str, list[dict[str, str]]] = {}
-        plan = plan_of(experiment)
+        plan = experiment.settled_plan
         run = secrets.randbits(64)
         stopping = threading.Event()
 
@@ -42,8 +47,9 @@ class Threads(Gathering):
         self._actor_sites = [
             site(actors, replica, replica + 1) for replica in range(plan.fragments[actors].replicas)
         ]
-        self._workers: list[Groups] = []
-        self._quiet: list[Groups] = []
+        self._pools: list[list[Pool]] = []
+        self._workers: list[ActorThreads] = []
+        self._quiet: list[ActorThreads] = []
         """Those that have shown no progress since all had."""
         super().__init__(own, own.listen(), None, Ledger.create())
 
@@ -55,23 +61,26 @@ class Threads(Gathering):
     def _peers(self) -> Addresses:
         return self._addresses
 
-    def start(self) -> None:
-        """Makes the environments and the policies, and compiles."""
-        experiment = self.experiment
+    def make(self) -> Specs:
+        """Makes the environments."""
         groups = [site.share("step", site.replica) for site in self._actor_sites]
         each = self._actor_sites[0].group_envs
         count = sum(map(len, groups))
-        pools = [[make_group(experiment, each, count) for _ in share] for share in groups]
-        self._specs = pools[0][0].specs
-        self.resumes_exactly = pools[0][0].saves_exactly
-        super().start()
+        self._pools = [[make_group(self.experiment, each, count) for _ in own] for own in groups]
+        self.resumes_exactly = self._pools[0][0].saves_exactly
+        return self._pools[0][0].specs
+
+    def prepare(self, learner: Learner, alive: Callable[[], None]) -> Sequence[Batch]:
+        """Takes the memory of the batches, and makes the actors."""
+        batches = super().prepare(learner, alive)
         self._addresses[self._site.fragment_name] = [
             {stream: listener.address for stream, listener in self._listeners.items()}
         ]
-        teams = bind_teams(experiment, self._specs)
-        for site, own in zip(self._actor_sites, pools, strict=True):
+        teams = bind_teams(self.experiment, learner.teams.specs)
+        for site, pools in zip(self._actor_sites, self._pools, strict=True):
             newest = self.published.newest if site.has("act") else None
-            self._workers.append(Groups(site, own, teams, newest))
+            self._workers.append(ActorThreads(site, pools, teams, newest))
+        return batches
 
     def _begin(self) -> None:
         super()._begin()
@@ -88,10 +97,10 @@ class Threads(Gathering):
 
     @property
     def awaited(self) -> str:
-        """What it waits for now, in words."""
+        """The groups that have shown no progress for longest."""
         each = self._site.group_envs
         groups = sorted(group for worker in self._workers for group in tuple(worker.quiet))
-        return ", ".join(f"{environments(group, each)} to step" for group in groups)
+        return ", ".join(f"{environments_text(group, each)} to step" for group in groups)
 
     def close(self) -> None:
         """Ends the threads and the environments."""
@@ -100,3 +109,6 @@ class Threads(Gathering):
             self._ledger.close()
         for worker in self._workers:
             worker.close()
+        if not self._workers:  # or they have closed these
+            for pool in itertools.chain(*self._pools):
+                pool.close()

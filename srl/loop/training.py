@@ -1,83 +1,120 @@
-"""What a launcher drives, whichever plan trains."""
+"""What a launcher drives, whichever plan trains: both halves of the loop, and what they leave."""
 
 from __future__ import annotations
 
-import os
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from srl.errors import RunError
 from srl.experiment import Experiment
+from srl.loop.environments import Environments
 from srl.loop.learning.learner import Learner
 from srl.loop.learning.replicas import gathered
+from srl.loop.local import LocalEnvironments
+from srl.loop.projection import Projection
 from srl.loop.stage import Stage
-from srl.pools import Pool, make_pool
-from srl.pools.make import threaded
+from srl.streams.batch import Batch
 from srl.streams.parcel import pack, unpack
-from srl.streams.sample import STATE_BYTES
+from srl.streams.sample import STATE_BYTES, Stopped
 from srl.types import Tree
 from srl.workers.league import League
 
 
-class Training(ABC):
-    """A training run: a learner, and groups of environments somewhere.
+class Compiles(Protocol):
+    """The learning half of the loop, or all of it."""
 
-    Between two updates it is the learner's state and each group's, which is the same under all
+    def compile(self, batches: Sequence[Batch]) -> None:
+        """Runs everything once on empty memory, so that no pass waits for a compiler."""
+
+
+class Runnable(Protocol):
+    """A projection of the loop."""
+
+    def run(self) -> None:
+        """Runs one pass."""
+
+
+class Training:
+    """A training run, as far as it is in this process: the loop's projection, and its state.
+
+    Between two passes the state is the learner's and each group's, which is the same under all
     plans that divide the environments alike: a run may go on under another.
     """
 
     folder: Path | None = None
     """Of the run, for the pool of opponents; to be set before `start` where there is self-play."""
-    resumes_exactly = True
-    """False where environments cannot be saved and restart their episodes."""
+    keeps_league = True
+    """Whether past versions, if any play, are chosen here; else they come with the state."""
 
-    def __init__(self, experiment: Experiment) -> None:
-        """Takes the experiment; `start` does the work."""
-        self.experiment = experiment
+    def __init__(
+        self,
+        experiment: Experiment,
+        environments: Environments,
+        learning: Callable[[Learner], Compiles] = lambda learner: learner,
+    ) -> None:
+        """Takes both halves of the loop; `start` does the work.
+
+        Args:
+            experiment: What is trained.
+            environments: Where unrolls come from.
+            learning: Gives the learning half, from what holds the state; by default the same.
+        """
+        self.experiment, self.environments, self._make_learning = experiment, environments, learning
         self.on_stage: Callable[[Stage], None] = lambda stage: None
         """Called as a stage of `start` begins."""
         self.alive: Callable[[], None] = lambda: None
         """Called when there is progress: before each step, where environments are stepped here."""
         self._maybe_learner: Learner | None = None
 
-    @abstractmethod
     def start(self) -> None:
-        """Makes the environments and the policies, compiles, and resets."""
+        """Makes the environments and the policies, compiles, and begins the first episodes."""
+        experiment, environments = self.experiment, self.environments
+        specs = environments.make()
+        self.on_stage(Stage.COMPILING)
+        self._maybe_learner = learner = Learner(
+            experiment, specs, environments.worker, environments.slots(specs)
+        )
+        if experiment.self_play is not None and self.keeps_league:
+            self._enter_league(learner)
+        batches = environments.prepare(learner, lambda: self.alive())
+        learning = self._make_learning(learner)
+        learning.compile(batches)
+        self._projection = self._projection_of(learning)
+        if environments.groups:
+            self.on_stage(Stage.RESETTING)
+        environments.begin()
+        learner.progress.restart_clock()
 
-    @abstractmethod
-    def update(self) -> None:
-        """Takes a batch and learns from it."""
+    def _projection_of(self, learning: Any) -> Runnable:
+        return Projection(self.experiment.algorithm, self.environments, learning)
 
-    def finish(self) -> None:
-        """Tells whoever makes the batches that no further one is wanted."""
-        return None
-
-    @abstractmethod
-    def close(self) -> None:
-        """Lets go of all that was made."""
-
-    @abstractmethod
-    def _group_states(self) -> Mapping[int, Tree]:
-        """The state of every group, between two unrolls."""
-
-    @abstractmethod
-    def _restore_groups(self, states: Mapping[int, Tree]) -> None:
-        """Lets the groups go on from these states, or anew where there is none that fits."""
-
-    def _enter_league(self, learner: Learner, *, writes: bool = True) -> None:
-        """Lets past versions play, if the experiment asks for it; `writes` in one of replicas."""
-        if self.experiment.self_play is None:
-            return
+    def _enter_league(self, learner: Learner) -> None:
+        """Lets past versions play; of several replicas the first writes the pool."""
         assert self.folder is not None, "self-play needs the run's folder"
         policies = learner.teams.policies(learner.states)
+        writes = self.environments.replica == 0
         learner.league = league = League(
             self.experiment, learner.teams, policies, self.folder, writes=writes
         )
         learner.policies = learner.teams.acting(policies, league.playing)
+
+    def update(self) -> bool:
+        """Runs one pass of the loop; gives False where it could not be ended.
+
+        That is where the worker is to end, and a batch will not come.
+
+        If the worker is to end, it still takes the batch that is under way: groups are in the
+        middle of their unrolls, and between two passes is the only state that can be gone on from
+        exactly.
+        """
+        try:
+            self._projection.run()
+        except Stopped:
+            return False
+        return True
 
     @property
     def _learner(self) -> Learner:
@@ -91,7 +128,7 @@ class Training(ABC):
 
     @property
     def agents(self) -> Mapping[str, tuple[str, ...]]:
-        """Who follows each policy."""
+        """The agents that follow each policy."""
         return self._learner.agents
 
     @property
@@ -109,6 +146,11 @@ class Training(ABC):
         """Finished calls of `learn`."""
         return self._learner.progress.updates
 
+    @property
+    def resumes_exactly(self) -> bool:
+        """False where environments cannot be saved and restart their episodes."""
+        return self.environments.resumes_exactly
+
     def agree(self, stop: bool, save: bool) -> tuple[bool, bool]:
         """Which of these to do now: with other replicas, what one of them wanted an update ago."""
         sharded = self._learner.sharded
@@ -125,18 +167,18 @@ class Training(ABC):
     @property
     def awaited(self) -> str:
         """What it waits for now, such as "environments 0 to 7 to step", where it knows."""
-        return ""
+        return self.environments.awaited
 
     @property
     def account(self) -> str:
         """What has become of all unrolls, where they pass a stream in this process."""
-        return ""
+        return self.environments.account
 
     def report(self) -> dict[str, Any]:
         """Gives a line of metrics: since the last report, or over the last 100 episodes."""
         learner = self._learner
         league = {} if learner.league is None else learner.league.report()
-        return {**learner.progress.report(), **league}
+        return {**learner.progress.report(), **league, **self.environments.report()}
 
     def check(self) -> None:
         """Raises RunError if training has diverged since the last report."""
@@ -144,7 +186,8 @@ class Training(ABC):
 
     def state(self) -> Tree:
         """Gives everything that the rest of the run depends on; all replicas call it together."""
-        body = pack({str(group): state for group, state in self._group_states().items()})
+        states = self.environments.states()
+        body = pack({str(group): state for group, state in states.items()})
         if self.replicas > 1:
             parts = [unpack(part.copy(), STATE_BYTES) for part in gathered(body)]
             body = pack({group: state for part in parts for group, state in part.items()})
@@ -156,7 +199,7 @@ class Training(ABC):
         if self.replicas > 1:
             self._expect_equal_versions()
         states = unpack(np.ascontiguousarray(tree["environments"]), STATE_BYTES)
-        self._restore_groups({int(group): state for group, state in states.items()})
+        self.environments.restore({int(group): state for group, state in states.items()})
         self._learner.progress.restart_clock()
 
     def _expect_equal_versions(self) -> None:
@@ -164,31 +207,37 @@ class Training(ABC):
         parts = gathered(np.array([self.updates], np.int64).view(np.uint8))
         versions = sorted({int(part.copy().view(np.int64)[0]) for part in parts})
         if len(versions) > 1:
-            told = " and ".join(map(str, versions))
-            raise RunError(f"learners have read different checkpoints: {told}; one is damaged")
+            read = " and ".join(map(str, versions))
+            raise RunError(f"learners have read different checkpoints: {read}; one is damaged")
+
+    def finish(self) -> None:
+        """Lets everyone who makes unrolls know that no further one is wanted."""
+        self.environments.finish()
+
+    def close(self) -> None:
+        """Lets go of all that was made."""
+        self.environments.close()
 
 
-def environments(group: int, each: int) -> str:
-    """The environments of a group of so many, in words."""
-    first, last = group * each, (group + 1) * each - 1
-    return f"environments {first} to {last}" if last > first else f"environment {first}"
-
-
-def make_group(experiment: Experiment, num_envs: int, beside: int = 1) -> Pool:
-    """A pool of one group's environments.
+def local_training(experiment: Experiment, replica: int = 0) -> Training:
+    """The plain loop: one thread steps, acts, collects and learns.
 
     Args:
-        experiment: Whose environments these are.
-        num_envs: Of the group.
-        beside: Groups that step at the same time in this process, and share its cores.
+        experiment: What is trained.
+        replica: Of several that add up their gradients, which this is.
     """
-    threads = experiment.threads
-    if not threads and beside > 1 and threaded(experiment.env):
-        threads = max(1, len(os.sched_getaffinity(0)) // beside)
-    return make_pool(
-        experiment.env,
-        num_envs,
-        threads=threads,
-        workers=experiment.workers,
-        step_timeout=experiment.step_timeout,
-    )
+    return Training(experiment, LocalEnvironments(experiment, replica))
+
+
+def make_training(experiment: Experiment) -> Training:
+    """What trains an experiment in this process."""
+    plan = experiment.settled_plan
+    if plan.fragment("step").compiled:
+        from srl.loop.fused import Fused
+
+        return Fused(experiment)
+    if len(plan.fragments) > 1:
+        from srl.loop.threads import ThreadEnvironments
+
+        return Training(experiment, ThreadEnvironments(experiment))
+    return local_training(experiment)

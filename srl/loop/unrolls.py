@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import cycle
 
-from srl.loop.group import Actor, Place
+from srl.loop.group import Group, Place
 from srl.pools import Pool, Rows
 from srl.streams.batch import Batch
 from srl.streams.channel import Connection, Disconnected, opened
@@ -15,19 +16,19 @@ from srl.streams.sample import SampleSource, Start
 class OwnUnrolls:
     """Unrolls that are learned from where they are made."""
 
-    def __init__(self, pool: Pool, batch: Batch, position: int, positions: int) -> None:
-        """Takes the memory of all groups' batch, and which part of it is this group's."""
-        columns = batch.columns(position, positions)
-        self._place = Place(pool.rows_over(columns.timesteps), columns, (0, 0))
-        self._batch = batch if position == positions - 1 else None
+    def __init__(self, pool: Pool, batches: Sequence[Batch], position: int, positions: int) -> None:
+        """Takes the memory of all batches of a pass, and which part of them is this group's."""
+        parts = [batch.columns(position, positions) for batch in batches]
+        self._places = cycle(
+            [Place(k, pool.rows_over(part.timesteps), part, (0, 0)) for k, part in enumerate(parts)]
+        )
 
-    def next(self, actor: Actor) -> Place:
-        """The same memory each time: nobody reads it any more."""
-        return self._place
+    def next(self, group: Group) -> Place:
+        """The same memory in each pass, as the last pass' batches have been learned from."""
+        return next(self._places)
 
-    def deliver(self, actor: Actor) -> Batch | None:
-        """Gives the batch once every group has written its part."""
-        return self._batch
+    def deliver(self, group: Group) -> None:
+        """Does nothing: the unroll lies in its batch."""
 
 
 class SentUnrolls:
@@ -53,12 +54,12 @@ class SentUnrolls:
         """How the group begins."""
         return self.source.start
 
-    def next(self, actor: Actor) -> Place:
+    def next(self, group: Group) -> Place:
         """Waits for a ticket."""
         while True:
             self._alive()
             try:
-                grant = self.source.take(actor.state, 1.0)
+                grant = self.source.take(group.state, 1.0)
             except Disconnected:
                 self.source.close()
                 self._open()
@@ -67,13 +68,13 @@ class SentUnrolls:
                 break
         columns = grant.columns
         if id(columns) not in self._rows:
-            self._rows[id(columns)] = actor.pool.rows_over(columns.timesteps)
-        return Place(self._rows[id(columns)], columns, grant.oldest_version)
+            self._rows[id(columns)] = group.pool.rows_over(columns.timesteps)
+        return Place(grant.unroll, self._rows[id(columns)], columns, grant.oldest_version)
 
-    def deliver(self, actor: Actor) -> None:
+    def deliver(self, group: Group) -> None:
         """Hands the unroll over; if the learner has gone meanwhile, it is lost."""
         try:
-            self.source.deliver(list(actor.spent().values()))
+            self.source.deliver(list(group.spent().values()))
         except Disconnected:
             return
 
@@ -85,12 +86,12 @@ class NoUnrolls:
         """Takes where to tell what the group's time went to."""
         self._tell_spent = tell_spent
 
-    def next(self, actor: Actor) -> Place:
+    def next(self, group: Group) -> Place:
         """Two rows in turn."""
         if not hasattr(self, "_place"):
-            self._place = Place(actor.pool.rows(2), None, (0, 0))
+            self._place = Place(None, group.pool.rows(2), None, (0, 0))
         return self._place
 
-    def deliver(self, actor: Actor) -> None:
+    def deliver(self, group: Group) -> None:
         """Nothing is to be delivered but what the time went to."""
-        self._tell_spent(list(actor.spent().values()))
+        self._tell_spent(list(group.spent().values()))

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from srl.dataflow.cut import Stream, StreamKind, cut
-from srl.dataflow.plan import Fragment, Plan, groups
-from srl.dataflow.trace import trace
+from srl.dataflow.plan import Fragment, Plan
 from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.loop.assignment import assignment
@@ -26,7 +25,7 @@ _FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.05, 1.0  # between two looks for w
 
 def streams_of(experiment: Experiment, plan: Plan) -> dict[str, Stream]:
     """What a plan cuts the algorithm's loop into, by kind; collectives are JAX's matter."""
-    streams = cut(trace(experiment.algorithm), plan)
+    streams = cut(experiment.graph, plan)
     kinds = {stream.kind: stream for stream in streams if stream.transport != "collective"}
     if "gradients" in kinds:  # where sums go apart, the state comes back on the same way
         del kinds["parameters"]
@@ -85,7 +84,7 @@ class Site:
     @property
     def num_groups(self) -> int:
         """Of environments in the run."""
-        return groups(self.plan, self.experiment)
+        return self.experiment.num_groups
 
     @property
     def group_envs(self) -> int:

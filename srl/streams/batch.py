@@ -114,8 +114,8 @@ def check_state(state: Any, layout: Layout) -> None:
         raise Refused(f"a group's state with clock {parts['clock']}; expected a number of uint32")
 
 
-def expect_room(form: Batch) -> None:
-    """Refuses a batch that memory would not hold, before any of it is taken.
+def expect_room(form: Tree) -> None:
+    """Refuses batches that memory would not hold, before any of it is taken.
 
     Raises:
         UserError: With its size, and what makes it smaller.
@@ -129,6 +129,6 @@ def expect_room(form: Batch) -> None:
         )
 
 
-def widened(form: Batch, groups: int) -> Batch:
-    """The form of a batch of so many groups, from that of one group's unroll."""
+def widened(form: Tree, groups: int) -> Any:
+    """The form of a batch of so many groups, from that of one group's unroll; or of several."""
     return map_tree(lambda f: Form((f.shape[0], f.shape[1] * groups, *f.shape[2:]), f.dtype), form)

@@ -65,6 +65,8 @@ class Grant(NamedTuple):
     """A ticket, and what its holder may do."""
 
     ticket: Ticket
+    unroll: int
+    """Which of a pass' unrolls it is for."""
     columns: Batch
     """Where the unroll is to be written; the same object where it is the same memory."""
     oldest_version: tuple[int, int]
@@ -104,16 +106,25 @@ class SampleSource:
         layout = Layout.from_json(text_of(form), UNROLL_BYTES)
         self.remote = not form.fds
         """Whether unrolls cross as messages."""
-        one = _batch(layout.views(layout.empty()))
-        wide = layout if self.remote else Layout.of(widened(one, self._positions))
+        self._unrolls = unrolls = _batches(layout.views(layout.empty()))
         if self.remote:
+            layouts = [Layout.of(unroll) for unroll in unrolls]
+            size = max(layout.size for layout in layouts)
             # Zeros, as pools leave alone what their environments do not have.
-            self._bodies = [aligned_zeros((layout.size,), "uint8") for _ in range(_OWN_UNROLLS)]
+            bodies = [aligned_zeros((size,), "uint8") for _ in range(_OWN_UNROLLS)]
+            self._bodies = [[body[: layout.size] for layout in layouts] for body in bodies]
+            self._own = [
+                [_batch(layout.views(part)) for layout, part in zip(layouts, parts, strict=True)]
+                for parts in self._bodies
+            ]
         else:
-            memory = SharedMemory.attach(form.fds[0], batches * wide.size)
+            wide = Layout.of(widened(unrolls, self._positions))
+            passes = batches // len(unrolls)
+            memory = SharedMemory.attach(form.fds[0], passes * wide.size)
             memory.close()  # stays mapped
-            self._bodies = _bodies(wide, memory)
-        self._batches = [_batch(wide.views(body)) for body in self._bodies]
+            self._batches = [
+                b for body in _bodies(wide, memory) for b in _batches(wide.views(body))
+            ]
         self._columns: dict[tuple[int, int], Batch] = {}
         saved = None
         if restored:
@@ -152,7 +163,8 @@ class SampleSource:
         self._ticket = Ticket(*demand(message, Kind.TICKET).counts)
         if self._ticket.position >= self._positions:
             raise Refused(f"a ticket {self._ticket} of a batch of {self._positions} positions")
-        return Grant(self._ticket, self._columns_of(self._ticket), message.version)
+        unroll = self._ticket.batch % len(self._unrolls)
+        return Grant(self._ticket, unroll, self._columns_of(self._ticket), message.version)
 
     def deliver(self, seconds: Sequence[float]) -> None:
         """Hands the unroll of the last ticket over.
@@ -160,15 +172,18 @@ class SampleSource:
         Args:
             seconds: Up to six, spent on each activity since the last delivery.
         """
-        body = self._bodies[self.sequence % _OWN_UNROLLS] if self.remote else None
+        body = None
+        if self.remote:
+            unroll = self._ticket.batch % len(self._unrolls)
+            body = self._bodies[self.sequence % _OWN_UNROLLS][unroll]
         counts = (*self._ticket, *as_microseconds(seconds))
         self._connection.send(Message(Kind.DELIVER, self.sequence, counts=counts, body=body))
         self.sequence += 1
 
     def _columns_of(self, ticket: Ticket) -> Batch:
         if self.remote:
-            return self._batches[self.sequence % _OWN_UNROLLS]
-        place = ticket.update % len(self._batches), ticket.position
+            return self._own[self.sequence % _OWN_UNROLLS][ticket.batch % len(self._unrolls)]
+        place = ticket.batch % len(self._batches), ticket.position
         if place not in self._columns:
             self._columns[place] = self._batches[place[0]].columns(place[1], self._positions)
         return self._columns[place]
@@ -185,7 +200,7 @@ class SampleSink:
         self,
         listener: Listener,
         office: TicketOffice,
-        form: Batch,
+        forms: Sequence[Batch],
         *,
         first_group: int = 0,
         on_seconds: Callable[[Sequence[float]], None] = lambda seconds: None,
@@ -196,7 +211,7 @@ class SampleSink:
         Args:
             listener: Where groups connect.
             office: Grants their tickets.
-            form: Of one group's unroll.
+            forms: Of one group's unrolls of a pass.
             first_group: The first of the groups that deliver here.
             on_seconds: Told the seconds that a group spent on each activity.
             on_counts: Told after each change of the office's counts.
@@ -205,11 +220,13 @@ class SampleSink:
         self.saved: dict[int, Tree] = {}
         """States that groups go on from, by group; each is given once."""
         self._first = first_group
-        self._layout, self._state_layout = Layout.of(form), state_layout(form)
-        self._wide = Layout.of(widened(form, office.positions))
-        self._memory = SharedMemory.create(office.batches * self._wide.size)
-        bodies = _bodies(self._wide, self._memory)
-        self.batches = [_batch(self._wide.views(body)) for body in bodies]
+        self._layout, self._state_layout = Layout.of(tuple(forms)), state_layout(forms[0])
+        self._layouts = [Layout.of(form) for form in forms]
+        wide = Layout.of(widened(tuple(forms), office.positions))
+        self._memory = SharedMemory.create(office.batches // len(forms) * wide.size)
+        bodies = _bodies(wide, self._memory)
+        self.batches = [batch for body in bodies for batch in _batches(wide.views(body))]
+        """Of the passes that there can be at a time, one behind the other."""
         self._on_seconds, self._on_counts = on_seconds, on_counts
         self._lives: dict[int, int] = {}
         self._peers: dict[int, Peer] = {}
@@ -231,25 +248,17 @@ class SampleSink:
 
     # ---- the learner's calls ----
 
-    def gather(self, timeout: float | None) -> Batch | None:
-        """Waits for the next update's batch; None after `timeout` seconds without it."""
+    def gather(self, batch: int, timeout: float | None) -> Batch | None:
+        """Waits for a batch; None after `timeout` seconds without it."""
         with self._changed:
-            self._changed.wait_for(lambda: self.office.complete or self._error, timeout)
+            self._changed.wait_for(lambda: self.office.complete(batch) or self._error, timeout)
             self._check()
-            if not self.office.complete:
+            if not self.office.complete(batch):
                 return None
-            return self.batches[self.office.version % len(self.batches)]
-
-    def following(self, timeout: float) -> Batch | None:
-        """The batch after the one being learned from, if it is there within `timeout` seconds."""
-        with self._changed:
-            following = self.office.version + 1
-            if not self._changed.wait_for(lambda: self.office.completes(following), timeout):
-                return None
-            return self.batches[following % len(self.batches)]
+            return self.batches[batch % len(self.batches)]
 
     def learned(self) -> None:
-        """The batch has been learned from, and the new version can be had."""
+        """A batch has been learned from, and the new version can be had."""
         with self._changed:
             self.office.learned()
             self._on_counts(self.office)
@@ -346,10 +355,11 @@ class SampleSink:
                 return None
             self._on_counts(self.office)
             version = self.epoch, self.office.oldest_version(ticket)
-            return Grant(ticket, self._columns(ticket), version)
+            unroll = self.office.unroll_of(ticket.batch)
+            return Grant(ticket, unroll, self._columns(ticket), version)
 
     def _columns(self, ticket: Ticket) -> Batch:
-        batch = self.batches[ticket.update % len(self.batches)]
+        batch = self.batches[ticket.batch % len(self.batches)]
         return batch.columns(ticket.position, self.office.positions)
 
     def deliver(self, group: int, ticket: Ticket) -> None:
@@ -357,7 +367,7 @@ class SampleSink:
         with self._changed:
             self.office.deliver(group, ticket)
             self._on_counts(self.office)
-            if self.office.completes(ticket.update):
+            if self.office.complete(ticket.batch):
                 self._changed.notify_all()
 
     def spent(self, seconds: Sequence[float]) -> None:
@@ -454,7 +464,8 @@ class SampleSink:
         if not self.office.holds(group, ticket):
             raise Refused(f"an unroll whose ticket {ticket} is not its own")
         if not peer.shares_memory:
-            copy_tree(_batch(self._layout.views(message.body)), self._columns(ticket))
+            layout = self._layouts[self.office.unroll_of(ticket.batch)]
+            copy_tree(_batch(layout.views(message.body)), self._columns(ticket))
         self._on_seconds(as_seconds(message.counts[2:]))
         self.deliver(group, ticket)
 
@@ -481,6 +492,17 @@ def _bodies(layout: Layout, memory: SharedMemory) -> list[np.ndarray]:
     """The batches' parts of their memory, one behind the other."""
     starts = range(0, memory.size, layout.size)
     return [memory.array[start : start + layout.size] for start in starts]
+
+
+def _batches(tree: Tree) -> tuple[Batch, ...]:
+    """The batches of a pass, from what a layout of them knows.
+
+    Raises:
+        Refused: If it is that of something else.
+    """
+    if not isinstance(tree, tuple) or not tree:
+        raise Refused("a layout of no unrolls")
+    return tuple(map(_batch, tree))
 
 
 def _batch(tree: Tree) -> Batch:

@@ -13,14 +13,14 @@ class Kind(IntEnum):
     OPEN = 10
     FORM = 11
     """Counts: batches, positions, epoch, lives of the group, whether RESTORE follows. Body: the
-    layout of one unroll. Descriptors: the memory of the batches, within a host."""
+    layout of one group's unrolls of a pass. Descriptors: the batches' memory, within a host."""
     RESTORE = 12
     """Body: a saved state to go on from."""
     TAKE = 13
     TICKET = 14
-    """Counts: update, position. Version: the oldest to act."""
+    """Counts: batch, position. Version: the oldest to act."""
     DELIVER = 15
-    """Counts: update, position, microseconds of each activity. Body: the unroll, between hosts."""
+    """Counts: batch, position, microseconds of each activity. Body: the unroll, between hosts."""
     WANT_STATE = 16
     STATE = 17
     """Body: the group's state between two unrolls."""
@@ -28,7 +28,7 @@ class Kind(IntEnum):
     """No unroll is wanted any more."""
 
 
-_TICKET = {"update": COUNT, "position": NUMBER}
+_TICKET = {"batch": COUNT, "position": NUMBER}
 FIELDS = {
     Kind.OPEN: Fields(),
     Kind.FORM: Fields(

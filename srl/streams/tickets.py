@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 UNBOUNDED_AHEAD = 8
-"""Updates ahead of the learner that unrolls are begun for where staleness is unbounded, as batches
+"""Versions ahead of the learner's that unrolls are begun for where staleness is unbounded: batches
 take memory. Staleness then is about as much, and more only if parameters reach an actor late."""
 
 
 class Ticket(NamedTuple):
     """The right to make one unroll of a batch."""
 
-    update: int
-    """The update that will learn from it."""
+    batch: int
+    """The number of the batch that it belongs to."""
     position: int
     """Its columns in the batch: [position * b, (position + 1) * b)."""
 
@@ -36,55 +37,91 @@ class Counts:
 class TicketOffice:
     """Hands out tickets so that staleness stays within its bound.
 
-    Update n learns from `positions` unrolls. A ticket for it is granted once version
-    n - `max_staleness` is there, and its holder acts with no older one: so update n, which trains
-    version n, never sees actions older than `max_staleness` versions. At 0 group g always fills
-    position g, whatever order groups come in; else a free position of the earliest update is as
-    good as another. Nothing here waits: `take` says no and may be asked again.
+    A pass of the loop has some batches, of `positions` unrolls each, and some calls of `learn`,
+    each of which makes a version. The loop as it is written acts in each unroll with a certain
+    version. A ticket is granted once a version is there that is at most `max_staleness` older, and
+    its holder acts with no older one. At 0 group g always fills position g, whatever order groups
+    come in; else a free position of the earliest batch is as good as another. A group takes the
+    unrolls of a pass in turn, also if it dies in between. Nothing here waits: `take` gives None and
+    may be called again.
     """
 
-    def __init__(self, positions: int, max_staleness: int | None = 0, version: int = 0) -> None:
+    def __init__(
+        self,
+        positions: int,
+        max_staleness: int | None = 0,
+        version: int = 0,
+        *,
+        unrolls: Sequence[int] = (0,),
+        learns: int = 1,
+    ) -> None:
         """Begins with nothing granted.
 
         Args:
             positions: Unrolls in a batch.
             max_staleness: In versions; None for no bound.
-            version: Updates done.
+            version: Of the policy, with which the first pass begins.
+            unrolls: For each batch of a pass, the calls of `learn` in it before its unrolls begin.
+            learns: Calls of `learn` in a pass.
         """
-        self.positions, self.max_staleness, self.version = positions, max_staleness, version
+        self.positions, self.max_staleness = positions, max_staleness
+        self._unrolls, self._learns = tuple(unrolls), learns
         self.counts = Counts()
+        self.begin(version)
+
+    def begin(self, version: int) -> None:
+        """Begins the first pass with a version of the policy; only before any ticket is granted."""
+        self.version = self._first_version = version
+        self._first_batch = self._next = version * len(self._unrolls)
         self._holders: dict[int, Ticket] = {}
-        self._free: dict[int, set[int]] = {}  # by update
-        self._missing: dict[int, int] = {}  # unrolls not delivered, by update
+        self._turns: dict[int, int] = {}  # which of a pass' unrolls each group is at
+        self._free: dict[int, set[int]] = {}  # by batch
+        self._missing: dict[int, int] = {}  # unrolls not delivered, by batch
 
     @property
     def ahead(self) -> int:
-        """How many updates beyond the next one may have tickets out."""
+        """How many versions beyond the newest one unrolls may be for."""
         return UNBOUNDED_AHEAD if self.max_staleness is None else self.max_staleness
 
     @property
     def batches(self) -> int:
-        """How many batches there can be at a time; update n uses the memory of n modulo this."""
-        return self.ahead + 1
+        """How many batches there can be at a time; batch n uses the memory of n modulo this."""
+        passes = -(-self.ahead // self._learns) + 1
+        return passes * len(self._unrolls)
+
+    def unroll_of(self, batch: int) -> int:
+        """Which of a pass' unrolls the batch consists of."""
+        return batch % len(self._unrolls)
+
+    def batch_of(self, unroll: int) -> int:
+        """The batch of an unroll of the present pass."""
+        done = (self.version - self._first_version) // self._learns
+        return self._first_batch + done * len(self._unrolls) + unroll
+
+    def _due(self, batch: int) -> int:
+        """The version that acts in a batch where the loop runs as it is written."""
+        passes, unroll = divmod(batch - self._first_batch, len(self._unrolls))
+        return self._first_version + passes * self._learns + self._unrolls[unroll]
 
     def oldest_version(self, ticket: Ticket) -> int:
         """The oldest version that may act in the ticket's unroll."""
-        return 0 if self.max_staleness is None else max(0, ticket.update - self.max_staleness)
+        return 0 if self.max_staleness is None else max(0, self._due(ticket.batch) - self.ahead)
 
     def take(self, group: int) -> Ticket | None:
         """Grants a ticket to a group that holds none; None where it has to wait."""
         assert group not in self._holders, f"group {group} holds {self._holders[group]}"
-        for update in range(self.version, self.version + self.ahead + 1):
-            free = self._free.setdefault(update, set(range(self.positions)))
-            self._missing.setdefault(update, self.positions)
+        batch = self._next + self._turns.setdefault(group, 0)
+        while self._due(batch) <= self.version + self.ahead:
+            free = self._free.setdefault(batch, set(range(self.positions)))
+            self._missing.setdefault(batch, self.positions)
             own = group % self.positions
-            if own not in free and (self.max_staleness == 0 or not free):
-                continue
-            ticket = Ticket(update, own if own in free else min(free))
-            free.remove(ticket.position)
-            self._holders[group] = ticket
-            self.counts.granted += 1
-            return ticket
+            if own in free or (free and self.max_staleness != 0):
+                ticket = Ticket(batch, own if own in free else min(free))
+                free.remove(ticket.position)
+                self._holders[group] = ticket
+                self.counts.granted += 1
+                return ticket
+            batch += len(self._unrolls)
         return None
 
     def held(self, group: int) -> Ticket | None:
@@ -100,29 +137,29 @@ class TicketOffice:
         if not self.holds(group, ticket):
             return False
         del self._holders[group]
-        self._missing[ticket.update] -= 1
+        self._missing[ticket.batch] -= 1
+        self._turns[group] = (self._turns[group] + 1) % len(self._unrolls)
         return True
 
     def expire(self, group: int) -> Ticket | None:
         """Takes the group's ticket away, to be granted anew; its unroll is lost."""
         ticket = self._holders.pop(group, None)
         if ticket is not None:
-            self._free[ticket.update].add(ticket.position)
+            self._free[ticket.batch].add(ticket.position)
             self.counts.lost += 1
         return ticket
 
-    @property
-    def complete(self) -> bool:
-        """Whether every unroll of the next update is there."""
-        return self.completes(self.version)
-
-    def completes(self, update: int) -> bool:
-        """Whether every unroll of an update is there."""
-        return self._missing.get(update) == 0
+    def complete(self, batch: int) -> bool:
+        """Whether every unroll of a batch is there."""
+        return self._missing.get(batch) == 0
 
     def learned(self) -> None:
-        """The next update is done, and its version is there to act with."""
-        assert self.complete, f"update {self.version} still lacks unrolls"
-        del self._free[self.version], self._missing[self.version]
-        self.counts.learned += self.positions
+        """The next version is there to act with; with the last of a pass its batches are over."""
         self.version += 1
+        if (self.version - self._first_version) % self._learns:
+            return
+        for batch in range(self._next, self._next + len(self._unrolls)):
+            assert self.complete(batch), f"batch {batch} still lacks unrolls"
+            del self._free[batch], self._missing[batch]
+            self.counts.learned += self.positions
+        self._next += len(self._unrolls)

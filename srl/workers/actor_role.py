@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 
-from srl.loop.actors import Groups
+from srl.loop.actors import ActorThreads
+from srl.loop.environments import make_group
 from srl.loop.learning.learner import bind_teams
 from srl.loop.stage import Stage
-from srl.loop.training import make_group
 from srl.streams.sample import Stopped
 from srl.workers.worker import Context
 
@@ -25,7 +25,7 @@ def run_actor(context: Context) -> None:
             from srl.loop.parameters import received_policies
 
             newest = received_policies(site, teams).newest
-        groups = Groups(site, pools, teams, newest)
+        groups = ActorThreads(site, pools, teams, newest)
 
         def alive() -> None:
             if groups.stepping:
@@ -44,14 +44,15 @@ def run_contributor(context: Context) -> None:
     """Steps and acts, and gives the sums of its slots' gradients to a server."""
     from srl.loop.learning.contributor import Contributor
 
-    training = Contributor(context.site())
-    context.register({}, training.make_pools())
+    site = context.site()
+    contributor = Contributor(site)
+    context.register({}, contributor.make())
+    training = contributor.training()
+    training.on_stage, training.alive = context.stage, site.alive
     with contextlib.closing(training), contextlib.suppress(Stopped):
-        training.on_stage = context.stage
         training.start()
-        while True:
-            training.update()
-            context.progress(unrolls=training.unrolls)
+        while training.update():
+            context.progress(unrolls=contributor.unrolls)
     _wait(context)
 
 

@@ -42,7 +42,7 @@ def hold_of(experiment: Experiment, settings: SelfPlay, specs: Specs) -> int:
             "self_play.hold: this environment does not say how long an episode may be; give the "
             "updates for which an episode may need its opponent, such as --self-play.hold 20"
         )
-    unrolls = math.ceil(specs.max_episode_steps / experiment.algorithm.unroll_length)
+    unrolls = math.ceil(specs.max_episode_steps / experiment.graph.steps)
     # Who acts with older parameters has an opponent that much longer.
     staleness = unrolls if experiment.max_staleness is None else experiment.max_staleness
     return max(1, unrolls + staleness)

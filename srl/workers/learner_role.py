@@ -6,12 +6,11 @@ from typing import Any
 
 from srl.loop.learning.replicas import free_address, join
 from srl.loop.learning.server import Server
-from srl.loop.local import Trainer
-from srl.loop.remote import Gathering
-from srl.loop.training import Training
+from srl.loop.remote import RemoteEnvironments
+from srl.loop.training import Training, local_training
 from srl.metrics import plain
 from srl.types import Specs
-from srl.workers.run import Run, TrainerLike
+from srl.workers.run import Run
 from srl.workers.worker import Context
 
 
@@ -21,8 +20,8 @@ def run_learner(context: Context) -> None:
     listeners = site.listen()
     addresses = {stream: listener.address for stream, listener in listeners.items()}
     specs = _register(context, addresses, None)
-    training = Gathering(site, listeners, specs, context.ledger)
-    _run(context, training)
+    environments = RemoteEnvironments(site, listeners, specs, context.ledger)
+    _run(context, Training(site.experiment, environments))
 
 
 def run_server(context: Context) -> None:
@@ -30,13 +29,13 @@ def run_server(context: Context) -> None:
     site = context.site()
     listener = site.listen()["gradients"]
     specs = _register(context, {"gradients": listener.address}, None)
-    _run(context, Server(site, listener, specs, context.ledger))
+    _run(context, Server(site, listener, specs, context.ledger).training())
 
 
 def run_whole_loop(context: Context) -> None:
     """Runs the plain loop over a share of the environments, beside other replicas."""
-    training = Trainer(context.experiment, context.replica)
-    _register(context, {}, training.make_pools())
+    training = local_training(context.experiment, context.replica)
+    _register(context, {}, training.environments.make())
     _run(context, training)
 
 
@@ -73,11 +72,11 @@ class _Show:
         self._context = context
         self.say, self.stage, self.alive = context.say, context.stage, context.progress
 
-    def start(self, trainer: TrainerLike) -> None:
+    def start(self, trainer: Training) -> None:
         self._context.progress(updates=trainer.updates)
 
-    def tick(self, trainer: TrainerLike, now: float) -> None:
+    def tick(self, trainer: Training, now: float) -> None:
         self._context.progress(updates=trainer.updates)
 
-    def report(self, trainer: TrainerLike, report: dict[str, Any]) -> None:
+    def report(self, trainer: Training, report: dict[str, Any]) -> None:
         self._context.report({name: plain(value) for name, value in report.items()})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,8 +13,8 @@ from srl.checkpoint import Checkpoints
 from srl.errors import Unwritable
 from srl.experiment import Experiment
 from srl.loop.stage import Stage
+from srl.loop.training import Training
 from srl.metrics import MetricsWriter
-from srl.types import Tree
 from srl.workers.ratings import newest_ratings
 
 logger = logging.getLogger(__name__)
@@ -23,74 +22,10 @@ logger = logging.getLogger(__name__)
 _LEAST_PAUSE_SECONDS = 10.0  # between two checkpoints of a young run
 
 
-class TrainerLike(Protocol):
-    """What a run drives."""
-
-    folder: Path | None
-    """Of the run; set before `start`."""
-    on_stage: Callable[[Stage], None]
-    """Called as a stage of `start` begins; set before it."""
-    alive: Callable[[], None]
-    """Called when there is progress; set before `start`."""
-
-    @property
-    def env_steps(self) -> int:
-        """Steps that environments have done."""
-        ...
-
-    @property
-    def agent_steps(self) -> int:
-        """Steps that agents have done."""
-        ...
-
-    @property
-    def updates(self) -> int:
-        """Finished calls of `learn`."""
-        ...
-
-    @property
-    def resumes_exactly(self) -> bool:
-        """False where environments cannot be saved and restart their episodes."""
-        ...
-
-    def start(self) -> None:
-        """Makes the environments and compiles; trains nothing."""
-
-    def update(self) -> None:
-        """Takes one batch and learns from it, or none if it is told to stop meanwhile."""
-
-    def report(self) -> dict[str, Any]:
-        """The metrics since the last report."""
-        ...
-
-    def check(self) -> None:
-        """Raises RunError where training has diverged, so that its state is worth nothing."""
-
-    def state(self) -> Tree:
-        """Everything that `restore` needs."""
-        ...
-
-    def restore(self, tree: Tree) -> None:
-        """Goes on from a saved state."""
-
-    @property
-    def awaited(self) -> str:
-        """What it waits for now, such as "environments 0 to 7 to step", where it knows."""
-        ...
-
-    @property
-    def account(self) -> str:
-        """What has become of all unrolls, where that is to be told here; else nothing."""
-        ...
-
-    def close(self) -> None:
-        """Lets go of the environments."""
-
-
 class Show(Protocol):
     """Where a run is shown."""
 
-    def start(self, trainer: TrainerLike) -> None:
+    def start(self, trainer: Training) -> None:
         """The run begins."""
 
     def stage(self, stage: Stage) -> None:
@@ -99,10 +34,10 @@ class Show(Protocol):
     def alive(self) -> None:
         """There is progress towards the next update."""
 
-    def tick(self, trainer: TrainerLike, now: float) -> None:
+    def tick(self, trainer: Training, now: float) -> None:
         """An update was done."""
 
-    def report(self, trainer: TrainerLike, report: dict[str, Any]) -> None:
+    def report(self, trainer: Training, report: dict[str, Any]) -> None:
         """A line of metrics was written."""
 
     def say(self, text: str) -> None:
@@ -116,7 +51,7 @@ class Run:
         self,
         experiment: Experiment,
         folder: Path,
-        trainer: TrainerLike,
+        trainer: Training,
         show: Show,
         stop: Callable[[], bool],
         agree: Callable[[bool, bool], tuple[bool, bool]] = lambda stop, save: (stop, save),
@@ -211,7 +146,7 @@ class Run:
             if trainer.updates == before:
                 continue
             self.trained = True
-            reported = trainer.updates % every == 0
+            reported = trainer.updates // every > before // every
             if reported:
                 self._report()
             if save:
@@ -291,9 +226,7 @@ def report_interval(experiment: Experiment) -> int:
     """Updates between two report lines; the same however often a run is stopped."""
     if experiment.report_every:
         return experiment.report_every
-    steps = experiment.num_envs * experiment.algorithm.unroll_length
-    updates = experiment.updates or math.ceil(experiment.env_steps / steps)
-    return max(1, min(updates // 50, 100))
+    return max(1, min(experiment.expected_updates // 50, 100))
 
 
 def budget_used(experiment: Experiment, env_steps: int, updates: int) -> bool:

@@ -6,8 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from srl.dataflow.plan import Plan
-from srl.dataflow.plans import resolve
 from srl.errors import RunError
 from srl.experiment import Experiment
 from srl.loop.learning.ledger import Ledger
@@ -28,9 +26,7 @@ class Context:
     """
 
     def __init__(self, orders: Orders, control: Control, experiment: Experiment) -> None:
-        plan = resolve(experiment.plan, experiment.env)
-        assert isinstance(plan, Plan), "the run's folder holds what auto has chosen"
-        self.experiment, self.plan = experiment, plan
+        self.experiment, self.plan = experiment, experiment.settled_plan
         self.folder = Path(orders.folder)
         self.fragment, self.replica = orders.fragment, orders.replica
         self.number, self.incarnation = orders.number, orders.incarnation

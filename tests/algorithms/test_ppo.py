@@ -65,7 +65,7 @@ def draw_unroll(instance, slots=6, seed=0, end=0.15):
         truncated=ends[1],
         action=np.stack([d.action for d in decisions]),
         log_prob=np.stack([d.log_prob for d in decisions]),
-        memory=jax.tree.map(lambda *x: np.stack(x), *memories[:: instance.chunk]),
+        memory=jax.tree.map(lambda *x: np.stack(x), *memories[:: instance.chunk or steps]),
         version=np.zeros((steps, 1, 2), np.int32),
         slot=np.arange(slots, dtype=np.int32),
     )

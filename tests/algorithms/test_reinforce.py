@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from srl import Experiment
-from srl.loop.local import Trainer
+from srl.loop.training import local_training
 from srl.networks import MLP
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -32,7 +32,7 @@ def start():
         def start(algorithm):
             env, name = "native:CartPole-v1", "reinforce"
             experiment = Experiment(name=name, env=env, num_envs=32, algorithm=algorithm)
-            trainer = stack.enter_context(contextlib.closing(Trainer(experiment)))
+            trainer = stack.enter_context(contextlib.closing(local_training(experiment)))
             trainer.start()
             return trainer
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from partitions import GRAPH, PARTITIONS, WORKING
 
 from srl.algorithms import PPO
-from srl.dataflow import NODES, Fragment, Plan, groups, plans
+from srl.dataflow import NODES, Fragment, Plan, num_groups, plans
 from srl.dataflow.plan import shortage
 from srl.dataflow.rules import check
 from srl.errors import PlanError, UserError
@@ -167,15 +167,15 @@ def experiment(**fields):
     ],
 )
 def test_each_worker_that_steps_has_a_group_or_two_where_it_waits_for_actions(plan, expected):
-    assert groups(plan, experiment()) == expected
+    assert num_groups(plan, experiment()) == expected
 
 
 def test_groups_asked_for_are_taken():
-    assert groups(plans.inline(actors=2), experiment(groups=8)) == 8
+    assert num_groups(plans.inline(actors=2), experiment(groups=8)) == 8
 
 
 def test_environments_too_few_for_two_groups_each_are_one_group_each():
-    assert groups(plans.central(actors=2), experiment(num_envs=2)) == 2
+    assert num_groups(plans.central(actors=2), experiment(num_envs=2)) == 2
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_an_experiment_that_does_not_fit_its_plan_is_refused(plan, fields, told)
 @given(partitions(), st.integers(1, 200), st.integers(0, 12))
 def test_groups_are_equal_and_each_belongs_to_one_worker(plan, num_envs, asked):
     try:
-        count = groups(plan, experiment(num_envs=num_envs, groups=asked))
+        count = num_groups(plan, experiment(num_envs=num_envs, groups=asked))
     except PlanError:
         return
     assert num_envs % count == 0
@@ -232,28 +232,66 @@ def test_a_plan_costs_an_experiment_file_nothing():
     assert done.returncode == 0, done.stderr
 
 
-def test_a_loop_that_workers_do_not_run_is_refused_before_anything_starts():
-    class Twice(PPO):
+class Twice(PPO):
+    """Learns twice from each batch."""
+
+    def loop(self, run):
+        super().loop(Doubled(run))
+
+
+class Doubled:
+    def __init__(self, run):
+        self._run = run
+
+    def __getattr__(self, name):
+        return getattr(self._run, name)
+
+    def learn(self, batch):
+        self._run.learn(batch)
+        self._run.learn(batch)
+
+
+class InTwoParts(PPO):
+    """Takes two unrolls of different lengths a pass."""
+
+    def loop(self, run):
+        for length in (32, 64):
+            dataclasses.replace(PPO(), unroll_length=length).loop(run)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "refused_by"),
+    [
+        (
+            Twice(),
+            {"parameter_server": "1 unrolls and 2 calls of learn in a pass"},
+        ),
+        (
+            InTwoParts(),
+            {
+                "parameter_server": "2 unrolls and 2 calls of learn in a pass",
+                "central": "learner collects what actors steps, and the loop's unrolls differ",
+                "env_servers": "learners collects what actors steps, and .* unrolls differ",
+            },
+        ),
+    ],
+    ids=["twice", "in two parts"],
+)
+@pytest.mark.parametrize("plan", plans.PLANS)
+def test_a_loop_is_run_as_written_or_refused_by_name(plan, algorithm, refused_by):
+    def validate():
+        experiment(algorithm=algorithm, plan=plan).validate()
+
+    if plan not in refused_by:
+        return validate()
+    with pytest.raises(PlanError, match=refused_by[plan]):
+        validate()
+
+
+def test_a_loop_that_never_learns_is_refused():
+    class Idle(PPO):
         def loop(self, run):
-            run = Doubled(run)
-            super().loop(run)
+            """Does nothing."""
 
-    class Longer(PPO):
-        def loop(self, run):
-            dataclasses.replace(PPO(), unroll_length=64).loop(run)
-
-    class Doubled:
-        def __init__(self, run):
-            self._run = run
-
-        def __getattr__(self, name):
-            return getattr(self._run, name)
-
-        def learn(self, batch):
-            self._run.learn(batch)
-            self._run.learn(batch)
-
-    with pytest.raises(PlanError, match="1 unrolls and 2 calls of learn"):
-        experiment(algorithm=Twice()).validate()
-    with pytest.raises(UserError, match="unroll_length is 32; expected the 64 steps"):
-        experiment(algorithm=Longer()).validate()
+    with pytest.raises(PlanError, match="a pass needs one of each at least"):
+        experiment(algorithm=Idle()).validate()

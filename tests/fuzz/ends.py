@@ -9,7 +9,7 @@ from srl.algorithms import PPO
 from srl.bench.alone import first_timestep
 from srl.errors import RunError
 from srl.experiment import Experiment
-from srl.loop.learning.learner import Learner, form_of
+from srl.loop.learning.learner import Learner, forms_of
 from srl.loop.parameters import Published
 from srl.loop.policy import PolicyServer, inference_layout
 from srl.networks import MLP
@@ -38,7 +38,8 @@ EXPERIMENT = Experiment(
 )
 SPECS, TIMESTEP = first_timestep(EXPERIMENT, 1)
 LEARNER = Learner(EXPERIMENT, SPECS)
-FORM = form_of(EXPERIMENT, LEARNER.teams, 1)
+FORMS = forms_of(EXPERIMENT, LEARNER.teams, 1)
+FORM = FORMS[0]
 UNROLL = map_tree(lambda form: np.zeros(form.shape, form.dtype), FORM)
 STATE = {
     "pool": np.zeros(5, np.uint8),
@@ -128,13 +129,13 @@ class Samples(Listening):
     def __init__(self):
         self.listener = beyond()
         super().__init__(sample.FIELDS, SAMPLES)
-        self.sink = SampleSink(self.listener, TicketOffice(2), FORM)
+        self.sink = SampleSink(self.listener, TicketOffice(2), FORMS)
 
     def hear(self):
         with self.sink._changed:  # as its thread does, which is not begun
             self.read(self.sink._hear)
             self.sink._grant()
-        if self.sink.office.complete:
+        if self.sink.office.complete(self.sink.office.batch_of(0)):
             self.sink.ask_states()
             self.sink.learned()
 
@@ -206,7 +207,7 @@ class Policies(Listening):
         self.server._receive(0)
         if due := self.server._due():
             self.server._answer(due)
-        if self.sink is not None and self.sink.office.complete:
+        if self.sink is not None and self.sink.office.complete(self.sink.office.batch_of(0)):
             self.sink.ask_states()
             self.sink.learned()
 
@@ -308,7 +309,7 @@ def read_turns(data):
 def readers():
     """Each takes fuzzed data."""
     whole = {*Timestep._fields}
-    collecting = SampleSink(beyond(), TicketOffice(2), FORM)
+    collecting = SampleSink(beyond(), TicketOffice(2), FORMS)
     ends = [
         Samples(),
         Gradients(),

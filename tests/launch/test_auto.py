@@ -5,7 +5,7 @@ import tempfile
 import pytest
 
 from srl.cli import main
-from srl.experiment import load_experiment, plan_of
+from srl.experiment import load_experiment
 from srl.launch import auto
 from srl.launch.folder import open_run, read_config
 
@@ -56,7 +56,7 @@ def test_a_run_keeps_the_plan_that_was_chosen_so_that_resume_measures_nothing(tm
     told = capfd.readouterr().out
     assert "chosen: --plan replicated" in told
     folder, resolved = open_run(run, to_train=True)
-    assert plan_of(resolved.experiment).name == "replicated"
+    assert resolved.experiment.settled_plan.name == "replicated"
     chosen = ["--plan", "replicated", "--plan.learners.replicas", "1"]
     assert read_config(folder)["overrides"][-4:] == chosen
     assert auto.settled(folder, resolved, pytest.fail) is resolved  # as `srl resume` asks for it
@@ -71,7 +71,7 @@ def test_a_slow_simulator_gets_several_actors(tmp_path, capfd):
     told = capfd.readouterr().out
     assert "--plan replicated --plan.learners.replicas 1 " in told
     assert "fused" not in told  # it is not native
-    plan = plan_of(open_run(run)[1].experiment)
+    plan = open_run(run)[1].experiment.settled_plan
     assert plan.name in ("threads", "inline")
     assert plan.fragments["actors"].replicas >= 2
 
@@ -101,4 +101,4 @@ def test_a_candidate_keeps_the_other_words(tmp_path):
     for words, candidate in auto.candidates(resolved):
         assert candidate.overrides == ("--seed", "3", "--max-staleness", "1", *words)
         assert candidate.experiment.max_staleness == 1
-        assert plan_of(candidate.experiment).name == words[1]
+        assert candidate.experiment.settled_plan.name == words[1]

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from srl.experiment import load_experiment, plan_of
+from srl.experiment import load_experiment
 from srl.launch.controller import Controller
 from srl.launch.display import Display
 from srl.launch.folder import create_run, read_config, srl_version
@@ -56,7 +56,7 @@ class Run:
 
     def __init__(self, folder, stack):
         resolved = load_experiment("native:CartPole-v1", ["--plan", "decoupled"])
-        self.run, plan = create_run(resolved, folder), plan_of(resolved.experiment)
+        self.run, plan = create_run(resolved, folder), resolved.experiment.settled_plan
         self.keys = create_keys(self.run.path)
         self.hosts = RemoteHosts(self.run, lease_seconds=0.5)
         self.screen = _Screen(Display(resolved.experiment, Console(file=io.StringIO())))

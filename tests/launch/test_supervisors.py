@@ -14,7 +14,7 @@ from watching import account, processes
 
 from srl.checkpoint import Checkpoints
 from srl.child_process import program_command
-from srl.experiment import load_experiment, plan_of
+from srl.experiment import load_experiment
 from srl.launch import slurm, supervisor
 from srl.launch.engine import parts_of
 from srl.launch.folder import create_run
@@ -34,7 +34,7 @@ class Cluster:
 
     def __init__(self, folder, *words):
         resolved = load_experiment("native:CartPole-v1", [*WORDS, *words])
-        self.run, self.plan = create_run(resolved, folder), plan_of(resolved.experiment)
+        self.run, self.plan = create_run(resolved, folder), resolved.experiment.settled_plan
         create_keys(self.run.path)
         self.stack = ExitStack()
 

@@ -13,7 +13,7 @@ from peculiar_envs import Peculiar
 from srl import Experiment
 from srl.algorithms import PPO
 from srl.cli import main
-from srl.loop.local import Trainer
+from srl.loop.training import local_training
 from srl.networks import MLP
 
 ALGORITHM = PPO(network=MLP(width=8), unroll_length=16, epochs=1)
@@ -21,7 +21,7 @@ ALGORITHM = PPO(network=MLP(width=8), unroll_length=16, epochs=1)
 
 def trained(**fields):
     """The parameters after three updates."""
-    trainer = Trainer(Experiment(name="tiny", num_envs=4, algorithm=ALGORITHM, **fields))
+    trainer = local_training(Experiment(name="tiny", num_envs=4, algorithm=ALGORITHM, **fields))
     try:
         trainer.start()
         for _ in range(3):
@@ -42,7 +42,7 @@ def test_training_goes_on_past_segmentation_faults(caplog):
     # Only the fine action, so that nothing but the crashes disturbs.
     env = partial(Peculiar, crash_every=55, actions=1)
     experiment = Experiment(name="tiny", env=env, num_envs=4, workers=2, algorithm=ALGORITHM)
-    trainer = Trainer(experiment)
+    trainer = local_training(experiment)
     try:
         trainer.start()
         with caplog.at_level(logging.WARNING, logger="srl"):

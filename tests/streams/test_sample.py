@@ -36,7 +36,7 @@ class Ends:
         self.sink = SampleSink(
             self.listener,
             self.office,
-            form,
+            [form],
             first_group=first_group,
             on_seconds=self.seconds.append,
         )
@@ -49,6 +49,10 @@ class Ends:
     def group(self, number):
         self.sources.append(SampleSource(self.connect(number)))
         return self.sources[-1]
+
+    def gather(self, seconds, batch=None):
+        """The batch of the present version, unless another one is named."""
+        return self.sink.gather(self.office.batch_of(0) if batch is None else batch, seconds)
 
     def close(self):
         for source in self.sources:
@@ -110,16 +114,16 @@ def test_the_batch_has_each_groups_unroll_in_its_own_columns(ends):
     groups = [end.group(number) for number in (1, 0)]
     for number, source in zip((1, 0), groups, strict=True):
         unroll(source, 10 + number)
-    batch = end.sink.gather(SECONDS)
+    batch = end.gather(SECONDS)
     assert batch.action.tolist() == [[10] * ENVS + [11] * ENVS] * LENGTH
 
 
 def test_there_is_no_batch_before_every_group_has_delivered(ends):
     end = ends()
     unroll(end.group(0), 1)
-    assert end.sink.gather(0.05) is None
+    assert end.gather(0.05) is None
     unroll(end.group(1), 1)
-    assert end.sink.gather(SECONDS) is not None
+    assert end.gather(SECONDS) is not None
 
 
 @pytest.mark.parametrize("max_staleness", [0, 1, 3])
@@ -130,7 +134,7 @@ def test_unrolls_begin_as_far_ahead_as_the_bound_allows_and_no_further(ends, max
     # A group may fill any free place of an update where staleness is allowed.
     if max_staleness:
         grants += [unroll(source, 0) for _ in range(max_staleness + 1)]
-    assert max(grant.ticket.update for grant in grants) == max_staleness
+    assert max(grant.ticket.batch for grant in grants) == max_staleness
     assert {grant.oldest_version for grant in grants} == {(0, 0)}
     assert none_granted(source, end)
 
@@ -140,11 +144,11 @@ def test_after_an_update_the_next_unrolls_are_to_act_with_the_new_version(ends):
     groups = [end.group(number) for number in range(GROUPS)]
     for source in groups:
         unroll(source, 0)
-    end.sink.gather(SECONDS)
+    end.gather(SECONDS)
     end.sink.learned()
     for source in groups:
         grant = unroll(source, 0)
-        assert (grant.ticket.update, grant.oldest_version) == (1, (0, 1))
+        assert (grant.ticket.batch, grant.oldest_version) == (1, (0, 1))
 
 
 def test_the_following_batch_can_be_had_while_one_is_learned_from(ends):
@@ -153,8 +157,8 @@ def test_the_following_batch_can_be_had_while_one_is_learned_from(ends):
     for value in (3, 4):
         for source in groups:
             unroll(source, value)
-    assert end.sink.gather(SECONDS).action.flat[0] == 3
-    assert end.sink.following(SECONDS).action.flat[0] == 4
+    assert end.gather(SECONDS).action.flat[0] == 3
+    assert end.gather(SECONDS, batch=1).action.flat[0] == 4
 
 
 def test_a_group_that_dies_loses_its_ticket_to_the_next_start_of_it(ends):
@@ -179,11 +183,11 @@ def test_a_delivery_that_comes_after_its_ticket_was_taken_away_is_refused(ends):
     late.deliver([])
     with pytest.raises(Disconnected):
         granted(late)
-    assert end.sink.gather(0.0) is None
+    assert end.gather(0.0) is None
     assert end.office.counts.lost == 1
     for number in range(GROUPS):
         unroll(end.group(number), 8)
-    assert (end.sink.gather(SECONDS).action == 8).all()
+    assert (end.gather(SECONDS).action == 8).all()
 
 
 def test_a_group_of_another_learner_is_cut_off(ends):
@@ -266,7 +270,7 @@ def test_an_error_of_another_thread_reaches_the_learner(ends):
     end = ends()
     end.sink.fail(RunError("the policy server has failed"))
     with pytest.raises(RunError, match="the policy server has failed"):
-        end.sink.gather(SECONDS)
+        end.gather(SECONDS)
 
 
 def test_what_a_group_spent_is_told_with_its_delivery(ends):

@@ -46,7 +46,7 @@ STATE = {
 @pytest.fixture(params=["host", "network"])
 def sink(request):
     listener = listen(request.param, Identity(1, 0, 0), limit_bytes=LIMIT)
-    made = SampleSink(listener, TicketOffice(2), FORM)
+    made = SampleSink(listener, TicketOffice(2), [FORM])
     made.start()
     yield made
     made.close()
@@ -91,7 +91,7 @@ def test_a_message_that_no_group_sends_ends_its_connection_and_others_go_on(sink
     assert sink.states(lambda: None) == {}
     with group(sink) as connection:
         assert SampleSource(connection).take(dict, SECONDS) is not None
-    assert sink.gather(0) is None
+    assert sink.gather(0, 0) is None
 
 
 def test_a_state_that_was_not_asked_for_is_refused(sink):

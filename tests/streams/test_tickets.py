@@ -33,7 +33,7 @@ class Groups(RuleBasedStateMachine):
         if group in self.held:
             ticket, version = self.held.pop(group)
             assert self.office.deliver(group, ticket)
-            batch = self.batches.setdefault(ticket.update, {})
+            batch = self.batches.setdefault(ticket.batch, {})
             assert ticket.position not in batch
             batch[ticket.position] = version
 
@@ -45,7 +45,7 @@ class Groups(RuleBasedStateMachine):
             assert not self.office.deliver(group, ticket)  # a late arrival
             self.died += 1
 
-    @precondition(lambda self: self.office.complete)
+    @precondition(lambda self: self.office.complete(self.office.batch_of(0)))
     @rule()
     def learn(self) -> None:
         batch = self.batches.pop(self.office.version)
@@ -80,7 +80,7 @@ def test_whatever_the_order_every_update_is_reached(groups, bound, random):
                 assert office.deliver(group, held.pop(group))
             elif group not in held and (ticket := office.take(group)):
                 held[group] = ticket
-        if office.complete:
+        if office.complete(office.batch_of(0)):
             office.learned()
 
 

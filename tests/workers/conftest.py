@@ -2,14 +2,14 @@
 
 import pytest
 
-from srl.loop.local import Trainer
+from srl.loop.training import local_training
 
 
 @pytest.fixture
 def start():
     trainers = []
 
-    def make(experiment, kind=Trainer):
+    def make(experiment, kind=local_training):
         trainer = kind(experiment)
         trainers.append(trainer)
         trainer.start()

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from srl.checkpoint import Checkpoints
-from srl.experiment import load_experiment, plan_of
+from srl.experiment import load_experiment
 from srl.launch.folder import create_run
 from srl.launch.local import train
 from srl.launch.processes import train_in_processes
@@ -70,6 +70,7 @@ FILES = {
     .replace(", epochs=2, minibatches=2", ""),
     "game": _GAME.replace("NETWORK", "MLP(width=16)"),
     "game against the past": _PAST,
+    "drawn": (Path(__file__).with_name("drawn.py")).read_text(),
     "hide and seek": _GAME.replace("NETWORK", "EntityAttention(width=8, heads=2)"),
 }
 """Experiments: of one agent, and of two policies for two agents each."""
@@ -104,7 +105,7 @@ def trained(
     if transport == "host":
         assert train(experiment, run) == 0
     else:
-        plan = plan_of(experiment)
+        plan = experiment.settled_plan
         assert train_in_processes(experiment, plan, run, transport=transport, role=role) == 0
     checkpoints = Checkpoints(run.checkpoints)
     tree, _ = checkpoints.restore()

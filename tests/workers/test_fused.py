@@ -10,7 +10,7 @@ from small_runs import CARTPOLE, GAME, RECURRENT, assert_same, train
 from srl import UserError
 from srl.checkpoint import Checkpoints
 from srl.loop.fused import Fused
-from srl.loop.local import Trainer
+from srl.loop.training import local_training
 from srl.streams.parcel import unpack
 
 EXPERIMENTS = {"cartpole": CARTPOLE, "recurrent": RECURRENT, "game": GAME}
@@ -36,7 +36,7 @@ def assert_close(a, b):
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_it_trains_as_the_plain_loop_does(start, name):
-    fused, plain = start(EXPERIMENTS[name], Fused), start(EXPERIMENTS[name], Trainer)
+    fused, plain = start(EXPERIMENTS[name], Fused), start(EXPERIMENTS[name], local_training)
     for ours, theirs in zip(train(fused, 3), train(plain, 3), strict=True):
         assert ours.keys() == theirs.keys()
         for name, value in ours.items():
@@ -67,7 +67,7 @@ def test_a_stopped_run_resumes_bitwise(start, tmp_path, name):
     assert_same(whole.state()["learners"], resumed.state()["learners"])
 
 
-@pytest.mark.parametrize(("first", "second"), [(Fused, Trainer), (Trainer, Fused)])
+@pytest.mark.parametrize(("first", "second"), [(Fused, local_training), (local_training, Fused)])
 def test_a_run_goes_on_under_the_other_plan(start, first, second):
     whole, stopped, resumed = (start(CARTPOLE, kind) for kind in (first, first, second))
     train(whole, 4)

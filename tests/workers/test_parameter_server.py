@@ -19,7 +19,7 @@ from srl.launch.folder import create_run
 from srl.loop.learning.contributor import Contributor
 from srl.loop.learning.ledger import Ledger
 from srl.loop.learning.server import Server
-from srl.loop.local import Trainer
+from srl.loop.training import local_training
 from srl.loop.wiring import Site
 from srl.networks import MLP
 from srl.streams import Identity, listen
@@ -66,8 +66,9 @@ class Together:
         self.addresses["server"] = [{"gradients": self.listener.address}]
         self.ledger = Ledger.create()
         self.contributors = [Mortal(self.site("actors", i), last if i else None) for i in (0, 1)]
-        specs = self.contributors[0].make_pools()
-        self.server = Server(self.site("server", 0), self.listener, specs, self.ledger)
+        specs = self.contributors[0].make()
+        server = Server(self.site("server", 0), self.listener, specs, self.ledger)
+        self.server = server.training()
         self.threads = [
             threading.Thread(target=self.work, args=(worker,)) for worker in self.contributors
         ]
@@ -92,9 +93,10 @@ class Together:
 
     def work(self, contributor):
         try:
-            contributor.start()
-            while True:
-                contributor.update()
+            training = contributor.training()
+            training.start()
+            while training.update():
+                pass
         except Stopped:
             pass
         except Died:
@@ -139,7 +141,7 @@ def report(training):
 @pytest.fixture(scope="module")
 def plain():
     """The plain loop's state and report after three updates."""
-    trainer = Trainer(replace(EXPERIMENT, plan=plans.replicated(1)))
+    trainer = local_training(replace(EXPERIMENT, plan=plans.replicated(1)))
     trainer.start()
     for _ in range(3):
         trainer.update()

@@ -9,7 +9,7 @@ import pytest
 from small_runs import CARTPOLE
 
 from srl.bench.alone import first_timestep
-from srl.loop.learning.learner import Learner, form_of
+from srl.loop.learning.learner import Learner, forms_of
 from srl.loop.parameters import Published
 from srl.loop.policy import PolicyServer, inference_layout
 from srl.streams.channel import connect, listen
@@ -204,7 +204,7 @@ TIMESTEP = {
 def collecting(learner, workers):
     """A worker that writes the unrolls of its groups, and what they are gathered in."""
     listener = listen("thread", Identity(RUN, 9, 0), limit_bytes=STATE_BYTES)
-    sink = SampleSink(listener, TicketOffice(GROUPS), form_of(CARTPOLE, learner.teams, ENVS))
+    sink = SampleSink(listener, TicketOffice(GROUPS), forms_of(CARTPOLE, learner.teams, ENVS))
     with closing(sink):
         sink.start()
         yield workers(0.0, fields=(TIMESTEP, {"action"}), sink=sink), sink
@@ -217,10 +217,10 @@ def test_a_worker_that_collects_gives_a_batch_once_all_unrolls_are_whole(collect
     for clock in range(length):
         for group in groups:
             group.step(clock)
-    assert sink.gather(0.05) is None  # the bootstrap rows are still to come
+    assert sink.gather(0, 0.05) is None  # the bootstrap rows are still to come
     for group in groups:
         group.ask(length)
-    batch = sink.gather(SECONDS)
+    batch = sink.gather(0, SECONDS)
     assert batch.action.shape[:2] == (length, CARTPOLE.num_envs)
     assert (batch.version == 0).all()
     assert not any(group.answered.is_set() for group in groups)  # until the next version is there

@@ -6,14 +6,14 @@ from duels import DUEL
 
 from srl.evaluate.duty import DutyCycle
 from srl.evaluate.rater import Rater
-from srl.loop.local import Trainer
+from srl.loop.training import local_training
 from srl.workers.opponent_pool import OpponentPool
 from srl.workers.ratings import newest_ratings
 
 
 def test_versions_that_win_are_rated_higher_for_both_sides(start, tmp_path):
     def in_folder(experiment):
-        trainer = Trainer(experiment)
+        trainer = local_training(experiment)
         trainer.folder = tmp_path
         return trainer
 

@@ -13,9 +13,7 @@ from srl import SelfPlay, UserError
 from srl.algorithms import PPO
 from srl.checkpoint import Checkpoints
 from srl.dataflow import plans
-from srl.loop.fused import Fused
-from srl.loop.local import Trainer
-from srl.loop.threads import Threads
+from srl.loop.training import local_training, make_training
 from srl.networks import MLP
 from srl.workers.opponent_pool import OpponentPool
 
@@ -28,7 +26,7 @@ T, HOLD = DUEL.algorithm.unroll_length, DUEL.self_play.hold
 def start(start, tmp_path):
     """Starts a trainer in a run's folder."""
 
-    def in_folder(experiment, kind=Trainer, folder=tmp_path):
+    def in_folder(experiment, kind=local_training, folder=tmp_path):
         def make(experiment):
             trainer = kind(experiment)
             trainer.folder = folder
@@ -120,7 +118,7 @@ def test_who_outlives_its_opponent_forgets_and_is_counted(duels, caplog):
 def test_opponents_stay_for_the_episode_however_stale_parameters_are(tmp_path, staleness):
     settings = replace(DUEL.self_play, hold=HOLD + staleness)
     take_duels()  # of other tests
-    trainer = Threads(
+    trainer = make_training(
         replace(DUEL, self_play=settings, plan=plans.threads(2), max_staleness=staleness)
     )
     trainer.folder = tmp_path
@@ -225,11 +223,10 @@ def parameters(trainer):
     return np.concatenate([np.ravel(leaf) for leaf in leaves])
 
 
-@pytest.mark.parametrize("kind", [Fused, Threads])
-def test_plans_of_one_process_train_as_the_plain_loop_does(start, tmp_path, kind):
-    plan = {Fused: plans.fused(), Threads: plans.threads(1)}[kind]
+@pytest.mark.parametrize("plan", [plans.fused(), plans.threads(1)], ids=lambda plan: plan.name)
+def test_plans_of_one_process_train_as_the_plain_loop_does(start, tmp_path, plan):
     experiment = replace(PAST_GAME, groups=1)
-    ours = start(replace(experiment, plan=plan), kind, tmp_path / "ours")
+    ours = start(replace(experiment, plan=plan), make_training, tmp_path / "ours")
     plain = start(experiment, folder=tmp_path / "plain")
     told, expected = train(ours, 5)[-1], train(plain, 5)[-1]
     a, b = parameters(ours), parameters(plain)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from srl.experiment import load_experiment, plan_of
+from srl.experiment import load_experiment
 from srl.launch.folder import create_run
 from srl.launch.processes import train_in_processes
 
@@ -49,7 +49,7 @@ def test_a_worker_that_does_not_act_needs_neither_while_it_runs(tmp_path, name):
     words = ["--plan", name, "--num-envs", "8", "--updates", "3"]
     resolved = load_experiment("native:CartPole-v1", words)
     folder = create_run(resolved, tmp_path / "run")
-    plan = plan_of(resolved.experiment)
+    plan = resolved.experiment.settled_plan
     assert train_in_processes(resolved.experiment, plan, folder, role="watched_role:watched") == 0
     for actor in ("actors-0", "actors-1"):
         told = json.loads((folder.path / f"told-{actor}").read_text())

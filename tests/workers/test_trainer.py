@@ -12,8 +12,8 @@ from srl import RunError, UserError
 from srl.checkpoint import Checkpoints
 from srl.dataflow import plans
 from srl.loop.fused import Fused
-from srl.loop.local import Trainer
 from srl.loop.seeds import environment_seed
+from srl.loop.training import local_training
 
 EXPERIMENTS = {"cartpole": CARTPOLE, "game": GAME}
 
@@ -25,7 +25,7 @@ def test_the_same_seed_twice_gives_bitwise_the_same_run(start, name):
     assert_same(one.state()["learners"], two.state()["learners"])
 
 
-@pytest.mark.parametrize("kind", [Trainer, Fused])
+@pytest.mark.parametrize("kind", [local_training, Fused])
 def test_unrolls_that_memory_would_not_hold_are_refused_before_they_are_made(start, kind):
     long = replace(CARTPOLE.algorithm, unroll_length=2**28)
     with pytest.raises(UserError, match=r"unrolls would take .* of memory, .* a shorter"):
@@ -72,15 +72,15 @@ def test_other_environments_restart_their_episodes(start):
 
 def batch_of(trainer):
     """The memory that unrolls are written into."""
-    return trainer._actors[0]._unrolls.deliver(trainer._actors[0])
+    return trainer.environments.gather(0).batch
 
 
 def first_actions(trainer, policies=None):
     """What would be done now, by other policies if they are given."""
-    actor, learner = trainer._actors[0], trainer._learner
+    group, learner = trainer.environments.groups[0], trainer._learner
     learner.policies = policies or learner.policies
-    actor._acting.begin((0, 0))
-    decision, _ = actor._acting.decide(actor._last, actor._memory, 0)
+    group._acting.begin((0, 0))
+    decision, _ = group._acting.decide(group._last, group._memory, 0)
     return decision.action
 
 
@@ -88,7 +88,7 @@ def test_learn_reads_the_memory_that_the_pool_wrote(start):
     """Counts the copies of an unroll on its way from the simulator to the learner: none."""
     trainer = start(CARTPOLE)
     trainer.update()
-    batch, rows = batch_of(trainer), trainer._actors[0]._place.rows
+    batch, rows = batch_of(trainer), trainer.environments.groups[0]._place.rows
     unroll = trainer._learner.prepared(batch)
     assert unroll.action.unsafe_buffer_pointer() == batch.action.ctypes.data
     for name in ("observation", "reward"):
@@ -125,8 +125,8 @@ def test_what_a_slot_draws_does_not_depend_on_how_many_slots_there_are(start):
 def test_groups_take_turns_and_fill_their_own_columns(start):
     trainer = start(replace(CARTPOLE, plan=plans.replicated(1), groups=4))
     assert train(trainer, 2)[-1]["env_steps"] == 2 * 16 * 8
-    batch = trainer._actors[-1]._unrolls.deliver(trainer._actors[-1])
-    lasts = np.concatenate([actor._last.observation for actor in trainer._actors])
+    batch = batch_of(trainer)
+    lasts = np.concatenate([group._last.observation for group in trainer.environments.groups])
     np.testing.assert_array_equal(batch.timesteps.observation[-1], lasts)
 
 

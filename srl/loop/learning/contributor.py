@@ -1,4 +1,4 @@
-"""The plain loop without `update`, which a server does with the sums of several such workers."""
+"""A worker without `update`, which a server does with the partial sums of several such workers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 
 from srl.algorithms.algorithm import LearnNodes, learn, rounds_in_turn
 from srl.lazy import jax
-from srl.loop.learning.learner import Learner
 from srl.loop.learning.sums import Crossing, account
 from srl.loop.learning.vectors import Vectors, tree_of, vectors_of
-from srl.loop.local import Trainer
+from srl.loop.local import LocalEnvironments
+from srl.loop.projection import Gathered
+from srl.loop.training import Training
 from srl.loop.wiring import Site
 from srl.streams.batch import Batch
 from srl.streams.gradients import GradientSource, Turn
@@ -26,25 +27,30 @@ class _Restarted(Exception):
     """The server begins the update anew, or another one: a worker has left, or it has itself."""
 
 
-class Contributor(Trainer):
+class Contributor(LocalEnvironments):
     """Makes unrolls with the server's state, and gives the sums of these slots.
 
-    Of the state it has no more than the stream brings: the learner's own is not used.
+    It is both halves of the loop in its worker. Of the state it has no more than the stream
+    brings: the learner's own is not used.
     """
 
     def __init__(self, site: Site) -> None:
-        """Takes the worker's place; `start` does the work, until the first update begins."""
+        """Takes the worker's streams; makes nothing yet."""
         super().__init__(site.experiment, site.replica)
-        self._site, self.alive = site, site.alive
+        self._site = site
         self._seconds = dict.fromkeys(ACTIVITIES, 0.0)
         self.unrolls = 0
         """Made so far by all groups."""
 
-    def _enter_league(self, learner: Learner, *, writes: bool = True) -> None:
-        """Past versions come with the state."""
+    def training(self) -> Training:
+        """The run of this worker, in which past versions, if any play, come with the state."""
+        training = Training(self.experiment, self, lambda learner: self)
+        training.keeps_league = False
+        return training
 
-    def _compile(self, batch: Batch) -> None:
-        learner = self._learner
+    def compile(self, batches: Sequence[Batch]) -> None:
+        """Runs everything on an empty batch."""
+        (batch,), learner = batches, self._learner
         self._crossing = Crossing.of(learner, batch)
         self._policies = jax.jit(self._acting)
         self._measure = jax.jit(self._measured)
@@ -70,7 +76,7 @@ class Contributor(Trainer):
     def _gradient_of(self, state: Vectors, batches: Any, round: Any) -> Vectors:
         return vectors_of(self._learner.teams.gradient(self._states(state), batches, round))
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """Starts episodes, or goes on with saved ones; waits until an update begins."""
         site = self._site
         self._source = GradientSource(
@@ -78,20 +84,23 @@ class Contributor(Trainer):
         )
         start = self._source.start
         if start.saved is not None and self.resumes_exactly:
-            for group, actor in zip(self._groups, self._actors, strict=True):
-                actor.restore(start.saved[str(group)])
+            for number, group in zip(self._numbers, self.groups, strict=True):
+                group.restore(start.saved[str(number)])
         else:
-            self._reset(start.purpose)
+            self.reset(start.purpose)
         self._turn = self._next_turn()
 
-    def _learn(self, batch: Batch) -> None:
+    def learn(self, batch: Gathered) -> None:
         """Runs `learn` with the server's half elsewhere, until the update is done or given up."""
-        self._note_actors()
-        update, unroll = self._turn.update, self._learner.prepared(batch)
+        self._note_groups()
+        update, unroll = self._turn.update, self._learner.prepared(batch.batch)
         while self._turn.update == update:
             with suppress(_Restarted):
-                learn(self._nodes(batch), None, unroll, rounds_in_turn)
-        self.unrolls += len(self._groups)
+                learn(self._nodes(batch.batch), None, unroll, rounds_in_turn)
+        self.unrolls += len(self.groups)
+
+    def learned(self, batch: Gathered) -> None:
+        """Does nothing: the server counts."""
 
     def _nodes(self, batch: Batch) -> LearnNodes:
         """The parts of `learn`: a state is known once the server has sent it, sums go to it."""
@@ -137,11 +146,11 @@ class Contributor(Trainer):
         return turn
 
     def _states_by_name(self) -> Mapping[str, Tree]:
-        return {str(group): state for group, state in self._group_states().items()}
+        return {str(group): state for group, state in self.states().items()}
 
-    def _note_actors(self) -> None:
-        for actor in self._actors:
-            for activity, seconds in actor.spent().items():
+    def _note_groups(self) -> None:
+        for group in self.groups:
+            for activity, seconds in group.spent().items():
                 if activity in self._seconds:
                     self._seconds[activity] += seconds
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from srl.dataflow.plan import groups
 from srl.errors import UserError
-from srl.experiment import Experiment, plan_of
+from srl.experiment import Experiment
 from srl.lazy import jax, jnp
 from srl.loop.learning.progress import Progress
 from srl.loop.learning.replicas import Sharded
+from srl.loop.projection import Gathered
 from srl.loop.teams import Teams
 from srl.pools.pool import empty_timestep
 from srl.streams.batch import Batch, batch_form
@@ -40,13 +39,13 @@ def bind_teams(experiment: Experiment, specs: Specs) -> Teams:
     Raises:
         UserError: If self-play is asked for and does not fit the environments.
     """
-    steps = experiment.algorithm.unroll_length * experiment.num_envs
-    updates = experiment.updates or math.ceil(experiment.env_steps / steps)
     past = None
     if experiment.self_play is not None:
-        each = experiment.num_envs // groups(plan_of(experiment), experiment)
+        each = experiment.num_envs // experiment.num_groups
         past = Past.of(experiment.self_play.past, specs.agents, each)
-    return Teams.of(experiment.algorithm, experiment.policies, specs, updates, past)
+    return Teams.of(
+        experiment.algorithm, experiment.policies, specs, experiment.expected_updates, past
+    )
 
 
 def _past_matches(experiment: Experiment, teams: Teams) -> PastMatches | None:
@@ -54,14 +53,17 @@ def _past_matches(experiment: Experiment, teams: Teams) -> PastMatches | None:
     if experiment.self_play is None or teams.past is None:
         return None
     hold = hold_of(experiment, experiment.self_play, teams.specs)
-    return PastMatches(teams.specs, teams.past, hold, experiment.algorithm.unroll_length)
+    rows = sum(unrolled.length for unrolled in experiment.graph.unrolls)
+    return PastMatches(teams.specs, teams.past, hold, rows)
 
 
-def form_of(experiment: Experiment, teams: Teams, num_envs: int) -> Batch:
-    """What the unroll of one group of `num_envs` environments is made of."""
-    length = experiment.algorithm.unroll_length
+def forms_of(experiment: Experiment, teams: Teams, num_envs: int) -> tuple[Batch, ...]:
+    """What the unrolls of a pass are made of, for one group of `num_envs` environments."""
     decision = decision_form(teams, num_envs)
-    return batch_form(teams.specs, num_envs, decision, length, teams.chunk)
+    return tuple(
+        batch_form(teams.specs, num_envs, decision, length, teams.chunk_of(length))
+        for length, *_ in experiment.graph.unrolls
+    )
 
 
 def decision_form(teams: Teams, num_envs: int) -> Decision:
@@ -116,21 +118,28 @@ class Learner:
         self._slots = np.asarray(
             slots or range(experiment.num_envs * len(specs.agents)), dtype=np.int32
         )
+        self.meanwhile: Callable[[Callable[[], bool]], None] = lambda learned: None
+        """Called while the device computes, with what tells whether it is done."""
         self.sharded: Sharded | None = None
         """Where there are several devices, in this process or with other replicas."""
         self._learn: Callable[..., Any] = jax.jit(self._learn_and_count)
 
-    def compile(self, batch: Batch) -> None:
-        """Runs `learn` once on empty memory, so that no update waits for a compiler."""
-        example = self.unroll(batch)
+    def compile(self, batches: Sequence[Batch]) -> None:
+        """Runs `learn` on empty memory, so that no update waits for a compiler.
+
+        Args:
+            batches: Of a pass; those of one length compile once.
+        """
+        example = self.unroll(batches[0])
         *_, losses = jax.eval_shape(self.teams.learn, self.states, example)
         self.progress.losses = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), losses)
-        if jax.device_count() > 1 and self._divisible(batch):
+        if jax.device_count() > 1 and self._divisible(batches[0]):
             self._learn = self.sharded = Sharded(self._learn_and_count, example)
-        unroll = self.prepared(batch)
-        if self.sharded is not None:
-            self.sharded.compile(self.states, unroll, self.progress.losses)
-        jax.block_until_ready(self._learn(self.states, unroll, self.progress.losses))
+        for batch in {len(batch.log_prob): batch for batch in batches}.values():
+            unroll = self.prepared(batch)
+            if self.sharded is not None:
+                self.sharded.compile(self.states, unroll, self.progress.losses)
+            jax.block_until_ready(self._learn(self.states, unroll, self.progress.losses))
 
     def _divisible(self, batch: Batch) -> bool:
         """Whether the batch's environments can be divided among this process' devices.
@@ -188,25 +197,16 @@ class Learner:
             slot=self._slots,
         )
 
-    def learn(
-        self,
-        batch: Batch,
-        unroll: Unroll | None = None,
-        meanwhile: Callable[[Callable[[], bool]], None] = lambda learned: None,
-    ) -> None:
-        """Improves every policy with one batch; returns when its memory may be written again.
-
-        Args:
-            batch: Of the next update.
-            unroll: The same on the learner's device, if it is there already.
-            meanwhile: Called while the device computes, with what tells whether it is done.
-        """
+    def learn(self, batch: Gathered) -> None:
+        """Improves every policy with one batch; returns when its memory may be written again."""
         before = time.perf_counter()
-        called = self._learn(self.states, unroll or self.prepared(batch), self.progress.losses)
+        batch.unroll = batch.unroll or self.prepared(batch.batch)
+        called = self._learn(self.states, batch.unroll, self.progress.losses)
         self.states, policies, losses = called
-        self.progress.count_batch(batch)
+        if not batch.learned:
+            self.progress.count_batch(batch)
         newest = jax.tree.leaves(policies)[0]
-        meanwhile(newest.is_ready)
+        self.meanwhile(newest.is_ready)
         jax.block_until_ready(policies)
         self.count_update(policies, losses)
         self.progress.spend(self.worker, "learn", time.perf_counter() - before)

@@ -15,7 +15,7 @@ from srl.errors import RunError
 from srl.lazy import jax, jnp
 from srl.loop.learning.bottleneck import bottleneck
 from srl.loop.learning.episodes import EpisodeWindow
-from srl.streams.batch import Batch
+from srl.loop.projection import Gathered
 from srl.tree import map_tree
 from srl.types import Metrics, Specs, Timestep, Tree
 from srl.workers.past_matches import PastMatches
@@ -69,9 +69,14 @@ class Progress:
         with self._lock:
             self._seconds[worker, activity] += seconds
 
-    def count_steps(self, timesteps: Timestep) -> None:
-        """Counts steps by the timesteps they led to, [T, ...], and the episodes that ended."""
-        steps = timesteps.episode_length.size * self.replicas
+    def count_steps(self, timesteps: Timestep, steps: int) -> None:
+        """Counts steps, and the episodes that ended in them.
+
+        Args:
+            timesteps: That they led to: [T, N, ...].
+            steps: Of each environment: more than T where actions are repeated.
+        """
+        steps *= timesteps.episode_length.shape[1] * self.replicas
         self.env_steps += steps
         self.agent_steps += steps * self._agents
         if self._past is None:
@@ -80,10 +85,11 @@ class Progress:
             self.episodes.add(timesteps, self._past.elsewhere(timesteps))
             self._past.add(timesteps, self.updates)
 
-    def count_batch(self, batch: Batch) -> None:
-        """Counts the steps of the next update, and how old the policies were that acted."""
-        self.count_steps(map_tree(lambda x: x[1:], batch.timesteps))
-        self._staleness.add(self.updates - int(batch.version[..., 1].min()))
+    def count_batch(self, batch: Gathered) -> None:
+        """Counts a batch's steps, and how old the policies were that acted."""
+        timesteps, version = batch.batch.timesteps, batch.batch.version
+        self.count_steps(map_tree(lambda x: x[1:], timesteps), batch.steps)
+        self._staleness.add(self.updates - batch.lag - int(version[..., 1].min()))
 
     def count_update(self, losses: Metrics) -> None:
         """Counts an update, after which the losses' sums are `losses`."""

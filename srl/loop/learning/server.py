@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from typing import Any
 
@@ -12,25 +12,35 @@ import numpy as np
 from srl.algorithms.algorithm import LearnNodes, learn, rounds_in_turn
 from srl.lazy import jax, jnp
 from srl.loop.learning.contributor import ACTIVITIES
-from srl.loop.learning.learner import Learner, form_of
+from srl.loop.learning.learner import Learner, forms_of
 from srl.loop.learning.ledger import Ledger
 from srl.loop.learning.sums import Crossing, needed, whole_account
 from srl.loop.learning.vectors import Vectors, tree_of, vectors_of
-from srl.loop.stage import Stage
+from srl.loop.projection import Gathered
 from srl.loop.training import Training
 from srl.loop.wiring import Site
-from srl.streams.batch import state_layout, widened
+from srl.streams.batch import Batch, state_layout, widened
 from srl.streams.channel import Listener
 from srl.streams.gradients import GradientSink, WorkerLeft
+from srl.streams.sample import Stopped
 from srl.tree import map_tree
 from srl.types import Metrics, Specs, Tree
 
 
-class Server(Training):
-    """Holds the state, and leads the workers through each update: see srl.streams.gradients."""
+class Server:
+    """Holds the state, and leads the workers through each update: see srl.streams.gradients.
+
+    It is both halves of the loop in its worker: unrolls and gradients are made by the others.
+    """
+
+    groups = ()
+    replica, replicas = 0, 1
+    resumes_exactly = True
+    account = ""
+    awaited = ""
 
     def __init__(self, site: Site, listener: Listener, specs: Specs, ledger: Ledger) -> None:
-        """Takes the stream's end; `start` does the work.
+        """Takes the stream's end.
 
         Args:
             site: Of the worker.
@@ -38,27 +48,33 @@ class Server(Training):
             specs: Of the environments.
             ledger: Where to account for unrolls.
         """
-        super().__init__(site.experiment)
+        self.experiment, self.worker = site.experiment, site.fragment_name
         self._site, self._listener, self._specs, self._ledger = site, listener, specs, ledger
         self._workers = site.plan.fragment("gradient").replicas
         self._groups_each = site.num_groups // self._workers
         self._holding: set[int] = set()  # workers with an unroll of this update, or making it
         self._saved: Mapping[int, Tree] = {}
-        self._begun = False
+        self._begun = self._prepared = False
 
-    def start(self) -> None:
-        """Makes the policies and compiles."""
+    def training(self) -> Training:
+        """The run that this server leads."""
+        return Training(self.experiment, self, lambda learner: self)
+
+    def make(self) -> Specs:
+        """Gives the specs that the other workers' environments have."""
+        return self._specs
+
+    def slots(self, specs: Specs) -> range:
+        """Those of one worker, by which the shapes of what crosses are found: it has no own."""
+        return range(self._site.group_envs * len(specs.agents) * self._groups_each)
+
+    def prepare(self, learner: Learner, alive: Callable[[], None]) -> list[Batch]:
+        """Opens the stream; there are no batches here."""
         site, experiment = self._site, self.experiment
-        self.on_stage(Stage.COMPILING)
-        slots = site.group_envs * len(self._specs.agents) * self._groups_each
-        # It has no slots of its own: the shapes of what crosses are found by those of one worker.
-        self._maybe_learner = learner = Learner(
-            experiment, self._specs, site.fragment_name, range(slots)
-        )
-        self._enter_league(learner)
+        self._learner = learner
         actors = site.plan.home("gradient")
         learner.progress.workers = {site.fragment_name: 1, actors: self._workers}
-        form = form_of(experiment, learner.teams, site.group_envs)
+        (form,) = forms_of(experiment, learner.teams, site.group_envs)
         wide = widened(form, self._groups_each)
         batch = map_tree(lambda f: np.zeros(f.shape, f.dtype), wide)
         self._crossing = Crossing.of(learner, batch)
@@ -71,26 +87,45 @@ class Server(Training):
             on_left=self._lose,
             on_seconds=self._spend,
         )
-        self._compile()
-        learner.progress.restart_clock()
+        self._prepared = True
+        return []
 
-    def update(self) -> None:
-        """Does one update with all workers; does nothing if it is to end before they are there."""
+    def begin(self) -> None:
+        """Does nothing: workers begin with the first pass."""
+
+    def latest(self) -> None:
+        """Lets workers begin, with the first pass."""
         if not self._begun:
             self._begin()
-        before = time.perf_counter()
+
+    def gather(self, unroll: int) -> None:
+        """Does nothing: the workers have the batch."""
+
+    def learned(self, batch: Gathered) -> None:
+        """Is never called."""
+
+    def learn(self, batch: Gathered | None) -> None:
+        """Does one update with all workers.
+
+        Raises:
+            Stopped: If the worker is to end before they are there.
+        """
         while True:
-            while not self.sink.complete:
-                if self._site.stopping.is_set():
-                    return
-                self.sink.hear()
-                self._site.alive()
-            progress = self._learner.progress
-            progress.spend(self._site.fragment_name, "sums wait", time.perf_counter() - before)
+            self._wait_for_workers()
             try:
                 return self._update()
             except WorkerLeft:
-                before = time.perf_counter()
+                continue
+
+    def _wait_for_workers(self) -> None:
+        before = time.perf_counter()
+        while not self.sink.complete:
+            if self._site.stopping.is_set():
+                raise Stopped
+            self.sink.hear()
+            self._site.alive()
+        waited = time.perf_counter() - before
+        self._learner.progress.spend(self.worker, "sums wait", waited)
 
     def _begin(self) -> None:
         """Lets workers begin: with the state as it is, which may have been restored."""
@@ -111,7 +146,7 @@ class Server(Training):
         self._grant()
         states, metrics, finished = learn(self._nodes, learner.states, None, rounds_in_turn)
         learner.states, losses = states, self._count(progress.losses, metrics, finished)
-        progress.count_steps(self._timesteps)
+        progress.count_steps(self._timesteps, self.experiment.graph.steps)
         learner.count_update(learner.teams.policies(learner.states), losses)
         self._ledger.learn(self._site.num_groups)
         self._holding.clear()
@@ -138,7 +173,7 @@ class Server(Training):
     def _gradient(self, states: Any, _: Any, round: int) -> Any:
         return self._total_gradient(self._exchange(round + 1, states))
 
-    def _compile(self) -> None:
+    def compile(self, batches: Sequence[Batch]) -> None:
         """Runs an update on empty memory, so that none waits for a compiler."""
         learner, crossing = self._learner, self._crossing
         teams = learner.teams
@@ -170,8 +205,8 @@ class Server(Training):
     # ---- accounts ----
 
     def report(self) -> dict[str, Any]:
-        """Gives a line of metrics, with what has become of all unrolls."""
-        return {**super().report(), **self._ledger.report()}
+        """What has become of all unrolls."""
+        return self._ledger.report()
 
     def _grant(self) -> None:
         """Every worker makes its unrolls of this update, or still has them."""
@@ -192,13 +227,15 @@ class Server(Training):
 
     # ---- state ----
 
-    def _group_states(self) -> Mapping[int, Tree]:
+    def states(self) -> Mapping[int, Tree]:
+        """Asks every worker for the states of its groups."""
         if not self._begun:
             return {}
         parts = self.sink.groups(self._site.alive)
         return {int(group): state for part in parts for group, state in part.items()}
 
-    def _restore_groups(self, states: Mapping[int, Tree]) -> None:
+    def restore(self, states: Mapping[int, Tree]) -> None:
+        """Keeps the states for the workers that will come."""
         self._saved = states
 
     def finish(self) -> None:
@@ -208,7 +245,7 @@ class Server(Training):
 
     def close(self) -> None:
         """Ends the stream."""
-        if self._maybe_learner is not None:
+        if self._prepared:
             self.sink.close()
         self._listener.close()
 

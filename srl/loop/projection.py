@@ -1,0 +1,131 @@
+"""The projection of an algorithm's loop onto one worker: the part of it that runs there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from srl.algorithms import Algorithm
+from srl.dataflow.loop import Interact, Loop
+from srl.loop.group import Group
+from srl.streams.batch import Batch
+from srl.types import Decision, Timestep, Tree, Unroll
+
+
+class Gathered:
+    """A batch on its way from `gather` to `learn`, which may be called with it several times."""
+
+    def __init__(self, batch: Batch, steps: int, unroll: Unroll | None = None) -> None:
+        """Takes the batch.
+
+        Args:
+            batch: The unrolls of all groups whose batch this is.
+            steps: Of each environment; more than rows where actions are repeated.
+            unroll: The same on the learner's devices, if it is there already.
+        """
+        self.batch, self.steps, self.unroll = batch, steps, unroll
+        self.learned = 0
+        """Calls of `learn` with it so far."""
+        self.lag = 0
+        """Versions made in this pass since its unrolls began: no staleness, but the loop's own."""
+
+
+class Environments(Protocol):
+    """The acting half of the loop: groups of environments in this worker, in others, or both."""
+
+    @property
+    def groups(self) -> Sequence[Group]:
+        """Those that this worker steps."""
+        ...
+
+    def latest(self) -> None:
+        """Lets groups elsewhere go on, with the newest policies."""
+
+    def gather(self, unroll: int) -> Gathered | None:
+        """The batch of an unroll of this pass, by its number; None where others learn from it.
+
+        Raises:
+            Stopped: If it will not come.
+        """
+        ...
+
+    def learned(self, batch: Gathered) -> None:
+        """Counts a call of `learn` with a batch."""
+
+
+class Learning(Protocol):
+    """The learning half: `gradient` and `update`, of which the worker has one or both."""
+
+    def learn(self, batch: Any) -> None:
+        """Makes the next version of the policies, from what `gather` gave."""
+
+
+class Projection(Loop):
+    """What the calls of an algorithm's loop do in one worker, under any plan.
+
+    The worker's own nodes are computed; a call of a node that is elsewhere is one end of a stream,
+    or nothing where the other end knows what is to be done. A value that is only known elsewhere
+    can be handed on and not looked into: here it is None.
+    """
+
+    def __init__(
+        self, algorithm: Algorithm, environments: Environments, learning: Learning | None = None
+    ) -> None:
+        """Takes the two halves of the loop.
+
+        Args:
+            algorithm: Whose loop is run.
+            environments: Where unrolls come from.
+            learning: What learns from them; None where this is done elsewhere.
+        """
+        self._algorithm, self._environments, self._learning = algorithm, environments, learning
+        self._learns = 0
+        self._begun: list[int] = []  # calls of `learn` before each unroll
+
+    def run(self) -> None:
+        """Runs one pass of the loop; raises Stopped where it is not to go on."""
+        self._learns, self._begun = 0, []
+        self._algorithm.loop(self)
+
+    def latest(self) -> Any:
+        """The policy that will act is known where it acts."""
+        self._environments.latest()
+        for group in self._environments.groups:
+            group.latest()
+
+    def unroll(self, interact: Interact, length: int) -> int:
+        """Takes the unroll of each group here in turn; gives its number in the pass."""
+        number = len(self._begun)
+        self._begun.append(self._learns)
+        for group in self._environments.groups:
+            self._group = group
+            group.unroll(interact, length, number)
+        return number
+
+    def act(self, policy: Any, timestep: Timestep, memory: Tree) -> Decision:
+        """Decides for the group whose unroll is taken."""
+        return self._group.act(timestep, memory)
+
+    def step(self, action: Any, times: int = 1) -> Timestep:
+        """Steps the group's environments."""
+        return self._group.step(action, times)
+
+    def collect(self, timestep: Timestep, decision: Decision) -> Any:
+        """Writes a row of the group's unroll."""
+        return self._group.collect(timestep, decision)
+
+    def gather(self, unroll: int) -> Gathered | None:
+        """Waits for the batch where that is learned from here."""
+        batch = self._environments.gather(unroll)
+        if batch is not None:
+            batch.lag = self._learns - self._begun[unroll]
+        return batch
+
+    def learn(self, batch: Gathered | None) -> None:
+        """Learns where that is done here, or in part."""
+        self._learns += 1
+        if self._learning is not None:
+            self._learning.learn(batch)
+            if batch is not None:
+                batch.learned += 1
+                self._environments.learned(batch)

@@ -1,0 +1,46 @@
+"""Loops that are drawn, each as a line of text."""
+
+from dataclasses import dataclass
+
+from srl import Experiment
+from srl.algorithms import PPO
+from srl.networks import MLP
+
+
+@dataclass(frozen=True)
+class Drawn(PPO):
+    """PPO with a loop of its own.
+
+    Its program has parts such as `8,4:2`: with one policy, unrolls of 8 and of 4 rows; then, of
+    each, two calls of `learn`. A row such as `8x3` takes each action three times.
+    """
+
+    program: str = "8:1"
+
+    def loop(self, run):
+        for part in self.program.split():
+            lengths, _, learns = part.partition(":")
+            policy = run.latest()
+            unrolls = [self.unroll(run, policy, *word.split("x")) for word in lengths.split(",")]
+            batches = [run.gather(unroll) for unroll in reversed(unrolls)]
+            for batch in batches:
+                for _ in range(int(learns)):
+                    run.learn(batch)
+
+    def unroll(self, run, policy, length, times="1"):
+        def interact(timestep, memory):
+            decision = run.act(policy, timestep, memory)
+            following = run.step(decision.action, int(times))
+            return following, decision.memory, run.collect(timestep, decision)
+
+        return run.unroll(interact, int(length))
+
+
+experiment = Experiment(
+    name="drawn",
+    env="native:CartPole-v1",
+    num_envs=8,
+    groups=4,
+    algorithm=Drawn(network=MLP(width=8), epochs=1, minibatches=2),
+    updates=4,
+)
