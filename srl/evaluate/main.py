@@ -16,10 +16,10 @@ from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
 from srl.launch.folder import RunFolder, open_run
 from srl.pools import make_pool
+from srl.self_play.ratings import newest_ratings, ratings_line
 from srl.shipped import config_class
 from srl.stages import Stages
 from srl.workers.evaluator import Estimate, Evaluator, estimates, kinds_of
-from srl.workers.ratings import newest_ratings, ratings_line
 from srl.workers.seeds import environment_seed
 
 

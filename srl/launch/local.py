@@ -16,7 +16,6 @@ from srl.launch.compilation import keep_compiled_programs
 from srl.launch.crash import CrashReporter
 from srl.launch.display import Display
 from srl.launch.folder import RunFolder
-from srl.launch.rater import RaterBeside
 from srl.launch.terminal import (
     DONE,
     FAILED,
@@ -30,6 +29,7 @@ from srl.launch.terminal import (
 )
 from srl.launch.watch import Watch
 from srl.pools.make import threaded
+from srl.self_play.rater_process import RaterBeside
 from srl.workers.run import Run, TrainerLike, closing, finished
 from srl.workers.stage import Stage
 

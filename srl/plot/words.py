@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
+from srl.episodes import WINDOW
 from srl.plot.curves import Axis
-from srl.workers.episodes import WINDOW
 
 AXES: Mapping[Axis, str] = {
     "env_steps": "environment steps",

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from srl.algorithms.algorithm import Instance
+from srl.episodes import kinds_of
 from srl.lazy import jax
 from srl.number_text import number_text
 from srl.pools import Pool
 from srl.types import Policy, Specs, Timestep
-from srl.workers.episodes import kinds_of
 from srl.workers.teams import Teams
 
 

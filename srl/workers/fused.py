@@ -13,11 +13,11 @@ from srl.errors import UserError
 from srl.lazy import jax, jnp
 from srl.pools import Pool
 from srl.pools.xla import PoolState, Xla
+from srl.self_play.pairings import Opponents
 from srl.streams.batch import expect_room
 from srl.types import Array, Decision, Metrics, Timestep, Tree, Unroll
 from srl.workers.actor import group_state
 from srl.workers.learner import Learner, form_of, run_key
-from srl.workers.past import Opponents
 from srl.workers.seeds import environment_seed
 from srl.workers.stage import Stage
 from srl.workers.teams import Teams

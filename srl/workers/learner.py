@@ -15,11 +15,11 @@ from srl.errors import UserError
 from srl.experiment import Experiment, plan_of
 from srl.lazy import jax, jnp
 from srl.pools.pool import empty_timestep
+from srl.self_play.league import League, hold_of
+from srl.self_play.pairings import Opponents, Past
+from srl.self_play.past_matches import PastMatches
 from srl.streams.batch import Batch, batch_form
 from srl.types import Decision, Metrics, Policy, Specs, Tree, Unroll
-from srl.workers.league import League, hold_of
-from srl.workers.past import Opponents, Past
-from srl.workers.past_matches import PastMatches
 from srl.workers.progress import Progress
 from srl.workers.replicas import Sharded
 from srl.workers.teams import Teams

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from srl.episodes import EpisodeWindow
 from srl.errors import RunError
 from srl.lazy import jax, jnp
+from srl.self_play.past_matches import PastMatches
 from srl.streams.batch import Batch
 from srl.tree import map_tree
 from srl.types import Metrics, Specs, Timestep, Tree
 from srl.workers.bottleneck import bottleneck
-from srl.workers.episodes import EpisodeWindow
-from srl.workers.past_matches import PastMatches
 
 
 class Progress:

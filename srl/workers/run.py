@@ -14,8 +14,8 @@ from srl.checkpoint import Checkpoints
 from srl.errors import Unwritable
 from srl.experiment import Experiment
 from srl.metrics import MetricsWriter
+from srl.self_play.ratings import newest_ratings
 from srl.types import Tree
-from srl.workers.ratings import newest_ratings
 from srl.workers.stage import Stage
 
 logger = logging.getLogger(__name__)

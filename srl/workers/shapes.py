@@ -10,8 +10,8 @@ from srl.algorithms.algorithm import State
 from srl.dataflow.graph import Field, Shapes
 from srl.experiment import Experiment
 from srl.lazy import jax, jnp
+from srl.self_play.pairings import Past
 from srl.types import Specs, Timestep, Tree, Unroll
-from srl.workers.past import Past
 from srl.workers.teams import Teams
 
 

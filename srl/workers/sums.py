@@ -9,12 +9,12 @@ import numpy as np
 
 from srl.algorithms.algorithm import State
 from srl.lazy import jax, jnp
+from srl.self_play.pairings import PAST, Opponents
 from srl.streams.batch import Batch
 from srl.streams.gradients import Forms
 from srl.streams.layout import Layout
 from srl.types import Timestep
 from srl.workers.learner import Learner
-from srl.workers.past import PAST, Opponents
 from srl.workers.vectors import vectors_of
 
 

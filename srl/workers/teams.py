@@ -14,8 +14,8 @@ from srl.algorithms import Algorithm
 from srl.algorithms.algorithm import Instance, State
 from srl.errors import UserError
 from srl.lazy import jax, jnp
+from srl.self_play.pairings import PAST, Opponents, Past, Seat, where_rows
 from srl.types import Array, Decision, Policy, Specs, Tree, Unroll
-from srl.workers.past import PAST, Opponents, Past, Seat, where_rows
 
 
 def assign(patterns: Mapping[str, str], agents: tuple[str, ...]) -> dict[str, tuple[int, ...]]:

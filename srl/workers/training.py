@@ -14,10 +14,10 @@ from srl.errors import RunError
 from srl.experiment import Experiment
 from srl.pools import Pool, make_pool
 from srl.pools.make import threaded
+from srl.self_play.league import League
 from srl.streams.parcel import pack, unpack
 from srl.streams.sample import STATE_BYTES
 from srl.types import Tree
-from srl.workers.league import League
 from srl.workers.learner import Learner
 from srl.workers.replicas import gathered
 from srl.workers.stage import Stage

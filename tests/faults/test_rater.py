@@ -12,7 +12,7 @@ from real_runs import RealRun
 
 from srl.experiment import load_experiment
 from srl.launch.folder import create_run
-from srl.launch.rater import RaterBeside
+from srl.self_play.rater_process import RaterBeside
 
 GAME = """
 from srl import Experiment, SelfPlay
@@ -40,7 +40,7 @@ def rater_of(run_folder):
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             words = (folder / "cmdline").read_bytes()
-            if b"srl.evaluate.rater" in words and str(run_folder).encode() in words:
+            if b"srl.self_play.rater" in words and str(run_folder).encode() in words:
                 return int(folder.name)
     return None
 

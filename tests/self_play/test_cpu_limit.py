@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srl.evaluate.duty import DutyCycle, cores_granted
+from srl.self_play.cpu_limit import DutyCycle, cores_granted
 
 
 class Machine:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from srl import UserError
 from srl.self_play import SelfPlay
+from srl.self_play.pairings import PAST, Opponents, Past
 from srl.types import Policy, Specs
-from srl.workers.past import PAST, Opponents, Past
 from srl.workers.teams import Teams
 
 KINDS = ("hider_0", "hider_1", "seeker_0", "seeker_1", "seeker_2")

@@ -17,17 +17,17 @@ from pathlib import Path
 import numpy as np
 
 from srl.errors import RunError, UserError
-from srl.evaluate.duty import DutyCycle, cores_granted
 from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
 from srl.lazy import jax
 from srl.pools import make_pool
 from srl.pools.make import threaded
 from srl.recorded import recorded_experiment
+from srl.self_play.cpu_limit import DutyCycle, cores_granted
+from srl.self_play.opponent_pool import OpponentPool
+from srl.self_play.pairings import sides_of
+from srl.self_play.ratings import Match, read_matches, scores_of, write_ratings
 from srl.workers.evaluator import Evaluator, Player
-from srl.workers.opponent_pool import OpponentPool
-from srl.workers.past import sides_of
-from srl.workers.ratings import Match, read_matches, scores_of, write_ratings
 from srl.workers.seeds import environment_seed
 from srl.workers.teams import Teams
 

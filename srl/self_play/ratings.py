@@ -18,7 +18,7 @@ import numpy as np
 
 from srl.inputs import parse_json
 from srl.outputs import replace_whole
-from srl.workers.opponent_pool import FOLDER
+from srl.self_play.opponent_pool import FOLDER
 from srl.workers.words import COUNT, fits
 
 FILE = "ratings.json"

@@ -6,9 +6,9 @@ import logging
 
 import numpy as np
 
+from srl.episodes import EpisodeWindow, ended_episodes
+from srl.self_play.pairings import Past
 from srl.types import Specs, Timestep, Tree
-from srl.workers.episodes import EpisodeWindow, ended_episodes
-from srl.workers.past import Past
 
 logger = logging.getLogger(__name__)
 

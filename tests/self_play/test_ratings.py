@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from srl.workers.ratings import (
+from srl.self_play.ratings import (
     Match,
     Payoff,
     elo,

@@ -14,29 +14,13 @@ from srl.algorithms import PPO
 from srl.checkpoint import Checkpoints
 from srl.dataflow import plans
 from srl.networks import MLP
+from srl.self_play.opponent_pool import OpponentPool
 from srl.workers.fused import Fused
-from srl.workers.opponent_pool import OpponentPool
 from srl.workers.threads import Threads
-from srl.workers.trainer import Trainer
 
 CAT, DOG = 0, 1
 PLAYED = [None, "cat", None, "dog"]  # the side that is past, by the environment's number
 T, HOLD = DUEL.algorithm.unroll_length, DUEL.self_play.hold
-
-
-@pytest.fixture
-def start(start, tmp_path):
-    """Starts a trainer in a run's folder."""
-
-    def in_folder(experiment, kind=Trainer, folder=tmp_path):
-        def make(experiment):
-            trainer = kind(experiment)
-            trainer.folder = folder
-            return trainer
-
-        return start(experiment, make)
-
-    return in_folder
 
 
 @pytest.fixture

@@ -4,20 +4,14 @@ from dataclasses import replace
 
 from duels import DUEL
 
-from srl.evaluate.duty import DutyCycle
-from srl.evaluate.rater import Rater
-from srl.workers.opponent_pool import OpponentPool
-from srl.workers.ratings import newest_ratings
-from srl.workers.trainer import Trainer
+from srl.self_play.cpu_limit import DutyCycle
+from srl.self_play.opponent_pool import OpponentPool
+from srl.self_play.rater import Rater
+from srl.self_play.ratings import newest_ratings
 
 
 def test_versions_that_win_are_rated_higher_for_both_sides(start, tmp_path):
-    def in_folder(experiment):
-        trainer = Trainer(experiment)
-        trainer.folder = tmp_path
-        return trainer
-
-    trainer = start(replace(DUEL, self_play=replace(DUEL.self_play, every=1)), in_folder)
+    trainer = start(replace(DUEL, self_play=replace(DUEL.self_play, every=1)))
     for _ in range(2):
         trainer.update()
     rater = Rater(tmp_path, DUEL, DutyCycle(1.0, 1000))

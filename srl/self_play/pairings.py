@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from srl.episodes import kinds_of
 from srl.errors import UserError
 from srl.lazy import jax, jnp
 from srl.types import Array, Policy, Tree
-from srl.workers.episodes import kinds_of
 
 PAST = "/past"
 """Where a mapping by policy holds what belongs to past versions; no policy has such a name."""

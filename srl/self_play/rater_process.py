@@ -84,7 +84,7 @@ class RaterBeside:
             "OPENBLAS_NUM_THREADS": "1",
         }
         folder = str(self._folder.path)
-        command = child_command("srl.evaluate.rater", folder, dies_with_parent=True)
+        command = child_command("srl.self_play.rater", folder, dies_with_parent=True)
         with self._folder.log(_NAME).open("ab") as log:
             with self._lock:
                 if self._ending.is_set():

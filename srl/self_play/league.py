@@ -18,10 +18,10 @@ from srl.checkpoint import Checkpoints
 from srl.errors import RunError, UserError
 from srl.experiment import Experiment
 from srl.lazy import jax
-from srl.self_play import SelfPlay
+from srl.self_play.opponent_pool import OpponentPool
+from srl.self_play.pairings import Opponents
+from srl.self_play.settings import SelfPlay
 from srl.types import Policy, Specs, Tree
-from srl.workers.opponent_pool import OpponentPool
-from srl.workers.past import Opponents
 from srl.workers.teams import Teams
 
 logger = logging.getLogger(__name__)
