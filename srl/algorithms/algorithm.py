@@ -174,6 +174,15 @@ class Instance(ABC, Generic[S]):
         """Gives the memory of `batch` slots at the start of an episode; () for none."""
         return ()
 
+    def memory_after(self, memory: Tree, ended: Array) -> Tree:
+        """Gives the memory for the rows after these: it starts anew where an episode ended.
+
+        Args:
+            memory: [B, ...], as acting on these rows left it.
+            ended: bool [B].
+        """
+        return where_rows(ended, self.initial_memory(len(ended)), memory)
+
     @abstractmethod
     def act(self, policy: Policy, observation: Tree, memory: Tree, keys: Array) -> Decision:
         """Draws an action for each slot with its own random key: keys [B]."""
@@ -309,3 +318,10 @@ def rounds_in_turn(step: Step, state: Any, rounds: int) -> tuple[Any, Any]:
 
 def _second(function: Callable[[Tree], Tree], pair: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
     return pair[0], function(pair[1])
+
+
+def where_rows(condition: Array, one: Tree, other: Tree) -> Any:
+    """Gives the rows of `one` where the condition, bool [B], is set, and elsewhere of `other`."""
+    return jax.tree.map(
+        lambda a, b: jnp.where(condition.reshape(-1, *[1] * (a.ndim - 1)), a, b), one, other
+    )

@@ -29,7 +29,7 @@ from srl.launch.terminal import (
 )
 from srl.launch.watch import Watch
 from srl.pools.make import threaded
-from srl.self_play.rater_process import RaterBeside
+from srl.self_play.rater_process import RaterProcess
 from srl.workers.run import Run, TrainerLike, closing, finished
 from srl.workers.stage import Stage
 
@@ -82,7 +82,7 @@ def train(
 
             with run, crash, _watch(run, folder, show, stop, ending) as show.watch:
                 run.start(resume=resume)
-                with RaterBeside(experiment, folder, show.say):
+                with RaterProcess(experiment, folder.path, show.say):
                     run.loop()
                 if trainer.account:
                     show.say(trainer.account)

@@ -13,7 +13,6 @@ from srl.errors import UserError
 from srl.lazy import jax, jnp
 from srl.pools import Pool
 from srl.pools.xla import PoolState, Xla
-from srl.self_play.pairings import Opponents
 from srl.streams.batch import expect_room
 from srl.types import Array, Decision, Metrics, Timestep, Tree, Unroll
 from srl.workers.actor import group_state
@@ -81,11 +80,9 @@ class Fused(Training):
         acting = Acting(self._pool_state, self._now, self._memory, self._clock)
         learner = self._learner
         progress = learner.progress
-        return acting, learner.states, learner.opponents, progress.version, progress.losses
+        return acting, learner.states, learner.past, progress.version, progress.losses
 
-    def _run(
-        self, acting: Acting, states: Any, opponents: Opponents | None, version: Array
-    ) -> tuple[Any, ...]:
+    def _run(self, acting: Acting, states: Any, opponents: Any, version: Array) -> tuple[Any, ...]:
         """One update; also gives the timesteps after the actions, [T, ...], and the metrics."""
         teams = self._learner.teams
         run = _TracedLoop(teams, self._xla, self._key, acting, states, opponents, version)
@@ -147,7 +144,7 @@ class _TracedLoop(Loop):
         key: Array,
         acting: Acting,
         states: Tree,
-        opponents: Opponents | None,
+        opponents: Any,
         version: Array,
     ) -> None:
         self._teams, self._xla, self._key, self._version = teams, xla, key, version
@@ -199,7 +196,7 @@ class _TracedLoop(Loop):
             truncated=rows.truncated,
             action=action,
             log_prob=log_prob,
-            memory=memory,
+            memory=self._teams.own(memory),
             version=jnp.tile(self._version, (length, 1, 1)),
             slot=jnp.arange(action.shape[1], dtype=jnp.int32),
         )

@@ -14,7 +14,6 @@ from srl.checkpoint import Checkpoints
 from srl.errors import Unwritable
 from srl.experiment import Experiment
 from srl.metrics import MetricsWriter
-from srl.self_play.ratings import newest_ratings
 from srl.types import Tree
 from srl.workers.stage import Stage
 
@@ -247,8 +246,6 @@ class Run:
         report = self.trainer.report()
         if not self._kept or self._failure is not None:
             return
-        if self.experiment.self_play is not None:
-            report |= newest_ratings(self.folder)
         with self._writing():
             self._metrics.write(report)
             self.show.report(self.trainer, report)

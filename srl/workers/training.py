@@ -14,7 +14,6 @@ from srl.errors import RunError
 from srl.experiment import Experiment
 from srl.pools import Pool, make_pool
 from srl.pools.make import threaded
-from srl.self_play.league import League
 from srl.streams.parcel import pack, unpack
 from srl.streams.sample import STATE_BYTES
 from srl.types import Tree
@@ -70,14 +69,7 @@ class Training(ABC):
 
     def _enter_league(self, learner: Learner, *, writes: bool = True) -> None:
         """Lets past versions play, if the experiment asks for it; `writes` in one of replicas."""
-        if self.experiment.self_play is None:
-            return
-        assert self.folder is not None, "self-play needs the run's folder"
-        policies = learner.teams.policies(learner.states)
-        learner.league = league = League(
-            self.experiment, learner.teams, policies, self.folder, writes=writes
-        )
-        learner.policies = learner.teams.acting(policies, league.playing)
+        learner.add_opponents(self.folder, writes=writes)
 
     @property
     def _learner(self) -> Learner:
@@ -134,9 +126,7 @@ class Training(ABC):
 
     def report(self) -> dict[str, Any]:
         """Gives a line of metrics: since the last report, or over the last 100 episodes."""
-        learner = self._learner
-        league = {} if learner.league is None else learner.league.report()
-        return {**learner.progress.report(), **league}
+        return self._learner.progress.report()
 
     def check(self) -> None:
         """Raises RunError if training has diverged since the last report."""
