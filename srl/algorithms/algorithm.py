@@ -5,7 +5,6 @@ Nothing here knows a process, a socket, a device or a plan.
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -84,10 +83,21 @@ class Algorithm:
 
     def validate(self) -> None:
         """Raises UserError where a setting is out of its limits, or the algorithm not complete."""
-        for instance in self._instances():
-            instance.expect_complete()
+        self.instance.expect_complete()
         for name, limits in self.limits.items():
             expect_number(f"algorithm.{name}", getattr(self, name), *limits)
+
+    @property
+    def instance(self) -> type[Instance]:
+        """The class of the algorithm's functions.
+
+        Raises:
+            UserError: If the algorithm does not give one.
+        """
+        raise UserError(
+            f"the algorithm {type(self).__name__} has no property `instance`, which gives the "
+            "class of its functions; docs/write_an_algorithm.md shows one"
+        )
 
     def bind(self, specs: Specs, updates: int | None = None) -> Instance:
         """Gives the functions for one trained policy.
@@ -96,24 +106,12 @@ class Algorithm:
             specs: What the policy's agents observe and do.
             updates: How many calls of `learn` the run makes; None where that is not known, and then
                 nothing is annealed.
-        """
-        raise NotImplementedError
-
-    def _instances(self) -> list[type[Instance]]:
-        """The classes that `bind` names: what it makes is known only once there are specs.
 
         Raises:
-            UserError: If there is no `bind`.
+            UserError: If a setting is out of its limits, or the algorithm is not complete.
         """
-        kind = type(self)
-        if kind.bind is Algorithm.bind:
-            raise UserError(
-                f"the algorithm {kind.__name__} has no bind(self, specs, updates=None), which "
-                "gives its Instance; docs/write_an_algorithm.md shows one"
-            )
-        bind = inspect.unwrap(kind.bind)
-        named = [bind.__globals__.get(name) for name in bind.__code__.co_names]
-        return [value for value in named if isinstance(value, type) and issubclass(value, Instance)]
+        self.validate()
+        return self.instance(self, specs, updates)
 
 
 @dataclass(frozen=True)
