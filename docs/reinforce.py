@@ -18,9 +18,10 @@ class Reinforce(ActorCritic):
     learning_rate: float = 1e-2
     """Step size of Adam."""
 
-    def bind(self, specs, updates=None):
-        """Gives the functions for one trained policy."""
-        return ReinforceInstance(self, specs, updates)
+    @property
+    def instance(self):
+        """The functions of REINFORCE."""
+        return ReinforceInstance
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from srl.overrides import override
 from srl.pools import EnvConfig
 from srl.pools.make import LONGEST_SECONDS, MOST
 from srl.search_path import add_folder, hidden_by
-from srl.self_play import SelfPlay
+from srl.self_play.settings import SelfPlay
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from srl.checkpoint import Checkpoints
 from srl.cli import main
 from srl.errors import UserError
 from srl.evaluate.main import evaluate
-from srl.evaluate.matches import OTHER, OURS, Match, castings, compare, tables
+from srl.evaluate.matches import OTHER, OURS, Match, compare, lineups, tables
 from srl.evaluate.players import trained
 from srl.experiment import config_values, load_experiment
 from srl.launch.folder import create_run, open_run
@@ -120,9 +120,9 @@ def test_short_episodes_are_not_preferred():
 
 def test_the_same_seed_gives_the_same_episodes_and_another_does_not():
     with make_pool("native:CartPole-v1", 3, threads=1) as pool:
-        cast = {"agent": player(pool.specs)}
-        first, again = (Evaluator(pool, 6, env_seed=4, seed=1).play(cast) for _ in range(2))
-        other = Evaluator(pool, 6, env_seed=5, seed=1).play(cast)
+        lineup = {"agent": player(pool.specs)}
+        first, again = (Evaluator(pool, 6, env_seed=4, seed=1).play(lineup) for _ in range(2))
+        other = Evaluator(pool, 6, env_seed=5, seed=1).play(lineup)
     assert first.lengths.tolist() == again.lengths.tolist()
     assert first.lengths.tolist() != other.lengths.tolist()
 
@@ -197,8 +197,8 @@ def test_greedy_actions_are_others_than_drawn_ones(cartpole_run):
 
 def test_teams_of_a_shared_and_of_a_split_run_play_each_other(teams_run, shared_run):
     found = json.loads(evaluate(teams_run, against=str(shared_run), episodes=6, json=True))
-    casts = [tuple(match["cast"].values()) for match in found["matches"]]
-    assert casts == [(OURS, OURS), (OURS, OTHER), (OTHER, OURS), (OTHER, OTHER)]
+    lineups = [tuple(match["cast"].values()) for match in found["matches"]]
+    assert lineups == [(OURS, OURS), (OURS, OTHER), (OTHER, OURS), (OTHER, OTHER)]
     hiders, seekers = found["comparisons"]
     assert hiders["statistic"] == seekers["statistic"] == "env/hiders_unseen"
     means = [match["results"]["env/hiders_unseen"]["mean"] for match in found["matches"]]
@@ -224,17 +224,17 @@ CONTEST = Contest("unseen", "share of steps", "hider", "evade", "seeker", "catch
 
 def matches(values):
     """Cross-play with these shares, in the order of the combinations, ± 0.01."""
-    casts = [(a, b) for a in (OURS, OTHER) for b in (OURS, OTHER)]
+    lineups = [(a, b) for a in (OURS, OTHER) for b in (OURS, OTHER)]
     return [
         Match(
-            dict(zip(("hider", "seeker"), cast, strict=True)),
+            dict(zip(("hider", "seeker"), lineup, strict=True)),
             {
                 "env/unseen": Estimate(value, 0.01),
                 "episode_return/hider": Estimate(10 * value, 0.1),
                 "episode_return/seeker": Estimate(-10 * value, 0.1),
             },
         )
-        for cast, value in zip(casts, values, strict=True)
+        for lineup, value in zip(lineups, values, strict=True)
     ]
 
 
@@ -306,8 +306,8 @@ def test_a_table_of_three_teams_has_what_all_matches_have():
     own = {"episode_return/cats": Estimate(1.0, None)}  # of a policy, where it plays all
     shared = {"episode_return/cat": Estimate(2.0, None)}
     played = [
-        Match(cast, {**shared, **(own if set(cast.values()) == {OURS} else {})})
-        for cast in castings(kinds)
+        Match(lineup, {**shared, **(own if set(lineup.values()) == {OURS} else {})})
+        for lineup in lineups(kinds)
     ]
     names = [line.split()[0] for line in tables(played, None)[1:] if line]
     assert names == ["episode_return/cat"]

@@ -352,8 +352,9 @@ INCOMPLETE = """
 class Mine(ActorCritic):
     tau: float = 0.5
 
-    def bind(self, specs, updates=None):
-        return MineInstance(self, specs, updates)
+    @property
+    def instance(self):
+        return MineInstance
 
 @dataclass(frozen=True)
 class MineInstance(ActorCriticInstance):
@@ -371,7 +372,7 @@ class MineInstance(ActorCriticInstance):
         (
             "@dataclass(frozen=True)\nclass Mine(ActorCritic):\n    tau: float = 0.5",
             "Mine()",
-            r"the algorithm Mine has no bind\(self, specs, updates=None\)",
+            r"the algorithm Mine has no property `instance`, which gives the",
         ),
         (
             "class Mine(PPO):\n    tau: float = 0.5",

@@ -5,7 +5,6 @@ Nothing here knows a process, a socket, a device or a plan.
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -84,10 +83,21 @@ class Algorithm:
 
     def validate(self) -> None:
         """Raises UserError where a setting is out of its limits, or the algorithm not complete."""
-        for instance in self._instances():
-            instance.expect_complete()
+        self.instance.expect_complete()
         for name, limits in self.limits.items():
             expect_number(f"algorithm.{name}", getattr(self, name), *limits)
+
+    @property
+    def instance(self) -> type[Instance]:
+        """The class of the algorithm's functions.
+
+        Raises:
+            UserError: If the algorithm does not give one.
+        """
+        raise UserError(
+            f"the algorithm {type(self).__name__} has no property `instance`, which gives the "
+            "class of its functions; docs/write_an_algorithm.md shows one"
+        )
 
     def bind(self, specs: Specs, updates: int | None = None) -> Instance:
         """Gives the functions for one trained policy.
@@ -96,24 +106,12 @@ class Algorithm:
             specs: What the policy's agents observe and do.
             updates: How many calls of `learn` the run makes; None where that is not known, and then
                 nothing is annealed.
-        """
-        raise NotImplementedError
-
-    def _instances(self) -> list[type[Instance]]:
-        """The classes that `bind` names: what it makes is known only once there are specs.
 
         Raises:
-            UserError: If there is no `bind`.
+            UserError: If a setting is out of its limits, or the algorithm is not complete.
         """
-        kind = type(self)
-        if kind.bind is Algorithm.bind:
-            raise UserError(
-                f"the algorithm {kind.__name__} has no bind(self, specs, updates=None), which "
-                "gives its Instance; docs/write_an_algorithm.md shows one"
-            )
-        bind = inspect.unwrap(kind.bind)
-        named = [bind.__globals__.get(name) for name in bind.__code__.co_names]
-        return [value for value in named if isinstance(value, type) and issubclass(value, Instance)]
+        self.validate()
+        return self.instance(self, specs, updates)
 
 
 @dataclass(frozen=True)
@@ -173,6 +171,15 @@ class Instance(ABC, Generic[S]):
     def initial_memory(self, batch: int) -> Tree:
         """Gives the memory of `batch` slots at the start of an episode; () for none."""
         return ()
+
+    def memory_after(self, memory: Tree, ended: Array) -> Tree:
+        """Gives the memory for the rows after these: it starts anew where an episode ended.
+
+        Args:
+            memory: [B, ...], as acting on these rows left it.
+            ended: bool [B].
+        """
+        return where_rows(ended, self.initial_memory(len(ended)), memory)
 
     @abstractmethod
     def act(self, policy: Policy, observation: Tree, memory: Tree, keys: Array) -> Decision:
@@ -309,3 +316,10 @@ def rounds_in_turn(step: Step, state: Any, rounds: int) -> tuple[Any, Any]:
 
 def _second(function: Callable[[Tree], Tree], pair: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
     return pair[0], function(pair[1])
+
+
+def where_rows(condition: Array, one: Tree, other: Tree) -> Any:
+    """Gives the rows of `one` where the condition, bool [B], is set, and elsewhere of `other`."""
+    return jax.tree.map(
+        lambda a, b: jnp.where(condition.reshape(-1, *[1] * (a.ndim - 1)), a, b), one, other
+    )

@@ -3,17 +3,13 @@
 One batch is T steps of B slots. Its values and advantages are computed once, under the parameters
 it arrives at; then every epoch goes through it in minibatches. A policy with memory is learned from
 in chunks of `chunk` steps, each from the memory that acting had at its first step.
-
-Where the policies that acted are older than the one that learns, `advantages="vtrace"` corrects
-the values, and `objective="decoupled"` (Hilton et al., 2022, https://arxiv.org/abs/2110.00641)
-keeps the policy near the one at the start of the update and not near those that acted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from srl.algorithms.actor_critic import ActorCritic, ActorCriticInstance
 from srl.algorithms.minibatches import draw
@@ -26,52 +22,45 @@ from srl.algorithms.normalization import (
     standardize,
     unstandardize,
 )
-from srl.algorithms.returns import generalized_advantages, valid_rows, vtrace
+from srl.algorithms.returns import generalized_advantages, valid_rows, zero_unless
 from srl.dataflow.trace import trace
 from srl.errors import UserError
 from srl.lazy import jax, jnp, optax
-from srl.types import Array, Metrics, Policy, Specs, Tree, Unroll
+from srl.types import Array, Metrics, Policy, Tree, Unroll
 
 
 @dataclass(frozen=True)
 class PPO(ActorCritic):
-    """Settings of proximal policy optimisation."""
+    """The settings of proximal policy optimisation."""
 
     epochs: int = 4
-    """How often each batch is gone through."""
+    """How often learning goes through each batch."""
     minibatches: int = 4
-    """Parts of a batch, each of which makes one gradient step; divides the unroll length."""
+    """How many parts a batch has, each for one gradient step; it divides the unroll length."""
     chunk: int = 8
-    """Steps that a policy with memory is learned from in sequence; not used without memory."""
+    """How many steps a policy with memory learns from in sequence; not used without memory."""
     learning_rate: float = 1e-3
-    """Step size of Adam."""
+    """The step size of Adam."""
     anneal: bool = True
-    """Let the learning rate fall linearly to 0 over the run, where its length is known."""
+    """Whether the learning rate falls linearly to 0 over the run, where its length is known."""
     adam_epsilon: float = 1e-5
-    """Added to Adam's denominator."""
+    """A number that is added to Adam's denominator."""
     max_grad_norm: float = 0.5
-    """Longer gradients are shortened to this norm."""
+    """The norm to which longer gradients are shortened."""
     weight_decay: float = 0.0
-    """Share of the parameters that is added to the gradient, after its norm is bounded."""
+    """The share of the parameters that is added to the gradient, after its norm is bounded."""
     gae_lambda: float = 0.95
-    """Between 0, one-step advantages, and 1, Monte Carlo ones."""
-    advantages: Literal["gae", "vtrace"] = "gae"
-    """vtrace corrects values for policies that acted and are not the present one."""
-    objective: Literal["ppo", "decoupled"] = "ppo"
-    """What the probability ratio is to: the policy that acted, or the present one (decoupled)."""
-    max_weight: float = 10.0
-    """Of a sample in the decoupled objective: how much more probable the proximal policy may have
-    found its action than the policy that acted did."""
+    """Lambda of the advantages: 0 gives one-step ones, 1 Monte Carlo ones."""
     clip: float = 0.2
     """How far the probability ratio may leave 1 before it earns nothing more."""
     value_cost: float = 0.5
-    """Weight of the value loss."""
+    """The weight of the value loss."""
     entropy_cost: float = 0.01
-    """Weight of the entropy, which is rewarded."""
+    """The weight of the entropy, which is rewarded."""
     normalize_values: bool = True
-    """Let the value network predict returns standardised by running statistics."""
+    """Whether the value network predicts returns standardised by running statistics."""
     normalize_advantages: bool = True
-    """Standardise the advantages of each batch."""
+    """Whether the advantages of each batch are standardised."""
 
     limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
         **ActorCritic.limits,
@@ -84,22 +73,18 @@ class PPO(ActorCritic):
         "weight_decay": (0.0,),
         "gae_lambda": (0.0, 1.0),
         "clip": (0.0,),
-        "max_weight": (1.0,),
         "value_cost": (0.0,),
         "entropy_cost": (0.0,),
     }
 
-    def bind(self, specs: Specs, updates: int | None = None) -> PPOInstance:
-        """Gives the functions for one trained policy; see the base class."""
-        self.validate()
-        return PPOInstance(self, specs, updates)
+    @property
+    def instance(self) -> type[PPOInstance]:
+        """The functions of PPO."""
+        return PPOInstance
 
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
         super().validate()
-        for name, words in (("advantages", ("gae", "vtrace")), ("objective", ("ppo", "decoupled"))):
-            if (given := getattr(self, name)) not in words:
-                raise UserError(f"algorithm.{name}={given!r}: expected {' or '.join(words)}")
         remembers = bool(self.network.memory)
         unit = self.minibatches * (self.chunk if remembers else 1)
         for length in (unrolled.length for unrolled in trace(self).unrolls):
@@ -112,10 +97,14 @@ class PPO(ActorCritic):
                 f"length; make --algorithm.unroll-length a multiple of {unit}, or change the others"
             )
 
-    @property
-    def corrects(self) -> bool:
-        """Whether learning looks at how far the policy is from those that acted."""
-        return self.advantages == "vtrace" or self.objective == "decoupled"
+
+class Estimates(NamedTuple):
+    """What is computed once for each step of an unroll, [T, B], before any gradient step."""
+
+    advantage: Array
+    correction: Array  # the value target's difference to the value
+    log_prob: Array  # of the policy that the probability ratio is to
+    weight: Tree = ()  # of the sample, where an algorithm weights them
 
 
 class Samples(NamedTuple):
@@ -123,10 +112,8 @@ class Samples(NamedTuple):
 
     observation: Tree
     action: Array
-    log_prob: Array  # of the proximal policy, which the probability ratio is to
-    weight: (
-        Array  # of the sample: the proximal policy's probability over that of the one that acted
-    )
+    log_prob: Array  # of the policy that the probability ratio is to
+    weight: Tree  # of the sample, where an algorithm weights them; else ()
     advantage: Array
     target: Array  # of the value network, in the reward's scale
     valid: Array  # bool
@@ -192,23 +179,16 @@ class PPOInstance(ActorCriticInstance[PPOState]):
         valid = valid_rows(unroll.terminated, unroll.truncated)
         value, value_memory = self._values(state, unroll)
         observation = jax.tree.map(lambda x: x[:-1], unroll.observation)
-        action = _zero_unless(valid, unroll.action)
-        acted = proximal = _zero_unless(valid, unroll.log_prob)
-        if self.config.corrects:
-            memory = jax.tree.map(lambda x: x[0], unroll.memory)
-            distribution = self.distribution(self.policy(state), observation, memory, ~valid)
-            proximal = _zero_unless(valid, distribution.log_prob(action))
-        advantage, correction = self._advantages(unroll, value, proximal - acted)
+        advantage, correction, log_prob, weight = self.estimate(state, unroll, value)
         target = correction + value[:-1]
-        decoupled = self.config.objective == "decoupled"
         batch = Batch(
             samples=Samples(
                 observation=observation,
-                action=action,
-                log_prob=proximal if decoupled else acted,
-                weight=self._weight(proximal - acted) if decoupled else jnp.ones_like(acted),
-                advantage=_zero_unless(valid, advantage),
-                target=_zero_unless(valid, target),
+                action=zero_unless(valid, unroll.action),
+                log_prob=zero_unless(valid, log_prob),
+                weight=weight,
+                advantage=zero_unless(valid, advantage),
+                target=zero_unless(valid, target),
                 valid=valid,
             ),
             memory={"policy": unroll.memory, "value": value_memory},
@@ -220,6 +200,18 @@ class PPOInstance(ActorCriticInstance[PPOState]):
             "advantages": moments(advantage, valid, state.advantages.mean),
             "errors": moments(correction, valid, jnp.zeros(())),
         }
+
+    def estimate(self, state: PPOState, unroll: Unroll, value: Array) -> Estimates:
+        """Gives the generalized advantages, and the probabilities with which actions were drawn.
+
+        Args:
+            state: What was learned before.
+            unroll: The slots of the batch that are here.
+            value: float32 [T + 1, B], of every row.
+        """
+        rows = (unroll.reward, unroll.terminated, unroll.truncated, value)
+        advantage = generalized_advantages(*rows, self.config.discount, self.config.gae_lambda)
+        return Estimates(advantage, advantage, unroll.log_prob)
 
     def adapt(self, state: PPOState, sums: Any) -> PPOState:
         """Adds the targets to the statistics of values; notes those of the advantages."""
@@ -260,11 +252,7 @@ class PPOInstance(ActorCriticInstance[PPOState]):
         log_ratio = jnp.where(samples.valid, log_prob - samples.log_prob, 0)
         ratio = jnp.exp(log_ratio)
         clipped = jnp.clip(ratio, 1 - config.clip, 1 + config.clip)
-        advantage = samples.advantage
-        if config.normalize_advantages:
-            mean, variance = state.advantages.mean, state.advantages.variance
-            advantage = (advantage - mean) / (jnp.sqrt(variance) + 1e-8)
-        advantage = advantage * samples.weight
+        advantage = self.advantage(state, samples)
         surrogate = jnp.minimum(ratio * advantage, clipped * advantage)
 
         inputs = (state.observations, samples.observation, memory["value"], ended)
@@ -283,6 +271,13 @@ class PPOInstance(ActorCriticInstance[PPOState]):
         sums = {name: jnp.sum(jnp.where(samples.valid, x, 0.0)) for name, x in metrics.items()}
         value_loss = config.value_cost * sums["value_loss"]
         return sums["policy_loss"] + value_loss - config.entropy_cost * sums["entropy"], sums
+
+    def advantage(self, state: PPOState, samples: Samples) -> Array:
+        """Gives the advantages that the surrogate is computed with, standardised as configured."""
+        if not self.config.normalize_advantages:
+            return samples.advantage
+        mean, variance = state.advantages.mean, state.advantages.variance
+        return (samples.advantage - mean) / (jnp.sqrt(variance) + 1e-8)
 
     def update(self, state: PPOState, sums: Any) -> tuple[PPOState, Metrics]:
         """Takes one step of Adam, with the gradient's norm bounded."""
@@ -317,25 +312,8 @@ class PPOInstance(ActorCriticInstance[PPOState]):
             value = unstandardize(state.values, value)
         return value, jax.tree.map(lambda x: x[:-1][:: self.chunk], memories)
 
-    def _weight(self, log_ratio: Array) -> Array:
-        return jnp.exp(jnp.minimum(log_ratio, jnp.log(self.config.max_weight)))
-
-    def _advantages(self, unroll: Unroll, value: Array, log_ratio: Array) -> tuple[Array, Array]:
-        """Gives the advantages, and the value targets' differences to the values."""
-        config = self.config
-        rows = (unroll.reward, unroll.terminated, unroll.truncated, value)
-        if config.advantages == "vtrace":
-            return vtrace(*rows, log_ratio, config.discount, config.gae_lambda)
-        advantage = generalized_advantages(*rows, config.discount, config.gae_lambda)
-        return advantage, advantage
-
     def _learning_rate(self, state: PPOState) -> Array:
         rate = jnp.asarray(self.config.learning_rate)
         if self.config.anneal and self.updates:
             rate = rate * jnp.maximum(1 - state.n / self.updates, 0.0)
         return rate
-
-
-def _zero_unless(valid: Array, x: Array) -> Array:
-    valid = valid.reshape(*valid.shape, *[1] * (x.ndim - valid.ndim))
-    return jnp.where(valid, x, jnp.zeros_like(x))

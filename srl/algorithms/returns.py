@@ -12,8 +12,14 @@ from srl.types import Array
 
 
 def valid_rows(terminated: Array, truncated: Array) -> Array:
-    """Tells which of the first T rows hold an action that counted: [T + 1, ...] to [T, ...]."""
+    """Gives which of the first T rows hold an action that counts: [T + 1, ...] to [T, ...]."""
     return ~(terminated | truncated)[:-1]
+
+
+def zero_unless(valid: Array, x: Array) -> Array:
+    """Gives x, [T, B, ...], with zeros at the rows that are not valid, bool [T, B]."""
+    valid = valid.reshape(*valid.shape, *[1] * (x.ndim - valid.ndim))
+    return jnp.where(valid, x, jnp.zeros_like(x))
 
 
 def generalized_advantages(

@@ -90,9 +90,9 @@ class Film:
             env_seed = environment_seed(seed, "evaluation")
             evaluator = Evaluator(pool, episodes, env_seed=env_seed, seed=seed, greedy=greedy)
             with _writing(path, painter.frames_per_second) as write:
-                cast = dict.fromkeys(kinds_of(pool.specs.agents), player)
+                lineup = dict.fromkeys(kinds_of(pool.specs.agents), player)
                 ended = 0
-                for timestep in evaluator.timesteps(cast):
+                for timestep in evaluator.timesteps(lineup):
                     last = bool((timestep.terminated | timestep.truncated).all())
                     frame = _checked(painter.paint(pool, 0, timestep), self._experiment.env)
                     # The end of an episode stands still for a second.

@@ -13,7 +13,7 @@ import numpy as np
 
 from srl.arguments import expect_at_least
 from srl.errors import UserError
-from srl.evaluate.matches import OTHER, OURS, castings
+from srl.evaluate.matches import OTHER, OURS, lineups
 from srl.evaluate.players import UNTRAINED, Side, opponent, trained
 from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
@@ -45,7 +45,7 @@ def watch(
     Args:
         run_dir: The run's folder.
         out: The page; by default watch.html in the run's folder.
-        episodes: How many; with `against`, of each way to seat the two sides.
+        episodes: How many; with `against`, of each lineup of the two sides.
         seed: Of the environments, the drawing, and untrained policies.
         version: Of the checkpoint; the newest by default.
         against: RUN_DIR[:V] or `untrained`: who plays the other kinds of agents.
@@ -144,10 +144,10 @@ def _castings(
         return
     sides = {OURS: ours, OTHER: other}
     names = {OURS: OURS, OTHER: UNTRAINED if other.untrained else OTHER}
-    for seats in castings(kinds):
-        if len(kinds) == 1 or len(set(seats.values())) > 1:
-            title = ", ".join(f"{kind}s: {names[side]}" for kind, side in seats.items())
-            yield title, {kind: sides[side] for kind, side in seats.items()}
+    for lineup in lineups(kinds):
+        if len(kinds) == 1 or len(set(lineup.values())) > 1:
+            title = ", ".join(f"{kind}s: {names[side]}" for kind, side in lineup.items())
+            yield title, {kind: sides[side] for kind, side in lineup.items()}
 
 
 def _play(

@@ -11,11 +11,11 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from srl.inputs import is_count, parse_json
+from srl.inputs import COUNT, is_count, parse_json
 from srl.loop.learning.ledger import MOST_LEARNERS, Ledger
 from srl.outputs import replace_whole, write_whole
 from srl.streams import Message, Refused
-from srl.workers.words import ADDRESS, COUNT, demand_shape
+from srl.workers.words import ADDRESS, demand_shape
 
 ADDRESS_FILE = "controller.json"
 """Of the run's folder; in it the controller says where it is."""

@@ -16,7 +16,6 @@ from srl.launch.compilation import keep_compiled_programs
 from srl.launch.crash import CrashReporter
 from srl.launch.display import Display
 from srl.launch.folder import RunFolder
-from srl.launch.rater import RaterBeside
 from srl.launch.terminal import (
     DONE,
     FAILED,
@@ -32,6 +31,7 @@ from srl.launch.watch import Watch
 from srl.loop.stage import Stage
 from srl.loop.training import Training, make_training
 from srl.pools.make import threaded
+from srl.self_play.rater_process import RaterProcess
 from srl.workers.run import Run, closing, finished
 
 logger = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ def train(
 
             with run, crash, _watch(run, folder, show, stop, ending) as show.watch:
                 run.start(resume=resume)
-                with RaterBeside(experiment, folder, show.say):
+                with RaterProcess(experiment, folder.path, show.say):
                     run.loop()
                 if trainer.account:
                     show.say(trainer.account)

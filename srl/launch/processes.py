@@ -20,7 +20,6 @@ from srl.launch.controller import Controller
 from srl.launch.display import Display
 from srl.launch.folder import RunFolder
 from srl.launch.hosts import Hosts, Superseded
-from srl.launch.rater import RaterBeside
 from srl.launch.resources import machine_gpus
 from srl.launch.terminal import (
     DONE,
@@ -33,6 +32,7 @@ from srl.launch.terminal import (
     recording_end,
     shown,
 )
+from srl.self_play.rater_process import RaterProcess
 from srl.streams import Transport
 from srl.workers.run import finished
 
@@ -103,7 +103,7 @@ def train_in_processes(
         try:
             with contextlib.closing(controller), contextlib.closing(screen.display):
                 try:
-                    with RaterBeside(experiment, folder, screen.say):
+                    with RaterProcess(experiment, folder.path, screen.say):
                         controller.run(asked_to_stop)
                 finally:
                     for line in controller.account():

@@ -21,7 +21,6 @@ from srl.loop.training import Training
 from srl.pools.xla import PoolState, Xla
 from srl.streams.batch import Batch, expect_room
 from srl.types import Array, Decision, Metrics, Timestep, Tree, Unroll
-from srl.workers.past import Opponents
 
 
 class Acting(NamedTuple):
@@ -101,11 +100,9 @@ class CompiledLoop(LocalEnvironments):
         acting = Acting(self._pool_state, self._now, self._memory, self._clock)
         learner = self._learner
         progress = learner.progress
-        return acting, learner.states, learner.opponents, progress.version, progress.losses
+        return acting, learner.states, learner.past, progress.version, progress.losses
 
-    def _run(
-        self, acting: Acting, states: Any, opponents: Opponents | None, version: Array
-    ) -> tuple[Any, ...]:
+    def _run(self, acting: Acting, states: Any, opponents: Any, version: Array) -> tuple[Any, ...]:
         """One update; also gives the timesteps after the actions, [T, ...], and the metrics."""
         teams = self._learner.teams
         run = _TracedLoop(teams, self._xla, self._key, acting, states, opponents, version)
@@ -165,7 +162,7 @@ class _TracedLoop(Loop):
         key: Array,
         acting: Acting,
         states: Tree,
-        opponents: Opponents | None,
+        opponents: Any,
         version: Array,
     ) -> None:
         self._teams, self._xla, self._key, self._version = teams, xla, key, version
@@ -220,7 +217,7 @@ class _TracedLoop(Loop):
             truncated=rows.truncated,
             action=action,
             log_prob=log_prob,
-            memory=memory,
+            memory=self._teams.own(memory),
             version=jnp.tile(self._version, (length, 1, 1)),
             slot=jnp.arange(action.shape[1], dtype=jnp.int32),
         )

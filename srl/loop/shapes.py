@@ -12,7 +12,6 @@ from srl.experiment import Experiment
 from srl.lazy import jax, jnp
 from srl.loop.teams import Teams
 from srl.types import Specs, Timestep, Tree, Unroll
-from srl.workers.past import Past
 
 
 def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: int = 1) -> Shapes:
@@ -25,9 +24,8 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
         groups: Of environments that are stepped together.
     """
     length, num_envs = experiment.graph.unrolls[0].length, experiment.num_envs
-    self_play = experiment.self_play
-    past = self_play and Past.of(self_play.past, specs.agents, num_envs // groups)
-    teams = Teams.of(experiment.algorithm, experiment.policies, specs, None, past)
+    teams = Teams.of(experiment.algorithm, experiment.policies, specs, None)
+    teams = teams.with_opponents(experiment, groups)
     timestep = jax.tree.map(lambda x: _array((len(x) * num_envs, *x.shape[1:]), x.dtype), timestep)
 
     def flow(timestep: Timestep) -> dict[str, Any]:
@@ -56,7 +54,7 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
             jnp.zeros((length, groups, 2), jnp.int32),
             slots,
         )
-        batches, _ = teams.measure(states, unroll)
+        batches, _ = teams.measure(states, unroll._replace(memory=teams.own(unroll.memory)))
         sums = teams.gradient(states, batches, jnp.int32(0))
         return {
             "decision": decision,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
@@ -13,9 +13,10 @@ import numpy as np
 from srl.algorithms import Algorithm
 from srl.algorithms.algorithm import Instance, State
 from srl.errors import UserError
+from srl.experiment import Experiment
 from srl.lazy import jax, jnp
+from srl.loop.opponents import OpponentActing, Slots, opponent_acting
 from srl.types import Array, Decision, Policy, Specs, Tree, Unroll
-from srl.workers.past import PAST, Opponents, Past, Seat, where_rows
 
 
 def assign(patterns: Mapping[str, str], agents: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
@@ -48,41 +49,47 @@ class Teams:
     members: Mapping[str, tuple[int, ...]]
     """Agent indices of each policy."""
     instances: Mapping[str, Instance]
-    past: Past | None = None
-    """Which of the slots past versions play; environments then come in multiples of its period."""
+    opponents: OpponentActing | None = None
+    """Past versions that play some of the slots; environments come in multiples of its period.
+
+    Where they play, what acts and what is remembered are dicts of `policies`, which holds what
+    belongs to the present policies, and `opponents`, which holds what belongs to past versions.
+    Elsewhere both are what `policies` would hold.
+    """
 
     @staticmethod
     def of(
-        algorithm: Algorithm,
-        policies: Mapping[str, str],
-        specs: Specs,
-        updates: int | None,
-        past: Past | None = None,
+        algorithm: Algorithm, policies: Mapping[str, str], specs: Specs, updates: int | None
     ) -> Teams:
         """Binds the algorithm once for each policy."""
         members = assign(policies, specs.agents)
         instances = {name: algorithm.bind(specs, updates) for name in members}
-        return Teams(specs, members, instances, past)
+        return Teams(specs, members, instances)
+
+    def with_opponents(self, experiment: Experiment, num_groups: int) -> Teams:
+        """Gives the same policies, with past versions of them as the experiment asks for.
+
+        Args:
+            experiment: The experiment.
+            num_groups: The number of groups that its environments are divided into.
+
+        Raises:
+            UserError: If self-play is asked for and does not fit the environments.
+        """
+        parts = self.specs.agents, self.members, self.instances
+        return replace(self, opponents=opponent_acting(experiment, *parts, num_groups))
 
     @property
     def period(self) -> int:
-        """Environments after which it repeats who plays which slot."""
-        return 1 if self.past is None else self.past.period
+        """The number of environments after which it repeats which policy plays which slot."""
+        return 1 if self.opponents is None else self.opponents.period
 
     @cached_property
-    def _present(self) -> dict[str, tuple[int, ...]]:
+    def _slots(self) -> dict[str, Slots]:
         """The slots of a period that each policy acts for and learns from."""
-        if self.past is None:
+        if self.opponents is None:
             return dict(self.members)
-        return {name: self.past.present(members) for name, members in self.members.items()}
-
-    @cached_property
-    def _seats(self) -> dict[str, Seat]:
-        """The slots of a period that each policy's past versions play."""
-        if self.past is None:
-            return {}
-        seats = {name: self.past.seat(members) for name, members in self.members.items()}
-        return {name: seat for name, seat in seats.items() if seat.slots}
+        return {name: self.opponents.present_slots(own) for name, own in self.members.items()}
 
     def init(self, key: Array) -> dict[str, State]:
         """Draws a state for each policy."""
@@ -95,36 +102,31 @@ class Teams:
         """Gives what acting needs."""
         return {name: self.instances[name].policy(state) for name, state in states.items()}
 
-    def acting(
-        self, policies: Mapping[str, Policy], opponents: Opponents | None = None
-    ) -> Mapping[str, Any]:
-        """Gives all that `act` takes: the policies, and the past ones where these play.
+    def acting(self, policies: Mapping[str, Policy], past: Any = None) -> Mapping[str, Any]:
+        """Gives all that `act` takes: the policies, and the past versions where these play.
 
         Args:
-            policies: The present ones.
-            opponents: By default, the present ones in their place.
+            policies: The present policies.
+            past: The past versions that play; by default the present policies in their place.
         """
-        if self.past is None:
+        if self.opponents is None:
             return policies
-        none_yet = Opponents(policies, policies, jnp.zeros((), jnp.int32))
-        return {**policies, PAST: opponents or none_yet}
+        return {"policies": policies, "opponents": past or self.opponents.first(policies)}
 
     def initial_memory(self, num_envs: int) -> dict[str, Tree]:
         """Gives the memory of each policy's slots, and of those that its past versions play."""
         periods = num_envs // self.period
         memory: dict[str, Tree] = {
-            name: instance.initial_memory(periods * len(self._present[name]))
+            name: instance.initial_memory(periods * len(self._slots[name]))
             for name, instance in self.instances.items()
         }
-        if self.past is not None:
-            memory[PAST] = {
-                "opponent": self.past.nobody_yet(num_envs),
-                "memory": {
-                    name: self.instances[name].initial_memory(periods * len(seat.slots))
-                    for name, seat in self._seats.items()
-                },
-            }
-        return memory
+        if self.opponents is None:
+            return memory
+        return {"policies": memory, "opponents": self.opponents.initial_memory(num_envs)}
+
+    def own(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Gives the present policies' part of what acts or is remembered, by policy."""
+        return tree if self.opponents is None else tree["policies"]
 
     def chunk_of(self, length: int) -> int:
         """Steps between two memories that an unroll keeps; its whole length without memory.
@@ -162,19 +164,19 @@ class Teams:
         """Decides for B slots.
 
         Args:
-            policies: By name, as `acting` gives them.
+            policies: What acts, as `acting` gives it.
             observation: [B, ...]
             ended: bool [B], rows that end an episode. After they are acted on, their memory
                 starts anew.
-            memory: By policy name, [its slots, ...].
-            key: Of the run's sampling.
+            memory: As `initial_memory` or the step before gave it.
+            key: The key of the run's sampling.
             clock: uint32 [] or [B], steps the slots have taken so far: a slot's key is folded from
-                (key, clock, slot), whoever computes it.
+                (key, clock, slot), in whichever worker.
             slots: int32 [B], which of the run's slots these are.
-            greedy: Take the most probable actions.
+            greedy: Whether to take the most probable actions.
 
         Returns:
-            The decision of all B slots; its memory is by policy name.
+            The decision of all B slots.
         """
         clocks = jnp.broadcast_to(clock, slots.shape)
         keys = jax.vmap(
@@ -184,50 +186,30 @@ class Teams:
         decisions: list[tuple[tuple[int, ...], Decision]] = []
         following: dict[str, Tree] = {}
         for name, instance in self.instances.items():
-            own = self._present[name]
+            own, policy, remembered = self._slots[name], self.own(policies)[name], self.own(memory)
             part, own_ended = self._part(own, (observation, ended), axis=0)
             if greedy:
-                decision = instance.act_greedy(policies[name], part, memory[name])
+                decision = instance.act_greedy(policy, part, remembered[name])
             else:
                 own_keys = self._part(own, keys, axis=0)
-                decision = instance.act(policies[name], part, memory[name], own_keys)
-            following[name] = _start_anew(instance, decision.memory, own_ended)
+                decision = instance.act(policy, part, remembered[name], own_keys)
+            following[name] = instance.memory_after(decision.memory, own_ended)
             decisions.append((own, decision))
-        if self.past is not None:
-            rows = observation, ended, keys
-            past, following[PAST] = self._act_past(policies[PAST], memory[PAST], *rows)
+        if self.opponents is not None:
+            rows = observation, keys, ended
+            past, past_memory = self.opponents.act(
+                policies["opponents"],
+                memory["opponents"],
+                ended,
+                lambda slots: self._part(slots, rows, axis=0),
+            )
             decisions += past
+            following = {"policies": following, "opponents": past_memory}
         return Decision(
             action=self._join([(slots, d.action) for slots, d in decisions]),
             log_prob=self._join([(slots, d.log_prob) for slots, d in decisions]),
             memory=following,
         )
-
-    def _act_past(
-        self, opponents: Opponents, memory: Tree, observation: Tree, ended: Array, keys: Array
-    ) -> tuple[list[tuple[tuple[int, ...], Decision]], Tree]:
-        """Decides for the slots that past versions play; gives each seat's part, and the memory.
-
-        Both past versions decide for all of them, as any may be in an episode with either.
-        """
-        past = self.past
-        assert past is not None
-        opponent, replaced = past.opponent_of_each(memory["opponent"], opponents.number)
-        decisions: list[tuple[tuple[int, ...], Decision]] = []
-        following: dict[str, Tree] = {}
-        for name, seat in self._seats.items():
-            instance = self.instances[name]
-            part, own_keys, own_ended = self._part(seat.slots, (observation, keys, ended), axis=0)
-            # Who takes over in the midst of an episode remembers nothing of it.
-            own = _start_anew(instance, memory["memory"][name], past.of_slots(seat, replaced))
-            newer, older = (
-                instance.act(policies[name], part, own, own_keys) for policies in opponents[:2]
-            )
-            by_newer = past.of_slots(seat, opponent == opponents.number)
-            decision = where_rows(by_newer, newer, older)
-            following[name] = _start_anew(instance, decision.memory, own_ended)
-            decisions.append((seat.slots, decision))
-        return decisions, {"opponent": past.after(opponent, ended), "memory": following}
 
     def learn(
         self,
@@ -296,7 +278,7 @@ class Teams:
         return next(iter(self.instances.values())).env_action(action)
 
     def _unroll_of(self, name: str, unroll: Unroll) -> Unroll:
-        own = self._present[name]
+        own = self._slots[name]
         rows = unroll._replace(memory=(), version=(), slot=())
         rows = self._part(own, rows, axis=1)
         return rows._replace(
@@ -327,8 +309,3 @@ class Teams:
         order = np.argsort(np.concatenate([own for own, _ in parts]))
         joined = jnp.concatenate(split, axis=1).take(jnp.asarray(order), axis=1)
         return joined.reshape(-1, *joined.shape[2:])
-
-
-def _start_anew(instance: Instance, memory: Tree, ended: Array) -> Tree:
-    """Gives the memory with which the rows after these are acted on."""
-    return where_rows(ended, instance.initial_memory(len(ended)), memory)

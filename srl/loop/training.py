@@ -20,7 +20,6 @@ from srl.streams.batch import Batch
 from srl.streams.parcel import pack, unpack
 from srl.streams.sample import STATE_BYTES, Stopped
 from srl.types import Tree
-from srl.workers.league import League
 
 
 class Compiles(Protocol):
@@ -46,7 +45,7 @@ class Training:
 
     folder: Path | None = None
     """Of the run, for the pool of opponents; to be set before `start` where there is self-play."""
-    keeps_league = True
+    chooses_opponents = True
     """Whether past versions, if any play, are chosen here; else they come with the state."""
 
     def __init__(
@@ -77,8 +76,8 @@ class Training:
         self._maybe_learner = learner = Learner(
             experiment, specs, environments.worker, environments.slots(specs)
         )
-        if experiment.self_play is not None and self.keeps_league:
-            self._enter_league(learner)
+        if self.chooses_opponents:
+            learner.add_opponents(self.folder, writes=environments.replica == 0)
         batches = environments.prepare(learner, lambda: self.alive())
         learning = self._make_learning(learner)
         learning.compile(batches)
@@ -90,16 +89,6 @@ class Training:
 
     def _projection_of(self, learning: Any) -> Runnable:
         return Projection(self.experiment.algorithm, self.environments, learning)
-
-    def _enter_league(self, learner: Learner) -> None:
-        """Lets past versions play; of several replicas the first writes the pool."""
-        assert self.folder is not None, "self-play needs the run's folder"
-        policies = learner.teams.policies(learner.states)
-        writes = self.environments.replica == 0
-        learner.league = league = League(
-            self.experiment, learner.teams, policies, self.folder, writes=writes
-        )
-        learner.policies = learner.teams.acting(policies, league.playing)
 
     def update(self) -> bool:
         """Runs one pass of the loop; gives False where it could not be ended.
@@ -176,9 +165,7 @@ class Training:
 
     def report(self) -> dict[str, Any]:
         """Gives a line of metrics: since the last report, or over the last 100 episodes."""
-        learner = self._learner
-        league = {} if learner.league is None else learner.league.report()
-        return {**learner.progress.report(), **league, **self.environments.report()}
+        return {**self._learner.progress.report(), **self.environments.report()}
 
     def check(self) -> None:
         """Raises RunError if training has diverged since the last report."""

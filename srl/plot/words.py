@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
-from srl.loop.learning.episodes import WINDOW
+from srl.episodes import WINDOW
 from srl.plot.curves import Axis
 
 AXES: Mapping[Axis, str] = {

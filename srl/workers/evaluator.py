@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from srl.algorithms.algorithm import Instance
+from srl.episodes import kinds_of
 from srl.lazy import jax
-from srl.loop.learning.episodes import kinds_of
 from srl.loop.teams import Teams
 from srl.number_text import number_text
 from srl.pools import Pool
@@ -107,7 +107,7 @@ class Evaluator:
             env_seed: Of the first environment.
             seed: Of the sampling of actions.
             greedy: Take the most probable actions.
-            sides: Agent indices of those that a cast names; by default, of each kind of agents.
+            sides: The agent indices of each side in a lineup; by default, of each kind of agents.
         """
         self.specs = pool.specs
         self.episodes = episodes
@@ -123,17 +123,17 @@ class Evaluator:
         """Takes other seeds for all that is played from now on."""
         self._env_seed, self._key = env_seed, jax.random.key(seed)
 
-    def timesteps(self, cast: Mapping[str, Player]) -> Iterator[Timestep]:
+    def timesteps(self, lineup: Mapping[str, Player]) -> Iterator[Timestep]:
         """Plays without an end, from new episodes on.
 
         Args:
-            cast: Who plays the agents of each side.
+            lineup: The player of each side's agents.
         """
-        return (timestep for _, timestep in self.steps(cast))
+        return (timestep for _, timestep in self.steps(lineup))
 
-    def steps(self, cast: Mapping[str, Player]) -> Iterator[tuple[np.ndarray | None, Timestep]]:
+    def steps(self, lineup: Mapping[str, Player]) -> Iterator[tuple[np.ndarray | None, Timestep]]:
         """As `timesteps`, each with the actions [B, ...] that led to it, None to the first."""
-        teams, policies = self._seat(cast)
+        teams, policies = self._teams_of(lineup)
         act = self._act(teams)
         memory, clock = teams.initial_memory(self._pool.num_envs), 0
         slots = np.arange(self._pool.num_envs * len(self.specs.agents), dtype=np.int32)
@@ -150,17 +150,17 @@ class Evaluator:
             timestep = self._pool.step(action)
 
     def play(
-        self, cast: Mapping[str, Player], progress: Callable[[int], None] = lambda ended: None
+        self, lineup: Mapping[str, Player], progress: Callable[[int], None] = lambda ended: None
     ) -> Episodes:
         """Plays the episodes.
 
         Args:
-            cast: Who plays the agents of each side.
+            lineup: The player of each side's agents.
             progress: Told how many episodes have ended, at each step.
         """
         agents, count = len(self.specs.agents), np.zeros_like(self._quota)
         played: list[tuple[int, int, np.ndarray]] = []
-        for timestep in self.timesteps(cast):
+        for timestep in self.timesteps(lineup):
             ended = (timestep.terminated | timestep.truncated).reshape(-1, agents).all(-1)
             ended &= ~timestep.lost
             returns = timestep.episode_return.reshape(-1, agents)
@@ -174,25 +174,25 @@ class Evaluator:
         rows = np.stack([row for _, _, row in sorted(played, key=lambda episode: episode[:2])])
         return Episodes(rows[:, :agents], rows[:, agents], rows[:, agents + 1 :])
 
-    def _seat(self, cast: Mapping[str, Player]) -> tuple[Teams, dict[str, Policy]]:
+    def _teams_of(self, lineup: Mapping[str, Player]) -> tuple[Teams, dict[str, Policy]]:
         """Gives each side's agents the policies that its player has for them."""
         members: dict[str, tuple[int, ...]] = {}
         instances: dict[str, Instance] = {}
         policies: dict[str, Policy] = {}
         for side, agents in self._sides.items():
-            player = cast[side]
+            player = lineup[side]
             for policy, indices in player.teams.members.items():
                 if own := tuple(i for i in indices if i in agents):
                     # Named by number: with other names for the same policies, JAX would compile
                     # the same program again.
-                    seat = f"{side}/{sum(name.startswith(side + '/') for name in members)}"
-                    members[seat] = own
-                    instances[seat] = player.teams.instances[policy]
-                    policies[seat] = player.policies[policy]
+                    name = f"{side}/{sum(known.startswith(side + '/') for known in members)}"
+                    members[name] = own
+                    instances[name] = player.teams.instances[policy]
+                    policies[name] = player.policies[policy]
         return Teams(self.specs, members, instances), policies
 
     def _act(self, teams: Teams) -> Any:
-        """The compiled call, shared by all casts whose policies are computed alike."""
+        """The compiled call, shared by all lineups whose policies are computed alike."""
         parts = {"members": teams.members, "instances": teams.instances}
         for known, act in self._compiled:
             if known == parts:

@@ -15,7 +15,6 @@ from srl.experiment import Experiment
 from srl.loop.stage import Stage
 from srl.loop.training import Training
 from srl.metrics import MetricsWriter
-from srl.workers.ratings import newest_ratings
 
 logger = logging.getLogger(__name__)
 
@@ -182,8 +181,6 @@ class Run:
         report = self.trainer.report()
         if not self._kept or self._failure is not None:
             return
-        if self.experiment.self_play is not None:
-            report |= newest_ratings(self.folder)
         with self._writing():
             self._metrics.write(report)
             self.show.report(self.trainer, report)

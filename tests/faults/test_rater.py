@@ -12,7 +12,7 @@ from real_runs import RealRun
 
 from srl.experiment import load_experiment
 from srl.launch.folder import create_run
-from srl.launch.rater import RaterBeside
+from srl.self_play.rater_process import RaterProcess
 
 GAME = """
 from srl import Experiment, SelfPlay
@@ -40,7 +40,7 @@ def rater_of(run_folder):
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             words = (folder / "cmdline").read_bytes()
-            if b"srl.evaluate.rater" in words and str(run_folder).encode() in words:
+            if b"srl.self_play.rater" in words and str(run_folder).encode() in words:
                 return int(folder.name)
     return None
 
@@ -58,7 +58,7 @@ def test_the_rater_is_started_again_when_it_dies_and_ended_with_the_run(tmp_path
     (tmp_path / "experiment.py").write_text(GAME)
     resolved, told = load_experiment(str(tmp_path / "experiment.py")), []
     run = create_run(resolved, tmp_path / "run")
-    with RaterBeside(resolved.experiment, run, told.append):
+    with RaterProcess(resolved.experiment, run.path, told.append):
         first = wait(lambda: rater_of(run.path))
         os.kill(first, signal.SIGKILL)
         second = wait(lambda: rater_of(run.path) not in (None, first) and rater_of(run.path))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from srl.algorithms import PPO
+from srl.algorithms import APPO
 from srl.loop.teams import Teams
 from srl.networks import MLP
 from srl.types import Specs, Unroll
@@ -13,20 +13,19 @@ from srl.types import Specs, Unroll
 ENVS, AGENTS, STEPS = 4, ("cat_0", "cat_1", "dog"), 12
 SLOTS = ENVS * len(AGENTS)
 SPECS = Specs(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4), AGENTS)
-PPO_WITH_MEMORY = PPO(
+APPO_WITH_MEMORY = APPO(
     network=MLP(width=8, depth=1, memory=6),
     unroll_length=STEPS,
     chunk=3,
     minibatches=2,
     epochs=1,
-    objective="decoupled",
 )
 KEY = jax.random.key(7)
 
 
 @pytest.fixture(scope="module")
 def teams():
-    return Teams.of(PPO_WITH_MEMORY, {"cat*": "cat", "dog": "dog"}, SPECS, updates=5)
+    return Teams.of(APPO_WITH_MEMORY, {"cat*": "cat", "dog": "dog"}, SPECS, updates=5)
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,7 @@ class Contributor(LocalEnvironments):
     def training(self) -> Training:
         """The run of this worker, in which past versions, if any play, come with the state."""
         training = Training(self.experiment, self, lambda learner: self)
-        training.keeps_league = False
+        training.chooses_opponents = False
         return training
 
     def compile(self, batches: Sequence[Batch]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,12 @@ from srl.experiment import Experiment
 from srl.lazy import jax, jnp
 from srl.loop.learning.progress import Progress
 from srl.loop.learning.replicas import Sharded
+from srl.loop.opponents import Opponents, opponents
 from srl.loop.projection import Gathered
 from srl.loop.teams import Teams
 from srl.pools.pool import empty_timestep
 from srl.streams.batch import Batch, batch_form
 from srl.types import Decision, Metrics, Policy, Specs, Tree, Unroll
-from srl.workers.league import League, hold_of
-from srl.workers.past import Opponents, Past
-from srl.workers.past_matches import PastMatches
 
 logger = logging.getLogger(__name__)
 
@@ -39,22 +38,9 @@ def bind_teams(experiment: Experiment, specs: Specs) -> Teams:
     Raises:
         UserError: If self-play is asked for and does not fit the environments.
     """
-    past = None
-    if experiment.self_play is not None:
-        each = experiment.num_envs // experiment.num_groups
-        past = Past.of(experiment.self_play.past, specs.agents, each)
-    return Teams.of(
-        experiment.algorithm, experiment.policies, specs, experiment.expected_updates, past
-    )
-
-
-def _past_matches(experiment: Experiment, teams: Teams) -> PastMatches | None:
-    """What counts matches with past selves, if these are played."""
-    if experiment.self_play is None or teams.past is None:
-        return None
-    hold = hold_of(experiment, experiment.self_play, teams.specs)
-    rows = sum(unrolled.length for unrolled in experiment.graph.unrolls)
-    return PastMatches(teams.specs, teams.past, hold, rows)
+    updates = experiment.expected_updates
+    teams = Teams.of(experiment.algorithm, experiment.policies, specs, updates)
+    return teams.with_opponents(experiment, experiment.num_groups)
 
 
 def forms_of(experiment: Experiment, teams: Teams, num_envs: int) -> tuple[Batch, ...]:
@@ -100,7 +86,7 @@ class Learner:
         """
         self.experiment, self.worker = experiment, worker
         self.teams = teams = bind_teams(experiment, specs)
-        self.progress = Progress(specs, teams.members, _past_matches(experiment, teams))
+        self.progress = Progress(specs, teams.members)
         self.parameters: dict[str, int] = {}
         """Numbers in each policy's networks."""
         self.agents: dict[str, tuple[str, ...]] = {}
@@ -110,8 +96,6 @@ class Learner:
         """Of each policy: all that learning changes."""
         self.policies: Mapping[str, Any] = teams.acting(teams.policies(self.states))
         """What acts; of version `progress.version`."""
-        self.league: League | None = None
-        """The past versions that play, and the pool that they come from."""
         for name, state in self.states.items():
             self.parameters[name] = sum(x.size for x in jax.tree.leaves(state.params))
             self.agents[name] = tuple(specs.agents[i] for i in teams.members[name])
@@ -120,6 +104,7 @@ class Learner:
         )
         self.meanwhile: Callable[[Callable[[], bool]], None] = lambda learned: None
         """Called while the device computes, with what tells whether it is done."""
+        self._opponents: Opponents | None = None
         self.sharded: Sharded | None = None
         """Where there are several devices, in this process or with other replicas."""
         self._learn: Callable[..., Any] = jax.jit(self._learn_and_count)
@@ -192,7 +177,7 @@ class Learner:
             truncated=truncated,
             action=batch.action,
             log_prob=batch.log_prob,
-            memory={name: batch.memory[name] for name in self.teams.members},
+            memory=dict(self.teams.own(batch.memory)),
             version=batch.version,
             slot=self._slots,
         )
@@ -214,20 +199,32 @@ class Learner:
     def count_update(self, policies: Mapping[str, Policy], losses: Metrics) -> None:
         """Counts an update that has led to these policies, and to these sums of losses."""
         self.progress.count_update(losses)
-        if self.league is not None:
-            self.league.advance(self.progress.updates, policies)
-        self.policies = self.teams.acting(policies, self.opponents)
+        if self._opponents is not None:
+            self._opponents.advance(self.progress.updates, policies)
+        self.policies = self.teams.acting(policies, self.past)
+
+    def add_opponents(self, folder: Path | None, *, writes: bool = True) -> None:
+        """Lets past versions play, where the experiment asks for self-play.
+
+        Args:
+            folder: The run's folder, which holds the pool of opponents.
+            writes: Whether this learner keeps the pool; one of several replicas does.
+        """
+        policies = self.teams.policies(self.states)
+        parts = self.experiment, self.teams.specs, policies, folder
+        self._opponents = self.progress.opponents = opponents(*parts, writes=writes)
+        self.policies = self.teams.acting(policies, self.past)
 
     @property
-    def opponents(self) -> Opponents | None:
+    def past(self) -> Any:
         """The past versions that play; None where none does."""
-        return None if self.league is None else self.league.playing
+        return None if self._opponents is None else self._opponents.playing
 
     def state(self) -> dict[str, Tree]:
         """Gives what `restore` needs."""
         learners = {name: state._asdict() for name, state in self.states.items()}
-        league = {} if self.league is None else {"opponents": self.league.state()}
-        return {"learners": learners, **self.progress.state(), **league}
+        opponents = {} if self._opponents is None else self._opponents.state()
+        return {"learners": learners, **self.progress.state(), **opponents}
 
     def restore(self, tree: Mapping[str, Tree]) -> None:
         """Goes on from a saved state, in the next epoch."""
@@ -236,6 +233,6 @@ class Learner:
             for name, state in self.states.items()
         }
         self.progress.restore(tree)
-        if self.league is not None:
-            self.league.restore(self.progress.updates, tree.get("opponents", {}))
-        self.policies = self.teams.acting(self.teams.policies(self.states), self.opponents)
+        if self._opponents is not None:
+            self._opponents.restore(self.progress.updates, tree)
+        self.policies = self.teams.acting(self.teams.policies(self.states), self.past)

@@ -11,31 +11,25 @@ from typing import Any
 
 import numpy as np
 
+from srl.episodes import EpisodeWindow
 from srl.errors import RunError
 from srl.lazy import jax, jnp
 from srl.loop.learning.bottleneck import bottleneck
-from srl.loop.learning.episodes import EpisodeWindow
+from srl.loop.opponents import Opponents
 from srl.loop.projection import Gathered
 from srl.tree import map_tree
 from srl.types import Metrics, Specs, Timestep, Tree
-from srl.workers.past_matches import PastMatches
 
 
 class Progress:
     """Counts of a run, its last episodes, and the losses and times since its last report."""
 
-    def __init__(
-        self,
-        specs: Specs,
-        members: Mapping[str, tuple[int, ...]],
-        past: PastMatches | None = None,
-    ) -> None:
+    def __init__(self, specs: Specs, members: Mapping[str, tuple[int, ...]]) -> None:
         """Starts at nothing.
 
         Args:
             specs: Of the environments.
             members: Agent indices of each policy.
-            past: Counts matches with past selves, where these are played.
         """
         self.env_steps = self.agent_steps = self.updates = 0
         self.epoch = 0
@@ -47,7 +41,8 @@ class Progress:
         """Learners that see as many steps as this one, each."""
         self.episodes = EpisodeWindow(specs, members)
         """Of matches between present policies."""
-        self._past = past
+        self.opponents: Opponents | None = None
+        """Counts matches against past versions, where these are played."""
         self._seconds: dict[tuple[str, str], float] = defaultdict(float)
         self._lock = threading.Lock()  # workers' streams count in threads of their own
         self._staleness = _Staleness()
@@ -79,11 +74,9 @@ class Progress:
         steps *= timesteps.episode_length.shape[1] * self.replicas
         self.env_steps += steps
         self.agent_steps += steps * self._agents
-        if self._past is None:
-            self.episodes.add(timesteps)
-        else:
-            self.episodes.add(timesteps, self._past.elsewhere(timesteps))
-            self._past.add(timesteps, self.updates)
+        opponents = self.opponents
+        present = None if opponents is None else opponents.count(timesteps, self.updates)
+        self.episodes.add(timesteps, present)
 
     def count_batch(self, batch: Gathered) -> None:
         """Counts a batch's steps, and how old the policies were that acted."""
@@ -113,7 +106,7 @@ class Progress:
             "updates": self.updates,
             "fps": (self.env_steps - steps) / elapsed,
             **self.episodes.report(),
-            **({} if self._past is None else self._past.report()),
+            **({} if self.opponents is None else self.opponents.report()),
             "policy_version": self.updates,
             **self._staleness.report(),
             **self._mean_losses(),
@@ -171,14 +164,11 @@ class Progress:
             "episodes": self.episodes.state(),
             "losses": self.losses,
             "counts": np.array(counts),
-            **({} if self._past is None else {"past": self._past.state()}),
         }
 
     def restore(self, state: Mapping[str, Tree]) -> None:
         """Goes on from a saved state, in the next epoch."""
         self.episodes.restore(state["episodes"])
-        if self._past is not None:
-            self._past.restore(state["past"])
         self.losses = jax.device_put(state["losses"])
         epoch, *counts = (int(count) for count in state["counts"])
         self.updates, self.env_steps, self.agent_steps, self._updates_reported = counts

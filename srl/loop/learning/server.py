@@ -155,7 +155,7 @@ class Server:
         """Gives the state to all workers, and gets their sums."""
         progress, name = self._learner.progress, self._site.fragment_name
         before = time.perf_counter()
-        state = jax.device_get(self._told(states, self._learner.opponents))
+        state = jax.device_get(self._told(states, self._learner.past))
         told = time.perf_counter()
         epoch, n = progress.version.tolist()
         sums = self.sink.exchange((epoch, n), phase, state, self._site.alive)
@@ -199,7 +199,7 @@ class Server:
         none = jax.tree.map(jnp.zeros_like, _by_policy(*metrics))
         learner.progress.losses = none
         jax.block_until_ready(
-            (self._count(none, *metrics), self._told(learner.states, learner.opponents))
+            (self._count(none, *metrics), self._told(learner.states, learner.past))
         )
 
     # ---- accounts ----

@@ -15,7 +15,6 @@ from srl.streams.batch import Batch
 from srl.streams.gradients import Forms
 from srl.streams.layout import Layout
 from srl.types import Timestep
-from srl.workers.past import PAST, Opponents
 
 
 class Crossing(NamedTuple):
@@ -39,9 +38,9 @@ class Crossing(NamedTuple):
 
         def trees(states: Any, unroll: Any) -> tuple[Any, Any, Any]:
             batches, measured = teams.measure(states, unroll)
-            opponents = teams.acting(teams.policies(states)).get(PAST)
-            told = needed(states, opponents)
-            return told, measured, teams.gradient(states, batches, jnp.int32(0))
+            policies = teams.policies(states)
+            past = None if teams.opponents is None else teams.opponents.first(policies)
+            return needed(states, past), measured, teams.gradient(states, batches, jnp.int32(0))
 
         shapes = jax.eval_shape(trees, learner.states, learner.unroll(batch))
         states, measured, gradient = (jax.eval_shape(vectors_of, tree) for tree in shapes)
@@ -49,9 +48,9 @@ class Crossing(NamedTuple):
         return Crossing(forms, *shapes)
 
 
-def needed(states: Mapping[str, State], opponents: Opponents | None) -> tuple[Any, Any]:
-    """What sums are computed from: all but what the optimizer keeps; and who plays besides."""
-    return {name: state._replace(optimizer=()) for name, state in states.items()}, opponents
+def needed(states: Mapping[str, State], past: Any) -> tuple[Any, Any]:
+    """Gives what sums are computed from: all but the optimizer's state, and the past versions."""
+    return {name: state._replace(optimizer=()) for name, state in states.items()}, past
 
 
 def account(batch: Batch) -> tuple[np.ndarray, ...]:

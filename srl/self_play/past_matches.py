@@ -1,4 +1,4 @@
-"""Results of matches against past selves, apart from those of present policies."""
+"""Results of matches against past versions, apart from those between present policies."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import logging
 
 import numpy as np
 
-from srl.loop.learning.episodes import EpisodeWindow, ended_episodes
+from srl.episodes import EpisodeWindow, ended_episodes
+from srl.self_play.pairings import Pairings
 from srl.types import Specs, Timestep, Tree
-from srl.workers.past import Past
 
 logger = logging.getLogger(__name__)
 
@@ -16,52 +16,52 @@ logger = logging.getLogger(__name__)
 class PastMatches:
     """The last episodes in which a past version played a side, for each side."""
 
-    def __init__(self, specs: Specs, past: Past, hold: int, unroll_length: int) -> None:
+    def __init__(self, specs: Specs, pairings: Pairings, interval: int, unroll_length: int) -> None:
         """Starts empty.
 
         Args:
-            specs: Of the environments.
-            past: Which of them play past matches.
-            hold: Updates from one opponent to the next.
-            unroll_length: Steps of an update.
+            specs: The specs of the environments.
+            pairings: Which of them play past matches.
+            interval: The updates from one opponent to the next.
+            unroll_length: The steps of an update.
         """
-        self._agents, self._past = len(specs.agents), past
-        self._hold, self._length = hold, unroll_length
-        self._windows = {side: EpisodeWindow(specs, past.sides) for side in past.sides}
+        self._agents, self._pairings = len(specs.agents), pairings
+        self._interval, self._length = interval, unroll_length
+        self._windows = {side: EpisodeWindow(specs, pairings.sides) for side in pairings.sides}
         self._outlived = 0
 
     def elsewhere(self, timesteps: Timestep) -> np.ndarray:
-        """Which environments play no past match: bool [N], of timesteps [T, ...]."""
-        return self._past.environments(timesteps.lost.shape[1], None)
+        """Gives the environments that play no past match: bool [N], of timesteps [T, ...]."""
+        return self._pairings.environments(timesteps.lost.shape[1], None)
 
     def add(self, timesteps: Timestep, updates: int) -> None:
-        """Takes in the episodes that end in an update's timesteps [T, ...].
+        """Adds the episodes that end in an update's timesteps [T, ...].
 
         Args:
             timesteps: Those that followed the actions.
-            updates: Done before it.
+            updates: The updates that were finished before.
         """
         for side, window in self._windows.items():
-            window.add(timesteps, self._past.environments(timesteps.lost.shape[1], side))
+            window.add(timesteps, self._pairings.environments(timesteps.lost.shape[1], side))
         ended = ended_episodes(timesteps, self._agents) & ~self.elsewhere(timesteps)
         step, env = np.nonzero(ended)
         row = updates * self._length + step + 1  # counted from the run's first
         begun, over = (row - timesteps.episode_length[step, env], row - 1)
-        opponents = [x // self._length // self._hold for x in (begun, over)]
+        opponents = [x // self._length // self._interval for x in (begun, over)]
         outlived = int((opponents[1] > opponents[0] + 1).sum())
         if outlived and not self._outlived:
             logger.warning(
                 "an episode took longer than its past opponent stays, which is %d updates; another "
                 "one took over (past/outlived counts these): raise --self-play.hold",
-                self._hold,
+                self._interval,
             )
         self._outlived += outlived
 
     def report(self) -> dict[str, float | int | None]:
-        """Means over the windows, by the side that was played by a past version."""
+        """Gives means over the windows, by the side that a past version played."""
         each = {side: window.report() for side, window in self._windows.items()}
-        told = {f"past/{side}/{k}": v for side, own in each.items() for k, v in own.items()}
-        return {**told, "past/outlived": self._outlived}
+        means = {f"past/{side}/{k}": v for side, own in each.items() for k, v in own.items()}
+        return {**means, "past/outlived": self._outlived}
 
     def state(self) -> dict[str, Tree]:
         """Gives what `restore` needs."""
@@ -69,7 +69,7 @@ class PastMatches:
         return {"windows": windows, "outlived": np.asarray(self._outlived)}
 
     def restore(self, state: dict[str, Tree]) -> None:
-        """Goes on from a saved state."""
+        """Continues from a saved state."""
         for side, window in self._windows.items():
             window.restore(state["windows"][side])
         self._outlived = int(state["outlived"])

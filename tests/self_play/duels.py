@@ -74,8 +74,9 @@ def take_duels():
 class Label(Algorithm):
     """Acts with (its version, the steps that it remembers), and learns nothing but to count."""
 
-    def bind(self, specs, updates=None):
-        return LabelInstance(self, specs, updates)
+    @property
+    def instance(self):
+        return LabelInstance
 
 
 class LabelState(NamedTuple):

@@ -1,7 +1,7 @@
 """The process beside a run that lets the versions in its pool play each other, and rates them.
 
-It is given the lowest priority, one thread, and a share of the processors' time. It reads the
-run's folder and writes one file there; nothing of the training depends on it.
+It has the lowest priority, one thread, and a share of the processors' time. It reads the run's
+folder and writes one file there; nothing of the training depends on it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 
 from srl.errors import RunError, UserError
-from srl.evaluate.duty import DutyCycle, cores_granted
 from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
 from srl.lazy import jax
@@ -26,28 +25,29 @@ from srl.loop.teams import Teams
 from srl.pools import make_pool
 from srl.pools.make import threaded
 from srl.recorded import recorded_experiment
+from srl.self_play.cpu_limit import CpuLimit, cores_granted
+from srl.self_play.opponent_pool import OpponentPool
+from srl.self_play.pairings import sides_of
+from srl.self_play.ratings import Match, read_matches, scores_of, write_ratings
 from srl.workers.evaluator import Evaluator, Player
-from srl.workers.opponent_pool import OpponentPool
-from srl.workers.past import sides_of
-from srl.workers.ratings import Match, read_matches, scores_of, write_ratings
 
 logger = logging.getLogger(__name__)
 
 _EPISODES = 8  # of a match, each in an environment of its own
-_ENOUGH = 200  # games of each casting, after which little is left to find out
-_LOOK_SECONDS = 1.0  # between two looks for a version to play with
+_MOST_GAMES = 200  # of each pairing, after which the rating hardly changes
+_POLL_SECONDS = 1.0  # between two looks for a version to play with
 
 
-def main(words: Sequence[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     """Rates the versions of a run until its parent ends.
 
     Args:
-        words: The run's folder.
+        argv: The run's folder.
 
     Returns:
-        The exit code: 2 for what another start would not mend.
+        The exit code: 2 for an error that another start would not mend.
     """
-    folder = Path(words[0])
+    folder = Path(argv[0])
     os.nice(19)
     logging.basicConfig(format="%(asctime)s %(levelname)s rater %(name)s: %(message)s")
     logging.getLogger("srl").setLevel(logging.INFO)
@@ -55,20 +55,20 @@ def main(words: Sequence[str]) -> int:
     try:
         experiment = recorded_experiment(folder)
         assert experiment.self_play is not None
-        duty = DutyCycle(experiment.self_play.evaluate, cores_granted())
+        cpu_limit = CpuLimit(experiment.self_play.evaluate, cores_granted())
         _keep_to_one_thread(cores)
-        rater = Rater(folder, experiment, duty)
+        rater = Rater(folder, experiment, cpu_limit)
     except UserError as error:
         sys.stderr.write(f"{error}\n")
         return 2
     while True:
         if not rater.play():
-            time.sleep(_LOOK_SECONDS)
-        duty.rest()
+            time.sleep(_POLL_SECONDS)
+        cpu_limit.rest()
 
 
 def _keep_to_one_thread(cores: set[int]) -> None:
-    """Has JAX start as many threads as for one core; these may then run on any."""
+    """Makes JAX start as many threads as for one core, which may then run on any core."""
     os.sched_setaffinity(0, {min(cores)})
     keep_compiled_programs()
     jax.devices()
@@ -80,15 +80,15 @@ def _keep_to_one_thread(cores: set[int]) -> None:
 class Rater:
     """Plays one match after another."""
 
-    def __init__(self, folder: Path, experiment: Experiment, duty: DutyCycle) -> None:
-        """Makes environments and compiles nothing yet.
+    def __init__(self, folder: Path, experiment: Experiment, cpu_limit: CpuLimit) -> None:
+        """Makes environments; compiles nothing yet.
 
         Args:
-            folder: Of the run.
-            experiment: Its own, with self-play.
-            duty: Rests at every step.
+            folder: The run's folder.
+            experiment: The run's experiment, with self-play.
+            cpu_limit: It makes the process rest after every step.
         """
-        self._folder, self._seed, self._duty = folder, experiment.seed, duty
+        self._folder, self._seed, self._cpu_limit = folder, experiment.seed, cpu_limit
         threads = 1 if threaded(experiment.env) else 0
         environments = make_pool(experiment.env, _EPISODES, threads=threads)
         specs = environments.specs
@@ -102,15 +102,15 @@ class Rater:
     def play(self) -> bool:
         """Lets a pair play that has played least, and writes all ratings; False if there is none.
 
-        It plays in all castings before anything is written, so that no side's rating is missing.
+        It plays all pairings before anything is written, so that no side's rating is missing.
         """
         try:
             identities = self._identities()
             payoff = read_matches(self._folder, identities)
-            castings = payoff.next(list(self._sides), identities)
-            if not castings or payoff.results[castings[0]][0] >= _ENOUGH:
+            pairings = payoff.next(list(self._sides), identities)
+            if not pairings or payoff.results[pairings[0]][0] >= _MOST_GAMES:
                 return False
-            for match in castings:
+            for match in pairings:
                 returns = self._returns(match, payoff.results[match][0])
                 payoff.add(match, scores_of(returns, self._sides[match.side]))
             write_ratings(self._folder, payoff, list(self._sides), identities)
@@ -120,7 +120,7 @@ class Rater:
         return True
 
     def _identities(self) -> dict[int, str]:
-        """Of the versions that can be read."""
+        """Gives the identities of the versions that can be read."""
         identities: dict[int, str] = {}
         for version in set(self._pool.versions()) - self._damaged:
             try:
@@ -144,9 +144,9 @@ class Rater:
             self._damaged.add(version)
 
     def _returns(self, match: Match, games: int) -> np.ndarray:
-        """Of all agents in the episodes of a match, [N, A]."""
+        """Plays a match; gives all agents' returns in its episodes, [N, A]."""
         own, others = self._player(match.version), self._player(match.others)
-        cast = {side: own if side == match.side else others for side in self._sides}
+        lineup = {side: own if side == match.side else others for side in self._sides}
         seed = environment_seed(self._seed, f"rating {games}")
         self._evaluator.seed(seed, seed)
-        return self._evaluator.play(cast, lambda ended: self._duty.rest()).returns
+        return self._evaluator.play(lineup, lambda ended: self._cpu_limit.rest()).returns

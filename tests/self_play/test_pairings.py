@@ -1,5 +1,7 @@
 """Which slots past versions play: static slices, alike in every part of a group."""
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -11,36 +13,37 @@ from hypothesis import strategies as st
 from srl import UserError
 from srl.loop.teams import Teams
 from srl.self_play import SelfPlay
+from srl.self_play.pairings import Pairings
+from srl.self_play.past_acting import PastActing, PastPolicies
 from srl.types import Policy, Specs
-from srl.workers.past import PAST, Opponents, Past
 
 KINDS = ("hider_0", "hider_1", "seeker_0", "seeker_1", "seeker_2")
 ALIKE = ("player_0", "player_1", "player_2")
 
 
 @given(st.sampled_from([KINDS, ALIKE]), st.floats(0.05, 1), st.integers(1, 200))
-def test_every_slot_belongs_to_one_seat(agents, share, num_envs):
+def test_every_slot_is_played_by_one_policy_present_or_past(agents, share, num_envs):
     try:
-        past = Past.of(share, agents, num_envs)
+        pairings = Pairings.of(share, agents, num_envs)
     except UserError:
         assert round(share * num_envs) < len(agents)
         return
-    assert past is not None
+    assert pairings is not None
     policies = {"one": (0, 2), "other": tuple(i for i in range(len(agents)) if i not in (0, 2))}
     slots = []
     for members in policies.values():
-        slots += [*past.present(members), *past.seat(members).slots]
-    assert sorted(slots) == list(range(past.period * len(agents)))
-    assert num_envs % past.period == 0
+        slots += [*pairings.present_slots(members), *pairings.opponent_slots(members).slots]
+    assert sorted(slots) == list(range(pairings.period * len(agents)))
+    assert num_envs % pairings.period == 0
 
 
 @given(st.sampled_from([KINDS, ALIKE]), st.floats(0.05, 1), st.integers(1, 200))
 def test_past_matches_are_spread_evenly_and_sides_take_turns(agents, share, num_envs):
     if round(share * num_envs) < len(agents):
         return
-    past = Past.of(share, agents, num_envs)
-    assert past is not None
-    played = past.played * (num_envs // past.period)
+    pairings = Pairings.of(share, agents, num_envs)
+    assert pairings is not None
+    played = pairings.played * (num_envs // pairings.period)
     where = np.array([side is not None for side in played])
     assert where.sum() == round(share * num_envs)
     # In any stretch of environments there are as many as in any other as long, give or take one.
@@ -48,25 +51,25 @@ def test_past_matches_are_spread_evenly_and_sides_take_turns(agents, share, num_
         counts = np.convolve(where, np.ones(width or 1), "valid")
         assert counts.max() - counts.min() <= 1
     turns = [side for side in played if side is not None]
-    assert turns == [list(past.sides)[i % len(past.sides)] for i in range(len(turns))]
+    assert turns == [list(pairings.sides)[i % len(pairings.sides)] for i in range(len(turns))]
 
 
 def test_in_a_past_match_one_side_is_past_and_all_others_are_present():
-    past = Past.of(0.5, KINDS, 4)
-    assert past is not None
-    assert past.played == (None, "hider", None, "seeker")
-    assert past.seat((0, 1)).slots == (5, 6)
-    assert past.seat((2, 3, 4)).slots == (17, 18, 19)
-    assert past.present((0, 1)) == (0, 1, 10, 11, 15, 16)
-    assert past.environments(8, "seeker").tolist() == 2 * [False, False, False, True]
-    assert past.environments(8, None).tolist() == 2 * [True, False, True, False]
+    pairings = Pairings.of(0.5, KINDS, 4)
+    assert pairings is not None
+    assert pairings.played == (None, "hider", None, "seeker")
+    assert pairings.opponent_slots((0, 1)).slots == (5, 6)
+    assert pairings.opponent_slots((2, 3, 4)).slots == (17, 18, 19)
+    assert pairings.present_slots((0, 1)) == (0, 1, 10, 11, 15, 16)
+    assert pairings.environments(8, "seeker").tolist() == 2 * [False, False, False, True]
+    assert pairings.environments(8, None).tolist() == 2 * [True, False, True, False]
 
 
 def test_what_cannot_be_spread_is_told():
     with pytest.raises(UserError, match="several agents; this one has 'agent' alone"):
-        Past.of(0.2, ("agent",), 8)
+        Pairings.of(0.2, ("agent",), 8)
     with pytest.raises(UserError, match="makes 1 past matches, and each of the sides"):
-        Past.of(0.2, KINDS, 4)
+        Pairings.of(0.2, KINDS, 4)
 
 
 @given(st.integers(1, 5), st.integers(2, 9), st.sampled_from(["uniform", "recent"]))
@@ -114,8 +117,10 @@ def test_settings_that_cannot_be_are_told(settings, told):
 def test_an_opponent_stays_while_any_agent_of_its_environment_goes_on():
     agents = ("cat_0", "cat_1", "dog_0")
     box = spaces.Box(-1, 1, (1,), np.float32)
-    past = Past.of(1.0, agents, 2)
-    teams = Teams.of(Label(), {"*": "all"}, Specs(box, box, agents), None, past)
+    pairings = Pairings.of(1.0, agents, 2)
+    teams = Teams.of(Label(), {"*": "all"}, Specs(box, box, agents), None)
+    acting = PastActing(pairings, teams.members, teams.instances)
+    teams = replace(teams, opponents=acting)
     memory = teams.initial_memory(2)
     slots = np.arange(6, dtype=np.int32)
 
@@ -124,7 +129,7 @@ def test_an_opponent_stays_while_any_agent_of_its_environment_goes_on():
         nonlocal memory
         versions = {v: {"all": Policy(np.float32(v), ())} for v in (newest, newest - 1, 99)}
         policies = teams.acting(
-            versions[99], Opponents(versions[newest], versions[newest - 1], np.int32(newest))
+            versions[99], PastPolicies(versions[newest], versions[newest - 1], np.int32(newest))
         )
         inputs = (np.zeros((6, 1)), np.array(ended, bool), memory, jax.random.key(0), np.uint32(0))
         decision = teams.act(policies, *inputs, slots)
@@ -132,11 +137,11 @@ def test_an_opponent_stays_while_any_agent_of_its_environment_goes_on():
         return np.asarray(decision.action).reshape(2, 3, 2).astype(int).tolist()
 
     goes_on = [0, 0, 0, 0, 0, 0]
-    assert past.played == ("cat", "dog")
+    assert pairings.played == ("cat", "dog")
     assert act(3, goes_on) == [[[3, 0], [3, 0], [99, 0]], [[99, 0], [99, 0], [3, 0]]]
     # One of the cats dies; the game of the other environment ends.
     assert act(3, [1, 0, 0, 1, 1, 1]) == [[[3, 1], [3, 1], [99, 1]], [[99, 1], [99, 1], [3, 1]]]
-    assert memory[PAST]["opponent"].tolist() == [3, -1]
+    assert memory["opponents"]["opponent"].tolist() == [3, -1]
     assert act(4, goes_on) == [[[3, 0], [3, 2], [99, 2]], [[99, 0], [99, 0], [4, 0]]]
     # Opponent 3 is there no more: 5 takes over, and remembers nothing.
     assert act(5, goes_on) == [[[5, 0], [5, 0], [99, 3]], [[99, 1], [99, 1], [4, 1]]]

@@ -13,28 +13,13 @@ from srl import SelfPlay, UserError
 from srl.algorithms import PPO
 from srl.checkpoint import Checkpoints
 from srl.dataflow import plans
-from srl.loop.training import local_training, make_training
+from srl.loop.training import make_training
 from srl.networks import MLP
-from srl.workers.opponent_pool import OpponentPool
+from srl.self_play.opponent_pool import OpponentPool
 
 CAT, DOG = 0, 1
 PLAYED = [None, "cat", None, "dog"]  # the side that is past, by the environment's number
 T, HOLD = DUEL.algorithm.unroll_length, DUEL.self_play.hold
-
-
-@pytest.fixture
-def start(start, tmp_path):
-    """Starts a trainer in a run's folder."""
-
-    def in_folder(experiment, kind=local_training, folder=tmp_path):
-        def make(experiment):
-            trainer = kind(experiment)
-            trainer.folder = folder
-            return trainer
-
-        return start(experiment, make)
-
-    return in_folder
 
 
 @pytest.fixture

@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from srl.inputs import parse_json
+from srl.inputs import COUNT, fits, parse_json
 from srl.outputs import replace_whole
-from srl.workers.opponent_pool import FOLDER
-from srl.workers.words import COUNT, fits
+from srl.self_play.opponent_pool import FOLDER
 
 FILE = "ratings.json"
 """Of the pool's folder."""
@@ -62,13 +61,13 @@ class Payoff:
                 del self.results[match]
 
     def next(self, sides: Sequence[str], versions: Collection[int]) -> list[Match]:
-        """The pair that has played least, in all castings; none where there is but one version.
+        """The pair that has played least, in all pairings; none where there is but one version.
 
         Of such the one with the newest version, against the oldest.
         """
         pairs = combinations(sorted(versions), 2)
         least = min(pairs, key=lambda p: (self.games(p), -p[1], p[0]), default=None)
-        return [] if least is None else _castings(sides, *least)
+        return [] if least is None else _pairings(sides, *least)
 
     def games(self, pair: tuple[int, int]) -> int:
         """How many games two versions have played."""
@@ -76,7 +75,7 @@ class Payoff:
         return sum(self.results[match][0] for match in both)
 
 
-def _castings(sides: Sequence[str], one: int, other: int) -> list[Match]:
+def _pairings(sides: Sequence[str], one: int, other: int) -> list[Match]:
     """All that two versions can play; between two sides, one side's view is enough."""
     views = sides[:1] if len(sides) == 2 else sides
     return [Match(side, *pair) for side in views for pair in ((one, other), (other, one))]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srl.evaluate.duty import DutyCycle, cores_granted
+from srl.self_play.cpu_limit import CpuLimit, cores_granted
 
 
 class Machine:
@@ -25,11 +25,11 @@ class Machine:
 
 
 def begun(machine, share, cores):
-    return DutyCycle(
+    return CpuLimit(
         share,
         cores,
         clock=lambda: machine.now,
-        spent=lambda: machine.spent,
+        busy=lambda: machine.spent,
         sleep=machine.sleep,
     )
 

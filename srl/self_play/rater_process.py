@@ -1,4 +1,4 @@
-"""The process beside a run that rates its versions: its start, its deaths, its end."""
+"""Starts the process that rates a run's versions, restarts it when it dies, and ends it."""
 
 from __future__ import annotations
 
@@ -8,41 +8,39 @@ import os
 import subprocess
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 from srl.child_process import child_command, ending
 from srl.experiment import Experiment
-from srl.launch.folder import RunFolder
 
 logger = logging.getLogger(__name__)
 
 _NAME = "rater"
-_DEATHS = 5
+_MOST_DEATHS = 5
 _PAUSE_SECONDS = 5.0
 
 
-class RaterBeside:
-    """Keeps the rater running for as long as it is entered; the run goes on whatever it does."""
+class RaterProcess:
+    """Keeps the rater running for as long as it is entered; the run continues whatever it does."""
 
-    def __init__(
-        self, experiment: Experiment, folder: RunFolder, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, experiment: Experiment, run: Path, show: Callable[[str], None]) -> None:
         """Starts nothing yet.
 
         Args:
-            experiment: Whether its versions are rated, its self-play says.
-            folder: Of the run.
-            say: Shows a line.
+            experiment: The experiment, whose `self_play` decides whether versions are rated.
+            run: The run's folder.
+            show: Shows a line.
         """
         settings = experiment.self_play
         self._wanted = settings is not None and settings.evaluate > 0
-        self._folder, self._say = folder, say
+        self._run_folder, self._log, self._show = run, run / "logs" / f"{_NAME}.log", show
         self._ending = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         # The kernel kills the process when the thread that began it ends: this one does last.
         self._thread = threading.Thread(target=self._keep, name=_NAME, daemon=True)
 
-    def __enter__(self) -> RaterBeside:
+    def __enter__(self) -> RaterProcess:
         if self._wanted:
             self._thread.start()
         return self
@@ -56,25 +54,25 @@ class RaterBeside:
             self._thread.join()
 
     def _keep(self) -> None:
-        """Starts it, and again when it has died."""
-        for death in range(1, _DEATHS + 1):
+        """Starts the rater, and starts it again when it has died."""
+        for death in range(1, _MOST_DEATHS + 1):
             try:
                 code = self._run()
             except OSError as error:
-                return self._tell(f"could not be started ({error}); versions are not rated")
+                return self._report(f"could not be started ({error}); versions are not rated")
             if self._ending.is_set():
                 return None
             if code == 2:
-                return self._tell("cannot play here; versions are not rated")
-            last = death == _DEATHS
-            cure = "versions are no longer rated" if last else "it is started again"
-            self._tell(f"{ending(code)}; {cure}")
+                return self._report("cannot play here; versions are not rated")
+            last = death == _MOST_DEATHS
+            consequence = "versions are no longer rated" if last else "it is started again"
+            self._report(f"{ending(code)}; {consequence}")
             if last or self._ending.wait(_PAUSE_SECONDS):
                 return None
         return None
 
     def _run(self) -> int:
-        """Runs it to its end; gives its exit code."""
+        """Runs the rater to its end; gives its exit code."""
         flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
         environment = {
             **os.environ,
@@ -83,9 +81,8 @@ class RaterBeside:
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
         }
-        folder = str(self._folder.path)
-        command = child_command("srl.evaluate.rater", folder, dies_with_parent=True)
-        with self._folder.log(_NAME).open("ab") as log:
+        command = child_command("srl.self_play.rater", str(self._run_folder), dies_with_parent=True)
+        with self._log.open("ab") as log:
             with self._lock:
                 if self._ending.is_set():
                     return 0
@@ -99,7 +96,7 @@ class RaterBeside:
                 )
             return self._process.wait()
 
-    def _tell(self, what: str) -> None:
-        logger.warning("the rater %s; its log is %s", what, self._folder.log(_NAME))
+    def _report(self, what: str) -> None:
+        logger.warning("the rater %s; its log is %s", what, self._log)
         with contextlib.suppress(Exception):
-            self._say(f"the rater {what}; its log is {self._folder.log(_NAME)}")
+            self._show(f"the rater {what}; its log is {self._log}")

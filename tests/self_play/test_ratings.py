@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from srl.workers.ratings import (
+from srl.self_play.ratings import (
     Match,
     Payoff,
     elo,
@@ -90,7 +90,7 @@ def test_who_was_played_least_comes_next_and_the_newest_first():
         seen.append(payoff.next(SIDES, [0, 20, 40]))
         for match in seen[-1]:
             payoff.add(match, np.ones(8))
-    pairs = [[match[1:] for match in castings] for castings in seen]
+    pairs = [[match[1:] for match in pairings] for pairings in seen]
     assert pairs[:3] == [[(0, 40), (40, 0)], [(20, 40), (40, 20)], [(0, 20), (20, 0)]]
     assert seen[3] == seen[0]
     assert payoff.games((40, 0)) == 32

@@ -4,23 +4,17 @@ from dataclasses import replace
 
 from duels import DUEL
 
-from srl.evaluate.duty import DutyCycle
-from srl.evaluate.rater import Rater
-from srl.loop.training import local_training
-from srl.workers.opponent_pool import OpponentPool
-from srl.workers.ratings import newest_ratings
+from srl.self_play.cpu_limit import CpuLimit
+from srl.self_play.opponent_pool import OpponentPool
+from srl.self_play.rater import Rater
+from srl.self_play.ratings import newest_ratings
 
 
 def test_versions_that_win_are_rated_higher_for_both_sides(start, tmp_path):
-    def in_folder(experiment):
-        trainer = local_training(experiment)
-        trainer.folder = tmp_path
-        return trainer
-
-    trainer = start(replace(DUEL, self_play=replace(DUEL.self_play, every=1)), in_folder)
+    trainer = start(replace(DUEL, self_play=replace(DUEL.self_play, every=1)))
     for _ in range(2):
         trainer.update()
-    rater = Rater(tmp_path, DUEL, DutyCycle(1.0, 1000))
+    rater = Rater(tmp_path, DUEL, CpuLimit(1.0, 1000))
     assert all(rater.play() for _ in range(3))
     newest = newest_ratings(tmp_path)
     assert newest["elo/version"] == 2

@@ -1,4 +1,4 @@
-"""A bound on the processor time of a process that does its work beside others'."""
+"""A limit on the processor time of a process that works beside others."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 from srl.control_group import OWN, ROOT, control_groups
 
-_SAVED_SECONDS = 1.0  # of processor time that may be made up for after a pause
+_MOST_SAVED_SECONDS = 1.0  # of processor time that an idle process may save for later
 
 
 def cores_granted(root: Path = ROOT, own: Path = OWN) -> float:
-    """How many cores this process may use: those it is bound to, or fewer by a quota.
+    """Gives how many cores this process may use: those it is bound to, or fewer by a quota.
 
     Args:
         root: Where control groups are mounted (version 2).
@@ -28,11 +28,11 @@ def cores_granted(root: Path = ROOT, own: Path = OWN) -> float:
     return granted
 
 
-class DutyCycle:
+class CpuLimit:
     """Makes a process rest, so that it takes no more than a share of the processors.
 
-    What counts is the time of all its threads, from its start on, against the time that has passed
-    on all cores.
+    The time of all its threads, from its start on, counts against the time that has passed on all
+    cores.
     """
 
     def __init__(
@@ -41,27 +41,27 @@ class DutyCycle:
         cores: float,
         *,
         clock: Callable[[], float] = time.monotonic,
-        spent: Callable[[], float] = time.process_time,
+        busy: Callable[[], float] = time.process_time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Takes the share, and where time comes from.
+        """Takes the share, and the clocks.
 
         Args:
-            share: Of the time of all cores; above 0.
-            cores: How many.
-            clock: Seconds that have passed.
-            spent: Seconds of processor time that this process has taken.
+            share: The share of the time of all cores; above 0.
+            cores: The number of cores.
+            clock: Gives the seconds that have passed.
+            busy: Gives the seconds of processor time that this process has used.
             sleep: Waits so many seconds.
         """
         self._rate = share * cores
-        self._clock, self._spent_seconds, self._sleep = clock, spent, sleep
-        self._now, self._spent, self._debt = clock(), 0.0, 0.0
+        self._clock, self._busy_seconds, self._sleep = clock, busy, sleep
+        self._now, self._busy, self._debt = clock(), 0.0, 0.0
 
     def rest(self) -> None:
-        """Waits until what was taken is paid for; to be called every few milliseconds of work."""
-        now, spent = self._clock(), self._spent_seconds()
+        """Waits until the share is kept again; to be called every few milliseconds of work."""
+        now, busy = self._clock(), self._busy_seconds()
         earned = self._rate * (now - self._now)
-        self._debt = max(self._debt + spent - self._spent - earned, -_SAVED_SECONDS)
-        self._now, self._spent = now, spent
+        self._debt = max(self._debt + busy - self._busy - earned, -_MOST_SAVED_SECONDS)
+        self._now, self._busy = now, busy
         if self._debt > 0:
             self._sleep(self._debt / self._rate)

@@ -1,0 +1,61 @@
+"""Asynchronous PPO, for policies that acted with older parameters than those that learn.
+
+V-trace (Espeholt et al., 2018, https://arxiv.org/abs/1802.01561) corrects the value targets and the
+advantages, as in Sample Factory (Petrenko et al., 2020, https://arxiv.org/abs/2006.11751). The
+clipped objective is decoupled (Hilton et al., 2022, https://arxiv.org/abs/2110.00641): it keeps the
+policy near the proximal one, which is that at the start of the update, and not near those that
+acted, whose samples are weighted instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from srl.algorithms.ppo import PPO, Estimates, PPOInstance, PPOState, Samples
+from srl.algorithms.returns import valid_rows, vtrace, zero_unless
+from srl.lazy import jax, jnp
+from srl.types import Array, Unroll
+
+
+@dataclass(frozen=True)
+class APPO(PPO):
+    """The settings of asynchronous PPO; `gae_lambda` is V-trace's lambda."""
+
+    max_weight: float = 10.0
+    """The largest weight of a sample: the proximal policy's probability of its action over that of
+    the policy that acted."""
+
+    limits: ClassVar[Mapping[str, tuple[float, ...]]] = {**PPO.limits, "max_weight": (1.0,)}
+
+    @property
+    def instance(self) -> type[APPOInstance]:
+        """The functions of asynchronous PPO."""
+        return APPOInstance
+
+
+@dataclass(frozen=True)
+class APPOInstance(PPOInstance):
+    """Asynchronous PPO for one trained policy."""
+
+    config: APPO
+
+    def estimate(self, state: PPOState, unroll: Unroll, value: Array) -> Estimates:
+        """Gives V-trace's estimates, and weights; see `PPOInstance`."""
+        valid = valid_rows(unroll.terminated, unroll.truncated)
+        observation = jax.tree.map(lambda x: x[:-1], unroll.observation)
+        memory = jax.tree.map(lambda x: x[0], unroll.memory)
+        distribution = self.distribution(self.policy(state), observation, memory, ~valid)
+        proximal = distribution.log_prob(zero_unless(valid, unroll.action))
+        log_ratio = jnp.where(valid, proximal - unroll.log_prob, 0.0)
+        rows = (unroll.reward, unroll.terminated, unroll.truncated, value)
+        advantage, correction = vtrace(
+            *rows, log_ratio, self.config.discount, self.config.gae_lambda
+        )
+        weight = jnp.exp(jnp.minimum(log_ratio, jnp.log(self.config.max_weight)))
+        return Estimates(advantage, correction, proximal, weight)
+
+    def advantage(self, state: PPOState, samples: Samples) -> Array:
+        """Gives the advantages, multiplied by the samples' weights."""
+        return super().advantage(state, samples) * samples.weight

@@ -1,0 +1,26 @@
+"""A run without self-play loads none of it but its settings."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+TRAIN = """
+import sys
+from dataclasses import replace
+from small_runs import CARTPOLE, train
+from srl.loop.local import Trainer
+
+trainer = Trainer(replace(CARTPOLE, num_envs=2))
+trainer.start()
+train(trainer, 1)
+trainer.restore(trainer.state())
+trainer.close()
+print(*sorted(name for name in sys.modules if name.startswith("srl.self_play.")))
+"""
+
+
+def test_a_learner_without_self_play_loads_its_settings_alone():
+    folder = str(Path(__file__).parents[1])
+    code = f"import sys; sys.path.insert(0, {folder!r}){TRAIN}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split() == ["srl.self_play.settings"], done.stderr
