@@ -34,7 +34,7 @@ def export(run_dir: Path, output: Path, version: int | None = None) -> int:
     """
     from safetensors.numpy import save
 
-    from srl.launch.folder import find_run, read_config
+    from srl.run.folder import find_run, read_config
 
     if output.suffix != SUFFIX:
         raise UserError(

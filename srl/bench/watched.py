@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from srl.dataflow.plan import Plan
 from srl.errors import RunError
-from srl.launch.hosts import Said, ThisHost
-from srl.launch.worker_process import WorkerProcess
+from srl.launch.hosts.hosts import Said, ThisHost
+from srl.launch.hosts.worker_process import WorkerProcess
 from srl.workers.control import Kind, unpack
 from srl.workers.orders import Orders
 

@@ -14,16 +14,16 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from srl.arguments import Arguments
 from srl.check_env.child import findings_of_child
 from srl.check_env.gymnasium_checks import GymnasiumChecks
 from srl.check_env.pool_checks import PoolChecks
 from srl.check_env.report import Fault, Finding, Watch, draw_action, run_checks
+from srl.console.arguments import Arguments
 from srl.errors import SrlError, UserError, expect_number
 from srl.pools import make_pool
 from srl.pools.named import environment_options
 from srl.pools.simulator import named_maker
-from srl.search_path import add_folder
+from srl.system.search_path import add_folder
 
 _POOLS = ("native:", "envpool:", "pettingzoo:")
 """Prefixes of what is checked through a pool's face."""

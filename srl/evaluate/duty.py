@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from srl.control_group import OWN, ROOT, control_groups
+from srl.system.control_group import OWN, ROOT, control_groups
 
 _SAVED_SECONDS = 1.0  # of processor time that may be made up for after a pause
 

@@ -7,17 +7,17 @@ from json import dumps
 from pathlib import Path
 from typing import Any
 
-from srl.arguments import expect_at_least
+from srl.console.arguments import expect_at_least
+from srl.console.stages import Stages
 from srl.errors import UserError
 from srl.evaluate.matches import OTHER, OURS, Match, castings, compare, tables
 from srl.evaluate.players import UNTRAINED, Side, opponent, trained
 from srl.evaluate.video import Film, expect_film
 from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
-from srl.launch.folder import RunFolder, open_run
 from srl.pools import make_pool
+from srl.run.folder import RunFolder, open_run
 from srl.shipped import config_class
-from srl.stages import Stages
 from srl.workers.evaluator import Estimate, Evaluator, estimates, kinds_of
 from srl.workers.ratings import newest_ratings, ratings_line
 from srl.workers.seeds import environment_seed

@@ -23,7 +23,7 @@ from srl.launch.compilation import keep_compiled_programs
 from srl.lazy import jax
 from srl.pools import make_pool
 from srl.pools.make import threaded
-from srl.recorded import recorded_experiment
+from srl.run.recorded import recorded_experiment
 from srl.workers.evaluator import Evaluator, Player
 from srl.workers.opponent_pool import OpponentPool
 from srl.workers.past import sides_of

@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from srl.arguments import expect_at_least
+from srl.console.arguments import expect_at_least
+from srl.console.stages import Stages
 from srl.errors import UserError
 from srl.evaluate.matches import OTHER, OURS, castings
 from srl.evaluate.players import UNTRAINED, Side, opponent, trained
 from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
-from srl.launch.folder import open_run
 from srl.outputs import expect_place, write_whole
 from srl.pools import Pool, make_pool
 from srl.pools.pool import Recorder
+from srl.run.folder import open_run
 from srl.shipped import config_class, shipped
-from srl.stages import Stages
 from srl.workers.evaluator import Evaluator, kinds_of
 from srl.workers.seeds import environment_seed
 

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 from srl.dataflow.plan import Plan
 from srl.errors import RunError, SrlError, UserError
 from srl.launch.gang import Member, gangs_of, stage_of
-from srl.launch.hosts import Found, Hosts, Said, ThisHost
-from srl.launch.terminal import PATIENCE_SECONDS
+from srl.launch.hosts.hosts import Found, Hosts, Said, ThisHost
+from srl.run.terminal import PATIENCE_SECONDS
 from srl.streams import JOINED, LEFT, Refused, Transport
 from srl.workers.control import Kind, pack
 from srl.workers.orders import Orders

@@ -11,8 +11,8 @@ from typing import Any
 
 from srl.dataflow.plan import Plan
 from srl.errors import RunError, UserError, WorkerLost
-from srl.launch.hosts import Process
-from srl.launch.terminal import PATIENCE_SECONDS
+from srl.launch.hosts.hosts import Process
+from srl.run.terminal import PATIENCE_SECONDS
 from srl.workers.stage import Stage
 
 _TRAINER_DEATHS, _OTHER_DEATHS = 5, 10  # in a row, without progress

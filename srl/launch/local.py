@@ -13,11 +13,12 @@ from srl.dataflow.plan import Plan
 from srl.errors import UserError, explained
 from srl.experiment import Experiment, plan_of
 from srl.launch.compilation import keep_compiled_programs
-from srl.launch.crash import CrashReporter
-from srl.launch.display import Display
-from srl.launch.folder import RunFolder
 from srl.launch.rater import RaterBeside
-from srl.launch.terminal import (
+from srl.pools.make import threaded
+from srl.run.crash import CrashReporter
+from srl.run.display import Display
+from srl.run.folder import RunFolder
+from srl.run.terminal import (
     DONE,
     FAILED,
     INTERRUPTED,
@@ -28,8 +29,7 @@ from srl.launch.terminal import (
     recording_end,
     shown,
 )
-from srl.launch.watch import Watch
-from srl.pools.make import threaded
+from srl.run.watchdog import Watch
 from srl.workers.run import Run, TrainerLike, closing, finished
 from srl.workers.stage import Stage
 

@@ -19,8 +19,8 @@ from srl.dataflow.plan import Plan
 from srl.errors import RunError, UserError
 from srl.experiment import Experiment, plan_of
 from srl.launch.controller import Controller
-from srl.launch.folder import RunFolder, open_run
 from srl.launch.local import in_processes, make_trainer
+from srl.run.folder import RunFolder, open_run
 
 _WARM_SECONDS = 1.0
 _REPORT_SECONDS = 0.5

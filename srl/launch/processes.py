@@ -17,12 +17,12 @@ from srl.dataflow.plan import Plan, shortage
 from srl.errors import UserError, explained
 from srl.experiment import Experiment
 from srl.launch.controller import Controller
-from srl.launch.display import Display
-from srl.launch.folder import RunFolder
-from srl.launch.hosts import Hosts, Superseded
+from srl.launch.hosts.hosts import Hosts, Superseded
+from srl.launch.hosts.resources import machine_gpus
 from srl.launch.rater import RaterBeside
-from srl.launch.resources import machine_gpus
-from srl.launch.terminal import (
+from srl.run.display import Display
+from srl.run.folder import RunFolder
+from srl.run.terminal import (
     DONE,
     FAILED,
     INTERRUPTED,

@@ -9,9 +9,9 @@ import subprocess
 import threading
 from collections.abc import Callable
 
-from srl.child_process import child_command, ending
 from srl.experiment import Experiment
-from srl.launch.folder import RunFolder
+from srl.run.folder import RunFolder
+from srl.system.child_process import child_command, ending
 
 logger = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from srl.arguments import Arguments, expect_at_least
+from srl.console.arguments import Arguments, expect_at_least
+from srl.console.number_text import number_text
 from srl.errors import UserError
-from srl.number_text import number_text
 from srl.outputs import expect_place, write_whole
 from srl.plot.curves import Axis, Curve, curve, keys_of, unchanging
 from srl.plot.runs import Group, read_groups

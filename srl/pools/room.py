@@ -6,7 +6,7 @@ import os
 import sys
 
 from srl.errors import UserError
-from srl.shared_memory import available_bytes
+from srl.system.shared_memory import available_bytes
 
 SAMPLE = 64
 """Environments by which the size of one is estimated; a pool of no more is not looked at."""

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from srl.errors import RunError
-from srl.shared_memory import SharedMemory
 from srl.streams.channel import Connection, Disconnected, Peer, PolledListener, check_size, farewell
 from srl.streams.message import (
     HEADER_BYTES,
@@ -29,6 +28,7 @@ from srl.streams.message import (
     decode,
     encode,
 )
+from srl.system.shared_memory import SharedMemory
 
 INLINE_BYTES = 1 << 17
 """A larger body goes through shared memory."""

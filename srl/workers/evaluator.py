@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from srl.algorithms.algorithm import Instance
+from srl.console.number_text import number_text
 from srl.lazy import jax
-from srl.number_text import number_text
 from srl.pools import Pool
 from srl.types import Policy, Specs, Timestep
 from srl.workers.episodes import kinds_of

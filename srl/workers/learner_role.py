@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from srl.metrics import plain
+from srl.run.metrics import plain
 from srl.types import Specs
 from srl.workers.gathering import Gathering
 from srl.workers.replicas import free_address, join

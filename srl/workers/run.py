@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from srl.checkpoint import Checkpoints
 from srl.errors import Unwritable
 from srl.experiment import Experiment
-from srl.metrics import MetricsWriter
+from srl.run.metrics import MetricsWriter
 from srl.types import Tree
 from srl.workers.ratings import newest_ratings
 from srl.workers.stage import Stage

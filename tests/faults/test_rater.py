@@ -11,8 +11,8 @@ import pytest
 from real_runs import RealRun
 
 from srl.experiment import load_experiment
-from srl.launch.folder import create_run
 from srl.launch.rater import RaterBeside
+from srl.run.folder import create_run
 
 GAME = """
 from srl import Experiment, SelfPlay

@@ -15,7 +15,7 @@ from fuzzing import fuzz, instrumented
 with instrumented():
     from messages import LIMIT, VECTOR, a_body, a_message
 
-    from srl.launch import host_words
+    from srl.launch.hosts import messages as host_words
     from srl.streams import (
         fields,
         gradients,

@@ -10,9 +10,9 @@ from relay import AGENTS, SIZES, STAYS, Relay
 from srl import RunError, UserError, make_pool
 from srl.algorithms import PPO
 from srl.cli import main
-from srl.metrics import read_metrics
 from srl.networks import MLP
 from srl.pools import ParallelPool
+from srl.run.metrics import read_metrics
 from srl.types import Unroll
 from srl.workers.teams import assign
 

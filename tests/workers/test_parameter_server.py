@@ -15,8 +15,8 @@ from srl.algorithms import PPO
 from srl.dataflow import plans
 from srl.experiment import Experiment, load_experiment
 from srl.launch.controller import Controller
-from srl.launch.folder import create_run
 from srl.networks import MLP
+from srl.run.folder import create_run
 from srl.streams import Identity, listen
 from srl.streams.sample import STATE_BYTES, Stopped
 from srl.workers.contributor import Contributor
