@@ -178,12 +178,21 @@ def find_run(run_dir: Path, *, trained: bool = False) -> RunFolder:
     newest = runs[0] if runs else folder
     if not trained:
         return newest
-    found = next((run for run in runs if Checkpoints(run.checkpoints).versions()), newest)
+    found = next((run for run in runs if _has_checkpoint(run)), newest)
     if found is not newest:
         logger.warning(
             "%s has no checkpoint yet; %s is the newest that has", newest.path, found.path
         )
     return found
+
+
+def _has_checkpoint(run: RunFolder) -> bool:
+    """Whether a run has a checkpoint; of a folder that cannot be read, as if it had none."""
+    try:
+        return bool(Checkpoints(run.checkpoints).versions())
+    except UserError as error:
+        logger.warning("%s", error)
+        return False
 
 
 def _written(run: RunFolder) -> int | None:

@@ -312,6 +312,7 @@ class UnixConnection(Connection):
         connected = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._link = Link(connected, identity, limit_bytes)
         self._buffer = bytearray(HEADER_BYTES + INLINE_BYTES)
+        self._closed = "it has closed"  # or the reason that the other end has given
         try:
             connected.connect("\0" + address.removeprefix("unix:"))
         except OSError as error:
@@ -329,9 +330,23 @@ class UnixConnection(Connection):
         try:
             self._link.write(self._link.pack(message))
         except OSError as error:
-            while self.receive(0):  # raises, with the other end's last words if it had any
-                pass
+            self._read_to_the_end()
             raise Disconnected(f"{self.address}: {error.strerror}") from error
+
+    def _read_to_the_end(self) -> None:
+        """Drops what a peer that has gone had sent.
+
+        Raises:
+            Disconnected: With the reason that it has given, if it did.
+        """
+        while True:
+            try:
+                message = self.receive(0)
+            except Refused:  # the reason may come after it
+                continue
+            if message is None:
+                return
+            message.close_fds()
 
     def receive(self, timeout: float | None) -> Message | None:
         """The next message; None after `timeout` seconds without one (None: waits for ever)."""
@@ -340,10 +355,11 @@ class UnixConnection(Connection):
                 if not self._poll.poll(None if timeout is None else 1000 * timeout):
                     return None
         except (EOFError, OSError) as error:
-            raise Disconnected(f"{self.address}: it has closed") from error
+            raise Disconnected(f"{self.address}: {self._closed}") from error
         identity, message = packet
         if message.kind == LEFT:
-            raise Disconnected(f"{self.address}: {farewell(message)}")
+            self._closed = farewell(message)
+            raise Disconnected(f"{self.address}: {self._closed}")
         if identity.run != self.identity.run:
             message.close_fds()
             raise Refused(f"{self.address} answers for run {identity.run:016x}")

@@ -273,8 +273,7 @@ class Run:
         state = trainer.state()
         if not self._kept:
             return
-        if wait:
-            self.show.stage(Stage.SAVING)
+        self.show.stage(Stage.SAVING)  # it may wait for the save before, which is in the background
         trainer.check()  # or it would push out checkpoints that are good
         counts = {
             "env_steps": int(trainer.env_steps),
@@ -285,6 +284,8 @@ class Run:
         with self._writing():
             self.checkpoints.save(int(trainer.updates), state, counts, wait=wait)
             logger.info("checkpoint of update %d", trainer.updates)
+        if not wait:
+            self.show.stage(Stage.STEPPING)
 
 
 def report_interval(experiment: Experiment) -> int:

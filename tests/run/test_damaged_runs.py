@@ -11,7 +11,7 @@ from srl.checkpoint import Checkpoints
 from srl.cli import main
 from srl.experiment import load_experiment
 from srl.launch.engines.serve import serve
-from srl.run.folder import create_run
+from srl.run.folder import create_run, find_run
 from srl.run.metrics import read_metrics
 from srl.run.status import read_address, read_outcome
 from srl.streams.keys import create_keys
@@ -231,6 +231,15 @@ def test_a_newer_run_without_a_checkpoint_does_not_hide_an_older_one(run, capsys
     assert f"{failed.path} has no checkpoint yet; {run} is the newest that has" in caplog.text
     assert main(["eval", str(runs), "--episodes", "2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["run"] == str(run)
+
+
+def test_a_newer_run_whose_checkpoints_cannot_be_read_does_not_hide_an_older_one(run, caplog):
+    failed = create_run(load_experiment("native:CartPole-v1"), run.parent / "failed")
+    failed.checkpoints.rmdir()
+    failed.checkpoints.write_text("no folder")
+    os.utime(run / "config.json", (1, 1))
+    assert find_run(run.parent, trained=True).path == run
+    assert f"cannot read the checkpoints in {failed.checkpoints}" in caplog.text
 
 
 def test_a_run_of_several_that_cannot_be_read_is_left_out_of_a_plot(run, caplog, capsys):

@@ -18,6 +18,7 @@ from srl.launch.compilation import cache_environment
 from srl.launch.hosts.resources import machine_gpus, shares
 from srl.launch.hosts.worker_process import WorkerProcess
 from srl.streams import JOINED, LEFT, Identity, Message, Peer, listen
+from srl.system.shared_memory import available_bytes
 from srl.workers.control import CONTROLLER, LIMIT_BYTES
 from srl.workers.ledger import Ledger
 from srl.workers.orders import Orders
@@ -159,7 +160,7 @@ class ThisHost(Hosts):
         self._listener = listen("host", identity, limit_bytes=LIMIT_BYTES)
         self._peers: dict[int, Peer] = {}
         self._pinned = pinned
-        self._shares = shares(plan, sorted(os.sched_getaffinity(0)), gpus)
+        self._shares = shares(plan, sorted(os.sched_getaffinity(0)), gpus, available_bytes())
 
     def start(
         self, orders: Orders, log: Path, *, accounts: bool, slot: int | None = None

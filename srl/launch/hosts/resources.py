@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from srl.dataflow.plan import Fragment, Plan
+from srl.pools.room import MEMORY
 
 Worker = tuple[str, int]
 """Fragment and replica."""
@@ -28,21 +29,27 @@ class Share:
     """Variables that keep its libraries to its share."""
 
 
-def shares(plan: Plan, cores: Sequence[int], gpus: Sequence[str]) -> dict[Worker, Share]:
+def shares(
+    plan: Plan, cores: Sequence[int], gpus: Sequence[str], memory: int
+) -> dict[Worker, Share]:
     """Divides a machine among the workers of a plan.
 
     Args:
         plan: Its fragments say what each of their replicas wants.
         cores: Numbers of the machine's.
         gpus: Names of the machine's, as CUDA_VISIBLE_DEVICES takes them.
+        memory: Bytes that are free before any worker is started.
     """
     workers = [(name, k) for name, f in plan.fragments.items() for k in range(f.replicas)]
     own_cores = _cores(plan, workers, cores)
     own_gpus = _gpus(plan, workers, gpus)
+    steppers = [worker for worker in workers if "step" in plan.fragments[worker[0]].placed]
     result = {}
     for worker in workers:
         threads = len(own_cores[worker]) or max(1, len(cores) // len(workers))
         environment = dict.fromkeys(_THREADS, str(threads)) | own_gpus[worker]
+        if worker in steppers:
+            environment[MEMORY] = str(memory // len(steppers))
         result[worker] = Share(own_cores[worker], environment)
     return result
 
