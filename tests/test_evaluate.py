@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from srl.algorithms import PPO
+from srl.built_in import config_class
 from srl.checkpoint import Checkpoints
 from srl.cli import main
 from srl.errors import UserError
@@ -18,7 +19,6 @@ from srl.launch.local import train
 from srl.pools import make_pool
 from srl.pools.pool import Contest
 from srl.run.folder import create_run, open_run
-from srl.shipped import config_class
 from srl.types import Specs
 from srl.workers.evaluator import Episodes, Estimate, Evaluator, Player, estimates, kinds_of
 from srl.workers.teams import Teams

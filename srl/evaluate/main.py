@@ -7,6 +7,7 @@ from json import dumps
 from pathlib import Path
 from typing import Any
 
+from srl.built_in import config_class
 from srl.console.arguments import expect_at_least
 from srl.console.stages import Stages
 from srl.errors import UserError
@@ -17,7 +18,6 @@ from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
 from srl.pools import make_pool
 from srl.run.folder import RunFolder, open_run
-from srl.shipped import config_class
 from srl.workers.evaluator import Estimate, Evaluator, estimates, kinds_of
 from srl.workers.ratings import newest_ratings, ratings_line
 from srl.workers.seeds import environment_seed

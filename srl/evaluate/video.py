@@ -13,12 +13,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from srl.built_in import config_class
 from srl.errors import RunError, UserError
 from srl.experiment import Experiment
-from srl.outputs import expect_place
+from srl.files import expect_place
 from srl.pools import NamedEnv, Pool, make_pool
 from srl.pools.pool import Painter
-from srl.shipped import config_class
 from srl.types import Specs, Timestep
 from srl.workers.evaluator import Evaluator, Player, kinds_of
 from srl.workers.seeds import environment_seed

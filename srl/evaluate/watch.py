@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from srl.built_in import built_in_configs, config_class
 from srl.console.arguments import expect_at_least
 from srl.console.stages import Stages
 from srl.errors import UserError
 from srl.evaluate.matches import OTHER, OURS, castings
 from srl.evaluate.players import UNTRAINED, Side, opponent, trained
 from srl.experiment import Experiment
+from srl.files import expect_place, write_output
 from srl.launch.compilation import keep_compiled_programs
-from srl.outputs import expect_place, write_whole
 from srl.pools import Pool, make_pool
 from srl.pools.pool import Recorder
 from srl.run.folder import open_run
-from srl.shipped import config_class, shipped
 from srl.workers.evaluator import Evaluator, kinds_of
 from srl.workers.seeds import environment_seed
 
@@ -84,7 +84,7 @@ def watch(
             "agents": pool.specs.agents,
             "episodes": played,
         }
-    write_whole(out, page(recorder.script, data).encode())
+    write_output(out, page(recorder.script, data).encode())
     return out
 
 
@@ -127,7 +127,7 @@ def _recorder(experiment: Experiment) -> Recorder:
     config = config_class(experiment.env)
     recorder = config.recorder() if config else None
     if recorder is None:
-        watchable = [f"{c.__name__} ({c.pool_id})" for c in shipped() if c.recorder()]
+        watchable = [f"{c.__name__} ({c.pool_id})" for c in built_in_configs() if c.recorder()]
         raise UserError(
             f"{experiment.env} cannot be watched in a browser; {', '.join(watchable)} can. "
             "`srl eval --video` films environments that render"

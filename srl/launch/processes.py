@@ -9,7 +9,6 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from srl.checkpoint import Checkpoints
@@ -20,7 +19,7 @@ from srl.launch.controller import Controller
 from srl.launch.hosts.hosts import Hosts, Superseded
 from srl.launch.hosts.resources import machine_gpus
 from srl.launch.rater import RaterBeside
-from srl.run.display import Display
+from srl.run.display import Counts, Display
 from srl.run.folder import RunFolder
 from srl.run.terminal import (
     DONE,
@@ -126,20 +125,12 @@ def train_in_processes(
         return end(DONE)
 
 
-@dataclass
-class _Counts:
-    """How far a run is, as the display asks for it."""
-
-    env_steps: int = 0
-    updates: int = 0
-
-
 class _Screen:
     """Shows what workers tell; the bar from the first report on."""
 
     def __init__(self, display: Display) -> None:
         self.display = display
-        self._counts: _Counts | None = None
+        self._counts: Counts | None = None
         self._next_look = 0.0
 
     def look(self, controller: Controller) -> None:
@@ -154,7 +145,7 @@ class _Screen:
 
     def report(self, metrics: Mapping[str, Any]) -> None:
         begun = self._counts is not None
-        self._counts = counts = _Counts(metrics["env_steps"], metrics["updates"])
+        self._counts = counts = Counts(metrics["env_steps"], metrics["updates"])
         if not begun:
             self.display.start(counts)
         self.display.report(counts, metrics)

@@ -12,7 +12,7 @@ from typing import Any
 from srl.checkpoint import Checkpoints
 from srl.errors import RunError, UserError
 from srl.experiment import Resolved, plan_of
-from srl.inputs import parse_json
+from srl.files import parse_json
 from srl.launch.engines import ray, slurm
 from srl.launch.engines.engine import TERMINAL, Engine, Submission, names_file
 from srl.launch.engines.packed_run import first_files

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -29,6 +29,13 @@ _STAGES = {
     Stage.STEPPING: ("first steps", ""),
 }
 """What is shown before the first report: a word or two, and what is said of it."""
+
+
+class Counts(NamedTuple):
+    """How far a run is that another process trains."""
+
+    env_steps: int
+    updates: int
 
 
 class Display:

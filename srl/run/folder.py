@@ -21,8 +21,7 @@ from typing import Any
 from srl.checkpoint import Checkpoints
 from srl.errors import UserError
 from srl.experiment import Resolved, config_values, load_experiment
-from srl.inputs import parse_json
-from srl.outputs import replace_whole
+from srl.files import parse_json, write_atomically
 from srl.overrides import without
 
 logger = logging.getLogger(__name__)
@@ -292,7 +291,7 @@ def _write_config(folder: RunFolder, resolved: Resolved, sha256: str | None) -> 
         "directory": str(resolved.directory),
         "experiment": config_values(resolved.experiment),
     }
-    replace_whole(folder.config, (json.dumps(config, indent=2) + "\n").encode())
+    write_atomically(folder.config, (json.dumps(config, indent=2) + "\n").encode())
 
 
 _FORM: dict[str, type | tuple[type, ...]] = {

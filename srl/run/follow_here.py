@@ -7,14 +7,13 @@ import os
 import signal
 import socket
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from srl.checkpoint import Checkpoints
 from srl.errors import UserError
-from srl.inputs import is_count
-from srl.run.display import Display
+from srl.files import is_count
+from srl.run.display import Counts, Display
 from srl.run.folder import RunFolder
 from srl.run.follow import Say, asked_to_stop
 from srl.run.metrics import FILE, report_of
@@ -60,7 +59,7 @@ def follow_here(folder: RunFolder, say: Say) -> int:
                 trains = folder.trained_by() is not None
                 new = reports.new()
                 for report in new if started else new[-1:]:
-                    counts = _Counts(report["env_steps"], report["updates"])
+                    counts = Counts(report["env_steps"], report["updates"])
                     if not started:
                         display.start(counts)
                     started = True
@@ -84,14 +83,6 @@ def follow_here(folder: RunFolder, say: Say) -> int:
         how += f"; its logs are in {shown(folder)}/logs"
     say(f"{shown(folder)} has {how}; `srl resume {shown(folder)}` goes on with it")
     return code or INTERRUPTED
-
-
-@dataclass
-class _Counts:
-    """How far a run is, as the display asks for it."""
-
-    env_steps: int
-    updates: int
 
 
 class _Reports:

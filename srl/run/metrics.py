@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from srl.errors import Unwritable
-from srl.inputs import is_count, parse_json
-from srl.outputs import replace_whole
+from srl.files import is_count, parse_json, write_atomically
 
 logger = logging.getLogger(__name__)
 
@@ -166,7 +165,7 @@ def _forget_after(path: Path, env_steps: int) -> None:
             logger.warning("%s, line %d is broken and stays as it is: %.40r", path, number, line)
         if report is None or report["env_steps"] <= env_steps:
             kept.append(line + b"\n")
-    replace_whole(path, b"".join(kept))
+    write_atomically(path, b"".join(kept))
 
 
 def plain(value: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 from srl.dataflow.plan import Fragment, Plan
 from srl.errors import UserError
 from srl.experiment import Experiment, config_values, load_experiment
-from srl.inputs import parse_json
+from srl.files import parse_json
 from srl.pools import NamedEnv
 
 _PLAIN = (bool, int, float, str, type(None))

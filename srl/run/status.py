@@ -8,8 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from srl.inputs import is_count, parse_json
-from srl.outputs import replace_whole, write_whole
+from srl.files import is_count, parse_json, write_atomically, write_output
 
 ADDRESS_FILE = "controller.json"
 """Of the run's folder; in it the controller says where it is."""
@@ -30,7 +29,7 @@ def write_address(folder: Path, address: str) -> int:
     """
     before = _read(folder / ADDRESS_FILE).get("term")
     term = before + 1 if isinstance(before, int) else 0
-    write_whole(folder / ADDRESS_FILE, _text({"address": address, "term": term}))
+    write_output(folder / ADDRESS_FILE, _text({"address": address, "term": term}))
     return term
 
 
@@ -77,7 +76,7 @@ def read_reason(folder: Path) -> str:
 
 
 def _write(file: Path, values: dict[str, Any]) -> None:
-    replace_whole(file, _text(values))
+    write_atomically(file, _text(values))
 
 
 def _text(values: dict[str, Any]) -> bytes:

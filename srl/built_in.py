@@ -24,13 +24,15 @@ def config_class(env: Any) -> type[EnvConfig] | None:
         env = env["id"]
     if isinstance(env, Mapping):
         name = env.get("type")
-        return next((c for c in shipped() if f"{c.__module__}:{c.__qualname__}" == name), None)
+        return next(
+            (c for c in built_in_configs() if f"{c.__module__}:{c.__qualname__}" == name), None
+        )
     if not isinstance(env, str) or not env.startswith("native:"):
         return None
-    return next((config for config in shipped() if config.pool_id == env), None)
+    return next((config for config in built_in_configs() if config.pool_id == env), None)
 
 
-def shipped() -> Iterator[type[EnvConfig]]:
+def built_in_configs() -> Iterator[type[EnvConfig]]:
     """All of them, each once."""
     import srl.envs
 
