@@ -116,7 +116,7 @@ def train_in_processes(
             screen.say(str(reason))
             return FAILED
         except Exception as error:
-            _tell_failure(error, folder)
+            _report_failure(error, folder)
             return end(FAILED, error)
         if controller.interrupted and not _finished(experiment, folder):
             screen.say(f"interrupted; `srl resume {shown(folder)}` goes on")
@@ -157,7 +157,7 @@ def _finished(experiment: Experiment, folder: RunFolder) -> str:
         return finished(experiment, checkpoints)
 
 
-def _tell_failure(error: Exception, folder: RunFolder) -> None:
+def _report_failure(error: Exception, folder: RunFolder) -> None:
     """An error that was not foreseen comes with its traceback."""
     text = explained(error)
     logger.info("%s", text)

@@ -61,14 +61,14 @@ class RaterBeside:
             try:
                 code = self._run()
             except OSError as error:
-                return self._tell(f"could not be started ({error}); versions are not rated")
+                return self._report(f"could not be started ({error}); versions are not rated")
             if self._ending.is_set():
                 return None
             if code == 2:
-                return self._tell("cannot play here; versions are not rated")
+                return self._report("cannot play here; versions are not rated")
             last = death == _DEATHS
-            cure = "versions are no longer rated" if last else "it is started again"
-            self._tell(f"{ending(code)}; {cure}")
+            consequence = "versions are no longer rated" if last else "it is started again"
+            self._report(f"{ending(code)}; {consequence}")
             if last or self._ending.wait(_PAUSE_SECONDS):
                 return None
         return None
@@ -99,7 +99,7 @@ class RaterBeside:
                 )
             return self._process.wait()
 
-    def _tell(self, what: str) -> None:
+    def _report(self, what: str) -> None:
         logger.warning("the rater %s; its log is %s", what, self._folder.log(_NAME))
         with contextlib.suppress(Exception):
             self._say(f"the rater {what}; its log is {self._folder.log(_NAME)}")

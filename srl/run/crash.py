@@ -64,17 +64,17 @@ class CrashReporter:
         self._process.wait()
 
 
-def main(words: Sequence[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     """Waits for the end of a process, and reports it unless it was in good order.
 
     Args:
-        words: The descriptor of the pipe for the stacks, the process, the folder of the run, what
+        argv: The descriptor of the pipe for the stacks, the process, the folder of the run, what
             messages call the process, and a hint.
 
     Returns:
         The exit code.
     """
-    pipe, watched, folder, worker, hint = words
+    pipe, watched, folder, worker, hint = argv
     interrupted: list[int] = []
     signal.signal(signal.SIGINT, lambda number, _: interrupted.append(number))
     dump = _last_words(int(pipe), int(watched))

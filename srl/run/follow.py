@@ -49,7 +49,7 @@ def follow(folder: RunFolder, terminal: Path, jobs: Jobs, say: Say) -> int:
     Raises:
         UserError: If a host cannot take part, and new jobs have not begun; then the run is ended.
     """
-    watch = _Watch(folder, jobs, say)
+    watch = _JobMonitor(folder, jobs, say)
     with contextlib.ExitStack() as stack:
         file = None
         while True:
@@ -75,7 +75,7 @@ def follow(folder: RunFolder, terminal: Path, jobs: Jobs, say: Say) -> int:
                     say(str(error))
 
 
-class _Watch:
+class _JobMonitor:
     """Asks after the jobs of a run now and then, and tells what has changed."""
 
     def __init__(self, folder: RunFolder, jobs: Jobs, say: Say) -> None:

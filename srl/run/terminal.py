@@ -97,7 +97,7 @@ class Stop:
         if self.requested or not self._lock.acquire(blocking=False):
             return
         self.requested, self.requested_at = True, time.monotonic()
-        tell("stopping after this update and a checkpoint; Ctrl-C again quits at once")
+        write_line("stopping after this update and a checkpoint; Ctrl-C again quits at once")
 
 
 _NO_SIGNAL = b"\0"
@@ -128,13 +128,13 @@ def _in_fork() -> None:
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_fork)
 
 
-def tell(text: str) -> None:
+def write_line(text: str) -> None:
     """Writes a line to the terminal at once, whatever threads hold; gives the cursor back."""
     show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
     os.write(2, f"{show_cursor}\n{text}\n".encode())
 
 
-def cure(folder: RunFolder) -> str:
+def resume_hint(folder: RunFolder) -> str:
     """How a failed run goes on, to end a line; nothing without a checkpoint."""
     with contextlib.suppress(UserError):  # what else is wrong is shown already
         version = Checkpoints(folder.checkpoints).latest()
@@ -151,7 +151,7 @@ def failed(folder: RunFolder, worker: str, what: str = "") -> str:
         worker: Whose log tells more.
         what: Has failed; the worker by default.
     """
-    return f"{what or worker} failed; its log is {shown(folder, worker)}{cure(folder)}"
+    return f"{what or worker} failed; its log is {shown(folder, worker)}{resume_hint(folder)}"
 
 
 class End(Protocol):

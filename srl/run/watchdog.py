@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from srl.run.terminal import INTERRUPTED, PATIENCE_SECONDS, Stop, tell
+from srl.run.terminal import INTERRUPTED, PATIENCE_SECONDS, Stop, write_line
 from srl.workers.stage import Stage
 
 COMPILE_SECONDS = 300.0
@@ -22,7 +22,7 @@ _ABSENT_SECONDS = 5.0  # between two rounds: this process itself was stopped
 _FRAMES = 8  # of a thread's stack, on the terminal
 
 
-class Watch:
+class Watchdog:
     """Names a training in this process that shows no progress, and writes down where it is.
 
     Nothing is killed, since nothing could start this process again, unless the user has asked for
@@ -72,7 +72,7 @@ class Watch:
         self.alive()
         self._updated = True
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> Watchdog:
         self._thread.start()
         return self
 
@@ -131,7 +131,7 @@ class Watch:
         text = f"ended before this update: no progress for {silent:.0f} s{self._why()}"
         self._write(text)
         stack = "" if known else f"{_stack()}\n"
-        tell(f"{stack}{text}{self._ending()}")
+        write_line(f"{stack}{text}{self._ending()}")
         os._exit(INTERRUPTED)
 
 

@@ -78,7 +78,7 @@ class Engine(Protocol):
         ...
 
     def refused(self, names: Mapping[str, str]) -> str:
-        """Which host cannot take part, why, and the cure, where only the engine knows; or nothing.
+        """Which host cannot take part, why, and what to do, if only the engine knows; or nothing.
 
         Raises:
             UserError: If the engine does not answer.

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from srl.errors import RunError, UserError
 from srl.launch.engines import ray_job
 from srl.launch.engines.engine import Submission
-from srl.launch.engines.ray_place import config_hash
+from srl.launch.engines.ray_host import config_hash
 from srl.system.child_process import program_command
 
 _ENTRYPOINT = shlex.join(program_command("srl.launch.engines.ray_job", python="python"))
@@ -79,7 +79,7 @@ def states(names: Mapping[str, str]) -> set[str]:
         raise
     if state == "FAILED":
         told = _asked(names["at"], lambda client: client.get_job_logs(job))
-        raise RunError(f"the Ray job {job} has failed:\n{_last_words(told)}")
+        raise RunError(f"the Ray job {job} has failed:\n{_error_text(told)}")
     return {state} & {"PENDING", "RUNNING"}
 
 
@@ -105,7 +105,7 @@ def _variables(run: Submission) -> dict[str, str]:
     }
 
 
-def _last_words(log: str) -> str:
+def _error_text(log: str) -> str:
     """What the job has said of its failure: its own words, or else the end of its log."""
     lines = log.splitlines()
     own = next((number for number, line in enumerate(lines) if line.startswith("srl: ")), None)

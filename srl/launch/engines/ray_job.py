@@ -1,7 +1,7 @@
 """The job of a run on Ray: `python -P -m srl.launch.engines.ray_job`, parts in its environment.
 
-It takes room for the parts, has Ray put a `Place` into each, and waits for the controller to end.
-Only words go through Ray; workers find each other as on any engine.
+It reserves room for the parts, has Ray start a `HostProcess` in each, and waits for the end of the
+controller. Only commands go through Ray; workers find each other as on any engine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from srl.errors import RunError, UserError
 from srl.launch.engines.engine import Part
-from srl.launch.engines.ray_place import Place
+from srl.launch.engines.ray_host import HostProcess
 
 FOLDER = "SRL_RUN_FOLDER"
 """Environment variable: the run's folder."""
@@ -55,13 +55,13 @@ def strategy(part: Part) -> str:
     return "STRICT_SPREAD" if part.apart else "PACK"
 
 
-class _Placed:
+class _Placement:
     """The parts of a run, on the hosts that Ray has chosen for them."""
 
     def __init__(self, ray: Any, run: tuple[str, str], parts: Sequence[Part], resource: str):
         self._ray, self._folder, self._resource = ray, run[0], resource
         self._trainers: Any = None  # the placement group of the first part
-        place = ray.remote(Place)
+        place = ray.remote(HostProcess)
         lasting = {"max_restarts": -1, "max_task_retries": -1, "max_concurrency": _CALLS_AT_ONCE}
         self.controller: Any = None
         self.hosts: list[tuple[Part, int, Any]] = []
@@ -79,7 +79,7 @@ class _Placed:
                 actor = place.options(**here, scheduling_strategy=where).remote(*run)
                 self.hosts.append((part, number, actor))
 
-    def refuse_strangers(self) -> None:
+    def expect_folder(self) -> None:
         """Raises UserError unless the controller and those that train see the run's folder."""
         trainers = [actor for part, _, actor in self.hosts if part.controls]
         asked = [actor.trouble.remote() for actor in (self.controller, *trainers)]
@@ -165,9 +165,9 @@ def main() -> int:
         ray.init(log_to_driver=False)  # what this says is shown where the job fails
     try:
         refuse_too_much(ray, parts, resource)
-        placed = _Placed(ray, run, parts, resource)
+        placed = _Placement(ray, run, parts, resource)
         signal.signal(signal.SIGTERM, lambda *_: placed.controller.stop.remote())
-        placed.refuse_strangers()
+        placed.expect_folder()
         placed.run()
     except (UserError, RunError) as error:
         sys.stderr.write(f"srl: {error}\n")

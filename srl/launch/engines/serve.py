@@ -26,10 +26,10 @@ from srl.run.terminal import FAILED, MISTAKEN
 from srl.workers.wiring import server, streams_of
 
 
-def main(words: Sequence[str]) -> int:
-    """Controls the run whose folder the words give; gives the exit code, as `srl run` does."""
+def main(argv: Sequence[str]) -> int:
+    """Controls the run whose folder is the one argument; gives the exit code, as `srl run` does."""
     logging.getLogger("srl").setLevel(logging.INFO)
-    return serve(Path(words[0]))
+    return serve(Path(argv[0]))
 
 
 def serve(path: Path) -> int:

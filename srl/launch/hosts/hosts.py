@@ -1,4 +1,4 @@
-"""Where a run's workers live: on this machine, or on others. The controller knows no more of it."""
+"""The hosts on which a run's workers run: this machine, or others behind the same interface."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Superseded(RunError):
     """Another controller has taken the run over, which goes on."""
 
 
-class Said(NamedTuple):
-    """What a worker has said; first of all JOINED, last LEFT."""
+class WorkerMessage(NamedTuple):
+    """A message that a worker has sent; the first is JOINED, the last LEFT."""
 
     number: int
     """The worker's."""
@@ -72,7 +72,7 @@ class Found(NamedTuple):
 
 
 class Hosts(ABC):
-    """Starts workers' processes, and carries what they and the controller say to each other."""
+    """Starts workers' processes, and carries messages between them and the controller."""
 
     run: int
     """64 random bits that tell the processes of this run from those of others."""
@@ -92,7 +92,7 @@ class Hosts(ABC):
         """
 
     @abstractmethod
-    def receive(self, timeout: float) -> Said | None:
+    def receive(self, timeout: float) -> WorkerMessage | None:
         """What was said next; None after `timeout` seconds, or earlier, without anything."""
 
     @abstractmethod
@@ -183,7 +183,7 @@ class ThisHost(Hosts):
         )
         return WorkerProcess(orders, log, {**share.environment, **cache_environment()})
 
-    def receive(self, timeout: float) -> Said | None:
+    def receive(self, timeout: float) -> WorkerMessage | None:
         """What was said next; None after `timeout` seconds without anything."""
         received = self._listener.receive(timeout)
         if received is None:
@@ -195,7 +195,7 @@ class ThisHost(Hosts):
             self._peers[number] = peer
         elif message.kind == LEFT and self._peers.get(number) is peer:
             del self._peers[number]
-        return Said(number, incarnation, message)
+        return WorkerMessage(number, incarnation, message)
 
     def send(self, number: int, message: Message) -> None:
         """Says something to a worker; lost if that has gone."""

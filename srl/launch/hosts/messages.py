@@ -1,4 +1,4 @@
-"""What the supervisor of a host and the controller say to each other."""
+"""The messages between the supervisor of a host and the controller."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ only hosts and processes that are gone."""
 
 
 class Kind(IntEnum):
-    """What a message between a supervisor and the controller says; a JSON object but for SAID."""
+    """Kinds of messages between a supervisor and the controller: JSON objects but for WORKER."""
 
     HOST = 40
     """Supervisor, first of all: a `HostCard`."""
@@ -33,8 +33,8 @@ class Kind(IntEnum):
     their part of it is now."""
     KILL = 43
     """Controller: `number`, `incarnation`."""
-    SAID = 44
-    """Both: something of a worker's, or for one. Counts: number, incarnation, kind. Body: its."""
+    WORKER = 44
+    """Both: a message of a worker's, or for one. Counts: number, incarnation, kind. Body: its."""
     ENDED = 45
     """Supervisor: `number`, `incarnation`, `code`, `how`, `dump`, and `stack` if it was killed."""
     BEAT = 46
@@ -49,7 +49,7 @@ class Kind(IntEnum):
 
 
 _PART = (COUNT,) * Ledger.NUMBERS
-WORDS: dict[int, dict[Any, Any]] = {
+SCHEMAS: dict[int, dict[Any, Any]] = {
     # Of a card only what tells whether the host has the same srl, which knows the rest.
     Kind.HOST: {"name": str, "version": str, "source": str},
     Kind.ENDED: {
@@ -65,7 +65,7 @@ WORDS: dict[int, dict[Any, Any]] = {
         "accounts": [(COUNT, COUNT, range(MOST_LEARNERS), _PART)],
     },
 }
-"""The shape of what supervisors say, by kind, but for SAID; see `srl.workers.words.fits`."""
+"""The schema of what supervisors send, by kind, but for WORKER; see `srl.workers.words.fits`."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,8 @@ _CARD = {
 
 
 def wrapped(number: int, incarnation: int, message: Message) -> Message:
-    """Something that a worker says, or is told, on its way between a host and the controller."""
-    return Message(Kind.SAID, counts=(number, incarnation, message.kind), body=message.body)
+    """A message of or for a worker, on its way between a host and the controller."""
+    return Message(Kind.WORKER, counts=(number, incarnation, message.kind), body=message.body)
 
 
 def unwrapped(message: Message) -> tuple[int, int, Message]:

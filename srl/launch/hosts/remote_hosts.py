@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from srl.errors import UserError
-from srl.launch.hosts.hosts import Found, Hosts, Process, Said, Superseded
-from srl.launch.hosts.messages import SILENT_SECONDS, WORDS, HostCard, Kind, unwrapped, wrapped
+from srl.launch.hosts.hosts import Found, Hosts, Process, Superseded, WorkerMessage
+from srl.launch.hosts.messages import SCHEMAS, SILENT_SECONDS, HostCard, Kind, unwrapped, wrapped
 from srl.run.folder import RunFolder, read_config, srl_version
 from srl.run.status import note_begun, read_address, write_address
 from srl.streams import JOINED, LEFT, Identity, Message, Peer, Refused, listen
@@ -44,7 +44,7 @@ class Host:
     """When it last sent something."""
     lost_at: float = 0.0
     """When it went out of reach."""
-    relay_told: dict[str, str] | None = None
+    relay_sent: dict[str, str] | None = None
     """Where its relay gets the parameters from, as it was told last."""
     processes: dict[int, RemoteProcess] = field(default_factory=dict)
     """By slot, until their ends are known."""
@@ -94,7 +94,7 @@ class RemoteProcess:
         number, incarnation = self.key
         self.unwanted = True
         values = {"number": number, "incarnation": incarnation}
-        self._hosts.tell(self.host, Kind.KILL, values)
+        self._hosts.send_to_host(self.host, Kind.KILL, values)
 
     def reap(self) -> tuple[int, str, str]:
         """Its exit code, how it ended in words, and what it crashed of or where it was."""
@@ -136,7 +136,7 @@ class RemoteHosts(Hosts):
         )
         self._source = read_config(folder)["sha256"] or ""
         self._hosts: dict[int, Host] = {}  # by sender
-        self._ready: deque[Said] = deque()
+        self._ready: deque[WorkerMessage] = deque()
         self._found: list[Found] = []
         self._newest: dict[int, RemoteProcess] = {}  # of each worker
         self.superseded = False
@@ -164,7 +164,7 @@ class RemoteHosts(Hosts):
         host.processes[slot] = self._newest[orders.number] = process
         account = self.ledger.part(orders.replica) if accounts else None
         values = {"orders": orders.to_json(), "log": str(log), "slot": slot, "account": account}
-        self.tell(host, Kind.START, values)
+        self.send_to_host(host, Kind.START, values)
         logger.info("%s goes to %s", orders.name, host.card.name)
         return process
 
@@ -189,12 +189,12 @@ class RemoteHosts(Hosts):
         with contextlib.suppress(OSError):  # the run can do without
             note_begun(self._folder)
 
-    def receive(self, timeout: float) -> Said | None:
+    def receive(self, timeout: float) -> WorkerMessage | None:
         """What was said next; None after `timeout` seconds, or earlier, without anything."""
         if not self._ready:
             received = self._listener.receive(timeout)
             if received is not None:
-                self._hear(*received)
+                self._receive(*received)
             self._give_up()
             self._look_for_successor()
         return self._ready.popleft() if self._ready else None
@@ -210,8 +210,8 @@ class RemoteHosts(Hosts):
         found, self._found = self._found, []
         return found
 
-    def tell(self, host: Host, kind: Kind, values: dict[str, Any]) -> None:
-        """Says something to a supervisor, if it is there."""
+    def send_to_host(self, host: Host, kind: Kind, values: dict[str, Any]) -> None:
+        """Sends a message to a supervisor, if it is connected."""
         if host.peer and not self.superseded:
             self._listener.send(host.peer, pack(kind, values))
 
@@ -227,16 +227,16 @@ class RemoteHosts(Hosts):
     def close(self) -> None:
         """Tells all supervisors that the run is over, and ends the connections."""
         for host in self._hosts.values():
-            self.tell(host, Kind.END, {})
+            self.send_to_host(host, Kind.END, {})
         self._listener.close()
 
     # ---- what supervisors say ----
 
-    def _hear(self, peer: Peer, message: Message) -> None:
+    def _receive(self, peer: Peer, message: Message) -> None:
         host = self._hosts.get(peer.identity.sender)
         try:
             if message.kind == Kind.HOST:
-                self._take_host(peer, words_of(message, WORDS))
+                self._take_host(peer, words_of(message, SCHEMAS))
             elif host is None or host.peer is not peer:
                 if message.kind not in (JOINED, LEFT):
                     raise Refused(f"a message of kind {message.kind} before HOST")
@@ -249,11 +249,11 @@ class RemoteHosts(Hosts):
             self._listener.refuse(host.card.name if host else peer, error)
 
     def _take(self, host: Host, message: Message) -> None:
-        if message.kind == Kind.SAID:
+        if message.kind == Kind.WORKER:
             number, incarnation, inner = unwrapped(message)
-            self._ready.append(Said(number, incarnation, inner))
+            self._ready.append(WorkerMessage(number, incarnation, inner))
             return
-        values = words_of(message, WORDS)
+        values = words_of(message, SCHEMAS)
         if message.kind == Kind.ENDED:
             key = values["number"], values["incarnation"]
             words = {name: values[name] for name in ("how", "code", "dump", "stack")}
@@ -276,18 +276,18 @@ class RemoteHosts(Hosts):
             Refused: If it says something else than that.
             UserError: If it cannot take part, and no worker has been started yet.
         """
-        if misfit := self._misfit(values):
-            self._listener.send(peer, pack(Kind.REFUSED, {"text": misfit}))
+        if mismatch := self._mismatch(values):
+            self._listener.send(peer, pack(Kind.REFUSED, {"text": mismatch}))
             if not self._newest:
-                raise UserError(misfit)
-            logger.error("%s", misfit)
+                raise UserError(mismatch)
+            logger.error("%s", mismatch)
             return
         card = HostCard.of(values)
         known = self._hosts.get(peer.identity.sender)
         if known is None:
             logger.info("%s is there, for %d x %s", card.name, card.slots, card.fragment)
             known = self._hosts[peer.identity.sender] = Host(card, peer)
-        known.card, known.peer, known.relay_told = card, peer, None
+        known.card, known.peer, known.relay_sent = card, peer, None
         known.heard_at = time.monotonic()
         if card.relay and known not in self._relays:
             self._relays.append(known)
@@ -310,9 +310,9 @@ class RemoteHosts(Hosts):
         for host, above in zip(relays, parents([h.card.name for h in relays]), strict=True):
             parent = "" if above is None else relays[above].card.relay
             told = {"source": self._published_at, "parent": parent}
-            if host.peer and told != host.relay_told:
-                host.relay_told = told
-                self.tell(host, Kind.RELAY, told)
+            if host.peer and told != host.relay_sent:
+                host.relay_sent = told
+                self.send_to_host(host, Kind.RELAY, told)
 
     def _drop_relay(self, host: Host) -> None:
         """Takes a host out of the tree; the last comes in its place, and all others stay."""
@@ -331,7 +331,7 @@ class RemoteHosts(Hosts):
             self._newest[number] = process
         self._found.append(Found(number, incarnation, process, begun))
 
-    def _misfit(self, values: dict[str, Any]) -> str:
+    def _mismatch(self, values: dict[str, Any]) -> str:
         """Why a host cannot take part, whatever else its card says; empty if it can."""
         name, version, ours = values.get("name"), values.get("version"), srl_version()
         if version != ours:
@@ -358,7 +358,7 @@ class RemoteHosts(Hosts):
         host.peer, host.lost_at = None, time.monotonic()
         logger.warning("%s is out of reach", host.card.name)
         for process in host.processes.values():
-            self._ready.append(Said(*process.key, Message(LEFT)))
+            self._ready.append(WorkerMessage(*process.key, Message(LEFT)))
 
     def _give_up(self) -> None:
         """Gives up the workers of hosts that have been out of reach for too long."""

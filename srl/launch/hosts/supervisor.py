@@ -23,7 +23,7 @@ from typing import Any
 from srl.dataflow.plan import Plan
 from srl.errors import RunError, UserError
 from srl.experiment import plan_of
-from srl.launch.hosts.hosts import Said, ThisHost, own_address
+from srl.launch.hosts.hosts import ThisHost, WorkerMessage, own_address
 from srl.launch.hosts.messages import (
     BROKEN,
     NO_CONTROLLER,
@@ -183,7 +183,7 @@ class Supervisor:
 
     def _introduce(self) -> None:
         """Tells what a controller has to know that may have begun a moment ago."""
-        self._tell(Kind.HOST, replace(self._card, workers=self._present()).values())
+        self._send(Kind.HOST, replace(self._card, workers=self._present()).values())
         for key, worker in self._workers.items():
             if worker.connected:
                 self._pass_on(*key, Message(JOINED))
@@ -213,7 +213,7 @@ class Supervisor:
             poll.poll(1000 * _ROUND_SECONDS)
             while (message := self._connection.receive(0)) is not None:
                 heard = time.monotonic()
-                self._obey(message)
+                self._handle(message)
             if time.monotonic() > heard + SILENT_SECONDS:
                 raise Disconnected(f"the controller has not beaten for {SILENT_SECONDS:.0f} s")
             self._look_after()
@@ -221,7 +221,7 @@ class Supervisor:
                 self._relay.check()
             if time.monotonic() >= beat:
                 beat = time.monotonic() + _BEAT_SECONDS
-                self._tell(Kind.BEAT, self._beat())
+                self._send(Kind.BEAT, self._beat())
                 if read_address(self._folder) not in (self._address, None):
                     raise Disconnected("another controller has taken over")
 
@@ -231,7 +231,7 @@ class Supervisor:
         while time.monotonic() < end:
             self._look_after(end - time.monotonic())
 
-    def _tell(self, kind: Kind, values: dict[str, Any]) -> None:
+    def _send(self, kind: Kind, values: dict[str, Any]) -> None:
         if self._connection is not None:
             self._connection.send(pack(kind, values))
 
@@ -239,8 +239,8 @@ class Supervisor:
         if self._connection is not None:
             self._connection.send(wrapped(number, incarnation, message))
 
-    def _obey(self, message: Message) -> None:
-        if message.kind == Kind.SAID:
+    def _handle(self, message: Message) -> None:
+        if message.kind == Kind.WORKER:
             self._say(*unwrapped(message))
         elif message.kind == Kind.START:
             self._start(unpack(message))
@@ -280,7 +280,7 @@ class Supervisor:
         except OSError as error:
             logger.error("cannot start %s: %s", orders.name, error)
             how = f"could not be started on {self._card.name}: {error}"
-            return self._tell_end(*key, code=1, how=how)
+            return self._report_end(*key, code=1, how=how)
         self._workers[key] = _Worker(orders, slot, accounts, process)
         logger.info("started %s", orders.name)
 
@@ -324,12 +324,12 @@ class Supervisor:
         """Passes on what workers say, and tells of those that have ended."""
         said = self._this.receive(timeout)
         while said is not None:
-            self._hear(said)
+            self._take(said)
             said = self._this.receive(0)
         for key in [key for key, worker in self._workers.items() if worker.process.ended]:
-            self._bury(*key)
+            self._handle_exit(*key)
 
-    def _hear(self, said: Said) -> None:
+    def _take(self, said: WorkerMessage) -> None:
         worker = self._workers.get((said.number, said.incarnation))
         if worker is None:
             return
@@ -339,18 +339,18 @@ class Supervisor:
             worker.kept.append(said.message)
         self._pass_on(*said)
 
-    def _bury(self, number: int, incarnation: int, how: str = "") -> None:
+    def _handle_exit(self, number: int, incarnation: int, how: str = "") -> None:
         while (said := self._this.receive(0)) is not None:  # its last words
-            self._hear(said)
+            self._take(said)
         if self._connection is None:
             return  # the next controller is to hear of it
-        self._tell(Kind.BEAT, self._beat())
+        self._send(Kind.BEAT, self._beat())
         worker = self._workers.pop((number, incarnation))
         code, by_itself, dump = worker.process.reap()
         how = how or by_itself
-        self._tell_end(number, incarnation, code=code, how=how, dump=dump, stack=worker.stack)
+        self._report_end(number, incarnation, code=code, how=how, dump=dump, stack=worker.stack)
 
-    def _tell_end(
+    def _report_end(
         self,
         number: int,
         incarnation: int,
@@ -362,16 +362,16 @@ class Supervisor:
     ) -> None:
         ending = {"number": number, "incarnation": incarnation}
         told = {**ending, "code": code, "how": how, "dump": dump, "stack": stack}
-        self._tell(Kind.ENDED, told)
+        self._send(Kind.ENDED, told)
 
     def _leave(self) -> None:
         """Tells the controller what ends here, so that it need not wait for this host's return."""
         card = replace(self._card, slots=0, workers=self._present())
-        self._tell(Kind.HOST, card.values())
+        self._send(Kind.HOST, card.values())
         for worker in self._workers.values():
             worker.process.kill()
         for key in list(self._workers):
-            self._bury(*key, how=f"left with its host, {self._card.name}")
+            self._handle_exit(*key, how=f"left with its host, {self._card.name}")
 
     def _end_all(self) -> None:
         for worker in self._workers.values():
@@ -394,12 +394,12 @@ def _room(plan: Plan, fragment: str, slots: int, run: int) -> ThisHost:
     return ThisHost(room, run, gpus=() if others_ask else None, pinned=apart)
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """Serves one host of a run; gives its exit code: 2 where the run cannot have this host."""
     logging.basicConfig(format="%(asctime)s %(levelname)s supervisor: %(message)s")
     logging.getLogger("srl").setLevel(logging.INFO)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    folder, fragment, slots = words
+    folder, fragment, slots = argv
     try:
         with contextlib.suppress(KeyboardInterrupt):
             return Supervisor(Path(folder), fragment, int(slots), socket.gethostname()).run()

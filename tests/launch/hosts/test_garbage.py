@@ -15,7 +15,7 @@ from rich.console import Console
 
 from srl.experiment import load_experiment, plan_of
 from srl.launch.controller import Controller
-from srl.launch.hosts.messages import WORDS, HostCard, Kind, wrapped
+from srl.launch.hosts.messages import SCHEMAS, HostCard, Kind, wrapped
 from srl.launch.hosts.remote_hosts import RemoteHosts
 from srl.launch.processes import _Screen
 from srl.run.display import Display
@@ -49,7 +49,7 @@ TRUE = {
     WorkerKind.STOPPED: {},
     WorkerKind.FAILED: FAILED,
 }
-SHAPES = {**WORDS, **words.WORDS}
+SHAPES = {**SCHEMAS, **words.WORDS}
 
 
 class Run:
@@ -118,7 +118,7 @@ def run(tmp_path_factory):
 def said(kind, values):
     """What a supervisor sends, for itself or for the first worker."""
     message = pack(kind, values)
-    return message if kind in WORDS else wrapped(1, 0, message)
+    return message if kind in SCHEMAS else wrapped(1, 0, message)
 
 
 everything = st.recursive(

@@ -1,6 +1,7 @@
 """One process of a run on a host that Ray has chosen, with what it has to find there.
 
-Ray starts a `Place` again, elsewhere, when its host is lost, and repeats the call that it was in.
+Ray starts a `HostProcess` again, elsewhere, when its host is lost, and repeats the interrupted
+call.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def config_hash(folder: RunFolder) -> str:
         return ""
 
 
-class Place:
+class HostProcess:
     """An actor of Ray's. Its calls run beside each other."""
 
     def __init__(self, folder: str, config: str) -> None:
