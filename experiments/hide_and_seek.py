@@ -11,7 +11,7 @@ from dataclasses import replace
 from srl import Experiment, SelfPlay
 from srl.algorithms import PPO
 from srl.dataflow import plans
-from srl.envs.hide_and_seek import HideAndSeek
+from srl.envs.hide_and_seek.config import HideAndSeek
 from srl.networks import EntityAttention
 
 # Two against two in one corner room: some minutes on two cores. Trained twice as long, the seekers

@@ -9,7 +9,7 @@ if not sys.flags.safe_path:
     os.execv(sys.executable, [sys.executable, "-P", *sys.orig_argv[1:]])
 
 from srl.cli import main
-from srl.search_path import add_folder
+from srl.system.search_path import add_folder
 
 add_folder(Path.cwd())
 sys.exit(main())

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from srl.errors import RunError, Unwritable, UserError
-from srl.inputs import is_count, parse_json
+from srl.files import is_count, parse_json
 from srl.lazy import jax
 from srl.types import Tree
 

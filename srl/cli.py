@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from srl.arguments import Arguments, table
+from srl.console.arguments import Arguments, table
 from srl.errors import RunError, UserError, explained
 
 COMMANDS = {
@@ -47,7 +47,7 @@ def main(words: Sequence[str] | None = None) -> int:
         if name in ("-h", "--help"):
             return _say(_usage())
         if name == "--version":
-            from srl.launch.folder import srl_version
+            from srl.run.folder import srl_version
 
             return _say(f"srl {srl_version()}")
         raise UserError(f"unknown command {name!r}; {_nearest(name)}")
@@ -91,7 +91,7 @@ def run(words: list[str]) -> int:
         raise UserError("srl run needs an experiment file or an environment id first")
     resolved = load_experiment(target, overrides)
     if options.on != "local":
-        from srl.launch.engines import run_elsewhere
+        from srl.launch.submit import run_elsewhere
 
         return run_elsewhere(resolved, options, _say)
     _refuse_engine_options(options)
@@ -105,8 +105,8 @@ def run(words: list[str]) -> int:
 
     expect_environment(experiment.env, experiment.workers, experiment.step_timeout)
     from srl.launch.auto import settled
-    from srl.launch.folder import create_run
     from srl.launch.local import train
+    from srl.run.folder import create_run
 
     folder = create_run(resolved, options.run_dir)
     try:
@@ -128,11 +128,11 @@ def resume(words: list[str]) -> int:
     _add_engine(parser)
     options = parser.parse_args(words)
     from srl.launch.auto import settled
-    from srl.launch.folder import extend_run, open_run, return_to
     from srl.launch.local import train
+    from srl.run.folder import extend_run, open_run, return_to
 
     folder, resolved = open_run(options.run_dir, to_train=True)
-    from srl.launch.engines import refuse_running, resume_elsewhere
+    from srl.launch.submit import refuse_running, resume_elsewhere
 
     refuse_running(folder)
     if options.version is not None:
@@ -187,7 +187,7 @@ def top(words: list[str]) -> int:
     parser = arguments("top")
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
     options = parser.parse_args(words)
-    from srl.launch.engines import attach
+    from srl.launch.submit import attach
 
     return attach(options.run_dir, _say)
 
@@ -197,7 +197,7 @@ def stop(words: list[str]) -> int:
     parser = arguments("stop")
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
     options = parser.parse_args(words)
-    from srl.launch.engines import stop
+    from srl.launch.submit import stop
 
     return stop(options.run_dir, _say)
 

@@ -74,12 +74,13 @@ def foreign_frames(error: BaseException) -> str:
     Empty for an error that was raised by srl, whose text says everything.
     """
     frames = error.__traceback__
-    while frames is not None and _is_own(frames.tb_frame.f_code.co_filename):
+    while frames is not None and is_own(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next
     if frames is None:
         return ""
     return "".join(traceback.format_exception(type(error), error, frames)).rstrip()
 
 
-def _is_own(file: str) -> bool:
+def is_own(file: str) -> bool:
+    """Whether a source file is srl's: the environments that come with it count as the user's."""
     return file.startswith(_PACKAGE) and not file.startswith(f"{_PACKAGE}envs{os.sep}")

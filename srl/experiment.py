@@ -37,8 +37,8 @@ from srl.errors import PlanError, UserError, expect, expect_number
 from srl.overrides import override
 from srl.pools import EnvConfig
 from srl.pools.make import LONGEST_SECONDS, MOST
-from srl.search_path import add_folder, hidden_by
 from srl.self_play.settings import SelfPlay
+from srl.system.search_path import add_folder, hidden_by
 
 
 @dataclass(frozen=True)

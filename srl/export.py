@@ -12,7 +12,7 @@ import numpy as np
 
 from srl.checkpoint import Checkpoints
 from srl.errors import UserError
-from srl.outputs import replace_whole
+from srl.files import write_atomically
 
 SUFFIX = ".safetensors"
 """What the name of an export ends in: the suffix names the format."""
@@ -34,7 +34,7 @@ def export(run_dir: Path, output: Path, version: int | None = None) -> int:
     """
     from safetensors.numpy import save
 
-    from srl.launch.folder import find_run, read_config
+    from srl.run.folder import find_run, read_config
 
     if output.suffix != SUFFIX:
         raise UserError(
@@ -60,7 +60,7 @@ def export(run_dir: Path, output: Path, version: int | None = None) -> int:
     }
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        replace_whole(output, _with_sorted_metadata(save(tensors, metadata)))
+        write_atomically(output, _with_sorted_metadata(save(tensors, metadata)))
     except OSError as error:
         raise UserError(f"cannot write {output}: {error.strerror or error}") from error
     return counts["updates"]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from srl.arguments import wrapped
+from srl.console.arguments import wrapped
 from srl.dataflow.plan import Plan
 from srl.dataflow.plans import named
 from srl.errors import UserError

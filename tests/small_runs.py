@@ -7,7 +7,7 @@ import numpy as np
 
 from srl import Experiment
 from srl.algorithms import PPO
-from srl.envs.hide_and_seek import HideAndSeek
+from srl.envs.hide_and_seek.config import HideAndSeek
 from srl.networks import MLP
 
 CARTPOLE = Experiment(

@@ -11,7 +11,7 @@ from srl.checkpoint import Checkpoints
 from srl.cli import COMMANDS, main
 from srl.errors import RunError, UserError
 from srl.experiment import load_experiment
-from srl.launch.folder import create_run
+from srl.run.folder import create_run
 
 COUNTS = {"env_steps": 300, "updates": 3}
 

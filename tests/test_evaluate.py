@@ -7,21 +7,22 @@ import numpy as np
 import pytest
 
 from srl.algorithms import PPO
+from srl.built_in import config_class
 from srl.checkpoint import Checkpoints
 from srl.cli import main
+from srl.episodes import kinds_of
 from srl.errors import UserError
 from srl.evaluate.main import evaluate
 from srl.evaluate.matches import OTHER, OURS, Match, compare, lineups, tables
 from srl.evaluate.players import trained
 from srl.experiment import config_values, load_experiment
-from srl.launch.folder import create_run, open_run
 from srl.launch.local import train
 from srl.loop.teams import Teams
 from srl.pools import make_pool
 from srl.pools.pool import Contest
-from srl.shipped import config_class
+from srl.run.folder import create_run, open_run
 from srl.types import Specs
-from srl.workers.evaluator import Episodes, Estimate, Evaluator, Player, estimates, kinds_of
+from srl.workers.evaluator import Episodes, Estimate, Evaluator, Player, estimates
 
 GAME = """
 from srl import Experiment

@@ -10,7 +10,7 @@ import pytest
 
 from srl import Experiment, make_pool
 from srl.bench.pool import random_actions
-from srl.envs.hide_and_seek import HideAndSeek
+from srl.envs.hide_and_seek.config import HideAndSeek
 from srl.loop.training import local_training
 
 TEN_MILLION = 10_000_000

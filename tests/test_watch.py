@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from test_evaluate import saved
 
+from srl.built_in import built_in_configs
 from srl.cli import main
 from srl.errors import UserError
 from srl.evaluate.watch import encoded, page, watch
 from srl.pools import make_pool
-from srl.shipped import shipped
 
 GAME = """
 from srl import Experiment
@@ -74,7 +74,7 @@ def test_a_page_shows_whole_episodes_of_the_policies_that_evaluations_play(run):
     actions = decoded(first["tracks"]["action"])
     assert actions.shape == (12, 4, 5)
     # The same actions lead another copy of the game the same way.
-    from srl.envs.hide_and_seek import HideAndSeek
+    from srl.envs.hide_and_seek.config import HideAndSeek
     from srl.loop.seeds import environment_seed
 
     with make_pool(HideAndSeek(horizon=12), 1, threads=1) as pool:
@@ -142,7 +142,7 @@ def test_environments_that_cannot_be_watched_are_told_which_can(tmp_path):
 
 
 def test_every_script_belongs_to_the_environments_package():
-    scripts = [recorder.script for config in shipped() if (recorder := config.recorder())]
+    scripts = [recorder.script for config in built_in_configs() if (recorder := config.recorder())]
     assert scripts
     assert all(script.is_file() for script in scripts)
 

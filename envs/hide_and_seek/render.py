@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from srl.child_process import child_command
 from srl.envs.hide_and_seek.camera import Camera
 from srl.envs.hide_and_seek.drawing import INK, WHITE, captioned, draw
 from srl.envs.hide_and_seek.scene import (
@@ -29,6 +28,7 @@ from srl.envs.hide_and_seek.scene import (
     mixed,
 )
 from srl.errors import UserError
+from srl.system.child_process import child_command
 from srl.types import Timestep
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,6 @@ from typing import Any
 from srl.bench.act_peer import RUN, serve
 from srl.bench.alone import act_alone, first_timestep
 from srl.bench.rounds import in_turns, median, parse_training, repeated, training_arguments
-from srl.child_process import child_command
 from srl.errors import UserError, expect
 from srl.experiment import Experiment, load_experiment
 from srl.launch.compilation import keep_compiled_programs
@@ -25,6 +24,7 @@ from srl.streams.channel import connect
 from srl.streams.inference import RemoteActing
 from srl.streams.message import Identity
 from srl.streams.sample import STATE_BYTES
+from srl.system.child_process import child_command
 from srl.types import Specs
 
 _THROUGH = ("thread", "host", "network")

@@ -13,13 +13,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from srl.arguments import Arguments
 from srl.bench.watched import CONTROLLER, Snapshot, WatchedHost
+from srl.console.arguments import Arguments
 from srl.errors import RunError, UserError, expect_number
 from srl.experiment import Resolved, load_experiment
 from srl.launch.controller import Controller
-from srl.launch.folder import create_run
 from srl.pools import make_pool
+from srl.run.folder import create_run
 
 _IDLE = "srl.bench.idle:Idle"
 _NOTES = """The environment costs nothing, unless another or an experiment is named. What is not

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from srl.arguments import Arguments, table
+from srl.console.arguments import Arguments, table
 from srl.errors import UserError, expect_number
 from srl.pools.named import environment_options
-from srl.search_path import add_folder
+from srl.system.search_path import add_folder
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.bench.backends import STICKY_STEPS, Case, Side, Stepper, open_backend
+from srl.console.stages import Stages
 from srl.errors import UserError
-from srl.stages import Stages
 
 BATCHES = 20 * STICKY_STEPS
 """How many calls have actions of their own before they come round again."""

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from srl.arguments import Arguments
+from srl.console.arguments import Arguments
+from srl.console.stages import Stages
 from srl.errors import UserError, expect_number
-from srl.stages import Stages
 
 Rates = dict[str, list[float]]
 """A number for each round, by what was measured."""

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from srl.arguments import Arguments
 from srl.bench.pool import Comparison
 from srl.bench.rounds import check_rounds, in_turns
 from srl.bench.stream_peer import (
@@ -31,11 +30,12 @@ from srl.bench.stream_peer import (
     connected,
     limit_bytes,
 )
-from srl.child_process import child_command
+from srl.console.arguments import Arguments
 from srl.errors import RunError, UserError
-from srl.shared_memory import SharedMemory
 from srl.streams import Identity, Layout, Message, listen
 from srl.streams.keys import VARIABLE, Keys
+from srl.system.child_process import child_command
+from srl.system.shared_memory import SharedMemory
 
 _PATIENCE_SECONDS = 60.0
 _PINGS = 500

@@ -22,9 +22,9 @@ from srl.bench.rounds import (
     repeated,
     training_arguments,
 )
-from srl.child_process import child_command
 from srl.errors import RunError
 from srl.experiment import Experiment, load_experiment
+from srl.system.child_process import child_command
 
 _NOTES = """Plans are separated by commas. Each trains for a while in every round, in a run of its
 own as `srl run` makes it. The ratio is to what act and learn, compiled and each alone in the same

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from srl.dataflow.plan import Plan
 from srl.errors import RunError
-from srl.launch.hosts import Said, ThisHost
-from srl.launch.worker_process import WorkerProcess
+from srl.launch.hosts.hosts import ThisHost, WorkerMessage
+from srl.launch.hosts.worker_process import WorkerProcess
 from srl.workers.control import Kind, unpack
 from srl.workers.orders import Orders
 
@@ -71,7 +71,7 @@ class WatchedHost(ThisHost):
         self._pids[orders.name], self._names[orders.number] = process.pid, orders.name
         return process
 
-    def receive(self, timeout: float) -> Said | None:
+    def receive(self, timeout: float) -> WorkerMessage | None:
         """What was said next; see `ThisHost`."""
         said = super().receive(timeout)
         if said is not None:

@@ -16,8 +16,8 @@ from contextlib import closing, suppress
 from typing import Any
 
 from srl.check_env.report import Finding, Watch
-from srl.child_process import child_command, crash_dump, ending, innermost_frames
 from srl.errors import RunError, UserError
+from srl.system.child_process import child_command, crash_dump, ending, innermost_frames
 
 _MAKING_SECONDS = 60.0  # that making an environment may take, if --seconds says no more
 _CALLS_OF_A_CHECK = 2  # seconds of one call, in those of a check, from which on it is a hang
@@ -26,7 +26,7 @@ _CALLS_OF_A_CHECK = 2  # seconds of one call, in those of a check, from which on
 def findings_of_child(
     env: str, steps: int, seconds: float, seed: int, options: dict[str, Any]
 ) -> Iterator[Finding]:
-    """What `srl.check_env.main.findings` finds in another process; last of all how that ended.
+    """What `srl.check_env.checks.findings` finds in another process; last of all how that ended.
 
     Raises:
         UserError: If there is no such environment.
@@ -106,7 +106,7 @@ def main(words: Sequence[str]) -> None:
         words: In JSON, descriptors of the file for the stack of a crash or hang and of the pipe for
             what is found, what `findings` takes, and the environment's options.
     """
-    from srl.check_env.main import findings
+    from srl.check_env.checks import findings
 
     def send(kind: str, content: Any) -> None:
         os.write(results, json.dumps([kind, content]).encode() + b"\n")

@@ -23,8 +23,8 @@ from srl.check_env.report import (
     reward_misfit,
     spaces_findings,
 )
+from srl.console.number_text import number_text
 from srl.errors import UserError
-from srl.number_text import number_text
 from srl.pools.masks import mask_method
 from srl.pools.pool import empty_observation
 

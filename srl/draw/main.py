@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from srl.arguments import Arguments
+from srl.console.arguments import Arguments
 from srl.dataflow.cut import cut
 from srl.dataflow.plan import num_groups, shortage
 from srl.dataflow.plans import resolve
@@ -18,7 +18,7 @@ from srl.dataflow.trace import trace
 from srl.draw.scene import Scene
 from srl.errors import UserError
 from srl.experiment import Experiment, load_experiment
-from srl.launch.resources import machine_gpus
+from srl.launch.hosts.resources import machine_gpus
 from srl.pools import make_pool
 
 FPS = 100_000.0

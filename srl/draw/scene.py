@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from srl.console.number_text import number_text
 from srl.dataflow.cut import Stream, cut, routes
 from srl.dataflow.graph import Edge, Field, Graph
 from srl.dataflow.plan import Fragment, Plan
-from srl.number_text import number_text
 from srl.streams.tickets import UNBOUNDED_AHEAD, TicketOffice
 
 

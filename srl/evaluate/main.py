@@ -7,20 +7,21 @@ from json import dumps
 from pathlib import Path
 from typing import Any
 
-from srl.arguments import expect_at_least
+from srl.built_in import config_class
+from srl.console.arguments import expect_at_least
+from srl.console.stages import Stages
+from srl.episodes import kinds_of
 from srl.errors import UserError
 from srl.evaluate.matches import OTHER, OURS, Match, compare, lineups, tables
 from srl.evaluate.players import UNTRAINED, Side, opponent, trained
 from srl.evaluate.video import Film, expect_film
 from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
-from srl.launch.folder import RunFolder, open_run
 from srl.loop.seeds import environment_seed
 from srl.pools import make_pool
+from srl.run.folder import RunFolder, open_run
 from srl.self_play.ratings import newest_ratings, ratings_line
-from srl.shipped import config_class
-from srl.stages import Stages
-from srl.workers.evaluator import Estimate, Evaluator, estimates, kinds_of
+from srl.workers.evaluator import Estimate, Evaluator, estimates
 
 
 def evaluate(

@@ -11,12 +11,12 @@ from typing import Any
 from srl.checkpoint import Checkpoints
 from srl.errors import UserError
 from srl.experiment import Experiment
-from srl.launch.folder import RunFolder, open_run
 from srl.lazy import jax
 from srl.loop.seeds import environment_seed
 from srl.loop.teams import Teams
 from srl.pools import make_pool
 from srl.pools.simulator import source_name
+from srl.run.folder import RunFolder, open_run
 from srl.types import Specs, Tree
 from srl.workers.evaluator import Player
 

@@ -13,15 +13,16 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from srl.built_in import config_class
+from srl.episodes import kinds_of
 from srl.errors import RunError, UserError
 from srl.experiment import Experiment
+from srl.files import expect_place
 from srl.loop.seeds import environment_seed
-from srl.outputs import expect_place
 from srl.pools import NamedEnv, Pool, make_pool
 from srl.pools.pool import Painter
-from srl.shipped import config_class
 from srl.types import Specs, Timestep
-from srl.workers.evaluator import Evaluator, Player, kinds_of
+from srl.workers.evaluator import Evaluator, Player
 
 logger = logging.getLogger(__name__)
 

@@ -11,20 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from srl.arguments import expect_at_least
+from srl.built_in import built_in_configs, config_class
+from srl.console.arguments import expect_at_least
+from srl.console.stages import Stages
+from srl.episodes import kinds_of
 from srl.errors import UserError
 from srl.evaluate.matches import OTHER, OURS, lineups
 from srl.evaluate.players import UNTRAINED, Side, opponent, trained
 from srl.experiment import Experiment
+from srl.files import expect_place, write_output
 from srl.launch.compilation import keep_compiled_programs
-from srl.launch.folder import open_run
 from srl.loop.seeds import environment_seed
-from srl.outputs import expect_place, write_whole
 from srl.pools import Pool, make_pool
 from srl.pools.pool import Recorder
-from srl.shipped import config_class, shipped
-from srl.stages import Stages
-from srl.workers.evaluator import Evaluator, kinds_of
+from srl.run.folder import open_run
+from srl.workers.evaluator import Evaluator
 
 _PAGE = Path(__file__).parent / "page"
 _DECIMALS = 3
@@ -84,7 +85,7 @@ def watch(
             "agents": pool.specs.agents,
             "episodes": played,
         }
-    write_whole(out, page(recorder.script, data).encode())
+    write_output(out, page(recorder.script, data).encode())
     return out
 
 
@@ -127,7 +128,7 @@ def _recorder(experiment: Experiment) -> Recorder:
     config = config_class(experiment.env)
     recorder = config.recorder() if config else None
     if recorder is None:
-        watchable = [f"{c.__name__} ({c.pool_id})" for c in shipped() if c.recorder()]
+        watchable = [f"{c.__name__} ({c.pool_id})" for c in built_in_configs() if c.recorder()]
         raise UserError(
             f"{experiment.env} cannot be watched in a browser; {', '.join(watchable)} can. "
             "`srl eval --video` films environments that render"

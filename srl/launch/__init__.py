@@ -1,1 +1,1 @@
-"""Starts and watches what trains a run: its folder, its worker, what the terminal shows."""
+"""Starts and watches the workers that train a run, here or on a cluster."""

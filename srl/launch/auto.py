@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from srl.child_process import child_command
 from srl.errors import PlanError, RunError, UserError
 from srl.experiment import Resolved, load_experiment
-from srl.launch.folder import RunFolder, create_run, record
 from srl.launch.measure import Measured
 from srl.overrides import without
+from srl.run.folder import RunFolder, create_run, record
+from srl.system.child_process import child_command
 
 SECONDS = 4.0
 """For which each plan is measured, once it is warm."""

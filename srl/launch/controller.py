@@ -11,9 +11,9 @@ from typing import Any, Protocol
 from srl.dataflow.plan import Plan
 from srl.errors import RunError, SrlError, UserError
 from srl.launch.gang import Member, gangs_of, stage_of
-from srl.launch.hosts import Found, Hosts, Said, ThisHost
-from srl.launch.terminal import PATIENCE_SECONDS
+from srl.launch.hosts.hosts import Found, Hosts, ThisHost, WorkerMessage
 from srl.loop.stage import Stage
+from srl.run.terminal import PATIENCE_SECONDS
 from srl.streams import JOINED, LEFT, Refused, Transport
 from srl.workers.control import Kind, pack
 from srl.workers.orders import Orders
@@ -199,13 +199,13 @@ class Controller:
         member.process, gang.incarnation = process, incarnation
         gang.known = gang.found = True
         member.spawned = member.heard = time.monotonic()
-        member.waits_since, member.told_waiting = 0.0, False
+        member.waits_since, member.reported_waiting = 0.0, False
         if begun:
             member.started = member.heard
             self.begun = True
         logger.info("found %s", member.name)
 
-    def _take(self, said: Said) -> None:
+    def _take(self, said: WorkerMessage) -> None:
         number, incarnation, message = said
         member = self._members[number - 1] if 1 <= number <= len(self._members) else None
         if member is None or incarnation != member.gang.incarnation:
@@ -213,7 +213,7 @@ class Controller:
         member.heard = time.monotonic()
         if message.kind in (JOINED, LEFT):
             member.connected = message.kind == JOINED
-            member.told_peers, self._peers_changed = None, True  # what it missed is told again
+            member.sent_peers, self._peers_changed = None, True  # what it missed is told again
             return
         try:
             self._take_words(member, message.kind, words_of(message))
@@ -272,7 +272,7 @@ class Controller:
             return
         gang.known, gang.incarnation = True, incarnation
         member.spawned = member.heard = now
-        member.waits_since, member.told_waiting = 0.0, False
+        member.waits_since, member.reported_waiting = 0.0, False
         logger.info("started %s", member.name)
 
     def _look_after(self, member: Member) -> None:
@@ -280,11 +280,11 @@ class Controller:
         now = time.monotonic()
         if (
             member.waits_since
-            and not member.told_waiting
+            and not member.reported_waiting
             and now > member.waits_since + _WAIT_SECONDS
         ):
-            member.told_waiting = True
-            self._tell(f"{member.name} waits for a host that has room for {member.fragment}")
+            member.reported_waiting = True
+            self._announce(f"{member.name} waits for a host that has room for {member.fragment}")
         if member.process is None:
             if member.done or now < member.gang.start_at:
                 return
@@ -294,15 +294,15 @@ class Controller:
                 self._restart(member, "was not found with the others of its gang")
         elif member.process.ended:
             self._listen(0)  # its last words
-            self._bury(member)
+            self._handle_exit(member)
         elif not member.killed and (trouble := member.trouble(now, self._heartbeat_seconds)):
             stopped = member.process.state().startswith("stopped")
             stack = "" if stopped else member.process.stack()
-            self._tell(f"{member.name} {trouble}; it is killed\n{stack}".rstrip())
+            self._announce(f"{member.name} {trouble}; it is killed\n{stack}".rstrip())
             member.killed = trouble.partition(" for ")[0]
             member.process.kill()
 
-    def _bury(self, member: Member) -> None:
+    def _handle_exit(self, member: Member) -> None:
         """Decides what a worker's end means."""
         assert member.process is not None
         code, how, dump = member.process.reap()
@@ -330,7 +330,7 @@ class Controller:
 
     def _abandon(self, member: Member, why: str) -> None:
         """Gives up a gang that was to finish its work and cannot."""
-        self._tell(f"{member.name} {why} while it was stopping; its log is {member.log}")
+        self._announce(f"{member.name} {why} while it was stopping; its log is {member.log}")
         for other in member.gang.members:
             if other.process is not None and other is not member and not other.stopped:
                 other.killed = "was killed with its gang"
@@ -352,7 +352,7 @@ class Controller:
             other.done = False
         member.forget()
         together = f", and with it {', '.join(o.name for o in others)}" if others else ""
-        self._tell(f"{member.name} {why}; it is started again{together}")
+        self._announce(f"{member.name} {why}; it is started again{together}")
         self._peers_changed = True
 
     def _could_progress(self, member: Member) -> bool:
@@ -381,7 +381,7 @@ class Controller:
         if member in learners or not runs or learners[0].process is None or learners[0].killed:
             raise error
         self._failure = error
-        self._tell(f"{member.name} is given up; the run ends after a checkpoint")
+        self._announce(f"{member.name} is given up; the run ends after a checkpoint")
         member.done = True
         for other in self._members:  # a learner does not wait for an update without them
             if other.process is not None and not other.gang.updates:
@@ -430,9 +430,9 @@ class Controller:
         messages = {listens: pack(kind, values) for listens, values in for_those.items()}
         for member in told:
             message = messages[bool(member.addresses)]
-            if kind == Kind.START or member.told_peers != message.body:
+            if kind == Kind.START or member.sent_peers != message.body:
                 self._hosts.send(member.number, message)
-            member.told_peers = message.body
+            member.sent_peers = message.body
 
     def _drain(self) -> None:
         """Tells workers to end: first those that update, which need the others until then."""
@@ -464,9 +464,11 @@ class Controller:
         for member in overdue[:_SHOWN_STACKS]:
             stack = member.process.stack() if member.process else ""
             idle = member.beat["idle"]
-            self._tell(f"{member.name} has shown no progress for {idle:.0f} s\n{stack}".rstrip())
+            self._announce(
+                f"{member.name} has shown no progress for {idle:.0f} s\n{stack}".rstrip()
+            )
         names = ", ".join(member.name for member in overdue[:_SHOWN_STACKS])
-        self._tell(f"the update in progress is not waited for, because of {names}")
+        self._announce(f"the update in progress is not waited for, because of {names}")
         self._kill([m for m in self._members if not m.gang.updates or len(m.gang.members) > 1])
         self._kill(overdue)
 
@@ -490,6 +492,6 @@ class Controller:
 
     # ---- words ----
 
-    def _tell(self, text: str) -> None:
+    def _announce(self, text: str) -> None:
         logger.info("%s", text)
         self._terminal.say(text)

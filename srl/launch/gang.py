@@ -11,9 +11,9 @@ from typing import Any
 
 from srl.dataflow.plan import Plan
 from srl.errors import RunError, UserError, WorkerLost
-from srl.launch.hosts import Process
-from srl.launch.terminal import PATIENCE_SECONDS
+from srl.launch.hosts.hosts import Process
 from srl.loop.stage import Stage
+from srl.run.terminal import PATIENCE_SECONDS
 
 _TRAINER_DEATHS, _OTHER_DEATHS = 5, 10  # in a row, without progress
 _SAME_FAILURES = 3  # in a row, that end a run
@@ -39,14 +39,14 @@ class Member:
     """Once it has registered."""
     started: float | None = None
     """When it was told to begin."""
-    told_peers: Any = None
+    sent_peers: Any = None
     """What it was told last of the others since."""
     heard: float = 0.0
     """When it was started, or last sent anything."""
     spawned: float = 0.0
     waits_since: float = 0.0
     """Since when there has been no room for it on any host; 0 if there is."""
-    told_waiting: bool = False
+    reported_waiting: bool = False
     beat: dict[str, Any] = field(default_factory=dict)
     failure: dict[str, Any] | None = None
     """The exception that it is ending with."""

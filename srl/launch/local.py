@@ -13,26 +13,26 @@ from srl.dataflow.plan import Plan
 from srl.errors import UserError, explained
 from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
-from srl.launch.crash import CrashReporter
-from srl.launch.display import Display
-from srl.launch.folder import RunFolder
-from srl.launch.terminal import (
+from srl.loop.stage import Stage
+from srl.loop.training import Training, make_training
+from srl.pools.make import threaded
+from srl.run.course import Run, closing, finished
+from srl.run.crash import CrashReporter
+from srl.run.display import Display
+from srl.run.folder import RunFolder
+from srl.run.terminal import (
     DONE,
     FAILED,
     INTERRUPTED,
     Stop,
-    cure,
     failed,
     logging_to,
     recording_end,
+    resume_hint,
     shown,
 )
-from srl.launch.watch import Watch
-from srl.loop.stage import Stage
-from srl.loop.training import Training, make_training
-from srl.pools.make import threaded
+from srl.run.watchdog import Watchdog
 from srl.self_play.rater_process import RaterProcess
-from srl.workers.run import Run, closing, finished
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ def train(
             def ending() -> str:
                 crash.expect_end()
                 end(INTERRUPTED)
-                return cure(folder) or "; there is no checkpoint yet, nothing is kept"
+                return resume_hint(folder) or "; there is no checkpoint yet, nothing is kept"
 
             with run, crash, _watch(run, folder, show, stop, ending) as show.watch:
                 run.start(resume=resume)
@@ -94,7 +94,7 @@ def train(
                 folder.discard()
             raise
         except Exception as error:
-            _tell_failure(error, folder)
+            _report_failure(error, folder)
             return end(FAILED, error)
         if not run.finished:
             show.say(f"interrupted; `srl resume {shown(folder)}` goes on")
@@ -105,14 +105,14 @@ def train(
 
 def _watch(
     run: Run, folder: RunFolder, show: _Show, stop: Stop, ending: Callable[[], str]
-) -> Watch:
+) -> Watchdog:
     """What watches a run that begins now."""
 
     def awaited() -> str:
         return run.trainer.awaited
 
     seconds = run.experiment.heartbeat_seconds
-    return Watch(seconds, folder.log(WORKER), stop, show.say, awaited, ending)
+    return Watchdog(seconds, folder.log(WORKER), stop, show.say, awaited, ending)
 
 
 def _after_a_crash(experiment: Experiment) -> str:
@@ -140,7 +140,7 @@ class _Show:
         self.display = Display(experiment)
         self.start = self.display.start
         self.say, self.close = self.display.say, self.display.close
-        self.watch: Watch | None = None
+        self.watch: Watchdog | None = None
 
     def stage(self, stage: Stage) -> None:
         if self.watch:
@@ -162,7 +162,7 @@ class _Show:
         logger.info("update %d: %s", trainer.updates, self.display.summary(report))
 
 
-def _tell_failure(error: Exception, folder: RunFolder) -> None:
+def _report_failure(error: Exception, folder: RunFolder) -> None:
     """Names the worker and its log, which has the whole traceback."""
     trace = "".join(traceback.format_exception(error))
     with contextlib.suppress(OSError), folder.log(WORKER).open("a") as log:

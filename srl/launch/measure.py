@@ -19,9 +19,9 @@ from srl.dataflow.plan import Plan
 from srl.errors import RunError, UserError
 from srl.experiment import Experiment
 from srl.launch.controller import Controller
-from srl.launch.folder import RunFolder, open_run
 from srl.launch.local import in_processes
 from srl.loop.training import make_training
+from srl.run.folder import RunFolder, open_run
 
 _WARM_SECONDS = 1.0
 _REPORT_SECONDS = 0.5
@@ -37,12 +37,12 @@ class Measured(NamedTuple):
     """What holds it back, in words."""
 
 
-def main(words: Sequence[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     """Prints what was found, or why it cannot be, as one line of JSON."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    folder, resolved = open_run(Path(words[0]))
+    folder, resolved = open_run(Path(argv[0]))
     try:
-        found = measure(resolved.experiment, folder, float(words[1]))
+        found = measure(resolved.experiment, folder, float(argv[1]))
         sys.stdout.write(json.dumps(found._asdict()) + "\n")
     except (UserError, RunError) as error:
         sys.stdout.write(json.dumps({"error": str(error)}) + "\n")
@@ -56,7 +56,7 @@ def measure(experiment: Experiment, folder: RunFolder, seconds: float) -> Measur
         UserError: If the experiment cannot run as it is.
         RunError: If it fails, or two updates take more than a minute.
     """
-    watch = _Watch(seconds)
+    watch = _Measurement(seconds)
     plan = experiment.settled_plan
     if in_processes(plan):
         _train_in_processes(experiment, plan, folder, watch)
@@ -65,7 +65,7 @@ def measure(experiment: Experiment, folder: RunFolder, seconds: float) -> Measur
     return watch.found()
 
 
-def _train_here(experiment: Experiment, folder: RunFolder, watch: _Watch) -> None:
+def _train_here(experiment: Experiment, folder: RunFolder, watch: _Measurement) -> None:
     trainer = make_training(experiment)
     trainer.folder = folder.path
     with contextlib.closing(trainer):
@@ -79,7 +79,7 @@ def _train_here(experiment: Experiment, folder: RunFolder, watch: _Watch) -> Non
 
 
 def _train_in_processes(
-    experiment: Experiment, plan: Plan, folder: RunFolder, watch: _Watch
+    experiment: Experiment, plan: Plan, folder: RunFolder, watch: _Measurement
 ) -> None:
     seconds = experiment.heartbeat_seconds
     controller = Controller(plan, folder.path, folder.log, watch, heartbeat_seconds=seconds)
@@ -87,7 +87,7 @@ def _train_in_processes(
         controller.run(watch.enough)
 
 
-class _Watch:
+class _Measurement:
     """Takes reports until there are enough."""
 
     def __init__(self, seconds: float) -> None:

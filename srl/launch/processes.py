@@ -9,7 +9,6 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from srl.checkpoint import Checkpoints
@@ -17,11 +16,12 @@ from srl.dataflow.plan import Plan, shortage
 from srl.errors import UserError, explained
 from srl.experiment import Experiment
 from srl.launch.controller import Controller
-from srl.launch.display import Display
-from srl.launch.folder import RunFolder
-from srl.launch.hosts import Hosts, Superseded
-from srl.launch.resources import machine_gpus
-from srl.launch.terminal import (
+from srl.launch.hosts.hosts import Hosts, Superseded
+from srl.launch.hosts.resources import machine_gpus
+from srl.run.course import finished
+from srl.run.display import Counts, Display
+from srl.run.folder import RunFolder
+from srl.run.terminal import (
     DONE,
     FAILED,
     INTERRUPTED,
@@ -34,7 +34,6 @@ from srl.launch.terminal import (
 )
 from srl.self_play.rater_process import RaterProcess
 from srl.streams import Transport
-from srl.workers.run import finished
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +116,7 @@ def train_in_processes(
             screen.say(str(reason))
             return FAILED
         except Exception as error:
-            _tell_failure(error, folder)
+            _report_failure(error, folder)
             return end(FAILED, error)
         if controller.interrupted and not _finished(experiment, folder):
             screen.say(f"interrupted; `srl resume {shown(folder)}` goes on")
@@ -126,20 +125,12 @@ def train_in_processes(
         return end(DONE)
 
 
-@dataclass
-class _Counts:
-    """How far a run is, as the display asks for it."""
-
-    env_steps: int = 0
-    updates: int = 0
-
-
 class _Screen:
     """Shows what workers tell; the bar from the first report on."""
 
     def __init__(self, display: Display) -> None:
         self.display = display
-        self._counts: _Counts | None = None
+        self._counts: Counts | None = None
         self._next_look = 0.0
 
     def look(self, controller: Controller) -> None:
@@ -154,7 +145,7 @@ class _Screen:
 
     def report(self, metrics: Mapping[str, Any]) -> None:
         begun = self._counts is not None
-        self._counts = counts = _Counts(metrics["env_steps"], metrics["updates"])
+        self._counts = counts = Counts(metrics["env_steps"], metrics["updates"])
         if not begun:
             self.display.start(counts)
         self.display.report(counts, metrics)
@@ -166,7 +157,7 @@ def _finished(experiment: Experiment, folder: RunFolder) -> str:
         return finished(experiment, checkpoints)
 
 
-def _tell_failure(error: Exception, folder: RunFolder) -> None:
+def _report_failure(error: Exception, folder: RunFolder) -> None:
     """An error that was not foreseen comes with its traceback."""
     text = explained(error)
     logger.info("%s", text)

@@ -14,4 +14,4 @@ class Stage(StrEnum):
     STEPPING = "stepping"
     """It does its work: environments are stepped, and learned from."""
     SAVING = "saving"
-    """It writes the last checkpoint."""
+    """It writes a checkpoint, or waits until an earlier one is written."""

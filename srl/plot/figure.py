@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from srl.errors import UserError
-from srl.outputs import write_whole
+from srl.files import write_output
 from srl.plot.curves import Curve
 
 if TYPE_CHECKING:
@@ -177,4 +177,4 @@ def _write(figure: Figure, file: Path) -> None:
     picture = drawn.getvalue()
     if kind == "svg":  # a hundredth of a point is finer than can be seen
         picture = _PLACES.sub(lambda found: _DIGITS.sub(rb"\1", found[0]), picture)
-    write_whole(file, picture)
+    write_output(file, picture)

@@ -7,15 +7,15 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from srl.arguments import Arguments, expect_at_least
+from srl.built_in import config_class
+from srl.console.arguments import Arguments, expect_at_least
+from srl.console.number_text import number_text
 from srl.errors import UserError
-from srl.number_text import number_text
-from srl.outputs import expect_place, write_whole
+from srl.files import expect_place, write_output
 from srl.plot.curves import Axis, Curve, curve, keys_of, unchanging
 from srl.plot.runs import Group, read_groups
 from srl.plot.table import table
 from srl.plot.words import AXES, fitting, meaning, usual
-from srl.shipped import config_class
 
 _POINTS = 200
 """Places at which a picture's curves are drawn at most: more is not seen, and makes SVG large."""
@@ -31,7 +31,7 @@ def plot(words: list[str]) -> int:
     files = [] if options.csv is None else [options.csv]
     if options.csv is not None:
         panels = _panels(groups, keys, options.x, options.rows, options.smooth)
-        write_whole(options.csv, table(panels, options.x, options.rows).encode())
+        write_output(options.csv, table(panels, options.x, options.rows).encode())
     if options.out or options.csv is None:
         panels = _panels(groups, keys, options.x, _POINTS, options.smooth)
         pictures = _pictures(groups, options)

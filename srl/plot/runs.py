@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from srl.console.number_text import number_text
 from srl.errors import UserError
-from srl.launch.folder import RunFolder, read_config
-from srl.metrics import read_metrics
-from srl.number_text import number_text
+from srl.run.folder import RunFolder, read_config
+from srl.run.metrics import read_metrics
 
 logger = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from srl.child_process import child_command, crash_dump, ending, process_state, python_stack
 from srl.pools.process_protocol import Kind, receive_message, send_command
+from srl.system.child_process import child_command, crash_dump, ending, process_state, python_stack
 from srl.types import Specs
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")

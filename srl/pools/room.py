@@ -6,10 +6,13 @@ import os
 import sys
 
 from srl.errors import UserError
-from srl.shared_memory import available_bytes
+from srl.system.shared_memory import available_bytes
 
 SAMPLE = 64
 """Environments by which the size of one is estimated; a pool of no more is not looked at."""
+MEMORY = "SRL_POOL_MEMORY"
+"""Environment variable: bytes that the environments of this process may take, of a host where
+other processes make environments at the same time."""
 _OBJECT_BYTES = 64
 
 
@@ -55,12 +58,14 @@ def refuse_too_many(name: str, num_envs: int, grown: int, made: int) -> None:
         UserError: Naming the sizes, and how many there is room for.
     """
     each, available = grown / made, available_bytes()
+    if MEMORY in os.environ:
+        available = min(available, int(os.environ[MEMORY]))
     if each * num_envs <= available:
         return
     raise UserError(
         f"{num_envs:,} environments of {name} would take about {_size(each * num_envs)} of memory, "
-        f"{_size(each)} each by the first {made}, but {_size(available)} are available; there is "
-        f"room for about {int(available / each):,}: give fewer as num_envs"
+        f"{_size(each)} each by the first {made}, but {_size(available)} are available to it; "
+        f"there is room for about {int(available / each):,}: give fewer as num_envs"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from srl.pools.pool import Allocate
-from srl.shared_memory import SharedMemory
+from srl.system.shared_memory import SharedMemory
 
 T = TypeVar("T")
 _ALIGNMENT = 64  # JAX takes NumPy memory without a copy from here on

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from srl.control_group import OWN, ROOT, control_groups
+from srl.system.control_group import OWN, ROOT, control_groups
 
 _MOST_SAVED_SECONDS = 1.0  # of processor time that an idle process may save for later
 

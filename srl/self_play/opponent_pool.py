@@ -16,8 +16,8 @@ import numpy as np
 
 from srl.checkpoint import checksum, named_leaves
 from srl.errors import RunError, Unwritable
+from srl.files import write_atomically
 from srl.lazy import jax
-from srl.outputs import replace_whole
 from srl.types import Policy
 
 FOLDER = "opponents"
@@ -51,7 +51,7 @@ class OpponentPool:
         path = self._path(version)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            replace_whole(path, body, durable=True)
+            write_atomically(path, body, durable=True)
         except OSError as error:
             raise Unwritable(f"cannot write {path}: {error.strerror or error}") from error
 

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from srl.child_process import child_command, ending
 from srl.experiment import Experiment
+from srl.system.child_process import child_command, ending
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from srl.inputs import COUNT, fits, parse_json
-from srl.outputs import replace_whole
+from srl.files import parse_json, write_atomically
+from srl.json_shape import COUNT, fits
 from srl.self_play.opponent_pool import FOLDER
 
 FILE = "ratings.json"
@@ -178,7 +178,7 @@ def write_ratings(
         "versions": {str(version): identity for version, identity in identities.items()},
         "matches": matches,
     }
-    replace_whole(run / FOLDER / FILE, (json.dumps(body, indent=1) + "\n").encode())
+    write_atomically(run / FOLDER / FILE, (json.dumps(body, indent=1) + "\n").encode())
 
 
 def read_matches(run: Path, identities: Mapping[int, str]) -> Payoff:

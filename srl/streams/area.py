@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from srl.shared_memory import SharedMemory
 from srl.streams.layout import Layout
 from srl.streams.message import Body
+from srl.system.shared_memory import SharedMemory
 from srl.tree import copy_tree
 from srl.types import Tree
 

@@ -198,11 +198,27 @@ class Listener(ABC):
             self._told = now
         log.warning("%s: refused from %s: %s (%d so far)", self.address, peer, reason, number)
 
-    def cut_off(self, peer: Peer, reason: str) -> None:
-        """Ends the connection of `peer`, which hears the reason; its LEFT comes next."""
+    def cut_off(self, peer: Peer, reason: str, *, drop_unread: bool = False) -> None:
+        """Ends the connection of `peer`, to which the reason is sent; a LEFT of it follows.
+
+        Args:
+            peer: Nothing happens if it has gone.
+            reason: For the peer.
+            drop_unread: Whether what has come from it and was not received yet is dropped.
+        """
         if self._peers.get(peer.identity.sender) is peer:
+            if drop_unread:
+                self._drop_unread(peer)
             self._hang_up(peer, reason)
             self._lose(peer)
+
+    def _drop_unread(self, peer: Peer) -> None:
+        unread, self._ready = self._ready, deque()
+        for got in unread:
+            if got and got[0] is peer and got[1].kind != JOINED:
+                got[1].close_fds()
+            else:
+                self._ready.append(got)
 
     def fence(self, sender: int, least_incarnation: int) -> None:
         """Refuses all earlier starts of a sender, whether a later one is there yet or not.

@@ -70,10 +70,11 @@ def check(message: Message, fields: FieldsByKind) -> Message:
 def turn_away(listener: Listener, peer: Peer, reason: Refused) -> None:
     """Counts and logs a message that was refused, and ends the connection it came over.
 
-    An answer to it may be waited for, or it may have been one that others wait for.
+    An answer to it may be waited for, or it may have been one that others wait for. What else came
+    over that connection is dropped.
     """
     listener.refuse(peer, reason)
-    listener.cut_off(peer, str(reason))
+    listener.cut_off(peer, str(reason), drop_unread=True)
 
 
 def _misfit(message: Message, fields: Fields | None) -> str:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from srl.errors import RunError
-from srl.shared_memory import SharedMemory
 from srl.streams.layout import ALIGNMENT, Layout
+from srl.system.shared_memory import SharedMemory
 
 if TYPE_CHECKING:
     from srl.types import Tree  # brings gymnasium

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 
 from srl.pools.pool import aligned_zeros
-from srl.shared_memory import SharedMemory
 from srl.streams.batch import Batch, check_state, state_layout, widened
 from srl.streams.channel import Connection, Listener, Peer
 from srl.streams.fields import check, turn_away
@@ -33,6 +32,7 @@ from srl.streams.message import (
 from srl.streams.parcel import pack, unpack
 from srl.streams.sample_messages import FIELDS, Kind
 from srl.streams.tickets import Ticket, TicketOffice
+from srl.system.shared_memory import SharedMemory
 from srl.tree import copy_tree
 from srl.types import Timestep, Tree
 

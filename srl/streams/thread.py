@@ -150,6 +150,7 @@ class ThreadConnection(Connection):
         """Connects at once."""
         super().__init__(address, identity, limit_bytes)
         self._answers = Mailbox()
+        self._closed = "it has closed"  # or the reason that the other end has given
         listener = _listeners.get(address)
         if listener is None:
             raise Disconnected(f"nobody listens at {address}")
@@ -165,9 +166,10 @@ class ThreadConnection(Connection):
         """The next message; None after `timeout` seconds without one (None: waits for ever)."""
         message = self._answers.take(timeout)
         if message is None and self._answers.closed:
-            raise Disconnected(f"{self.address}: it has closed")
+            raise Disconnected(f"{self.address}: {self._closed}")
         if message is not None and message.kind == LEFT:
-            raise Disconnected(f"{self.address}: {farewell(message)}")
+            self._closed = farewell(message)
+            raise Disconnected(f"{self.address}: {self._closed}")
         return message
 
     def fileno(self) -> int:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from srl.errors import RunError
-from srl.shared_memory import SharedMemory
 from srl.streams.channel import Connection, Disconnected, Peer, PolledListener, check_size, farewell
 from srl.streams.message import (
     HEADER_BYTES,
@@ -29,6 +28,7 @@ from srl.streams.message import (
     decode,
     encode,
 )
+from srl.system.shared_memory import SharedMemory
 
 INLINE_BYTES = 1 << 17
 """A larger body goes through shared memory."""
@@ -312,6 +312,7 @@ class UnixConnection(Connection):
         connected = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._link = Link(connected, identity, limit_bytes)
         self._buffer = bytearray(HEADER_BYTES + INLINE_BYTES)
+        self._closed = "it has closed"  # or the reason that the other end has given
         try:
             connected.connect("\0" + address.removeprefix("unix:"))
         except OSError as error:
@@ -329,9 +330,23 @@ class UnixConnection(Connection):
         try:
             self._link.write(self._link.pack(message))
         except OSError as error:
-            while self.receive(0):  # raises, with the other end's last words if it had any
-                pass
+            self._read_to_the_end()
             raise Disconnected(f"{self.address}: {error.strerror}") from error
+
+    def _read_to_the_end(self) -> None:
+        """Drops what a peer that has gone had sent.
+
+        Raises:
+            Disconnected: With the reason that it has given, if it did.
+        """
+        while True:
+            try:
+                message = self.receive(0)
+            except Refused:  # the reason may come after it
+                continue
+            if message is None:
+                return
+            message.close_fds()
 
     def receive(self, timeout: float | None) -> Message | None:
         """The next message; None after `timeout` seconds without one (None: waits for ever)."""
@@ -340,10 +355,11 @@ class UnixConnection(Connection):
                 if not self._poll.poll(None if timeout is None else 1000 * timeout):
                     return None
         except (EOFError, OSError) as error:
-            raise Disconnected(f"{self.address}: it has closed") from error
+            raise Disconnected(f"{self.address}: {self._closed}") from error
         identity, message = packet
         if message.kind == LEFT:
-            raise Disconnected(f"{self.address}: {farewell(message)}")
+            self._closed = farewell(message)
+            raise Disconnected(f"{self.address}: {self._closed}")
         if identity.run != self.identity.run:
             message.close_fds()
             raise Refused(f"{self.address} answers for run {identity.run:016x}")

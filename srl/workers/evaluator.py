@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from srl.algorithms.algorithm import Instance
+from srl.console.number_text import number_text
 from srl.episodes import kinds_of
 from srl.lazy import jax
 from srl.loop.teams import Teams
-from srl.number_text import number_text
 from srl.pools import Pool
 from srl.types import Policy, Specs, Timestep
 

@@ -8,9 +8,9 @@ from srl.loop.learning.replicas import free_address, join
 from srl.loop.learning.server import Server
 from srl.loop.remote import RemoteEnvironments
 from srl.loop.training import Training, local_training
-from srl.metrics import plain
+from srl.run.course import Run
+from srl.run.metrics import plain
 from srl.types import Specs
-from srl.workers.run import Run
 from srl.workers.worker import Context
 
 

@@ -49,7 +49,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _work(orders: Orders, control: Control) -> None:
-    from srl.recorded import recorded_experiment
+    from srl.run.recorded import recorded_experiment
     from srl.workers.roles import named_role, role_of
     from srl.workers.worker import Context
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from srl.errors import RunError
-from srl.inputs import COUNT, fits
+from srl.json_shape import COUNT, fits
 from srl.pools.specs_json import specs_from_json
 from srl.streams import Message, Refused
 from srl.workers.control import Kind, unpack

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from srl import make_pool
-from srl.bench.backends import Case, open_backend
-from srl.bench.pool import STICKY_STEPS, Comparison, random_actions
+from srl.bench.backends import STICKY_STEPS, Case, open_backend
+from srl.bench.pool import Comparison, random_actions
 from srl.cli import main
 
 

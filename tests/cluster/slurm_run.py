@@ -11,7 +11,7 @@ import numpy as np
 from watching import processes
 
 from srl.checkpoint import Checkpoints
-from srl.child_process import program_command
+from srl.system.child_process import program_command
 from srl.tree import leaves_of
 
 SECONDS = 300
@@ -81,7 +81,9 @@ class SlurmRun:
 
     def kill_controller(self):
         """Kills it and what serves in its place at once, as if each had crashed."""
-        for pid in processes(lambda words: {"srl.launch.serve", str(self.folder)} <= set(words)):
+        for pid in processes(
+            lambda words: {"srl.launch.engines.serve", str(self.folder)} <= set(words)
+        ):
             os.kill(pid, signal.SIGKILL)
 
     def metrics(self):

@@ -13,9 +13,9 @@ import time
 import pytest
 from watching import account, processes
 
-from srl.child_process import program_command
 from srl.cli import main
-from srl.launch.local import INTERRUPTED
+from srl.run.terminal import INTERRUPTED
+from srl.system.child_process import program_command
 
 pytestmark = pytest.mark.slow
 
@@ -82,7 +82,7 @@ class RayRun:
         return [there[name] for name in names]
 
     def controllers(self):
-        own = {"srl.launch.serve", str(self.folder)}
+        own = {"srl.launch.engines.serve", str(self.folder)}
         return set(processes(lambda words: own <= set(words)))
 
 
@@ -207,7 +207,7 @@ def test_a_run_that_is_told_to_stop_ends_after_a_checkpoint(lasting_ray):
     run = RayRun(lasting_ray, "stops").begin("--updates", "1000000")
     run.until_updates(3)
     names = json.loads((run.folder / "ray" / "jobs.json").read_text())
-    stop = f"from srl.launch import ray_engine; ray_engine.stop({names})"
+    stop = f"from srl.launch.submit import ray; ray.stop({names})"
     assert lasting_ray.popen(sys.executable, "-c", stop).wait(SECONDS) == 0
     assert run.wait() == INTERRUPTED, run.told
     assert run.checkpoints()

@@ -9,8 +9,8 @@ from slurm_run import APART, CARTPOLE, Pace, SlurmRun, newest, parameters, updat
 from watching import account
 
 from srl.experiment import load_experiment
-from srl.launch.folder import create_run
 from srl.launch.local import train
+from srl.run.folder import create_run
 
 pytestmark = pytest.mark.slow
 LONG = (*APART, "--env-steps", "1_000_000_000", "--report-every", "1")

@@ -9,11 +9,11 @@ import pytest
 from slurm_run import APART, CARTPOLE, SECONDS, SlurmRun, newest, parameters, updates
 from watching import account
 
-from srl.child_process import program_command
 from srl.cli import main
 from srl.experiment import load_experiment
-from srl.launch.folder import create_run
 from srl.launch.local import train
+from srl.run.folder import create_run
+from srl.system.child_process import program_command
 
 GAME = (str(Path(__file__).parents[2] / "experiments" / "hide_and_seek.py"), "--num-envs", "32")
 REPLICATED = ("--plan", "replicated", "--plan.learners.hosts", "2", "--groups", "4")

@@ -8,9 +8,9 @@ import pytest
 from slurm_run import APART, SECONDS, SlurmRun
 
 from srl.checkpoint import Checkpoints
-from srl.child_process import program_command
-from srl.launch.folder import RunFolder
-from srl.launch.host_words import read_outcome
+from srl.run.folder import RunFolder
+from srl.run.status import read_outcome
+from srl.system.child_process import program_command
 
 MISLEADING = {
     "SBATCH_JOB_NAME": "other",

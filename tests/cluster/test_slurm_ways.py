@@ -14,7 +14,9 @@ LONG = (*APART, "--env-steps", "1_000_000_000", "--checkpoint-minutes", "0.05")
 
 def controllers(run):
     return processes(
-        lambda words: {"srl.launch.serve", str(run.folder)} <= set(words) and "bash" not in words[0]
+        lambda words: (
+            {"srl.launch.engines.serve", str(run.folder)} <= set(words) and "bash" not in words[0]
+        )
     )
 
 
@@ -87,7 +89,7 @@ def test_a_host_that_no_controller_comes_to_waits_in_the_queue_and_no_other_with
     script = capsys.readouterr().out.partition("# actors.sh\n")[2].partition("# policies.sh\n")[0]
     (tmp_path / "endings").write_text(ENDINGS)
     (tmp_path / "endings").chmod(0o755)
-    supervisor = f"{sys.executable} -P -m srl.launch.supervisor {folder} actors 1"
+    supervisor = f"{sys.executable} -P -m srl.launch.hosts.supervisor {folder} actors 1"
     assert supervisor in script
     (tmp_path / "actors.sh").write_text(script.replace(supervisor, str(tmp_path / "endings")))
     (folder / "logs").mkdir(parents=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from watching import account
 
 from srl.checkpoint import Checkpoints
-from srl.child_process import program_command
+from srl.system.child_process import program_command
 
 EXPERIMENT = '''
 import os

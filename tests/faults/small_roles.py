@@ -14,8 +14,8 @@ from srl.dataflow import plans
 from srl.errors import UserError
 from srl.experiment import load_experiment
 from srl.launch.controller import Controller
-from srl.launch.folder import create_run
 from srl.pools import make_pool
+from srl.run.folder import create_run
 from srl.streams import Disconnected, listen
 
 DEADLINE = 60

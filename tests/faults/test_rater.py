@@ -11,7 +11,7 @@ import pytest
 from real_runs import RealRun
 
 from srl.experiment import load_experiment
-from srl.launch.folder import create_run
+from srl.run.folder import create_run
 from srl.self_play.rater_process import RaterProcess
 
 GAME = """

@@ -9,7 +9,7 @@ from real_runs import RealRun
 
 from srl.checkpoint import Checkpoints
 from srl.experiment import load_experiment
-from srl.launch.folder import create_run
+from srl.run.folder import create_run
 from srl.streams.parcel import unpack
 from srl.tree import leaves_of
 

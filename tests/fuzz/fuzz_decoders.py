@@ -15,7 +15,7 @@ from fuzzing import fuzz, instrumented
 with instrumented():
     from messages import LIMIT, VECTOR, a_body, a_message
 
-    from srl.launch import host_words
+    from srl.launch.hosts import messages as host_messages
     from srl.streams import (
         fields,
         gradients,
@@ -113,17 +113,17 @@ def check(read: Layout, data: atheris.FuzzedDataProvider) -> None:
 
 def read_words(data: atheris.FuzzedDataProvider) -> None:
     """What somebody tells the controller."""
-    shapes = data.PickValueInList([host_words.WORDS, words.WORDS])
+    shapes = data.PickValueInList([host_messages.SCHEMAS, words.WORDS])
     kind = data.PickValueInList([*shapes, 99])
     read = words.words_of(Message(kind, body=data.ConsumeBytes(LIMIT)), shapes)
     assert words.fits(read, shapes[kind])
-    if kind == host_words.Kind.HOST:
-        host_words.HostCard.of(read)
+    if kind == host_messages.Kind.HOST:
+        host_messages.HostCard.of(read)
 
 
 def read_said(data: atheris.FuzzedDataProvider) -> None:
     counts = tuple(data.ConsumeInt(8) for _ in range(data.ConsumeIntInRange(0, 8)))
-    host_words.unwrapped(Message(host_words.Kind.SAID, counts=counts))
+    host_messages.unwrapped(Message(host_messages.Kind.WORKER, counts=counts))
 
 
 def read_fields(data: atheris.FuzzedDataProvider) -> None:

@@ -7,7 +7,7 @@ import pytest
 from srl.cli import main
 from srl.experiment import load_experiment
 from srl.launch import auto
-from srl.launch.folder import open_run, read_config
+from srl.run.folder import open_run, read_config
 
 SLOW = """
 import time

@@ -10,18 +10,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny_trainer
 from tiny_trainer import STEPS, TinyTrainer
 
 from srl.checkpoint import Checkpoints
 from srl.cli import main
 from srl.errors import RunError, UserError
 from srl.experiment import load_experiment
-from srl.launch.folder import create_run, open_run
 from srl.launch.local import train
-from srl.metrics import read_metrics
-from srl.workers.run import report_interval
+from srl.run.course import report_interval
+from srl.run.folder import create_run, open_run
+from srl.run.metrics import read_metrics
 
-PROGRAM = Path(__file__).with_name("tiny_trainer.py")
+PROGRAM = Path(tiny_trainer.__file__)
 
 
 def run(folder, *words, trainer=None, resume=False):

@@ -9,8 +9,8 @@ import pytest
 
 from srl.cli import main
 from srl.experiment import load_experiment
-from srl.launch.folder import create_run
-from srl.metrics import MetricsWriter
+from srl.run.folder import create_run
+from srl.run.metrics import MetricsWriter
 
 pytest.importorskip("matplotlib", reason="plots are drawn by matplotlib")
 

@@ -10,7 +10,7 @@ from unnamed_masks import Unnamed
 
 from srl import RunError, UserError, make_pool
 from srl.cli import main
-from srl.metrics import read_metrics
+from srl.run.metrics import read_metrics
 
 
 def allowed(mask, space):

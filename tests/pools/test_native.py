@@ -8,7 +8,7 @@ import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 
 from srl import UserError, make_pool
-from srl.envs.hide_and_seek import HideAndSeek
+from srl.envs.hide_and_seek.config import HideAndSeek
 
 
 @pytest.fixture

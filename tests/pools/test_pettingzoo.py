@@ -11,9 +11,9 @@ from srl import RunError, UserError, make_pool
 from srl.algorithms import PPO
 from srl.cli import main
 from srl.loop.teams import assign
-from srl.metrics import read_metrics
 from srl.networks import MLP
 from srl.pools import ParallelPool
+from srl.run.metrics import read_metrics
 from srl.types import Unroll
 
 

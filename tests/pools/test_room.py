@@ -3,7 +3,7 @@
 import pytest
 
 from srl import UserError, make_pool
-from srl.pools.room import resident_bytes
+from srl.pools.room import MEMORY, resident_bytes
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,9 @@ def test_more_environments_than_memory_holds_are_refused_with_their_sizes(env, n
     with pytest.raises(UserError, match=r"would take about .* GiB of memory, .* each by the first"):
         make_pool(env, num_envs, workers=workers)
     assert resident_bytes() - before < 2**32
+
+
+def test_environments_beyond_the_part_of_its_host_that_a_process_has_are_refused(monkeypatch):
+    monkeypatch.setenv(MEMORY, str(10**6))
+    with pytest.raises(UserError, match="but 977 KiB are available to it"):
+        make_pool("CartPole-v1", 5000)

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from jax.errors import JaxRuntimeError
 
 from srl import UserError, make_pool
-from srl.envs.hide_and_seek import HideAndSeek
+from srl.envs.hide_and_seek.config import HideAndSeek
 
 CARTPOLE = "native:CartPole-v1"
 WHILE_RUNNING = (JaxRuntimeError, ValueError)  # JAX's choice

@@ -9,10 +9,10 @@ import time
 import pytest
 
 from srl.errors import RunError, UserError
-from srl.shared_memory import SharedMemory
 from srl.streams import JOINED, LEFT, Disconnected, Identity, Message, connect, listen
 from srl.streams.keys import Keys
 from srl.streams.unix import this_host
+from srl.system.shared_memory import SharedMemory
 
 RUN, LIMIT, SECONDS = 77, 1 << 20, 20
 KEYS = Keys.new()

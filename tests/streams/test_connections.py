@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from srl.errors import RunError, UserError
-from srl.streams import JOINED, LEFT, Disconnected, Identity, Message, connect, listen
+from srl.streams import JOINED, LEFT, Disconnected, Identity, Message, Refused, connect, listen
+from srl.streams.fields import turn_away
 from srl.streams.message import MOST_COUNTS
 
 RUN = 0xFEDCBA9876543210
@@ -105,6 +106,25 @@ def test_a_peer_that_closes_has_its_last_words_read_before_it_left(ends):
     assert ends.next() == (peer, Message(LEFT))
     ends.listener.send(peer, Message(16))
     assert ends.listener.dropped == 1
+
+
+def test_the_reason_of_an_end_is_given_however_often_it_is_asked_for(ends):
+    connection, peer = ends.joined()
+    ends.listener.cut_off(peer, "the learner has other plans")
+    for _ in range(2):
+        with pytest.raises(Disconnected, match="the learner has other plans"):
+            read_all(connection, ends.listener)
+
+
+def test_what_else_a_connection_has_sent_that_is_refused_is_dropped(ends):
+    connection, peer = ends.joined()
+    for _ in range(3):
+        connection.send(Message(16))
+    assert ends.next()[1] == Message(16)
+    turn_away(ends.listener, peer, Refused("it is of no use"))
+    assert ends.next() == (peer, Message(LEFT))
+    assert ends.listener.receive(0) is None
+    assert ends.listener.refused == 1
 
 
 def test_many_peers_are_told_apart(ends):

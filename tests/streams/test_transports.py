@@ -16,10 +16,10 @@ import pytest
 import zmq
 
 from srl.errors import RunError
-from srl.shared_memory import SharedMemory
 from srl.streams import JOINED, LEFT, Identity, Message, Refused, connect, listen
 from srl.streams.message import HEADER_BYTES, encode
 from srl.streams.unix import INLINE_BYTES
+from srl.system.shared_memory import SharedMemory
 
 RUN = 77
 LIMIT = 1 << 20

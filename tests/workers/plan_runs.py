@@ -10,9 +10,9 @@ import numpy as np
 
 from srl.checkpoint import Checkpoints
 from srl.experiment import load_experiment
-from srl.launch.folder import create_run
 from srl.launch.local import train
 from srl.launch.processes import train_in_processes
+from srl.run.folder import create_run
 from srl.streams import Transport
 from srl.streams.parcel import unpack
 from srl.tree import leaves_of

@@ -15,13 +15,13 @@ from srl.algorithms import PPO
 from srl.dataflow import plans
 from srl.experiment import Experiment, load_experiment
 from srl.launch.controller import Controller
-from srl.launch.folder import create_run
 from srl.loop.learning.contributor import Contributor
 from srl.loop.learning.ledger import Ledger
 from srl.loop.learning.server import Server
 from srl.loop.training import local_training
 from srl.loop.wiring import Site
 from srl.networks import MLP
+from srl.run.folder import create_run
 from srl.streams import Identity, listen
 from srl.streams.sample import STATE_BYTES, Stopped
 

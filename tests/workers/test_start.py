@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from srl.experiment import load_experiment
-from srl.launch.folder import create_run
 from srl.launch.processes import train_in_processes
+from srl.run.folder import create_run
 
 PROGRAM = """
 import json, resource, sys, time

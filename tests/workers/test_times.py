@@ -6,7 +6,7 @@ from collections import defaultdict
 import pytest
 
 from srl.cli import main
-from srl.metrics import read_metrics
+from srl.run.metrics import read_metrics
 
 WORDS = (
     "--num-envs 8 --algorithm.unroll-length 16 --algorithm.epochs 1 --updates 12 --report-every 4"

@@ -3,8 +3,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from srl.envs.hide_and_seek import HideAndSeek
 from srl.envs.hide_and_seek.camera import Camera
+from srl.envs.hide_and_seek.config import HideAndSeek
 from srl.envs.hide_and_seek.drawing import draw
 from srl.envs.hide_and_seek.render import Painter, Renderer, painter
 from srl.envs.hide_and_seek.scene import HIDERS, SEEKERS, TEAM_COLORS, Scene

@@ -6,7 +6,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from srl.envs.hide_and_seek import HideAndSeek
+from srl.envs.hide_and_seek.config import HideAndSeek
 from srl.envs.hide_and_seek.scene import TASKS
 from srl.pools import make_pool
 from srl.tree import leaves_of

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from srl.envs.hide_and_seek import HideAndSeek
+from srl.envs.hide_and_seek.config import HideAndSeek
 from srl.envs.hide_and_seek.drawing import draw
 from srl.envs.hide_and_seek.render import Painter
 from srl.envs.hide_and_seek.scene import TASKS, Scene

@@ -1,0 +1,101 @@
+"""All checks of an environment, in this process."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from srl.check_env.gymnasium_checks import GymnasiumChecks
+from srl.check_env.pool_checks import PoolChecks
+from srl.check_env.report import Fault, Finding, Watch, draw_action, run_checks
+from srl.errors import SrlError, UserError
+from srl.pools import make_pool
+from srl.pools.simulator import named_maker
+from srl.system.search_path import add_folder
+
+_POOLS = ("native:", "envpool:", "pettingzoo:")
+"""Prefixes of what is checked through a pool's interface."""
+
+
+def findings(
+    env: str, steps: int, seconds: float, seed: int, options: dict[str, Any], watch: Watch
+) -> Iterator[str | Finding]:
+    """Checks an environment; gives the name of each check, and then what it finds.
+
+    Args:
+        env: An id, or module:factory.
+        steps: How many to play at most in a check.
+        seconds: How long at most.
+        seed: Of the actions and the environment.
+        options: The environment's.
+        watch: Told of each call of the environment.
+
+    Raises:
+        UserError: If there is no such environment.
+    """
+    if env.startswith(_POOLS):
+        pools = PoolChecks(lambda n: make_pool(env, n, **options), steps, seconds, seed, watch)
+        yield from run_checks(pools.checks(), pools.needed)
+        return
+    source, path = _source(env)
+    settings = {} if callable(source) else {"disable_env_checker": True}
+    make = source if callable(source) else functools.partial(gymnasium.make, source)
+    single = GymnasiumChecks(lambda: make(**settings, **options), steps, seconds, seed, watch)
+    checks = {**single.checks(), "pool": lambda: _in_pools(source, path, options, seed, watch)}
+    with warnings.catch_warnings():  # Gymnasium's own checks say the same in other words
+        warnings.simplefilter("ignore")
+        yield from run_checks(checks, single.needed)
+
+
+def _source(env: str) -> tuple[Any, str]:
+    """What makes one environment, and by what name another process finds it."""
+    add_folder(Path.cwd())
+    try:
+        found = named_maker(env)
+    except ModuleNotFoundError as error:
+        raise UserError(f"{env}: {error}; run from the folder that holds it") from None
+    if callable(found):
+        return found, env
+    try:
+        gymnasium.spec(env.rpartition(":")[2])  # its module has been imported
+    except (gymnasium.error.Error, ModuleNotFoundError) as error:
+        raise UserError(
+            f"{env!r} is neither an environment id nor module:factory: {error}"
+        ) from None
+    return env, env
+
+
+def _in_pools(
+    source: Any, path: str, options: dict[str, Any], seed: int, watch: Watch
+) -> Iterator[Finding]:
+    """Whether srl's pools take it, in this process and in one of its own."""
+    _play_in_pool(source, options, seed, watch)
+    yield Finding("pool", "ok", "steps in a pool of 2")
+    _play_in_pool(path, {**options, "workers": 1}, seed, watch)
+    text = "steps in a worker process, where it is made anew: nothing need be pickled"
+    yield Finding("pool", "ok", text)
+
+
+def _play_in_pool(source: Any, options: dict[str, Any], seed: int, watch: Watch) -> None:
+    try:
+        watch.call(making=True)
+        with make_pool(source, 2, **options) as pool:
+            watch.call()
+            timestep = pool.reset(seed)
+            rng = np.random.default_rng(seed)
+            for _ in range(3):
+                seen = timestep.observation
+                masks = seen.get("action_mask") if isinstance(seen, dict) else None
+                rows = (None, None) if masks is None else masks
+                actions = [draw_action(pool.specs.action, mask, rng) for mask in rows]
+                watch.call()
+                timestep = pool.step(np.stack(actions))
+    except Exception as error:
+        kind = "refuses" if isinstance(error, SrlError) else f"raised {type(error).__name__}"
+        raise Fault(f"a pool of it {kind}: {error}") from error

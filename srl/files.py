@@ -1,0 +1,88 @@
+"""Files of a run and of commands: written whole or not at all, read although others wrote them."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from srl.errors import UserError
+
+_DEEPEST = 100  # levels: what walks over the values may be recursive
+
+
+def expect_place(flag: str, file: Path) -> None:
+    """Raises UserError unless `file`, given as `flag`, can be a file in a folder that exists."""
+    if not file.absolute().parent.is_dir():
+        raise UserError(f"{flag} {file}: there is no folder {file.parent}; make it first")
+    if file.is_dir():
+        raise UserError(f"{flag} {file} is a folder; give the name of a file")
+
+
+def write_output(file: Path, content: bytes) -> None:
+    """Writes what a command gives; what stood there before stays until all is written.
+
+    Raises:
+        UserError: If it cannot be written.
+    """
+    try:
+        write_atomically(file, content)
+    except OSError as error:
+        raise UserError(f"cannot write {file}: {error.strerror}") from error
+
+
+def write_atomically(file: Path, content: bytes, *, durable: bool = False) -> None:
+    """Writes a file; what stood there before stays until all is written.
+
+    Args:
+        file: In a folder that exists.
+        content: All of it.
+        durable: Wait until the disk has it, so that it outlasts a loss of power.
+
+    Raises:
+        OSError: If it cannot be written; nothing is left of it.
+    """
+    unfinished = file.with_name(f".{file.name}.unfinished")
+    try:
+        with unfinished.open("wb") as written:
+            written.write(content)
+            if durable:
+                written.flush()
+                os.fsync(written.fileno())
+        unfinished.replace(file)
+    except BaseException:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text that may be damaged, or written by others.
+
+    Raises:
+        ValueError: If it is none, or is nested too deeply.
+    """
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    level, depth = [value], 0
+    while level:
+        if depth > _DEEPEST:
+            raise ValueError("it is nested too deeply")
+        depth += 1
+        level = [inner for outer in level for inner in _inside(outer)]
+    return value
+
+
+def _inside(value: Any) -> list[Any]:
+    """The parts of a value that may have parts themselves."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [part for part in parts if isinstance(part, dict | list)]
+
+
+def is_count(value: Any) -> TypeGuard[int]:
+    """Whether a value is a whole number of at least 0 that fits into int64."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63

@@ -1,0 +1,1 @@
+"""What places a run on a cluster: Slurm, Ray, and what they have in common."""

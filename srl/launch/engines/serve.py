@@ -1,0 +1,71 @@
+"""The controller of a run on several hosts: python -P -m srl.launch.engines.serve RUN_DIR.
+
+An engine such as Slurm starts it beside a learner, and again where it was killed: what runs goes on
+meanwhile, and the next controller finds it. How the run ended stands in the run's folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from srl.checkpoint import Checkpoints
+from srl.errors import UserError
+from srl.launch.engines.engine import parts_of
+from srl.launch.hosts.hosts import own_address
+from srl.launch.hosts.remote_hosts import LEASE_SECONDS, RemoteHosts
+from srl.launch.processes import train_in_processes
+from srl.loop.wiring import server, streams_of
+from srl.run.folder import open_run
+from srl.run.status import write_outcome
+from srl.run.terminal import FAILED, MISTAKEN
+
+
+def main(argv: Sequence[str]) -> int:
+    """Controls the run whose folder is the one argument; gives the exit code, as `srl run` does."""
+    logging.getLogger("srl").setLevel(logging.INFO)
+    return serve(Path(argv[0]))
+
+
+def serve(path: Path) -> int:
+    """Runs the workers of a run on the hosts that come; gives the exit code, as `srl run` does."""
+    hosts = None
+    try:
+        folder, resolved = open_run(path, to_train=True)
+        experiment = resolved.experiment
+        with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
+            resume = checkpoints.latest() is not None
+        lease_seconds = min(LEASE_SECONDS, experiment.heartbeat_seconds)
+        plan = experiment.settled_plan
+        expected = {part.fragment: part.hosts for part in parts_of(plan)}
+        parameters = streams_of(experiment, plan).get("parameters")
+        publisher = server(parameters) if parameters else ""
+        hosts = RemoteHosts(folder, own_address(), lease_seconds, expected, publisher)
+        code = train_in_processes(
+            experiment,
+            plan,
+            folder,
+            resume=resume,
+            transport="cluster",
+            hosts=hosts,
+        )
+    except UserError as error:
+        sys.stderr.write(f"srl: {error}\n")
+        code = MISTAKEN
+    except Exception:
+        traceback.print_exc()
+        code = FAILED
+    if hosts is None or not hosts.superseded:
+        try:
+            write_outcome(path, code)
+        except OSError as error:
+            sys.stderr.write(f"srl: cannot write in {path} how the run ended: {error.strerror}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

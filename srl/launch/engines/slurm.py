@@ -1,0 +1,333 @@
+"""Slurm: a job for the fragment that updates and the controller, and an array for each other one.
+
+Jobs are made from the plan: each host that a fragment gets runs a supervisor, and whatever dies is
+seen to by the controller. Slurm starts again what lost its node: the learners' job as a whole, from
+the checkpoint, or the one element of an array whose node it was. Jobs share the run's folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from srl.errors import UserError
+from srl.launch.engines.engine import TERMINAL, Part, Submission, names_file
+from srl.run.status import OUTCOME_FILE
+from srl.system.child_process import program_command
+
+OPTIONS = ("partition", "account", "constraint", "time")
+"""Of sbatch, that `srl run` takes by their own names."""
+_NOT_OURS = ("SBATCH_ARRAY_INX", "SBATCH_WAIT")  # would make an array of each job, or wait for it
+_SECONDS = 60  # that a command of Slurm's may take
+# A process that was killed is started again; any other end is an answer. USR1, of `srl stop` and at
+# the end of a job's time, ends the run after a checkpoint; by TERM Slurm takes the host away.
+_AGAIN = """\
+again() {
+  trap 'kill -USR1 $child' USR1
+  trap 'kill -TERM $child; wait $child; exit 143' TERM
+  while :; do
+    "$@" & child=$!
+    while :; do wait $child; code=$?; kill -0 $child 2>/dev/null || break; done
+    case $code in
+      134|135|137|139) sleep 0.2 ;;
+      126|127)
+        echo "$(hostname) has no $1: install srl in a place that all nodes see"
+        return 127 ;;
+      *) return $code ;;
+    esac
+  done
+}
+"""
+# A supervisor that fails is started again after a pause, which grows while that does not help: the
+# trouble may be its host's, and end. Then, and where no controller has come (75), the host is left.
+# Python ends with 1 if it cannot begin.
+_LASTING = """\
+lasting() {
+  pause=5
+  while [ $pause -lt 400 ]; do
+    begun=$SECONDS
+    again "$@"
+    code=$?
+    case $code in 0|1|2|75|127|143) return $code ;; esac
+    [ $((SECONDS - begun)) -gt 600 ] && pause=5
+    echo "$(hostname): the supervisor has ended with $code; it is started again in $pause s"
+    sleep $pause & child=$!
+    wait $child
+    pause=$((2 * pause))
+  done
+  return 75
+}
+"""
+# Slurm ends a script that asks to be put back into the queue.
+_ELEMENT = """\
+lasting {supervise}
+code=$?
+if [ $code = 75 ] && scontrol requeue ${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID; then
+  sleep 600 & child=$!
+  wait $child
+fi
+exit $code
+"""
+# Without its supervisors a controller would wait for ever. But those of a start of the job that a
+# later one has replaced are none of its business, nor of one whose run was given to Slurm anew. A
+# controller that was told to end before it could listen (138), or that there is not (127), has told
+# nobody how the run ended. Any other has, and the run may have been given to Slurm anew since then.
+# Supervisors end by themselves then; only late ones are ended with the job.
+_CONTROL = """\
+newest() {{ scontrol show job $SLURM_JOB_ID | grep -q " Restarts=${{SLURM_RESTART_COUNT:-0}} "; }}
+ours() {{ grep -q "\\"$SLURM_JOB_ID\\"" {names}; }}
+over() {{ for _ in 1 2 3 4 5; do [ -e {outcome} ] && return; sleep 1; done; return 1; }}
+tell() {{ [ -e {outcome} ] || ! newest || printf '{{"code": %d}}\\n' $code > {outcome}; }}
+{{ {srun}; over || ! newest || ! ours || scontrol requeue $SLURM_JOB_ID; }} &
+hosts=$!
+again {serve}
+code=$?
+case $code in
+  127) code=2; tell ;;
+  138) code=130; tell ;;
+esac
+for _ in {{1..50}}; do kill -0 $hosts 2>/dev/null || break; sleep 0.2; done
+exit $code
+"""
+_GPUS = re.compile(r"\bgpu(?::[^:,(]+)?:(\d+)")
+
+
+def texts(run: Submission) -> dict[str, str]:
+    """The batch scripts of a run, the controller's first."""
+    return {f"{part.fragment}.sh": _script(part, run) for part in run.parts}
+
+
+def submit(run: Submission) -> dict[str, str]:
+    """Gives the scripts to Slurm.
+
+    Returns:
+        The jobs' numbers, by fragment; the controller's first.
+
+    Raises:
+        UserError: If there is no Slurm here, or it refuses one; then none is left.
+    """
+    _refuse_what_there_is_no_room_for(run)
+    place = run.folder.path / "slurm"
+    place.mkdir(exist_ok=True)
+    numbers: dict[str, str] = {}
+    after: list[str] = []
+    for part in run.parts:
+        file = place / f"{part.fragment}.sh"
+        file.write_text(_script(part, run))
+        try:
+            # Words outdo the environment's SBATCH_ variables, which outdo the script's own.
+            words = _options(part, run)
+            told = _command("sbatch", "--parsable", *after, *words, str(file))
+        except BaseException:
+            if numbers:
+                _command("scancel", *numbers.values())
+            raise
+        number = numbers[part.fragment] = told.strip().partition(";")[0]
+        # Without their controller the others would only keep nodes from other people.
+        after = after or [f"--dependency=after:{number}"]
+    return numbers
+
+
+def states(names: Mapping[str, str]) -> set[str]:
+    """What becomes of jobs that Slurm still knows to wait or to run, such as PENDING (Priority).
+
+    Raises:
+        UserError: If Slurm does not answer.
+    """
+    return {state.removesuffix(" (None)") for state in _listed(names, "%T (%r)")}
+
+
+def refused(names: Mapping[str, str]) -> str:
+    """Why a host cannot take part, if a job has failed there: the host, what it said, the cure.
+
+    Raises:
+        UserError: If Slurm does not answer.
+    """
+    for number in _listed(names, "%A", "--states=FAILED"):
+        (job, *_) = _command("scontrol", "--oneliner", "show", "job", number).splitlines()
+        values = dict(re.findall(r"(\S+?)=(.*?)(?= [\w:/]+=|$)", job))
+        log = Path(values["StdOut"])
+        told = log.read_text(errors="replace").split("\n")[-2:-1] if log.exists() else []
+        return f"{values['NodeList']} cannot take part: {_why(log, *told)}"
+    there = _listed(names, "%F")
+    for fragment, number in names.items():
+        if number not in there:
+            return (
+                f"the job of {fragment}, {number}, is not there any more; `srl stop` and then "
+                "`srl resume --on slurm` give Slurm another"
+            )
+    return ""
+
+
+def _why(log: Path, told: str = "") -> str:
+    """What a host lacks whose job has ended with these words, and what to do."""
+    if not told:
+        return (
+            f"it cannot write {log}; the run's folder has to be on a file system that all nodes "
+            "share: choose one with --run-dir"
+        )
+    cure = "; install srl in a place that all nodes see" if "No module named" in told else ""
+    return f"{told.strip()}{cure}"
+
+
+def stop(names: Mapping[str, str]) -> bool:
+    """Tells the batch script of the controller's job, which ends the run in good order.
+
+    Returns:
+        False where that does not run, so that all jobs are cancelled.
+
+    Raises:
+        UserError: If Slurm does not answer.
+    """
+    controls, *_ = names
+    if states({controls: names[controls]}) == {"RUNNING"}:
+        _command("scancel", "--signal=USR1", "--batch", names[controls])
+        return True
+    if there := sorted(set(_listed(names, "%F"))):
+        _command("scancel", *there)
+    return False
+
+
+def _listed(names: Mapping[str, str], form: str, *options: str) -> list[str]:
+    """What Slurm tells of each job and element that waits or runs, or as the options say."""
+    jobs = f"--jobs={','.join(names.values())}"
+    try:
+        return _command("squeue", "--noheader", f"--format={form}", jobs, *options).splitlines()
+    except UserError as error:
+        if "Invalid job id" in str(error):  # so long ago that it has forgotten them
+            return []
+        raise
+
+
+def _options(job: Part, run: Submission) -> list[str]:
+    """What a part asks of sbatch; the user's own words come last."""
+    if job.controls:
+        shape = [
+            f"--nodes={job.hosts}",
+            "--ntasks-per-node=1",
+            "--signal=B:USR1@60",
+            f"--output={run.folder.log(TERMINAL)}",
+        ]
+    else:
+        shape = [
+            f"--array=0-{job.hosts - 1}",
+            "--nodes=1",
+            "--ntasks=1",
+            f"--output={_log(job, run)}-%a",
+        ]
+    return [
+        f"--job-name=srl-{run.name}-{job.fragment}",
+        "--requeue",
+        "--open-mode=append",
+        f"--cpus-per-task={job.cores}",
+        *([f"--gpus-per-node={job.gpus}"] if job.gpus else []),
+        *(["--exclusive"] if job.apart else []),
+        *shape,
+        *_words(run.options),
+    ]
+
+
+def _log(job: Part, run: Submission) -> Path:
+    """Of a part's supervisors; each adds the number of its host."""
+    return run.folder.log(f"slurm-{job.fragment}")
+
+
+def _script(job: Part, run: Submission) -> str:
+    """The batch script for a part."""
+    folder = run.folder
+    words = str(folder.path), job.fragment, str(job.slots)
+    supervise = shlex.join(program_command("srl.launch.hosts.supervisor", *words))
+    if job.controls:
+        serve = shlex.join(program_command("srl.launch.engines.serve", str(folder.path)))
+        srun = shlex.join(
+            [
+                *("srun", "--kill-on-bad-exit=0", "--wait=0", f"--cpus-per-task={job.cores}"),
+                f"--output={_log(job, run)}-%n",
+                *("bash", "-c", f"{_AGAIN}{_LASTING}lasting {supervise}"),
+            ]
+        )
+        outcome = shlex.quote(str(folder.path / OUTCOME_FILE))
+        names = shlex.quote(str(names_file(folder.path, "slurm")))
+        body = _CONTROL.format(srun=srun, serve=serve, outcome=outcome, names=names)
+    else:
+        comment = f"# --dependency=after: and the number of {run.parts[0].fragment}'s job\n"
+        body = comment + _LASTING + _ELEMENT.format(supervise=supervise)
+    head = "\n".join(f"#SBATCH {shlex.quote(line)}" for line in _options(job, run))
+    return f"#!/bin/bash\n{head}\n{_AGAIN}{body}"
+
+
+def _refuse_what_there_is_no_room_for(run: Submission) -> None:
+    """Refuses what Slurm would take, and never start: each of its jobs fits, but not all at a time.
+
+    Raises:
+        UserError: If the partition has too little; nothing is known where sbatch's own options
+            may name other nodes.
+    """
+    if run.options.sbatch:
+        return
+    partition = run.options.partition or os.environ.get("SBATCH_PARTITION")
+    form = ["--noheader", "--Node", "--format=%P %N %c %G"]
+    rows = [row.split() for row in _command("sinfo", *form).splitlines()]
+    fits = (partition or "").split(",")
+    nodes = {
+        name: {"cores": int(cores.strip("+")), "GPUs": sum(map(int, _GPUS.findall(gpus)))}
+        for place, name, cores, gpus in rows
+        if (place.rstrip("*") in fits if partition else place.endswith("*"))
+    }
+    if not nodes and partition:
+        there = ", ".join(sorted({row[0].rstrip("*") for row in rows}))
+        given = "--partition " if run.options.partition else "SBATCH_PARTITION="
+        raise UserError(f"{given}{partition}: Slurm has none with nodes; it has {there}")
+    if not nodes:  # sbatch tells that
+        return
+    where = f"the partition {partition}" if partition else "the default partition"
+    asked = {
+        "nodes of their own": {part.fragment: part.hosts for part in run.parts if part.apart},
+        "cores": {part.fragment: part.hosts * part.cores for part in run.parts},
+        "GPUs": {part.fragment: part.hosts * part.gpus for part in run.parts},
+    }
+    there = {what: sum(node[what] for node in nodes.values()) for what in ("cores", "GPUs")}
+    for what, counts in asked.items():
+        has = there.get(what, len(nodes))
+        if sum(counts.values()) > has:
+            each = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
+            raise UserError(
+                f"the plan asks for {sum(counts.values())} {what} at a time ({each}), and {where} "
+                f"has {has}: lower the plan's hosts, replicas, cores or gpus, or choose another "
+                "--partition"
+            )
+
+
+def _words(options: Any) -> list[str]:
+    named = {name: getattr(options, name) for name in OPTIONS}
+    return [*(f"--{name}={value}" for name, value in named.items() if value), *options.sbatch]
+
+
+def _command(name: str, *words: str) -> str:
+    """What one of Slurm's commands prints.
+
+    Raises:
+        UserError: If there is no such command, or it fails.
+    """
+    if shutil.which(name) is None:
+        raise UserError(f"there is no {name} here; run this on a machine from which Slurm is used")
+    try:
+        done = subprocess.run(
+            [name, *words],
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+            env={key: value for key, value in os.environ.items() if key not in _NOT_OURS},
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UserError(f"{name} has not answered for {_SECONDS} s") from error
+    if done.returncode:
+        raise UserError(f"{name} failed: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout

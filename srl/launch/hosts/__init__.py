@@ -1,0 +1,1 @@
+"""Hosts that run workers: this machine, and others by their supervisors."""

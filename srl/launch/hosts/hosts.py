@@ -1,0 +1,240 @@
+"""The hosts on which a run's workers run: this machine, or others behind the same interface."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from srl.dataflow.plan import Plan
+from srl.errors import RunError, UserError
+from srl.launch.compilation import cache_environment
+from srl.launch.hosts.resources import machine_gpus, shares
+from srl.launch.hosts.worker_process import WorkerProcess
+from srl.loop.learning.ledger import Ledger
+from srl.streams import JOINED, LEFT, Identity, Message, Peer, listen
+from srl.system.shared_memory import available_bytes
+from srl.workers.control import CONTROLLER, LIMIT_BYTES
+from srl.workers.orders import Orders
+
+
+class Superseded(RunError):
+    """Another controller has taken the run over, which goes on."""
+
+
+class WorkerMessage(NamedTuple):
+    """A message that a worker has sent; the first is JOINED, the last LEFT."""
+
+    number: int
+    """The worker's."""
+    incarnation: int
+    message: Message
+
+
+class Process(Protocol):
+    """One process of a worker."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has; `reap` must follow."""
+        ...
+
+    def state(self) -> str:
+        """Whether it runs, sleeps or is stopped, in words."""
+        ...
+
+    def stack(self) -> str:
+        """Its Python stack, if it can tell now."""
+        ...
+
+    def kill(self) -> None:
+        """Kills the process and what it has started."""
+
+    def reap(self) -> tuple[int, str, str]:
+        """Its exit code, how it ended in words, and what it crashed of, if that is known."""
+        ...
+
+
+class Found(NamedTuple):
+    """A process that was there before this controller, or that had been given up."""
+
+    number: int
+    incarnation: int
+    process: Process
+    begun: bool
+    """Whether the worker has been told to begin."""
+
+
+class Hosts(ABC):
+    """Starts workers' processes, and carries messages between them and the controller."""
+
+    run: int
+    """64 random bits that tell the processes of this run from those of others."""
+    ledger: Ledger
+    """The account of unrolls, which learners write."""
+    first_incarnation = 0
+    """Of workers that this controller starts: later than all of earlier controllers."""
+
+    @abstractmethod
+    def start(self, orders: Orders, log: Path, *, accounts: bool) -> Process | None:
+        """Starts a worker; None while there is no room for it.
+
+        Args:
+            orders: For the worker; what its host alone can know is filled in there.
+            log: A file for its standard output and error.
+            accounts: Whether it writes the ledger.
+        """
+
+    @abstractmethod
+    def receive(self, timeout: float) -> WorkerMessage | None:
+        """What was said next; None after `timeout` seconds, or earlier, without anything."""
+
+    @abstractmethod
+    def send(self, number: int, message: Message) -> None:
+        """Says something to a worker; lost if that has gone."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether all hosts that an earlier controller had have had the time to come."""
+        return True
+
+    @abstractmethod
+    def note_addresses(self, addresses: Mapping[str, Sequence[Mapping[str, str]]]) -> None:
+        """Lets hosts know, which may have no worker, where workers listen.
+
+        Args:
+            addresses: By fragment and replica; empty for one that is not there.
+        """
+
+    @abstractmethod
+    def note_begun(self) -> None:
+        """Lets whoever may end a run that has not begun know that it has."""
+
+    def found(self) -> list[Found]:
+        """What was found since this was last asked: to be killed, or to go on with."""
+        return []
+
+    @abstractmethod
+    def refuse(self, who: str, reason: object) -> None:
+        """Counts and logs something that nobody will look at.
+
+        Args:
+            who: Has said it.
+            reason: That it does not fit.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the connections, but no worker; the ledger stays."""
+
+
+class ThisHost(Hosts):
+    """Processes on this machine, which they share as the plan says."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        run: int | None = None,
+        *,
+        gpus: Sequence[str] | None = None,
+        pinned: bool = True,
+    ) -> None:
+        """Takes the machine.
+
+        Args:
+            plan: Of the workers that may be started here.
+            run: Of the run; drawn by default.
+            gpus: That these workers may use; all of the machine by default.
+            pinned: Whether each worker stays on cores of its own; others may be here too.
+        """
+        gpus = machine_gpus() if gpus is None else gpus
+        self.run = secrets.randbits(64) if run is None else run
+        self.ledger = Ledger.create()
+        identity = Identity(self.run, CONTROLLER, 0)
+        self._listener = listen("host", identity, limit_bytes=LIMIT_BYTES)
+        self._peers: dict[int, Peer] = {}
+        self._pinned = pinned
+        self._shares = shares(plan, sorted(os.sched_getaffinity(0)), gpus, available_bytes())
+
+    def start(
+        self, orders: Orders, log: Path, *, accounts: bool, slot: int | None = None
+    ) -> WorkerProcess:
+        """Starts a worker on its share of the machine.
+
+        Args:
+            orders: For the worker.
+            log: A file for its standard output and error.
+            accounts: Whether it writes the ledger.
+            slot: Which of the shares of its fragment it gets; by default that of its replica.
+        """
+        share = self._shares[orders.fragment, orders.replica if slot is None else slot]
+        orders = replace(
+            orders,
+            run=self.run,
+            controller=self._listener.address,
+            cores=share.cores if self._pinned else (),
+            ledger=self.ledger.fd if accounts else -1,
+        )
+        return WorkerProcess(orders, log, {**share.environment, **cache_environment()})
+
+    def receive(self, timeout: float) -> WorkerMessage | None:
+        """What was said next; None after `timeout` seconds without anything."""
+        received = self._listener.receive(timeout)
+        if received is None:
+            return None
+        peer, message = received
+        message.close_fds()  # nobody sends any
+        number, incarnation = peer.identity.sender, peer.identity.incarnation
+        if message.kind == JOINED:
+            self._peers[number] = peer
+        elif message.kind == LEFT and self._peers.get(number) is peer:
+            del self._peers[number]
+        return WorkerMessage(number, incarnation, message)
+
+    def send(self, number: int, message: Message) -> None:
+        """Says something to a worker; lost if that has gone."""
+        if number in self._peers:
+            self._listener.send(self._peers[number], message)
+
+    def note_addresses(self, addresses: Mapping[str, Sequence[Mapping[str, str]]]) -> None:
+        """Does nothing: here all that listen share memory with all others."""
+
+    def note_begun(self) -> None:
+        """Does nothing: here nobody else follows the run."""
+
+    def refuse(self, who: str, reason: object) -> None:
+        """Counts and logs something that nobody will look at."""
+        self._listener.refuse(who, reason)
+
+    def fileno(self) -> int:
+        """Readable when something may have been said: then `receive(0)` until it gives None."""
+        return self._listener.fileno()
+
+    def close(self) -> None:
+        """Ends the connections, but no worker; the ledger stays."""
+        self._listener.close()
+
+
+def own_address() -> str:
+    """The address at which other hosts reach this one: that of its name, or of its way out.
+
+    Raises:
+        UserError: If it has none.
+    """
+    with contextlib.suppress(OSError):
+        address = socket.gethostbyname(socket.gethostname())
+        if not address.startswith("127."):
+            return address
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # nothing is sent; the kernel chooses the way
+        return probe.getsockname()[0]
+    raise UserError(
+        f"{socket.gethostname()} has no address at which other hosts reach it: its name stands for "
+        "itself alone; give it one in /etc/hosts"
+    )

@@ -1,0 +1,388 @@
+"""The hosts of a run that spans several, as the controller sees them: each has a supervisor."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from srl.errors import UserError
+from srl.launch.hosts.hosts import Found, Hosts, Process, Superseded, WorkerMessage
+from srl.launch.hosts.messages import SCHEMAS, SILENT_SECONDS, HostCard, Kind, unwrapped, wrapped
+from srl.loop.learning.ledger import Ledger
+from srl.run.folder import RunFolder, read_config, srl_version
+from srl.run.status import note_begun, read_address, write_address
+from srl.streams import JOINED, LEFT, Identity, Message, Peer, Refused, listen
+from srl.streams.keys import keys_of
+from srl.streams.relay import parents
+from srl.workers.control import CONTROLLER, LIMIT_BYTES, pack
+from srl.workers.orders import Orders
+from srl.workers.words import words_of
+
+logger = logging.getLogger(__name__)
+
+LEASE_SECONDS = 15.0
+_LOOK_SECONDS = 0.5  # between two looks at all hosts: there may be thousands
+_ABSENT_SECONDS = 5.0  # between two looks: this process was stopped, and not the hosts
+_MOST_INCARNATIONS = 1 << 12  # that one controller starts
+_RETURN_SECONDS = 8.0  # for hosts to find a controller that was started again, and tell what runs
+
+
+@dataclass(eq=False)
+class Host:
+    """One supervisor, through all its connections."""
+
+    card: HostCard
+    peer: Peer | None
+    """Its connection; None while it is out of reach."""
+    heard_at: float = field(default_factory=time.monotonic)
+    """When it last sent something."""
+    lost_at: float = 0.0
+    """When it went out of reach."""
+    relay_sent: dict[str, str] | None = None
+    """Where its relay gets the parameters from, as it was told last."""
+    processes: dict[int, RemoteProcess] = field(default_factory=dict)
+    """By slot, until their ends are known."""
+
+    @property
+    def free_slot(self) -> int | None:
+        """A slot without a process."""
+        return next((k for k in range(self.card.slots) if k not in self.processes), None)
+
+
+class RemoteProcess:
+    """A worker's process on another host: what is known of it."""
+
+    def __init__(self, hosts: RemoteHosts, host: Host, orders_key: tuple[int, int]) -> None:
+        """Takes the number and the incarnation of the worker."""
+        self.host, self.key = host, orders_key
+        self._hosts = hosts
+        self._state = "running"
+        self._end: dict[str, Any] | None = None
+        self.unwanted = False
+        """Whether it is to be killed."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has; `reap` must follow."""
+        return self._end is not None
+
+    def note(self, state: str) -> None:
+        """Notes what its supervisor says of it."""
+        self._state = state
+
+    def end(self, how: str, code: int = -9, dump: str = "", stack: str = "") -> None:
+        """Notes that it has ended, or is given up."""
+        told = f"{dump}\n{stack}".strip()
+        self._end = self._end or {"code": code, "how": how, "dump": told}
+
+    def state(self) -> str:
+        """Whether it runs, sleeps or is stopped, in words."""
+        return self._state
+
+    def stack(self) -> str:
+        """Nothing: its supervisor tells that with its end."""
+        return ""
+
+    def kill(self) -> None:
+        """Has it killed; while its host is out of reach, as soon as that comes back."""
+        number, incarnation = self.key
+        self.unwanted = True
+        values = {"number": number, "incarnation": incarnation}
+        self._hosts.send_to_host(self.host, Kind.KILL, values)
+
+    def reap(self) -> tuple[int, str, str]:
+        """Its exit code, how it ended in words, and what it crashed of or where it was."""
+        end = self._end or {"code": -9, "how": "was killed", "dump": ""}
+        return end["code"], end["how"], end["dump"]
+
+
+class RemoteHosts(Hosts):
+    """The hosts whose supervisors have found the controller."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        interface: str = "127.0.0.1",
+        lease_seconds: float = LEASE_SECONDS,
+        expected: Mapping[str, int] | None = None,
+        publisher: str = "",
+    ) -> None:
+        """Listens, and tells in the run's folder where.
+
+        Args:
+            folder: The run's.
+            interface: Address of this host at which others reach it.
+            lease_seconds: That a host may be out of reach before its workers are given up.
+            expected: Hosts of each fragment; where they are all there, none is waited for before
+                a worker is started anew.
+            publisher: The fragment whose first replica publishes parameters, if there is one.
+        """
+        self._lease_seconds, self._expected = lease_seconds, expected or {}
+        self._publisher, self._published_at = publisher, ""
+        self._looked = 0.0  # at all hosts
+        self._relays: list[Host] = []  # as the tree has them
+        keys = keys_of(folder.path)
+        self.run = keys.run
+        self.ledger = Ledger.create()
+        identity = Identity(self.run, CONTROLLER, 0)
+        self._listener = listen(
+            "network", identity, limit_bytes=LIMIT_BYTES, interface=interface, keys=keys
+        )
+        self._source = read_config(folder)["sha256"] or ""
+        self._hosts: dict[int, Host] = {}  # by sender
+        self._ready: deque[WorkerMessage] = deque()
+        self._found: list[Found] = []
+        self._newest: dict[int, RemoteProcess] = {}  # of each worker
+        self.superseded = False
+        """Whether another controller has taken the run over."""
+        self._folder, self._next_look = folder.path, 0.0
+        term = write_address(folder.path, self._listener.address)
+        self._start_at = time.monotonic() + (_RETURN_SECONDS if term else 0.0)
+        self.first_incarnation = term * _MOST_INCARNATIONS
+
+    # ---- what the controller asks ----
+
+    def start(self, orders: Orders, log: Path, *, accounts: bool) -> Process | None:
+        """Starts a worker on the emptiest host that is there for its fragment."""
+        there = [
+            host
+            for host in self._hosts.values()
+            if host.peer and host.card.fragment == orders.fragment and host.free_slot is not None
+        ]
+        if not there or not (self.settled or self._complete(orders.fragment)):
+            return None
+        host = min(there, key=lambda host: len(host.processes) / host.card.slots)
+        slot = host.free_slot
+        assert slot is not None
+        process = RemoteProcess(self, host, (orders.number, orders.incarnation))
+        host.processes[slot] = self._newest[orders.number] = process
+        account = self.ledger.part(orders.replica) if accounts else None
+        values = {"orders": orders.to_json(), "log": str(log), "slot": slot, "account": account}
+        self.send_to_host(host, Kind.START, values)
+        logger.info("%s goes to %s", orders.name, host.card.name)
+        return process
+
+    @property
+    def settled(self) -> bool:
+        """Whether all hosts that an earlier controller had have had the time to come."""
+        return time.monotonic() >= self._start_at
+
+    def _complete(self, fragment: str) -> bool:
+        """Whether no host of a fragment is yet to come, which might have its workers already."""
+        there = [h for h in self._hosts.values() if h.peer and h.card.fragment == fragment]
+        return len(there) >= self._expected.get(fragment, len(there) + 1)
+
+    def note_addresses(self, addresses: Mapping[str, Sequence[Mapping[str, str]]]) -> None:
+        """Lets hosts' relays know where parameters are published."""
+        publishers = addresses.get(self._publisher) or [{}]
+        self._published_at = publishers[0].get("parameters", "") or self._published_at
+        self._arrange_relays()
+
+    def note_begun(self) -> None:
+        """Tells it in the run's folder."""
+        with contextlib.suppress(OSError):  # the run can do without
+            note_begun(self._folder)
+
+    def receive(self, timeout: float) -> WorkerMessage | None:
+        """What was said next; None after `timeout` seconds, or earlier, without anything."""
+        if not self._ready:
+            received = self._listener.receive(timeout)
+            if received is not None:
+                self._receive(*received)
+            self._give_up()
+            self._look_for_successor()
+        return self._ready.popleft() if self._ready else None
+
+    def send(self, number: int, message: Message) -> None:
+        """Says something to a worker; lost if that has gone, or is out of reach."""
+        process = self._newest.get(number)
+        if process and process.host.peer:
+            self._listener.send(process.host.peer, wrapped(*process.key, message))
+
+    def found(self) -> list[Found]:
+        """What supervisors had when they came, since this was last asked."""
+        found, self._found = self._found, []
+        return found
+
+    def send_to_host(self, host: Host, kind: Kind, values: dict[str, Any]) -> None:
+        """Sends a message to a supervisor, if it is connected."""
+        if host.peer and not self.superseded:
+            self._listener.send(host.peer, pack(kind, values))
+
+    def refuse(self, who: str, reason: object) -> None:
+        """Counts and logs something that nobody will look at."""
+        self._listener.refuse(who, reason)
+
+    @property
+    def refused(self) -> int:
+        """How many messages or connections did not fit."""
+        return self._listener.refused
+
+    def close(self) -> None:
+        """Tells all supervisors that the run is over, and ends the connections."""
+        for host in self._hosts.values():
+            self.send_to_host(host, Kind.END, {})
+        self._listener.close()
+
+    # ---- what supervisors say ----
+
+    def _receive(self, peer: Peer, message: Message) -> None:
+        host = self._hosts.get(peer.identity.sender)
+        try:
+            if message.kind == Kind.HOST:
+                self._take_host(peer, words_of(message, SCHEMAS))
+            elif host is None or host.peer is not peer:
+                if message.kind not in (JOINED, LEFT):
+                    raise Refused(f"a message of kind {message.kind} before HOST")
+            elif message.kind == LEFT:
+                self._lose_sight(host)
+            else:
+                host.heard_at = time.monotonic()
+                self._take(host, message)
+        except Refused as error:
+            self._listener.refuse(host.card.name if host else peer, error)
+
+    def _take(self, host: Host, message: Message) -> None:
+        if message.kind == Kind.WORKER:
+            number, incarnation, inner = unwrapped(message)
+            self._ready.append(WorkerMessage(number, incarnation, inner))
+            return
+        values = words_of(message, SCHEMAS)
+        if message.kind == Kind.ENDED:
+            key = values["number"], values["incarnation"]
+            words = {name: values[name] for name in ("how", "code", "dump", "stack")}
+            for slot, process in list(host.processes.items()):
+                if process.key == key:
+                    process.end(**words)
+                    del host.processes[slot]
+        elif message.kind == Kind.BEAT:
+            for number, incarnation, replica, part in values["accounts"]:
+                newest = self._newest.get(number)
+                if newest and newest.key == (number, incarnation):
+                    self.ledger.put(replica, part)
+            for process in host.processes.values():
+                process.note(values["states"].get(str(process.key[0]), "gone"))
+
+    def _take_host(self, peer: Peer, values: dict[str, Any]) -> None:
+        """A supervisor that comes, or comes again.
+
+        Raises:
+            Refused: If it says something else than that.
+            UserError: If it cannot take part, and no worker has been started yet.
+        """
+        if mismatch := self._mismatch(values):
+            self._listener.send(peer, pack(Kind.REFUSED, {"text": mismatch}))
+            if not self._newest:
+                raise UserError(mismatch)
+            logger.error("%s", mismatch)
+            return
+        card = HostCard.of(values)
+        known = self._hosts.get(peer.identity.sender)
+        if known is None:
+            logger.info("%s is there, for %d x %s", card.name, card.slots, card.fragment)
+            known = self._hosts[peer.identity.sender] = Host(card, peer)
+        known.card, known.peer, known.relay_sent = card, peer, None
+        known.heard_at = time.monotonic()
+        if card.relay and known not in self._relays:
+            self._relays.append(known)
+        self._arrange_relays()
+        there = {(n, incarnation): (slot, begun) for n, incarnation, slot, begun in card.workers}
+        for slot, process in list(known.processes.items()):
+            if process.key not in there:
+                process.end("ended while its host was out of reach")
+                del known.processes[slot]
+            elif process.unwanted:
+                process.kill()
+        held = {process.key for process in known.processes.values()}
+        for key, (slot, begun) in there.items():
+            if key not in held:
+                self._adopt(known, key, slot, begun)
+
+    def _arrange_relays(self) -> None:
+        """Tells hosts whose relay hands parameters on to theirs, where that has changed."""
+        relays = self._relays
+        for host, above in zip(relays, parents([h.card.name for h in relays]), strict=True):
+            parent = "" if above is None else relays[above].card.relay
+            told = {"source": self._published_at, "parent": parent}
+            if host.peer and told != host.relay_sent:
+                host.relay_sent = told
+                self.send_to_host(host, Kind.RELAY, told)
+
+    def _drop_relay(self, host: Host) -> None:
+        """Takes a host out of the tree; the last comes in its place, and all others stay."""
+        if host in self._relays:
+            last = self._relays.pop()
+            if last is not host:
+                self._relays[self._relays.index(host)] = last
+            self._arrange_relays()
+
+    def _adopt(self, host: Host, key: tuple[int, int], slot: int, begun: bool) -> None:
+        """A process that another controller has started, or that was given up: as its heir says."""
+        process = host.processes[slot] = RemoteProcess(self, host, key)
+        number, incarnation = key
+        known = self._newest.get(number)
+        if known is None or known.key[1] <= incarnation:
+            self._newest[number] = process
+        self._found.append(Found(number, incarnation, process, begun))
+
+    def _mismatch(self, values: dict[str, Any]) -> str:
+        """Why a host cannot take part, whatever else its card says; empty if it can."""
+        name, version, ours = values.get("name"), values.get("version"), srl_version()
+        if version != ours:
+            return f"{name} has srl {version}, the controller {ours}: install the same"
+        if values.get("source") != self._source:
+            return f"{name} sees another experiment file than the run's: is its folder shared?"
+        return ""
+
+    def _look_for_successor(self) -> None:
+        """Leaves everything to a later controller: of a job that was started again elsewhere.
+
+        Raises:
+            Superseded: If there is one.
+        """
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + 1.0
+        if read_address(self._folder) not in (self._listener.address, None):
+            self.superseded = True
+            raise Superseded("another controller has taken this run over; this one leaves it alone")
+
+    def _lose_sight(self, host: Host) -> None:
+        host.peer, host.lost_at = None, time.monotonic()
+        logger.warning("%s is out of reach", host.card.name)
+        for process in host.processes.values():
+            self._ready.append(WorkerMessage(*process.key, Message(LEFT)))
+
+    def _give_up(self) -> None:
+        """Gives up the workers of hosts that have been out of reach for too long."""
+        now = time.monotonic()
+        if now < self._looked + _LOOK_SECONDS:
+            return
+        absent, self._looked = now > self._looked + _ABSENT_SECONDS, now
+        self._beat(now, absent)
+        for sender, host in list(self._hosts.items()):
+            if host.peer is None and now > host.lost_at + self._lease_seconds:
+                for process in host.processes.values():
+                    process.end(f"was lost with its host, {host.card.name}")
+                del self._hosts[sender]
+                self._drop_relay(host)
+
+    def _beat(self, now: float, absent: bool) -> None:
+        """Beats to all hosts, and disconnects those that do not beat."""
+        beat = pack(Kind.BEAT, {})
+        for host in self._hosts.values():
+            if absent:
+                host.heard_at = now
+            if host.peer is None or self.superseded:
+                continue
+            if now > host.heard_at + SILENT_SECONDS:
+                self._listener.cut_off(host.peer, "its supervisor does not beat")
+            else:
+                self._listener.send(host.peer, beat)

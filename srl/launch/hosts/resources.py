@@ -1,0 +1,110 @@
+"""Which cores and GPUs each worker of a plan gets on this machine."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from srl.dataflow.plan import Fragment, Plan
+from srl.pools.room import MEMORY
+
+Worker = tuple[str, int]
+"""Fragment and replica."""
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
+_MEMORY = 0.9  # of a GPU, that the workers on it take together
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one worker gets."""
+
+    cores: tuple[int, ...]
+    """To stay on; none where there are fewer than workers ask for, and all go where there is
+    room."""
+    environment: Mapping[str, str]
+    """Variables that keep its libraries to its share."""
+
+
+def shares(
+    plan: Plan, cores: Sequence[int], gpus: Sequence[str], memory: int
+) -> dict[Worker, Share]:
+    """Divides a machine among the workers of a plan.
+
+    Args:
+        plan: Its fragments say what each of their replicas wants.
+        cores: Numbers of the machine's.
+        gpus: Names of the machine's, as CUDA_VISIBLE_DEVICES takes them.
+        memory: Bytes that are free before any worker is started.
+    """
+    workers = [(name, k) for name, f in plan.fragments.items() for k in range(f.replicas)]
+    own_cores = _cores(plan, workers, cores)
+    own_gpus = _gpus(plan, workers, gpus)
+    steppers = [worker for worker in workers if "step" in plan.fragments[worker[0]].placed]
+    result = {}
+    for worker in workers:
+        threads = len(own_cores[worker]) or max(1, len(cores) // len(workers))
+        environment = dict.fromkeys(_THREADS, str(threads)) | own_gpus[worker]
+        if worker in steppers:
+            environment[MEMORY] = str(memory // len(steppers))
+        result[worker] = Share(own_cores[worker], environment)
+    return result
+
+
+def machine_gpus() -> list[str]:
+    """The GPUs that this process may use."""
+    platforms = os.environ.get("JAX_PLATFORMS", "cuda")
+    if not re.search("cuda|gpu", platforms):
+        return []
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [name for name in visible.split(",") if name.strip()]
+    count = sum(bool(re.fullmatch(r"nvidia\d+", path.name)) for path in Path("/dev").iterdir())
+    return [str(k) for k in range(count)]
+
+
+def _cores(plan: Plan, workers: list[Worker], cores: Sequence[int]) -> dict[Worker, tuple]:
+    """Neighbouring cores for each worker; none for any if there are too few."""
+    wanted = {w: math.ceil(plan.fragments[w[0]].cores) for w in workers}
+    sharing = [w for w in workers if not wanted[w]]
+    left = len(cores) - sum(wanted.values())
+    if left < len(sharing):
+        return dict.fromkeys(workers, ())
+    for k, worker in enumerate(reversed(sharing)):  # learners come last and take what is over
+        wanted[worker] = left // len(sharing) + (k < left % len(sharing))
+    result, used = {}, 0
+    for worker in workers:
+        result[worker] = tuple(cores[used : used + wanted[worker]])
+        used += wanted[worker]
+    return result
+
+
+def _gpus(plan: Plan, workers: list[Worker], gpus: Sequence[str]) -> dict[Worker, dict[str, str]]:
+    """Variables for each worker; where no fragment asks, those that learn or act alone share."""
+    wanted = {w: plan.fragments[w[0]].gpus for w in workers}
+    if not any(wanted.values()):
+        sharing = [w for w in workers if _likes_gpus(plan.fragments[w[0]])]
+        wanted |= dict.fromkeys(sharing, len(gpus) / max(len(sharing), 1))
+    left = dict.fromkeys(gpus, 1.0)
+    result = {}
+    for worker in workers:
+        count = wanted[worker]
+        if not count or not gpus:
+            result[worker] = {"JAX_PLATFORMS": "cpu"}
+            continue
+        share = min(count, 1.0)
+        chosen = sorted(gpus, key=lambda gpu: -left[gpu])[: max(1, int(count))]
+        for gpu in chosen:
+            left[gpu] -= share
+        result[worker] = {"CUDA_VISIBLE_DEVICES": ",".join(chosen)}
+        if share < 1:
+            result[worker]["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{_MEMORY * share:.3f}"
+    return result
+
+
+def _likes_gpus(fragment: Fragment) -> bool:
+    nodes = fragment.placed
+    return "update" in nodes or ("act" in nodes and "step" not in nodes)

@@ -1,0 +1,415 @@
+"""Runs workers on one host of several: python -P -m srl.launch.hosts.supervisor DIR FRAGMENT SLOTS.
+
+An engine such as Slurm starts one on each host. It finds the controller by the run's folder, starts
+and kills processes as that says, and carries what is said between the two. When the controller is
+gone, workers go on: the supervisor waits for the next one and tells it how things stand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import select
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from srl.dataflow.plan import Plan
+from srl.errors import RunError, UserError
+from srl.launch.hosts.hosts import ThisHost, WorkerMessage, own_address
+from srl.launch.hosts.messages import (
+    BROKEN,
+    NO_CONTROLLER,
+    SILENT_SECONDS,
+    HostCard,
+    Kind,
+    unwrapped,
+    wrapped,
+)
+from srl.launch.hosts.remote_hosts import LEASE_SECONDS
+from srl.launch.hosts.worker_process import WorkerProcess
+from srl.loop.wiring import server, streams_of
+from srl.run.folder import find_run, read_config, srl_version
+from srl.run.recorded import recorded_experiment
+from srl.run.status import read_address, read_outcome
+from srl.streams import JOINED, LEFT, Connection, Disconnected, Identity, Message, connect, listen
+from srl.streams.keys import keys_of
+from srl.streams.relay import Relay
+from srl.streams.sample import STATE_BYTES
+from srl.workers.control import LIMIT_BYTES, pack, unpack
+from srl.workers.control import Kind as WorkerKind
+from srl.workers.orders import Orders
+
+logger = logging.getLogger("srl.launch.hosts.supervisor")  # also where this is the program
+
+PATIENCE_SECONDS = 1800.0
+"""Without a controller, after which workers are ended: nobody will ask for what they do."""
+_BEAT_SECONDS, _ROUND_SECONDS, _CONNECT_SECONDS = 1.0, 0.2, 5.0
+_RETRY_SECONDS, _MOST_RETRY_SECONDS = 0.2, 2.0
+_KEPT = (WorkerKind.HELLO, WorkerKind.STOPPED, WorkerKind.FAILED)  # told again to each controller
+
+
+@dataclass
+class _Worker:
+    """A process, and what a new controller has to know of it."""
+
+    orders: Orders
+    slot: int
+    accounts: bool
+    process: WorkerProcess
+    connected: bool = False
+    begun: bool = False
+    stack: str = ""
+    """Where it was when it was killed."""
+
+    def __post_init__(self) -> None:
+        self.kept: list[Message] = []
+
+
+class Supervisor:
+    """The workers of one host, for whichever controller there is."""
+
+    def __init__(self, folder: Path, fragment: str, slots: int, name: str) -> None:
+        """Starts nothing yet.
+
+        Args:
+            folder: The run's, as this host sees it.
+            fragment: Whose workers this host is for.
+            slots: How many of them there is room for.
+            name: Of the host.
+        """
+        config = read_config(find_run(folder))
+        experiment = recorded_experiment(folder)
+        plan = experiment.settled_plan
+        if fragment not in plan.fragments:
+            raise UserError(
+                f"the plan has no fragment {fragment!r}; it has {', '.join(plan.fragments)}"
+            )
+        self._folder, self._interface = folder, own_address()
+        self._keys = keys_of(folder)
+        self._this = _room(plan, fragment, slots, self._keys.run)
+        self._identity = Identity(self._this.run, secrets.randbits(32), 0)
+        parameters = streams_of(experiment, plan).get("parameters")
+        self._publisher, self._relay = "", None
+        if parameters is not None and parameters.target == fragment:
+            self._publisher, self._relay = server(parameters), self._start_relay()
+        self._card = HostCard(
+            name,
+            fragment,
+            slots,
+            srl_version(),
+            config["sha256"] or "",
+            self._relay.address if self._relay else "",
+        )
+        self._workers: dict[tuple[int, int], _Worker] = {}  # by number and incarnation
+        self._address = ""  # of the controller that was reached last
+        self._updates = "update" in plan.fragments[fragment].placed
+        self._over = False
+        self._connection: Connection | None = None
+
+    def run(self) -> int:
+        """Serves until the run is over.
+
+        Returns:
+            0 when it is; `NO_CONTROLLER` when none came for a long time.
+
+        Raises:
+            UserError: If the controller refuses this host.
+        """
+        heard, told, pause = time.monotonic(), "", _RETRY_SECONDS
+        try:
+            while not self._over and read_outcome(self._folder) is None:  # END may be lost
+                away = time.monotonic() - heard
+                if away > PATIENCE_SECONDS:
+                    logger.error("no controller for %.0f s: giving up", away)
+                    return NO_CONTROLLER
+                address = read_address(self._folder)
+                self._yield_to(address, away)
+                try:
+                    if address is None:
+                        raise Disconnected("no controller has told where it is")
+                    with self._connect(address) as self._connection:
+                        self._address, pause = address, _RETRY_SECONDS
+                        self._introduce()
+                        self._talk()
+                except Disconnected as reason:
+                    if self._connection is not None:
+                        heard, self._connection = time.monotonic(), None
+                    if self._outdated():
+                        logger.info("the run was given to an engine anew; this host is not of it")
+                        return 0
+                    if str(reason) != told:
+                        told = str(reason)
+                        logger.info("without a controller: %s", told)
+                    self._wait(pause)
+                    pause = min(2 * pause, _MOST_RETRY_SECONDS)
+            return 0
+        finally:
+            self._end_all()
+
+    def _outdated(self) -> bool:
+        """Whether the run was given to an engine once more, which makes its keys anew."""
+        with contextlib.suppress(UserError):  # a shared file may be unreadable for a moment
+            return keys_of(self._folder).public != self._keys.public
+        return False
+
+    def _yield_to(self, address: str | None, away: float) -> None:
+        """Ends learners that another controller, which this host cannot reach, has replaced."""
+        known = self._address and address  # a shared file may be unreadable for a moment
+        replaced = known and self._address != address and away > LEASE_SECONDS
+        alive = [worker for worker in self._workers.values() if not worker.process.ended]
+        if replaced and self._updates and alive:
+            logger.error("another controller is out of reach: ending the learners here")
+            for worker in alive:
+                worker.process.kill()
+
+    # ---- with the controller ----
+
+    def _connect(self, address: str) -> Connection:
+        return connect(
+            address,
+            self._identity,
+            limit_bytes=LIMIT_BYTES,
+            timeout=_CONNECT_SECONDS,
+            keys=self._keys,
+        )
+
+    def _introduce(self) -> None:
+        """Tells what a controller has to know that may have begun a moment ago."""
+        self._send(Kind.HOST, replace(self._card, workers=self._present()).values())
+        for key, worker in self._workers.items():
+            if worker.connected:
+                self._pass_on(*key, Message(JOINED))
+            for message in worker.kept:
+                self._pass_on(*key, message)
+
+    def _present(self) -> tuple[tuple[int, int, int, bool], ...]:
+        return tuple((*key, worker.slot, worker.begun) for key, worker in self._workers.items())
+
+    def _talk(self) -> None:
+        """Until the run is over, or the controller has gone."""
+        assert self._connection is not None
+        try:
+            self._serve()
+        except SystemExit:  # the engine takes this host away
+            with contextlib.suppress(Disconnected):
+                self._leave()
+            raise
+
+    def _serve(self) -> None:
+        assert self._connection is not None
+        poll = select.poll()
+        poll.register(self._connection.fileno(), select.POLLIN)
+        poll.register(self._this.fileno(), select.POLLIN)
+        beat, heard = 0.0, time.monotonic()
+        while not self._over:
+            poll.poll(1000 * _ROUND_SECONDS)
+            while (message := self._connection.receive(0)) is not None:
+                heard = time.monotonic()
+                self._handle(message)
+            if time.monotonic() > heard + SILENT_SECONDS:
+                raise Disconnected(f"the controller has not beaten for {SILENT_SECONDS:.0f} s")
+            self._look_after()
+            if self._relay:
+                self._relay.check()
+            if time.monotonic() >= beat:
+                beat = time.monotonic() + _BEAT_SECONDS
+                self._send(Kind.BEAT, self._beat())
+                if read_address(self._folder) not in (self._address, None):
+                    raise Disconnected("another controller has taken over")
+
+    def _wait(self, seconds: float) -> None:
+        """Looks after workers while there is no controller."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self._look_after(end - time.monotonic())
+
+    def _send(self, kind: Kind, values: dict[str, Any]) -> None:
+        if self._connection is not None:
+            self._connection.send(pack(kind, values))
+
+    def _pass_on(self, number: int, incarnation: int, message: Message) -> None:
+        if self._connection is not None:
+            self._connection.send(wrapped(number, incarnation, message))
+
+    def _handle(self, message: Message) -> None:
+        if message.kind == Kind.WORKER:
+            self._say(*unwrapped(message))
+        elif message.kind == Kind.START:
+            self._start(unpack(message))
+        elif message.kind == Kind.KILL:
+            values = unpack(message)
+            worker = self._workers.get((values["number"], values["incarnation"]))
+            if worker:
+                worker.stack = worker.stack or worker.process.stack()
+                worker.process.kill()
+        elif message.kind == Kind.RELAY and self._relay:
+            values = unpack(message)
+            self._relay.follow(values["source"], values["parent"])
+        elif message.kind == Kind.REFUSED:
+            raise UserError(unpack(message)["text"])
+        elif message.kind == Kind.END:
+            self._over = True
+
+    def _beat(self) -> dict[str, Any]:
+        states = {number: w.process.state() for (number, _), w in self._workers.items()}
+        counted = [(key, w.orders.replica) for key, w in self._workers.items() if w.accounts]
+        accounts = [(*key, replica, self._this.ledger.part(replica)) for key, replica in counted]
+        return {"states": states, "accounts": accounts}
+
+    # ---- workers ----
+
+    def _start(self, values: dict[str, Any]) -> None:
+        orders = Orders.from_json(values["orders"])
+        log = self._folder / Path(values["log"]).relative_to(orders.folder)
+        orders = replace(orders, folder=str(self._folder), interface=self._interface)
+        account = values["account"]
+        if account is not None:
+            self._this.ledger.put(orders.replica, account)
+        slot, accounts = values["slot"], account is not None
+        key = orders.number, orders.incarnation
+        try:
+            process = self._this.start(orders, log, accounts=accounts, slot=slot)
+        except OSError as error:
+            logger.error("cannot start %s: %s", orders.name, error)
+            how = f"could not be started on {self._card.name}: {error}"
+            return self._report_end(*key, code=1, how=how)
+        self._workers[key] = _Worker(orders, slot, accounts, process)
+        logger.info("started %s", orders.name)
+
+    def _say(self, number: int, incarnation: int, message: Message) -> None:
+        worker = self._workers.get((number, incarnation))
+        if worker:
+            worker.begun = worker.begun or message.kind == WorkerKind.START
+            if self._relay and message.kind in (WorkerKind.START, WorkerKind.PEERS):
+                message = self._by_relay(message, self._relay)
+            self._this.send(number, message)
+
+    def _start_relay(self) -> Relay:
+        """What hands parameters on to the workers here, and to other hosts."""
+        listener = listen(
+            "cluster",
+            self._identity,
+            limit_bytes=STATE_BYTES,
+            interface=self._interface,
+            keys=self._keys,
+        )
+        return Relay(
+            listener,
+            lambda address: connect(
+                address,
+                self._identity,
+                limit_bytes=STATE_BYTES,
+                timeout=_CONNECT_SECONDS,
+                keys=self._keys,
+            ),
+        )
+
+    def _by_relay(self, message: Message, relay: Relay) -> Message:
+        """What a worker is told of its peers, but that the parameters come from this host."""
+        values = unpack(message)
+        publisher, *others = values["peers"][self._publisher] or [{}]
+        by_relay = {**publisher, "parameters": relay.address}
+        values["peers"][self._publisher] = [by_relay, *others]
+        return pack(message.kind, values)
+
+    def _look_after(self, timeout: float = 0.0) -> None:
+        """Passes on what workers say, and tells of those that have ended."""
+        said = self._this.receive(timeout)
+        while said is not None:
+            self._take(said)
+            said = self._this.receive(0)
+        for key in [key for key, worker in self._workers.items() if worker.process.ended]:
+            self._handle_exit(*key)
+
+    def _take(self, said: WorkerMessage) -> None:
+        worker = self._workers.get((said.number, said.incarnation))
+        if worker is None:
+            return
+        if said.message.kind in (JOINED, LEFT):
+            worker.connected = said.message.kind == JOINED
+        if said.message.kind in _KEPT:
+            worker.kept.append(said.message)
+        self._pass_on(*said)
+
+    def _handle_exit(self, number: int, incarnation: int, how: str = "") -> None:
+        while (said := self._this.receive(0)) is not None:  # its last words
+            self._take(said)
+        if self._connection is None:
+            return  # the next controller is to hear of it
+        self._send(Kind.BEAT, self._beat())
+        worker = self._workers.pop((number, incarnation))
+        code, by_itself, dump = worker.process.reap()
+        how = how or by_itself
+        self._report_end(number, incarnation, code=code, how=how, dump=dump, stack=worker.stack)
+
+    def _report_end(
+        self,
+        number: int,
+        incarnation: int,
+        *,
+        code: int,
+        how: str,
+        dump: str = "",
+        stack: str = "",
+    ) -> None:
+        ending = {"number": number, "incarnation": incarnation}
+        told = {**ending, "code": code, "how": how, "dump": dump, "stack": stack}
+        self._send(Kind.ENDED, told)
+
+    def _leave(self) -> None:
+        """Tells the controller what ends here, so that it need not wait for this host's return."""
+        card = replace(self._card, slots=0, workers=self._present())
+        self._send(Kind.HOST, card.values())
+        for worker in self._workers.values():
+            worker.process.kill()
+        for key in list(self._workers):
+            self._handle_exit(*key, how=f"left with its host, {self._card.name}")
+
+    def _end_all(self) -> None:
+        for worker in self._workers.values():
+            worker.process.kill()
+        for worker in self._workers.values():
+            worker.process.reap()
+        if self._relay:
+            self._relay.close()
+        self._this.close()
+        self._this.ledger.close()
+
+
+def _room(plan: Plan, fragment: str, slots: int, run: int) -> ThisHost:
+    """What this host may run: so many workers of one fragment."""
+    own = replace(plan.fragments[fragment], replicas=slots)
+    others_ask = not own.gpus and any(other.gpus for other in plan.fragments.values())
+    # Cores that nobody has set apart may be those of another job, too.
+    apart = len(os.sched_getaffinity(0)) < (os.cpu_count() or 1)
+    room = replace(plan, fragments={fragment: own})
+    return ThisHost(room, run, gpus=() if others_ask else None, pinned=apart)
+
+
+def main(argv: list[str]) -> int:
+    """Serves one host of a run; gives its exit code: 2 where the run cannot have this host."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s supervisor: %(message)s")
+    logging.getLogger("srl").setLevel(logging.INFO)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    folder, fragment, slots = argv
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            return Supervisor(Path(folder), fragment, int(slots), socket.gethostname()).run()
+        return 130
+    except (UserError, RunError) as error:
+        logger.error("%s: %s", socket.gethostname(), error)
+        return 2 if isinstance(error, UserError) else BROKEN
+    except Exception:
+        logger.exception("%s: the supervisor has failed", socket.gethostname())
+        return BROKEN
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

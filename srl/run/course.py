@@ -1,0 +1,256 @@
+"""The course of a run: updates, reports and checkpoints, until the budget is used up."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from srl.checkpoint import Checkpoints
+from srl.errors import Unwritable
+from srl.experiment import Experiment
+from srl.loop.stage import Stage
+from srl.loop.training import Training
+from srl.run.metrics import MetricsWriter
+
+logger = logging.getLogger(__name__)
+
+_LEAST_PAUSE_SECONDS = 10.0  # between two checkpoints of a young run
+
+
+class Show(Protocol):
+    """Where a run is shown."""
+
+    def start(self, trainer: Training) -> None:
+        """The run begins."""
+
+    def stage(self, stage: Stage) -> None:
+        """The next stage begins."""
+
+    def alive(self) -> None:
+        """There is progress towards the next update."""
+
+    def tick(self, trainer: Training, now: float) -> None:
+        """An update was done."""
+
+    def report(self, trainer: Training, report: dict[str, Any]) -> None:
+        """A line of metrics was written."""
+
+    def say(self, text: str) -> None:
+        """Shows a line of text."""
+
+
+class Run:
+    """A trainer, and what is kept of it in the run's folder. `with` closes all of it."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        folder: Path,
+        trainer: Training,
+        show: Show,
+        stop: Callable[[], bool],
+        agree: Callable[[bool, bool], tuple[bool, bool]] = lambda stop, save: (stop, save),
+        *,
+        kept: bool = True,
+    ) -> None:
+        """Opens nothing yet.
+
+        Args:
+            experiment: What is trained.
+            folder: Of the run.
+            trainer: Trains it; closed at the end.
+            show: Where it is shown.
+            stop: Whether the run is to end, after a checkpoint.
+            agree: Gives which of stopping and saving to do, from which this one wants; several
+                replicas must do the same after the same update.
+            kept: Whether reports and checkpoints are written; another replica may do so.
+        """
+        self._agree, self._kept = agree, kept
+        self.experiment, self.folder, self.trainer = experiment, folder, trainer
+        trainer.folder = folder
+        trainer.on_stage, trainer.alive = show.stage, show.alive
+        self.show, self.stop = show, stop
+        self.checkpoints = Checkpoints(folder / "checkpoints", experiment.keep_checkpoints)
+        self.trained = False
+        """Whether it has done an update."""
+        self._failure: Unwritable | None = None  # that the run ends with, if it can after saving
+        self._stack = contextlib.ExitStack()
+        self._stack.enter_context(closing(self.checkpoints))
+        self._stack.enter_context(closing(trainer))
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+    def start(self, *, resume: bool) -> None:
+        """Makes the trainer ready, and goes on from the newest checkpoint if asked to.
+
+        Raises:
+            UserError: If the disk has no room for a checkpoint.
+        """
+        trainer = self.trainer
+        trainer.start()
+        state = trainer.state()  # of several replicas, by all together
+        if self._kept and (warning := self.checkpoints.expect_room(state)):
+            self.show.say(warning)
+        if resume:
+            self._restore()
+        if self._kept:
+            self._metrics = MetricsWriter(self.folder, trainer.env_steps if resume else None)
+            self._stack.enter_context(closing(self._metrics))
+            self.show.start(trainer)
+        self.show.stage(Stage.STEPPING)
+
+    def _restore(self) -> None:
+        if self.checkpoints.latest() is None:
+            self.show.say("there is no checkpoint yet; the run starts from the beginning")
+            return
+        tree, damaged = self.checkpoints.restore_newest(like=self.trainer.state())
+        self.trainer.restore(tree)
+        for later in damaged if self._kept else ():
+            kept = self.checkpoints.set_aside(later.version, "damaged")
+            self.show.say(
+                f"{later.what}; it is kept as {kept.name}, and the run goes on without it"
+            )
+        self.show.say(f"goes on after {self.trainer.env_steps:,} env steps")
+        if not self.trainer.resumes_exactly:
+            self.show.say(
+                "the environments cannot be restored: their episodes start anew, so the run will "
+                "differ from one that was never stopped"
+            )
+
+    def loop(self) -> None:
+        """Trains until the budget is used up or a stop is requested; then saves.
+
+        Raises:
+            Unwritable: If the folder could not be written; what could be saved is.
+        """
+        trainer = self.trainer
+        every = report_interval(self.experiment)
+        began, next_checkpoint = time.monotonic(), 0.0
+        reported = True
+        stop, _ = self._agree(self.stop(), False)
+        while not stop and not self.finished:
+            before = trainer.updates
+            trainer.update()
+            now = time.monotonic()
+            wanted = self.stop() or self._failure is not None
+            stop, save = self._agree(wanted, now >= next_checkpoint)
+            if trainer.updates == before:
+                continue
+            self.trained = True
+            reported = trainer.updates // every > before // every
+            if reported:
+                self._report()
+            if save:
+                next_checkpoint = now + self._pause(now - began)
+                self._save(wait=False)
+            self.show.tick(trainer, now)
+        # A line between two of the grid is the last: a stopped run goes on without one.
+        if not reported and self.finished:
+            self._report()
+        self._save_last()
+        if self._failure is not None:
+            raise self._failure
+
+    def _pause(self, trained_seconds: float) -> float:
+        """Seconds until the next checkpoint: no more of a young run can be lost than half of it."""
+        young = max(_LEAST_PAUSE_SECONDS, trained_seconds)
+        return min(60 * self.experiment.checkpoint_minutes, young)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the budget is used up."""
+        return budget_used(self.experiment, self.trainer.env_steps, self.trainer.updates)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Notes that the folder cannot be written: then the run ends, with what can be saved."""
+        try:
+            yield
+        except Unwritable as error:
+            self._failure = self._failure or error
+
+    def _report(self) -> None:
+        report = self.trainer.report()
+        if not self._kept or self._failure is not None:
+            return
+        with self._writing():
+            self._metrics.write(report)
+            self.show.report(self.trainer, report)
+            self.checkpoints.check()
+
+    def _save_last(self) -> None:
+        """Saves the state that the run ends with."""
+        if self._kept:
+            if self.stop():
+                version = self.checkpoints.latest()
+                back = f"after update {version}" if version else "from the beginning"
+                self.show.say(
+                    f"writing the checkpoint of update {self.trainer.updates}; if the run is ended "
+                    f"before that is whole, it goes on {back}"
+                )
+            with self._writing():  # an earlier one may have failed in the background
+                self.checkpoints.wait()
+        self._save(wait=True)
+
+    def _save(self, *, wait: bool) -> None:
+        trainer = self.trainer
+        state = trainer.state()
+        if not self._kept:
+            return
+        self.show.stage(Stage.SAVING)  # it may wait for the save before, which is in the background
+        trainer.check()  # or it would push out checkpoints that are good
+        counts = {
+            "env_steps": int(trainer.env_steps),
+            "agent_steps": int(trainer.agent_steps),
+            "updates": int(trainer.updates),
+            "time": time.time(),
+        }
+        with self._writing():
+            self.checkpoints.save(int(trainer.updates), state, counts, wait=wait)
+            logger.info("checkpoint of update %d", trainer.updates)
+        if not wait:
+            self.show.stage(Stage.STEPPING)
+
+
+def report_interval(experiment: Experiment) -> int:
+    """Updates between two report lines; the same however often a run is stopped."""
+    if experiment.report_every:
+        return experiment.report_every
+    return max(1, min(experiment.expected_updates // 50, 100))
+
+
+def budget_used(experiment: Experiment, env_steps: int, updates: int) -> bool:
+    """Whether the experiment ends here."""
+    if experiment.updates is not None:
+        return updates >= experiment.updates
+    return env_steps >= experiment.env_steps
+
+
+def finished(experiment: Experiment, checkpoints: Checkpoints) -> str:
+    """What a finished run has done; nothing if it is not finished."""
+    counts = checkpoints.newest_counts()
+    if counts is None or not budget_used(experiment, **counts):
+        return ""
+    return f"{counts['env_steps']:,} env steps, {counts['updates']:,} updates"
+
+
+@contextlib.contextmanager
+def closing(part: Any) -> Iterator[None]:
+    """Closes a part at the end; what that raises does not hide an earlier error."""
+    try:
+        yield
+    except BaseException:
+        try:
+            part.close()
+        except Exception as error:
+            logger.warning("%s", error)
+        raise
+    part.close()

@@ -1,0 +1,227 @@
+"""What the terminal shows of a run: what it is, how far it is, how it goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import Any, NamedTuple
+
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from srl.console.number_text import number_text
+from srl.console.stages import Stages
+from srl.experiment import Experiment, config_values
+from srl.loop.stage import Stage
+from srl.pools import NamedEnv
+from srl.run.course import report_interval
+from srl.run.folder import RunFolder
+
+_REFRESH_SECONDS = 0.25
+_KNOWN_SECONDS = 1.0  # after which it can be said how long the rest takes
+
+_STAGES = {
+    Stage.STARTING: ("starting", ""),
+    Stage.COMPILING: ("compiling", "before the first update, for a minute or so"),
+    Stage.RESETTING: ("resetting", "the environments"),
+    Stage.STEPPING: ("first steps", ""),
+}
+"""What is shown before the first report: a word or two, and what is said of it."""
+
+
+class Counts(NamedTuple):
+    """How far a run is that another process trains."""
+
+    env_steps: int
+    updates: int
+
+
+class Display:
+    """A progress bar on a terminal; a line for each report elsewhere."""
+
+    def __init__(self, experiment: Experiment, console: Console | None = None) -> None:
+        """Shows nothing yet."""
+        self._console = console or Console(highlight=False, soft_wrap=True)
+        self._experiment = experiment
+        self._progress: _Bar | None = None
+        self._stages = Stages(self._console)
+        self._awaits_report = True
+        self._next_refresh = 0.0
+        self._begin = (0.0, 0)
+
+    def header(self, folder: RunFolder) -> None:
+        """Says what is about to run."""
+        experiment = self._experiment
+        env = _in_few_words(experiment.env)
+        self._line("experiment", experiment.name)
+        self._line("environment", f"{env}, {experiment.num_envs} at a time")
+        self._line("algorithm", type(experiment.algorithm).__name__)
+        self._line("budget", f"{_budget(experiment)}, seed {experiment.seed}")
+        self._line("run folder", str(folder.path))
+
+    def stage(self, stage: Stage, details: str = "") -> None:
+        """Shows what is done before the first report; cheap."""
+        if self._awaits_report and self._progress is None and stage in _STAGES:
+            name, known = _STAGES[stage]
+            self._stages.show(name, details or known)
+
+    def start(self, trainer: Any) -> None:
+        """Says who is trained, and shows the bar."""
+        parameters: Mapping[str, int] = getattr(trainer, "parameters", {})
+        for policy, count in parameters.items():
+            agents = getattr(trainer, "agents", {}).get(policy, ())
+            who = f" ({', '.join(agents)})" if len(agents) > 1 else ""
+            self._line("policy", f"{policy}{who}: {count:,} parameters")
+        self._begin = (time.monotonic(), self._done(trainer))
+        if self._console.is_terminal:
+            self._stages.end()
+            counts = TextColumn("{task.completed:,.0f}/{task.total:,.0f} {task.description}")
+            columns = (BarColumn(), counts, TimeRemainingColumn(compact=True))
+            self._progress = _Bar(*columns, console=self._console, auto_refresh=False)
+            total = self._experiment.updates or self._experiment.env_steps
+            self._progress.add_task(self._unit, total=total, completed=self._begin[1])
+            self._progress.start()
+
+    def tick(self, trainer: Any, now: float) -> None:
+        """Moves the bar, a few times a second; tells of updates until there is a report."""
+        if self._awaits_report:
+            every = report_interval(self._experiment)
+            self.stage(Stage.STEPPING, f"{trainer.updates:,} updates; a report every {every:,}")
+        if self._progress is not None and now >= self._next_refresh:
+            self._next_refresh = now + _REFRESH_SECONDS
+            task = self._progress.task_ids[0]
+            self._progress.update(task, completed=self._done(trainer), refresh=True)
+
+    def report(self, trainer: Any, report: Mapping[str, Any]) -> None:
+        """Shows a report."""
+        self._awaits_report = False
+        self._stages.end()
+        done = self._done(trainer)
+        if self._progress is not None:
+            task = self._progress.task_ids[0]
+            text = f"{self._unit}  {self._numbers(report)}"
+            self._progress.below = [report.get("bottleneck", ""), *_activities(report)]
+            self._progress.update(task, description=text, completed=done)
+            return
+        total = self._experiment.updates or self._experiment.env_steps
+        began, first = self._begin
+        so_far, left = time.monotonic() - began, ""
+        if so_far >= _KNOWN_SECONDS:
+            left = f"  left {_duration(so_far / max(done - first, 1) * max(total - done, 0))}"
+        share = min(100 * done // total, 100)
+        how = f"{self._numbers(report)}{left}  {report.get('bottleneck', '')}"
+        self.say(f"{self._unit} {done:,}/{total:,} ({share}%)  {how}".rstrip())
+
+    def summary(self, report: Mapping[str, Any]) -> str:
+        """What of a report tells most."""
+        return f"{self._numbers(report)}  {report.get('bottleneck', '')}".rstrip()
+
+    def _numbers(self, report: Mapping[str, Any]) -> str:
+        fps, length = _number(report.get("fps")), _number(report.get("episode_length"))
+        return f"fps {fps}  return {_returns(report)}  length {length}{_ratings(report)}"
+
+    def say(self, text: str) -> None:
+        """Shows a line of text."""
+        self._console.print(text, markup=False)
+
+    def close(self) -> None:
+        """Leaves the bar as it is and gives the terminal back."""
+        self._stages.end()
+        if self._progress is not None:
+            self._progress.refresh()
+            self._progress.stop()
+            self._progress = None
+
+    @property
+    def _unit(self) -> str:
+        return "env steps" if self._experiment.updates is None else "updates"
+
+    def _done(self, trainer: Any) -> int:
+        return trainer.env_steps if self._experiment.updates is None else trainer.updates
+
+    def _line(self, name: str, text: str) -> None:
+        self.say(f"{name:<12} {text}")
+
+
+class _Bar(Progress):
+    """A progress bar with lines of text below it."""
+
+    below: Sequence[str] = ()
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """The bar, and then the lines."""
+        yield from super().get_renderables()
+        for line in self.below:
+            if line:
+                yield Text(line, "dim", no_wrap=True, overflow="ellipsis")
+
+
+def _activities(report: Mapping[str, Any]) -> list[str]:
+    """What each kind of worker does with its time, the most first; a line each."""
+    kinds: dict[str, dict[str, float]] = {}
+    for name, share in report.items():
+        first, _, rest = name.partition("/")
+        if first == "time" and share is not None:
+            kind, _, activity = rest.partition("/")
+            kinds.setdefault(kind, {})[activity] = share
+    lines = []
+    for kind, shares in kinds.items():
+        told = sorted((item for item in shares.items() if item[1] >= 0.005), key=lambda i: -i[1])
+        lines.append(f"{kind:<12} " + "  ".join(f"{name} {share:.0%}" for name, share in told))
+    return lines
+
+
+def _in_few_words(env: Any) -> str:
+    """An environment's id, or its class and what of its configuration is not the default."""
+    values = config_values(env)
+    if isinstance(env, NamedEnv):
+        return str(env)
+    if not is_dataclass(env) or isinstance(env, type):
+        return str(values)
+
+    def default(field: Field) -> Any:
+        factory = field.default_factory
+        return field.default if factory is MISSING else factory()
+
+    changed = [f.name for f in fields(env) if getattr(env, f.name) != default(f)]
+    settings = ", ".join(f"{name}={values[name]}" for name in changed)
+    return f"{type(env).__name__}({settings})"
+
+
+def _budget(experiment: Experiment) -> str:
+    if experiment.updates is not None:
+        return f"{experiment.updates:,} updates"
+    return f"{experiment.env_steps:,} env steps"
+
+
+def _returns(report: Mapping[str, Any]) -> str:
+    """The mean return; of each policy or kind of agent, where there are several."""
+    prefix = "episode_return/"
+    parts = {k.removeprefix(prefix): v for k, v in report.items() if k.startswith(prefix)}
+    if not parts:
+        return _number(report.get("episode_return"))
+    return ", ".join(f"{name} {_number(value)}" for name, value in parts.items())
+
+
+def _ratings(report: Mapping[str, Any]) -> str:
+    """The newest version's Elo by side, where versions are rated."""
+    own = {k.removeprefix("elo/"): v for k, v in report.items() if k.startswith("elo/")}
+    errors = {k.removeprefix("elo_error/"): v for k, v in report.items() if "elo_error/" in k}
+    sides = [
+        f"{k} {v:+.0f}" + (f" ± {errors[k]:.0f}" if errors.get(k) is not None else "")
+        for k, v in own.items()
+        if k not in ("version", "games") and v is not None
+    ]
+    return f"  elo {', '.join(sides)}" if sides else ""
+
+
+def _number(value: Any) -> str:
+    return "-" if value is None else number_text(value)  # None: no episode has ended
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -1,0 +1,377 @@
+"""The folder of a run: everything needed to look at it, to go on with it, to make it again."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import importlib.metadata
+import json
+import logging
+import os
+import shutil
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from srl.checkpoint import Checkpoints
+from srl.errors import UserError
+from srl.experiment import Resolved, config_values, load_experiment
+from srl.files import parse_json, write_atomically
+from srl.overrides import without
+
+logger = logging.getLogger(__name__)
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where the parts of one run lie."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """All resolved values, and what they came from."""
+        return self.path / "config.json"
+
+    @property
+    def source(self) -> Path:
+        """The experiment file as it was when the run began."""
+        return self.path / "experiment.py"
+
+    @property
+    def checkpoints(self) -> Path:
+        """One folder for each version."""
+        return self.path / "checkpoints"
+
+    @property
+    def videos(self) -> Path:
+        """Recorded episodes."""
+        return self.path / "videos"
+
+    def log(self, worker: str) -> Path:
+        """The log of one worker."""
+        return self.path / "logs" / f"{worker}.log"
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps a second process from training the same run, on another machine too.
+
+        Raises:
+            UserError: If there is one, or the folder cannot be locked.
+        """
+        file = self.path / "lock"  # NFS locks no folders
+        try:
+            lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise UserError(f"cannot write {file}: {error.strerror}") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise UserError(
+                f"another process is training {self.path}; stop it first: `srl stop {self.path}` "
+                "ends it after a checkpoint"
+            ) from None
+        try:
+            with contextlib.suppress(OSError):  # on a full disk; then only `srl stop` lacks it
+                os.ftruncate(lock, 0)
+                os.pwrite(lock, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
+            yield
+        finally:
+            os.close(lock)
+
+    def trained_by(self) -> tuple[int, str] | None:
+        """The process that trains the run, and its host; None where none has it locked.
+
+        Raises:
+            UserError: If one has, and has not told which it is.
+        """
+        try:
+            lock = os.open(self.path / "lock", os.O_RDONLY)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return None
+        except BlockingIOError:
+            pid, _, host = os.pread(lock, 1000, 0).decode(errors="replace").strip().partition(" ")
+        finally:
+            os.close(lock)
+        if not pid.isdigit():
+            raise UserError(f"a process has locked {self.path}/lock, which does not tell which")
+        return int(pid), host
+
+    def discard(self) -> None:
+        """Removes a run that never began to train; its folder held nothing else."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        with contextlib.suppress(OSError):  # other runs stay
+            self.path.parent.rmdir()
+
+
+def srl_version() -> str:
+    """The installed version of srl."""
+    try:
+        return importlib.metadata.version("srl-rl")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def create_run(resolved: Resolved, run_dir: Path | None = None) -> RunFolder:
+    """Makes the folder of a new run.
+
+    Args:
+        resolved: What is going to run.
+        run_dir: A folder that is new or empty; `runs/<name>/<timestamp>` by default. A new one is
+            for its user alone, one that exists keeps its mode.
+
+    Raises:
+        UserError: When it cannot be written, or holds a run or anything else already.
+    """
+    path = Path("runs") / resolved.experiment.name / time.strftime("%Y-%m-%d_%H-%M-%S")
+    if run_dir is None:
+        path = next(p for p in _numbered(path) if not p.exists())
+    else:
+        path = run_dir
+    folder = RunFolder(path.absolute())
+    if folder.config.exists():
+        raise UserError(f"{path} already holds a run; `srl resume {path}` goes on with it")
+    source = resolved.source.read_bytes() if resolved.source else None
+    try:
+        folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)  # only its user can read it
+        if any(folder.path.iterdir()):
+            raise UserError(f"{path} is not empty; give --run-dir a new or an empty folder")
+        for part in (folder.log("trainer").parent, folder.checkpoints, folder.videos):
+            part.mkdir(exist_ok=True)
+        if source is not None:
+            folder.source.write_bytes(source)
+        _write_config(folder, resolved, hashlib.sha256(source).hexdigest() if source else None)
+    except OSError as error:
+        raise UserError(
+            f"cannot write the run folder {path}: {error.strerror}; choose one with --run-dir"
+        ) from error
+    return folder
+
+
+def find_run(run_dir: Path, *, trained: bool = False) -> RunFolder:
+    """The run in this folder, or the newest of several runs in it, such as `runs/<name>`.
+
+    Args:
+        run_dir: The folder.
+        trained: Whether a run without any checkpoint is passed over for an older one that has one.
+
+    Raises:
+        UserError: If the folder cannot be read.
+    """
+    folder = RunFolder(run_dir.absolute())
+    if _written(folder) is not None:
+        return folder
+    inner = [RunFolder(path.parent) for path in folder.path.glob("*/config.json")]
+    runs = sorted(inner, key=lambda run: _written(run) or 0, reverse=True)
+    newest = runs[0] if runs else folder
+    if not trained:
+        return newest
+    found = next((run for run in runs if _has_checkpoint(run)), newest)
+    if found is not newest:
+        logger.warning(
+            "%s has no checkpoint yet; %s is the newest that has", newest.path, found.path
+        )
+    return found
+
+
+def _has_checkpoint(run: RunFolder) -> bool:
+    """Whether a run has a checkpoint; of a folder that cannot be read, as if it had none."""
+    try:
+        return bool(Checkpoints(run.checkpoints).versions())
+    except UserError as error:
+        logger.warning("%s", error)
+        return False
+
+
+def _written(run: RunFolder) -> int | None:
+    """When a run's configuration was written; None where there is none."""
+    try:
+        return run.config.stat().st_mtime_ns
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise UserError(f"cannot read {run.path}: {error.strerror}") from error
+
+
+def open_run(
+    run_dir: Path, *, to_train: bool = False, trained: bool = False
+) -> tuple[RunFolder, Resolved]:
+    """A run's folder and its experiment, made again from the folder's copy of the source.
+
+    Args:
+        run_dir: The folder, or one of several runs, whose newest is meant.
+        to_train: Refuse where the code it imports now gives other values than the run began
+            with; otherwise they are told as warnings.
+        trained: As for `find_run`.
+
+    Raises:
+        UserError: When it is no run folder, or does not fit the code any more.
+    """
+    folder = find_run(run_dir, trained=trained)
+    config = read_config(folder)
+    source = folder.source if config["source"] else None
+    if source and _sha256(source) != config["sha256"]:
+        raise UserError(f"{source} was changed after the run began; restore it, or start a new run")
+    resolved = load_experiment(
+        config["target"],
+        config["overrides"],
+        source=source,
+        directory=Path(config["directory"]),
+    )
+    values = json.loads(json.dumps(config_values(resolved.experiment)))
+    _compare(folder, config["experiment"], values, refuse=to_train)
+    return folder, resolved
+
+
+def extend_run(folder: RunFolder, resolved: Resolved, env_steps: int) -> Resolved:
+    """The same run with a larger budget, which the folder now tells too.
+
+    Raises:
+        UserError: When so much is done already, or another process trains the run.
+    """
+    kept = without(resolved.overrides, "--env-steps", "--updates")
+    overrides = (*kept, "--env-steps", str(env_steps))
+    experiment = dataclasses.replace(resolved.experiment, env_steps=env_steps, updates=None)
+    experiment.validate()
+    resolved = dataclasses.replace(resolved, experiment=experiment, overrides=overrides)
+    with folder.locked():
+        done = _env_steps_done(folder)
+        if env_steps <= done:
+            raise UserError(f"--env-steps {env_steps}: {done} are done already; give more")
+        record(folder, resolved)
+    return resolved
+
+
+def return_to(folder: RunFolder, version: int) -> list[Path]:
+    """Makes a version the newest checkpoint of a run; later ones are renamed.
+
+    Returns:
+        Where the later ones are now.
+
+    Raises:
+        UserError: When there is no such version, or another process trains the run.
+        Damaged: When it cannot be read.
+    """
+    with folder.locked(), contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
+        checkpoints.restore(version)
+        later = [other for other in checkpoints.versions() if other > version]
+        return [checkpoints.set_aside(other, "later") for other in later]
+
+
+def record(folder: RunFolder, resolved: Resolved) -> None:
+    """Writes into `config.json` what the run is from now on."""
+    _write_config(folder, resolved, read_config(folder)["sha256"])
+
+
+def _env_steps_done(folder: RunFolder) -> int:
+    with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
+        counts = checkpoints.newest_counts()
+        return counts["env_steps"] if counts else 0
+
+
+def _write_config(folder: RunFolder, resolved: Resolved, sha256: str | None) -> None:
+    config = {
+        "schema": SCHEMA,
+        "srl": srl_version(),
+        "target": resolved.target,
+        "overrides": list(resolved.overrides),
+        "source": str(resolved.source) if resolved.source else None,
+        "sha256": sha256,
+        "directory": str(resolved.directory),
+        "experiment": config_values(resolved.experiment),
+    }
+    write_atomically(folder.config, (json.dumps(config, indent=2) + "\n").encode())
+
+
+_FORM: dict[str, type | tuple[type, ...]] = {
+    "schema": int,
+    "target": str,
+    "overrides": list,
+    "source": (str, type(None)),
+    "sha256": (str, type(None)),
+    "directory": str,
+    "experiment": dict,
+}
+
+
+def read_config(folder: RunFolder) -> dict[str, Any]:
+    """What `config.json` holds; UserError where it is missing or broken."""
+    try:
+        config = parse_json(folder.config.read_bytes())
+    except OSError as error:
+        raise UserError(
+            f"{folder.path} is not a run folder: cannot read its config.json ({error.strerror})"
+        ) from error
+    except ValueError as error:
+        raise UserError(f"{folder.config} is not JSON any more ({error})") from error
+    given = config.get("schema") if isinstance(config, dict) else None
+    if given != SCHEMA or _FORM.keys() - config.keys():
+        raise UserError(
+            f"{folder.config} has schema {given}; srl {srl_version()} reads schema {SCHEMA}"
+        )
+    for name, kind in _FORM.items():
+        value = config[name]
+        texts = value if isinstance(value, list) else [value] if isinstance(value, str) else []
+        if not isinstance(value, kind) or not all(map(_is_text, texts)):
+            raise UserError(
+                f"{folder.config} is damaged: {name} is {str(value)[:60]!r}, which srl did not "
+                "write; restore the file, or start a new run"
+            )
+    return config
+
+
+def _is_text(value: Any) -> bool:
+    """Whether a value is a text that can name a file."""
+    try:
+        return isinstance(value, str) and b"\0" not in os.fsencode(value)
+    except UnicodeEncodeError:
+        return False
+
+
+def _compare(folder: RunFolder, stored: Any, current: Any, *, refuse: bool) -> None:
+    """Tells where a value is not the one the run began with."""
+    stored, current = _flat(stored), _flat(current)
+    for name, value in stored.items():
+        if name in current and current[name] != value:
+            text = (
+                f"{folder.path} began with {name}={value!r}, but the code it imports now gives "
+                f"{current[name]!r}"
+            )
+            if refuse:
+                raise UserError(f"{text}; restore that code, or start a new run")
+            logger.warning("%s, which is what counts here", text)
+    for name in stored.keys() ^ current.keys():
+        logger.warning("%s is not in both the run's configuration and the present one", name)
+
+
+def _flat(values: Any, name: str = "") -> dict[str, Any]:
+    if isinstance(values, Mapping) and values:
+        inner = [_flat(value, f"{name}.{key}".lstrip(".")) for key, value in values.items()]
+        return {key: value for part in inner for key, value in part.items()}
+    return {name: values}
+
+
+def _numbered(path: Path) -> Iterator[Path]:
+    yield path
+    for number in range(2, 1000):
+        yield path.with_name(f"{path.name}-{number}")
+
+
+def _sha256(path: Path) -> str | None:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error

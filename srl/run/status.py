@@ -1,0 +1,98 @@
+"""What the processes of a run leave in its folder for others: where it is led, how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from srl.files import is_count, parse_json, write_atomically, write_output
+
+ADDRESS_FILE = "controller.json"
+"""Of the run's folder; in it the controller says where it is."""
+OUTCOME_FILE = "outcome.json"
+"""Of the run's folder; in it the controller says how the run has ended."""
+BEGUN_FILE = "begun.json"
+"""Of the run's folder; there once all workers that the run needs have begun."""
+
+
+def write_address(folder: Path, address: str) -> int:
+    """Tells hosts that share the run's folder where the controller is.
+
+    Returns:
+        The controller's term: how many there were before it.
+
+    Raises:
+        UserError: If it cannot be written.
+    """
+    before = _read(folder / ADDRESS_FILE).get("term")
+    term = before + 1 if isinstance(before, int) else 0
+    write_output(folder / ADDRESS_FILE, _text({"address": address, "term": term}))
+    return term
+
+
+def read_address(folder: Path) -> str | None:
+    """Where the controller is, or was last; None where nobody has told."""
+    address = _read(folder / ADDRESS_FILE).get("address")
+    return address if isinstance(address, str) else None
+
+
+def note_begun(folder: Path) -> None:
+    """Tells whoever follows the run that all it needs has begun."""
+    _write(folder / BEGUN_FILE, {"begun": True})
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether the run has begun since it was given to an engine."""
+    return "begun" in _read_new(folder / BEGUN_FILE)
+
+
+def write_outcome(folder: Path, code: int, reason: str = "") -> None:
+    """Records for those who follow the run, or look later, that it has ended, and how.
+
+    Args:
+        folder: The run's.
+        code: Its exit code.
+        reason: Of a failure, where it is known.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    _write(folder / OUTCOME_FILE, {"code": code, "reason": reason})
+
+
+def read_outcome(folder: Path) -> int | None:
+    """The exit code of a run that has ended; None before."""
+    code = _read_new(folder / OUTCOME_FILE).get("code")
+    return code if is_count(code) and code < 256 else None
+
+
+def read_reason(folder: Path) -> str:
+    """Why a run has failed; empty where that is not recorded."""
+    reason = _read(folder / OUTCOME_FILE).get("reason")
+    return reason if isinstance(reason, str) else ""
+
+
+def _write(file: Path, values: dict[str, Any]) -> None:
+    write_atomically(file, _text(values))
+
+
+def _text(values: dict[str, Any]) -> bytes:
+    return (json.dumps(values) + "\n").encode()
+
+
+def _read_new(file: Path) -> dict[str, Any]:
+    """What a file holds that may be new: NFS remembers that it was not there until it lists it."""
+    with contextlib.suppress(OSError):
+        os.listdir(file.parent)
+    return _read(file)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        values = parse_json(file.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}

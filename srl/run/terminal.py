@@ -1,0 +1,233 @@
+"""What every way to train does with signals, with logs and with paths that people read."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from srl.checkpoint import Checkpoints
+from srl.errors import SrlError, UserError
+from srl.run.folder import RunFolder
+from srl.run.status import write_outcome
+from srl.system.child_process import die_of_the_second
+
+DONE, FAILED, MISTAKEN, INTERRUPTED = 0, 1, 2, 130
+"""Exit codes of a training: finished, failed, refused, or interrupted after a checkpoint."""
+KILLED = "the process was killed, or an environment ended it with exit()"
+"""The reason of a failure that the process could not report."""
+PATIENCE_SECONDS = 5.0
+"""That a training which is to end may show no progress towards the end of its update."""
+
+
+class Stop:
+    """Turns the first SIGINT or SIGTERM into a request; a second Ctrl-C ends the process at once.
+
+    That loses nothing: checkpoints become visible whole, and so do lines of metrics. Both work too
+    while the main thread is in an environment's C code and cannot run Python: then a thread reads
+    the signals, which Python's own handler writes into a pipe.
+    """
+
+    def __init__(self, *numbers: int) -> None:
+        """Listens to SIGINT and SIGTERM, or to the signals given."""
+        self.requested = False
+        self.requested_at = 0.0
+        """Of the monotonic clock."""
+        self.numbers = numbers or (signal.SIGINT, signal.SIGTERM)
+        """Of the signals that it takes."""
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Stop:
+        self._before: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in self.numbers:
+                self._before[number] = signal.signal(number, self._handle)
+            die_of_the_second(signal.SIGINT)
+            readable, self._pipe = os.pipe()
+            os.set_blocking(self._pipe, False)
+            self._wakeup_before = signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False)
+            self._reader = threading.Thread(
+                target=self._read, args=(readable,), name="signals", daemon=True
+            )
+            self._reader.start()
+            _entered.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        if self._before:
+            _entered.remove(self)
+            signal.set_wakeup_fd(self._wakeup_before)
+            os.write(self._pipe, _NO_SIGNAL)  # a fork may hold the pipe open
+            self._reader.join()
+            os.close(self._pipe)
+
+    def leave_to_parent(self) -> None:
+        """In a fork of this process: signals to the fork are not for the training.
+
+        They would reach it through the pipe. The fork's first SIGINT, which is a Ctrl-C in the
+        terminal of both, does nothing: the parent may need the fork for its last update.
+        """
+        signal.set_wakeup_fd(-1)
+        for number, handler in self._before.items():
+            if signal.getsignal(number) == self._handle:
+                signal.signal(number, _ignore if number == signal.SIGINT else handler)
+        die_of_the_second(signal.SIGINT)
+
+    def _handle(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        self._request()
+
+    def _read(self, readable: int) -> None:
+        """Notes signals until the end."""
+        with open(readable, "rb", buffering=0) as pipe:
+            while (number := pipe.read(1)) != _NO_SIGNAL:
+                if number[0] in self.numbers:
+                    self._request()
+
+    def _request(self) -> None:
+        # A handler runs in the middle of the main thread, which must not wait for itself.
+        if self.requested or not self._lock.acquire(blocking=False):
+            return
+        self.requested, self.requested_at = True, time.monotonic()
+        write_line("stopping after this update and a checkpoint; Ctrl-C again quits at once")
+
+
+_NO_SIGNAL = b"\0"
+_entered: list[Stop] = []
+_forking = threading.local()
+
+
+def _ignore(*_: object) -> None:
+    """Does nothing; SIG_IGN would be handed on to what the process starts."""
+
+
+def _before_fork() -> None:
+    """Keeps signals from a fork until it has left them to its parent."""
+    numbers = [number for stop in _entered for number in stop.numbers]
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+
+
+def _after_fork() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
+def _in_fork() -> None:
+    for stop in _entered:
+        stop.leave_to_parent()
+    _after_fork()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_fork)
+
+
+def write_line(text: str) -> None:
+    """Writes a line to the terminal at once, whatever threads hold; gives the cursor back."""
+    show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
+    os.write(2, f"{show_cursor}\n{text}\n".encode())
+
+
+def resume_hint(folder: RunFolder) -> str:
+    """How a failed run goes on, to end a line; nothing without a checkpoint."""
+    with contextlib.suppress(UserError):  # what else is wrong is shown already
+        version = Checkpoints(folder.checkpoints).latest()
+        if version is not None:
+            return f"; `srl resume {shown(folder)}` goes on after update {version}"
+    return ""
+
+
+def failed(folder: RunFolder, worker: str, what: str = "") -> str:
+    """That a run has failed, in a line.
+
+    Args:
+        folder: The run's.
+        worker: Whose log tells more.
+        what: Has failed; the worker by default.
+    """
+    return f"{what or worker} failed; its log is {shown(folder, worker)}{resume_hint(folder)}"
+
+
+class End(Protocol):
+    """Records how a training ends."""
+
+    def __call__(self, code: int, reason: BaseException | str = "") -> int:
+        """Takes the exit code and the reason of a failure; gives the code."""
+        ...
+
+
+def end_unrecorded(code: int, reason: BaseException | str = "") -> int:
+    """An `End` for where another records it."""
+    return code
+
+
+@contextlib.contextmanager
+def recording_end(folder: RunFolder) -> Iterator[End]:
+    """Keeps others from training a run, and records in its folder how this training ends.
+
+    Raises:
+        UserError: If another process trains the run.
+    """
+
+    def end(code: int, reason: BaseException | str = "") -> int:
+        if isinstance(reason, BaseException):
+            name = "" if isinstance(reason, SrlError) else f"{type(reason).__name__}: "
+            reason = f"{name}{reason}"
+        with contextlib.suppress(OSError):  # on a full disk; then only `srl top` lacks it
+            write_outcome(folder.path, code, reason.partition("\n")[0])
+        return code
+
+    with folder.locked():
+        end(FAILED, KILLED)  # until it ends otherwise
+        try:
+            yield end
+        except UserError as error:
+            if folder.config.exists():
+                end(MISTAKEN, error)
+            raise
+
+
+class _LogFile(logging.FileHandler):
+    """A log that need not be writable: a full disk is reported once, by what needs it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError):
+            super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Reports nothing."""
+
+
+@contextlib.contextmanager
+def logging_to(folder: RunFolder, worker: str) -> Iterator[None]:
+    """Logs of this process go to the worker's file, warnings to the terminal too."""
+    file = _LogFile(folder.log(worker), delay=True)
+    form = f"%(asctime)s %(levelname)s {worker} %(name)s: %(message)s"
+    file.setFormatter(logging.Formatter(form))
+    handlers = [file, *filter(None, [logging.lastResort])]
+    root, ours = logging.getLogger(), logging.getLogger("srl")
+    level = ours.level
+    ours.setLevel(logging.INFO)
+    for handler in handlers:
+        root.addHandler(handler)
+    try:
+        yield
+    finally:
+        ours.setLevel(level)
+        for handler in handlers:
+            root.removeHandler(handler)
+        with contextlib.suppress(OSError):
+            file.close()
+
+
+def shown(folder: RunFolder, worker: str | None = None) -> str:
+    """A path as short as it can be written from here."""
+    path = str(folder.log(worker) if worker else folder.path)
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative

@@ -1,0 +1,147 @@
+"""Watches a training in this process: names what hangs, and ends it where the user wants it to."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from srl.loop.stage import Stage
+from srl.run.terminal import INTERRUPTED, PATIENCE_SECONDS, Stop, write_line
+
+COMPILE_SECONDS = 300.0
+"""That compiling may take before it is named."""
+_ROUND_SECONDS, _SPARE_SECONDS = 1.0, 5.0
+_ABSENT_SECONDS = 5.0  # between two rounds: this process itself was stopped
+_FRAMES = 8  # of a thread's stack, on the terminal
+
+
+class Watchdog:
+    """Names a training in this process that shows no progress, and writes down where it is.
+
+    Nothing is killed, since nothing could start this process again, unless the user has asked for
+    the end: then the process ends when there is no progress towards the end of the update.
+    """
+
+    def __init__(
+        self,
+        limit_seconds: float,
+        log: Path,
+        stop: Stop,
+        say: Callable[[str], None],
+        awaited: Callable[[], str] = lambda: "",
+        ending: Callable[[], str] = lambda: "",
+    ) -> None:
+        """Takes what to watch and where to report.
+
+        Args:
+            limit_seconds: That may pass without progress.
+            log: Where the stacks of all threads go.
+            stop: Whether the user has asked for the end.
+            say: Shows a line.
+            awaited: What the training waits for, in words, if that is known.
+            ending: Called before this ends the process; gives how the run goes on, in words.
+        """
+        self._limit, self._log, self._stop = limit_seconds, log, stop
+        self._say, self._awaited, self._ending = say, awaited, ending
+        self._stage, self._alive = Stage.STARTING, time.monotonic()
+        self._updated, self._longest = False, 0.0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="watch", daemon=True)
+
+    def stage(self, stage: Stage) -> None:
+        """Notes that a stage begins."""
+        self._stage, self._alive = stage, time.monotonic()
+        self._arm()
+
+    def alive(self) -> None:
+        """Marks progress; cheap."""
+        now = time.monotonic()
+        if self._updated:
+            self._longest = max(self._longest, now - self._alive)
+        self._alive = now
+
+    def updated(self) -> None:
+        """Marks an update, after which it is known how long the parts of one take."""
+        self.alive()
+        self._updated = True
+
+    def __enter__(self) -> Watchdog:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        faulthandler.cancel_dump_traceback_later()
+
+    def _look(self) -> None:
+        named, last = None, time.monotonic()
+        every = min(_ROUND_SECONDS, self._limit / 4)
+        while not self._ended.wait(every):
+            since, stage = self._alive, self._stage
+            now = time.monotonic()
+            if now - last > _ABSENT_SECONDS + every:
+                self._alive = since = now
+            last = now
+            if self._stop.requested and stage is not Stage.SAVING:
+                waited = now - max(since, self._stop.requested_at)
+                if waited > max(PATIENCE_SECONDS, 3 * self._longest):
+                    self._end(now - since, known=since == named)
+            self._arm()
+            limit = self._allowed()
+            if since != named and now - since > limit:
+                named = since
+                self._name(f"the training has shown no progress for {limit:g} s{self._why()}")
+
+    def _allowed(self) -> float:
+        """Seconds that may pass without progress."""
+        return max(self._limit, COMPILE_SECONDS if self._stage is Stage.COMPILING else 0.0)
+
+    def _arm(self) -> None:
+        """Has C code write all stacks if this thread cannot: an environment holds Python's lock."""
+        left = max(self._alive + self._allowed() - time.monotonic(), 0.0)
+        faulthandler.dump_traceback_later(left + _ROUND_SECONDS + _SPARE_SECONDS, file=2)
+
+    def _why(self) -> str:
+        """What it waits for, to go on with a sentence."""
+        works = self._stage in (Stage.RESETTING, Stage.STEPPING)
+        awaited = self._awaited() if works else ""
+        return f": it waits for {awaited}" if awaited else f", while {self._stage}"
+
+    def _name(self, text: str) -> None:
+        self._say(f"{text}; the stack of each thread is in {self._log}\n{_stack()}".rstrip())
+        self._write(text)
+
+    def _write(self, text: str) -> None:
+        """Writes all stacks into the log."""
+        with contextlib.suppress(OSError), self._log.open("a") as log:
+            log.write(f"{text}:\n")
+            log.flush()
+            faulthandler.dump_traceback(log)
+
+    def _end(self, silent: float, *, known: bool) -> None:
+        """Ends this process, whose main thread may be where it cannot be interrupted."""
+        text = f"ended before this update: no progress for {silent:.0f} s{self._why()}"
+        self._write(text)
+        stack = "" if known else f"{_stack()}\n"
+        write_line(f"{stack}{text}{self._ending()}")
+        os._exit(INTERRUPTED)
+
+
+def _stack() -> str:
+    """Where the threads are that step environments: the innermost calls, the last one last."""
+    threads = [t for t in threading.enumerate() if t.name.startswith("group ")]
+    frames, lines = sys._current_frames(), []
+    for thread in threads or [threading.main_thread()]:
+        frame = frames.get(thread.ident or 0)
+        if frame is not None:
+            lines.append(f"{thread.name}:\n")
+            lines += traceback.format_list(traceback.extract_stack(frame)[-_FRAMES:])
+    return "".join(lines).rstrip()

@@ -1,0 +1,196 @@
+"""How processes are started, and what they can do about each other then."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import importlib
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from srl.errors import is_own
+
+_DUMP_SIGNAL = signal.SIGRTMIN + 8  # unlikely to be used by a simulator
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+_RESET_HANDLER = -(1 << 31)  # SA_RESETHAND, as a C int
+_STATES = {
+    "R": "running",
+    "S": "sleeping",
+    "D": "waiting for a device",
+    "Z": "dead",
+    "T": "stopped by a signal (SIGCONT makes it go on)",
+    "t": "stopped by a debugger",
+}
+
+_CHILD = """
+import sys
+sys.path[:] = sys.argv[1].split("\\n")
+from srl.system.child_process import begin
+begin()
+"""
+_IGNORE_INTERRUPTS = """
+import signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+"""
+
+
+def program_command(module: str, *words: str, python: str = sys.executable) -> list[str]:
+    """The command that runs a module of srl's by itself, for scripts and other hosts.
+
+    -P keeps the current folder off the path: Python would look for modules there first.
+
+    Args:
+        module: It is run as `__main__`.
+        words: Its arguments.
+        python: The interpreter.
+    """
+    return [python, "-P", "-m", module, *words]
+
+
+def child_command(
+    module: str,
+    *words: str,
+    options: Sequence[str] = (),
+    ignores_interrupts: bool = False,
+    dies_with_parent: bool = False,
+    dump: int = -1,
+) -> list[str]:
+    """The command of a process that looks for modules where this one does, and nowhere else.
+
+    Args:
+        module: Its `main` is called with the words, and gives the exit code.
+        words: Its arguments.
+        options: Of Python, such as -u.
+        ignores_interrupts: Whether Ctrl-C does nothing to it, from the first moment on.
+        dies_with_parent: See `die_with`. The parent is the thread that starts the process.
+        dump: See `dump_stacks_into`; none if negative.
+    """
+    path = "\n".join(entry for entry in sys.path if isinstance(entry, str))
+    code = _IGNORE_INTERRUPTS * ignores_interrupts + _CHILD
+    settings = json.dumps([os.getpid() if dies_with_parent else 0, dump])
+    return [sys.executable, "-P", *options, "-c", code, path, settings, module, *words]
+
+
+def begin() -> None:
+    """Does what `child_command` has written: the whole of a process."""
+    settings, module, *words = sys.argv[2:]
+    del sys.argv[1:]  # simulators may look at it, too
+    parent, dump = json.loads(settings)
+    if parent:
+        die_with(parent)
+    if dump >= 0:
+        dump_stacks_into(dump)
+    sys.exit(importlib.import_module(module).main(words))
+
+
+def die_with(parent: int) -> None:
+    """Has the kernel kill this process, even a stopped one, when its parent ends.
+
+    Args:
+        parent: Process id, for the case that it has ended already.
+    """
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    if os.getppid() != parent:
+        raise SystemExit(f"process {parent}, which started this one, has ended")
+
+
+class _Action(ctypes.Structure):
+    """The C library's `struct sigaction`, as on Linux with glibc or musl."""
+
+    _fields_ = (
+        ("handler", ctypes.c_void_p),
+        ("mask", ctypes.c_ubyte * 128),
+        ("flags", ctypes.c_int),
+        ("restorer", ctypes.c_void_p),
+    )
+
+
+def die_of_the_second(number: int) -> None:
+    """Has the kernel forget this signal's handler once it was called: the next one kills.
+
+    Without it a process that is in C code, and holds Python's lock there, could not be interrupted.
+    """
+    action, library = _Action(), ctypes.CDLL(None)
+    if library.sigaction(number, None, ctypes.byref(action)) == 0:
+        action.flags |= _RESET_HANDLER
+        library.sigaction(number, ctypes.byref(action), None)
+
+
+def dump_stacks_into(fd: int) -> None:
+    """Lets `python_stack` ask this process, and writes into `fd` what it may crash of."""
+    faulthandler.enable(fd)
+    faulthandler.register(_DUMP_SIGNAL, fd)
+
+
+def python_stack(pid: int, dump: int, seconds: float = 1.0) -> str:
+    """The Python stack of a process, if it can still tell; a stopped one cannot.
+
+    Args:
+        pid: Of a process that called `dump_stacks_into`.
+        dump: A descriptor of the same file.
+        seconds: To wait at most.
+    """
+    before = os.fstat(dump).st_size
+    with suppress(ProcessLookupError):
+        os.kill(pid, _DUMP_SIGNAL)
+    deadline = time.monotonic() + seconds
+    size = before
+    while time.monotonic() < deadline:
+        time.sleep(0.02)
+        last, size = size, os.fstat(dump).st_size
+        if size == last > before:
+            break
+    return os.pread(dump, size - before, before).decode(errors="replace").strip()
+
+
+def crash_dump(dump: int) -> str:
+    """All that was written; what a process that is dead now died of comes last."""
+    return os.pread(dump, os.fstat(dump).st_size, 0).decode(errors="replace").strip()
+
+
+def innermost_frames(dump: str) -> str:
+    """The part of a faulthandler's dump that a simulator is to blame for, innermost frame first.
+
+    These are the frames that srl called, of the thread that crashed, else of the main thread; where
+    srl itself was innermost, the whole dump.
+    """
+    threads = re.findall(r"^(Current t|T)hread 0x.*\n((?:  .*\n?)*)", dump, re.MULTILINE)
+    if not threads:
+        return dump
+    faulting = next((part for kind, part in threads if kind == "Current t"), threads[-1][1])
+    frames: list[str] = []
+    for line in faulting.splitlines():
+        frame = re.match(r' *File "([^"]*)"', line)
+        if frame is None or is_own(frame[1]):
+            break
+        frames.append(line)
+    return "\n".join(frames) or dump
+
+
+def process_state(pid: int) -> str:
+    """Whether a process runs, sleeps or is stopped, in words."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            letter = file.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return "gone"
+    return _STATES.get(letter, letter)
+
+
+def ending(code: int) -> str:
+    """How a process ended, in words.
+
+    Args:
+        code: Its exit code; minus the signal's number where it was killed.
+    """
+    if code >= 0:
+        return f"exited with code {code}"
+    with suppress(ValueError):
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"was killed by signal {-code}"

@@ -1,0 +1,64 @@
+"""Where modules are looked for: what is installed comes first, the user's own folder last.
+
+So nothing that lies beside an experiment and is named like a module of Python's, srl's or its
+dependencies' (`types.py`, `jax.py`, a folder `srl`) takes that one's place.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
+from types import ModuleType
+
+_CHECKOUT = Path(__file__).parents[2]
+
+
+def add_folder(folder: Path) -> None:
+    """Lets this process, and those that it starts, import what lies in a folder."""
+    if str(folder) in sys.path:
+        return
+    behind = _entries_without_use()
+    sys.path[:] = [entry for entry in sys.path if entry not in behind]
+    sys.path += [str(folder), *behind]
+
+
+def _entries_without_use() -> list[str]:
+    """What an editable install has put on the path although a finder of its own finds srl.
+
+    They are the folder of srl's sources and the one around it. What lies there beside srl, such as
+    `envs`, is not installed, and must not hide what the user has by the same name.
+    """
+    finders = [finder for finder in sys.meta_path if finder is not PathFinder]
+    if not any(finder.find_spec("srl", None) for finder in finders):
+        return []
+    return [entry for entry in sys.path if entry in (str(_CHECKOUT), str(_CHECKOUT.parent))]
+
+
+def hidden_by(error: BaseException, folder: Path) -> str:
+    """What to do where an import failed because an installed module hides one in the folder.
+
+    Args:
+        error: That importing raised.
+        folder: The user's.
+
+    Returns:
+        A clause to add to the error's text; empty where that is not the reason.
+    """
+    name = ""
+    if isinstance(error, ImportError):
+        name = error.name or ""
+    elif isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
+        name = error.obj.__name__
+    name = name.partition(".")[0]
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    beside = [folder / f"{name}.py", folder / name]
+    if spec is None or not any(path.exists() for path in beside):
+        return ""
+    found = [str(place) for place in (spec.origin, *(spec.submodule_search_locations or ()))]
+    if any(place.startswith(f"{folder}/") for place in found):
+        return ""
+    return (
+        f"; {name} is the installed module ({found[0]}) and not the one in {folder}: give yours "
+        "another name"
+    )

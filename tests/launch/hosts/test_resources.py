@@ -1,0 +1,83 @@
+"""Cores and GPUs are divided so that workers stay out of each other's way."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from srl.dataflow import plans
+from srl.dataflow.plan import Fragment, Plan
+from srl.launch.hosts.resources import shares
+from srl.pools.room import MEMORY
+
+counts = st.sampled_from([0, 0, 1, 2, 0.5])
+fragment = st.builds(
+    Fragment, st.just(("step",)), replicas=st.integers(1, 4), cores=counts, gpus=counts
+)
+any_plan = st.dictionaries(st.sampled_from("abc"), fragment, min_size=1).map(
+    lambda fragments: Plan("any", fragments)
+)
+
+
+@given(any_plan, st.integers(1, 16))
+def test_no_core_has_two_workers_and_all_have_one_or_none_has(plan, number):
+    parts = [share.cores for share in shares(plan, range(number), [], 800).values()]
+    used = [core for part in parts for core in part]
+    assert len(set(used)) == len(used) <= number
+    assert all(parts) or not any(parts)
+    threads = [
+        int(s.environment["OMP_NUM_THREADS"]) for s in shares(plan, range(4), [], 800).values()
+    ]
+    assert min(threads) >= 1
+
+
+@given(any_plan, st.integers(1, 16))
+def test_a_worker_gets_the_cores_it_asks_for(plan, number):
+    for (name, _), share in shares(plan, range(number), [], 800).items():
+        if share.cores and plan.fragments[name].cores:
+            assert len(share.cores) >= plan.fragments[name].cores
+
+
+def test_what_is_left_over_goes_to_the_learner():
+    given = shares(plans.inline(2), range(8), [], 800)
+    assert [len(share.cores) for share in given.values()] == [2, 3, 3]
+    assert given["learner", 0].environment["OMP_NUM_THREADS"] == "3"
+
+
+def test_with_too_few_cores_all_go_where_there_is_room():
+    given = shares(plans.inline(4), range(2), [], 800)
+    assert {share.cores for share in given.values()} == {()}
+    assert {share.environment["OMP_NUM_THREADS"] for share in given.values()} == {"1"}
+
+
+def test_without_a_wish_the_learner_has_the_gpu():
+    given = shares(plans.inline(2), range(8), ["0"], 800)
+    assert given["learner", 0].environment["CUDA_VISIBLE_DEVICES"] == "0"
+    assert "JAX_PLATFORMS" not in given["learner", 0].environment
+    assert given["actors", 0].environment["JAX_PLATFORMS"] == "cpu"
+
+
+def test_learners_and_policy_workers_share_a_gpu_and_its_memory():
+    given = shares(plans.decoupled(), range(8), ["0"], 800)
+    for worker in (("policies", 0), ("learner", 0)):
+        assert given[worker].environment["CUDA_VISIBLE_DEVICES"] == "0"
+        assert given[worker].environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.450"
+
+
+def test_workers_are_spread_over_gpus():
+    plan = plans.inline(2)
+    fragments = {name: replace(f, gpus=0.5) for name, f in plan.fragments.items()}
+    given = shares(replace(plan, fragments=fragments), range(8), ["3", "5"], 800)
+    used = [share.environment["CUDA_VISIBLE_DEVICES"] for share in given.values()]
+    assert used == ["3", "5", "3"]
+
+
+def test_without_gpus_workers_stay_on_the_cpu():
+    given = shares(plans.inline(2), range(8), [], 800)
+    assert {share.environment["JAX_PLATFORMS"] for share in given.values()} == {"cpu"}
+
+
+def test_processes_that_step_environments_divide_the_memory_of_their_host():
+    given = shares(plans.inline(4), range(8), [], 800)
+    memory = {name: share.environment.get(MEMORY) for (name, _), share in given.items()}
+    assert memory == {"actors": "200", "learner": None}

@@ -1,0 +1,85 @@
+"""What the terminal shows of a run."""
+
+import contextlib
+import dataclasses
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import tiny_trainer
+from rich.console import Console
+from tiny_trainer import TinyTrainer
+
+from srl.experiment import load_experiment
+from srl.run.display import Display
+from srl.run.folder import RunFolder
+
+PROGRAM = Path(tiny_trainer.__file__)
+
+
+def test_returns_of_several_policies_are_shown_each():
+    report = {
+        "fps": 1000.0,
+        "episode_return": 0.0,
+        "episode_length": 240,
+        "episode_return/hiders": 12.5,
+        "episode_return/seekers": -12.5,
+    }
+    shown = Display(load_experiment("Tiny-v0").experiment).summary(report)
+    assert shown == "fps 1,000  return hiders 12.5, seekers -12.5  length 240"
+
+
+def test_an_environment_is_told_by_what_differs_from_the_default(tmp_path):
+    output = io.StringIO()
+    chosen = load_experiment("experiments/hide_and_seek.py:full_large").experiment
+    Display(chosen, Console(file=output, width=200)).header(RunFolder(tmp_path))
+    assert "HideAndSeek(scenario=full, floor_size=12.0), 4000 at a time" in output.getvalue()
+
+
+@dataclasses.dataclass
+class Sized:
+    """An environment whose class is a dataclass."""
+
+    sizes: list = dataclasses.field(default_factory=list)
+
+
+def test_a_class_of_environments_is_told_by_its_name(tmp_path):
+    output = io.StringIO()
+    experiment = dataclasses.replace(load_experiment("Tiny-v0").experiment, env=Sized)
+    Display(experiment, Console(file=output, width=200)).header(RunFolder(tmp_path))
+    assert "Sized, " in output.getvalue()
+
+
+def test_a_terminal_shows_a_bar(tmp_path):
+    terminal, end = os.openpty()
+    command = [sys.executable, str(PROGRAM), str(tmp_path / "run"), "updates=30", "pause=0.02"]
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"}
+    with subprocess.Popen(command, stdout=end, stderr=end, env=environment) as process:
+        os.close(end)
+        shown = b""
+        with open(terminal, "rb", buffering=0) as reader:
+            with contextlib.suppress(OSError):  # the other end is closed
+                while part := reader.read(4096):
+                    shown += part
+    assert process.returncode == 0
+    text = shown.decode()
+    assert "30/30 updates" in text
+    assert "fps 1,000  return" in text
+    assert "━" in text
+    assert "\x1b[?25h" in text  # the cursor is given back
+
+
+def test_a_terminal_shows_what_holds_the_run_back_and_where_each_kind_of_workers_time_goes():
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=True, width=100, color_system=None)
+    display = Display(load_experiment("Tiny-v0").experiment, console)
+    trainer = TinyTrainer()
+    display.start(trainer)
+    times = {"time/learner/learn": 0.4, "time/learner/idle": 0.6, "time/actors/step": 1.0}
+    display.report(trainer, {"bottleneck": "actor-bound: the learner waits 60 %", **times})
+    display.close()
+    shown = output.getvalue()
+    for line in ("actor-bound: the learner waits 60 %", "idle 60%  learn 40%", "step 100%"):
+        assert line in shown

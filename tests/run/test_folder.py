@@ -1,0 +1,194 @@
+import contextlib
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from srl.checkpoint import Checkpoints
+from srl.errors import UserError
+from srl.experiment import load_experiment
+from srl.run.folder import create_run, extend_run, open_run
+
+FILE = """
+from near_the_experiment import CLIP
+from srl.algorithms import PPO
+from srl.experiment import Experiment
+
+experiment = Experiment(name="near", env="CartPole-v1", algorithm=PPO(clip=CLIP))
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "near_the_experiment.py").write_text("CLIP = 0.25\n")
+    path = tmp_path / "code" / "near.py"
+    path.write_text(FILE)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def forget_the_neighbour(monkeypatch):
+    monkeypatch.syspath_prepend("")  # restores sys.path afterwards
+    yield
+    sys.modules.pop("near_the_experiment", None)
+
+
+def make(target, *words, run_dir=None):
+    resolved = load_experiment(str(target), words)
+    return resolved, create_run(resolved, run_dir)
+
+
+def test_a_run_lies_under_its_name_and_time(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folders = [make("CartPole-v1")[1].path for _ in range(3)]
+    assert len(set(folders)) == 3
+    for folder in folders:
+        assert folder.parent == tmp_path / "runs" / "CartPole-v1"
+        names = {path.name for path in folder.iterdir()}
+        assert names == {"config.json", "checkpoints", "logs", "videos"}
+
+
+def test_a_run_keeps_its_plan(tmp_path):
+    words = "--plan inline --plan.actors.replicas 4 --max-staleness none".split()
+    resolved, folder = make("CartPole-v1", *words, run_dir=tmp_path / "run")
+    stored = json.loads(folder.config.read_text())["experiment"]["plan"]
+    assert stored["name"] == "inline"
+    assert stored["fragments"]["actors"]["replicas"] == 4
+    assert open_run(folder.path, to_train=True)[1].experiment == resolved.experiment
+
+
+def test_the_folder_holds_the_source_and_every_value(file, tmp_path):
+    _, folder = make(file, "--seed", "3", run_dir=tmp_path / "run")
+    config = json.loads(folder.config.read_text())
+    assert folder.source.read_text() == FILE
+    assert config["sha256"] == hashlib.sha256(FILE.encode()).hexdigest()
+    assert config["experiment"]["seed"] == 3
+    assert config["experiment"]["algorithm"]["clip"] == 0.25
+    assert config["overrides"] == ["--seed", "3"]
+    assert config["source"] == str(file)
+
+
+def test_a_run_opens_as_it_was_even_when_its_source_has_changed(file, tmp_path):
+    resolved, _ = make(file, "--seed", "3", run_dir=tmp_path / "run")
+    file.write_text("raise ValueError")
+    assert open_run(tmp_path / "run")[1].experiment == resolved.experiment
+
+
+def test_a_run_of_an_id_opens_from_another_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    resolved, folder = make("CartPole-v1", "--seed", "3")
+    monkeypatch.chdir("/")
+    assert open_run(folder.path)[1] == resolved
+
+
+def test_changed_code_is_told_by_the_value_it_changes(file, tmp_path):
+    make(file, run_dir=tmp_path / "run")
+    del sys.modules["near_the_experiment"]
+    file.with_name("near_the_experiment.py").write_text("CLIP = 0.3125  # changed\n")
+    with pytest.raises(UserError, match=r"algorithm\.clip=0\.25, but .* now gives 0\.3125"):
+        open_run(tmp_path / "run", to_train=True)
+    open_run(tmp_path / "run")  # to evaluate, it is a warning
+
+
+def test_a_changed_copy_of_the_source_is_told(file, tmp_path):
+    _, folder = make(file, run_dir=tmp_path / "run")
+    folder.source.write_text(FILE + "\n")
+    with pytest.raises(UserError, match=r"experiment\.py was changed after the run began"):
+        open_run(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [(None, "is not a run folder"), ("{", "is not JSON any more"), ("{}", "has schema None")],
+)
+def test_a_missing_or_broken_config_is_told(tmp_path, text, told):
+    _, folder = make("CartPole-v1", run_dir=tmp_path / "run")
+    folder.config.unlink() if text is None else folder.config.write_text(text)
+    with pytest.raises(UserError, match=told):
+        open_run(tmp_path / "run")
+
+
+def test_a_folder_with_a_run_is_not_used_again(tmp_path):
+    make("CartPole-v1", run_dir=tmp_path / "run")
+    with pytest.raises(UserError, match="already holds a run; `srl resume"):
+        make("CartPole-v1", run_dir=tmp_path / "run")
+
+
+def test_a_folder_with_anything_else_is_not_touched(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "experiment.py").write_text(FILE)
+    with pytest.raises(UserError, match="is not empty; give --run-dir a new or an empty folder"):
+        make("CartPole-v1", run_dir=Path("."))
+    assert [path.name for path in tmp_path.iterdir()] == ["experiment.py"]
+    (tmp_path / "empty").mkdir()
+    make("CartPole-v1", run_dir=tmp_path / "empty")
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"cannot write the run folder .*: Not a directory"):
+        make("CartPole-v1", run_dir=tmp_path / "file" / "run")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission_is_told(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(UserError, match=r"cannot write the run folder .*: Permission denied"):
+        make("CartPole-v1", run_dir=tmp_path / "run")
+
+
+def test_a_longer_budget_stays_with_the_run(tmp_path):
+    words = ["--updates=7", "--seed", "3", "--env_steps", "5"][:3]
+    resolved, folder = make("CartPole-v1", *words, run_dir=tmp_path / "run")
+    longer = extend_run(folder, resolved, 5000)
+    for experiment in (longer.experiment, open_run(folder.path)[1].experiment):
+        assert (experiment.env_steps, experiment.updates, experiment.seed) == (5000, None, 3)
+    again = extend_run(folder, longer, 6000)
+    assert again.overrides == ("--seed", "3", "--env-steps", "6000")
+    with pytest.raises(UserError, match="env_steps is 0"):
+        extend_run(folder, again, 0)
+
+
+def test_a_budget_that_is_used_up_is_refused(tmp_path):
+    resolved, folder = make("CartPole-v1", run_dir=tmp_path / "run")
+    with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
+        checkpoints.save(3, {"x": np.zeros(1)}, {"env_steps": 300, "updates": 3}, wait=True)
+    before = folder.config.read_text()
+    with pytest.raises(UserError, match="--env-steps 300: 300 are done already; give more"):
+        extend_run(folder, resolved, 300)
+    with folder.locked(), pytest.raises(UserError, match="another process is training"):
+        extend_run(folder, resolved, 301)
+    assert folder.config.read_text() == before
+    assert extend_run(folder, resolved, 301).experiment.env_steps == 301
+
+
+def test_a_folder_of_runs_means_its_newest(tmp_path):
+    for number, name in enumerate(("b", "c", "a")):
+        folder = make("CartPole-v1", "--seed", str(number), run_dir=tmp_path / name)[1]
+        os.utime(folder.config, (number, number))
+    folder, resolved = open_run(tmp_path)
+    assert (folder.path.name, resolved.experiment.seed) == ("a", 2)
+    assert open_run(tmp_path / "b")[0].path.name == "b"
+
+
+def test_only_one_process_trains_a_run(tmp_path):
+    _, folder = make("CartPole-v1", run_dir=tmp_path / "run")
+    with folder.locked():
+        busy = subprocess.run(["flock", "--nonblock", str(folder.path / "lock"), "true"])
+        assert busy.returncode != 0
+        with pytest.raises(UserError, match="another process is training"), folder.locked():
+            pass
+    with folder.locked():
+        pass
+
+
+def test_discarding_leaves_what_is_not_of_the_run(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    make("CartPole-v1", run_dir=tmp_path / "run")[1].discard()
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

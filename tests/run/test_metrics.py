@@ -1,0 +1,149 @@
+import json
+import math
+
+import numpy as np
+import pytest
+from tensorboardX.proto.event_pb2 import Event
+
+from srl.errors import RunError
+from srl.run.metrics import MetricsWriter, read_metrics, tag
+
+
+def report(step, **values):
+    return {"env_steps": step, "episode_return": float(step), **values}
+
+
+def write(folder, steps, resume_at=None):
+    writer = MetricsWriter(folder, resume_at)
+    for step in steps:
+        writer.write(report(step))
+    writer.close()
+
+
+def events(folder):
+    """Scalars as TensorBoard keeps them: a session's start removes what lies after its step."""
+    scalars = []
+    for path in sorted(folder.glob("events.out.*")):
+        data = path.read_bytes()
+        while data:
+            length = int.from_bytes(data[:8], "little")
+            event = Event.FromString(data[12 : 12 + length])
+            data = data[16 + length :]
+            if event.HasField("session_log"):
+                scalars = [scalar for scalar in scalars if scalar[1] < event.step]
+            for value in event.summary.value:
+                scalars.append((value.tag, event.step, value.simple_value))
+    return scalars
+
+
+def test_a_line_is_flat_json_with_null_for_what_is_not_finite(tmp_path):
+    writer = MetricsWriter(tmp_path)
+    values = {"a": math.nan, "b": np.float32(0.5), "c": np.int64(3), "d": math.inf, "e": None}
+    writer.write(report(10, **values))
+    (line,) = read_metrics(tmp_path)
+    time = line.pop("time")
+    assert time > 1e9
+    wanted = {"a": None, "b": 0.5, "c": 3, "d": None, "e": None}
+    assert line == {"env_steps": 10, "episode_return": 10.0, **wanted}
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("episode_return", "charts/episodic_return"),
+        ("episode_return/hiders", "charts/episodic_return/hiders"),
+        ("episode_length", "charts/episodic_length"),
+        ("fps", "charts/SPS"),
+        ("loss/learning_rate", "charts/learning_rate"),
+        ("loss/policy_loss", "losses/policy_loss"),
+        ("env/prep_fraction", "env/prep_fraction"),
+        ("time/trainer/learn", "time/trainer/learn"),
+        ("staleness_max", "staleness/max"),
+        ("policy_version", "charts/policy_version"),
+    ],
+)
+def test_tensorboard_tags_follow_cleanrl(name, wanted):
+    assert tag(name) == wanted
+
+
+def test_events_lie_at_their_env_steps(tmp_path):
+    write(tmp_path, [10, 20])
+    assert events(tmp_path) == [
+        ("charts/episodic_return", 10, 10.0),
+        ("charts/episodic_return", 20, 20.0),
+    ]
+
+
+def test_a_resumed_curve_is_that_of_a_run_never_stopped(tmp_path):
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "parts").mkdir()
+    write(tmp_path / "whole", [10, 20, 30, 40])
+    write(tmp_path / "parts", [10, 20, 30])
+    write(tmp_path / "parts", [30, 40], resume_at=25)
+    for folder in (tmp_path / "whole", tmp_path / "parts"):
+        assert [line["env_steps"] for line in read_metrics(folder)] == [10, 20, 30, 40]
+        assert [step for _, step, _ in events(folder)] == [10, 20, 30, 40]
+
+
+def test_a_line_at_the_checkpoint_stays(tmp_path):
+    write(tmp_path, [10, 20])
+    write(tmp_path, [30], resume_at=20)
+    assert [line["env_steps"] for line in read_metrics(tmp_path)] == [10, 20, 30]
+    assert [step for _, step, _ in events(tmp_path)] == [10, 20, 30]
+
+
+@pytest.mark.parametrize("torn", ['{"env_steps": 15, "epi', '{"env_steps": 16}', "\x00\x00"])
+def test_a_torn_last_line_is_dropped_on_resume(tmp_path, torn):
+    write(tmp_path, [10])
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(path.read_text() + torn)
+    write(tmp_path, [20], resume_at=15)
+    steps = [json.loads(line)["env_steps"] for line in path.read_text().splitlines()]
+    assert steps == [10, 20]
+
+
+BROKEN = [
+    "oops",
+    "",
+    "[1]",
+    "{}",
+    '{"env_steps": "x"}',
+    '{"env_steps": 1e999}',
+    "[" * 100_000,
+    "\xff",
+]
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_line_in_the_middle_costs_no_report_on_resume(tmp_path, broken, caplog):
+    write(tmp_path, [10, 20, 30, 40])
+    path = tmp_path / "metrics.jsonl"
+    lines = path.read_bytes().split(b"\n")
+    lines.insert(1, broken.encode("latin-1"))
+    path.write_bytes(b"\n".join(lines))
+    write(tmp_path, [50], resume_at=35)
+    assert [line["env_steps"] for line in read_metrics(tmp_path)] == [10, 20, 30, 50]
+    assert path.read_bytes().split(b"\n")[1] == broken.encode("latin-1")
+    assert "line 2 is broken and stays" in caplog.text
+
+
+def test_a_last_report_without_a_line_end_stays_on_resume(tmp_path):
+    write(tmp_path, [10, 20])
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(path.read_bytes().removesuffix(b"\n"))
+    write(tmp_path, [30], resume_at=20)
+    assert [line["env_steps"] for line in read_metrics(tmp_path)] == [10, 20, 30]
+
+
+def test_resuming_before_the_first_report_begins_anew(tmp_path):
+    write(tmp_path, [], resume_at=0)
+    write(tmp_path, [10], resume_at=0)
+    write(tmp_path, [10], resume_at=0)
+    assert len(read_metrics(tmp_path)) == 1
+
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path):
+    (tmp_path / "metrics.jsonl").mkdir()
+    with pytest.raises(RunError, match=r"cannot write metrics to .*metrics.jsonl: Is a directory"):
+        MetricsWriter(tmp_path)
