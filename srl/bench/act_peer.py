@@ -12,9 +12,9 @@ from srl.bench.alone import first_timestep
 from srl.dataflow.plans import decoupled
 from srl.experiment import Experiment, load_experiment
 from srl.launch.compilation import keep_compiled_programs
-from srl.streams.channel import Listener, Transport, listen
-from srl.streams.message import Identity
 from srl.streams.sample import STATE_BYTES
+from srl.streams.transport import Listener, Transport, listen
+from srl.streams.transport.message import Identity
 from srl.types import Specs
 from srl.workers.learner import Learner
 from srl.workers.parameters import Published

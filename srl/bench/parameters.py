@@ -18,9 +18,9 @@ from srl.bench.parameters_host import FOLLOWING
 from srl.child_process import child_command
 from srl.errors import RunError, UserError, expect_number
 from srl.streams import Identity, Layout, listen
-from srl.streams.keys import VARIABLE, Keys
-from srl.streams.publishing import Publisher
+from srl.streams.parameters import Publisher
 from srl.streams.relay import FAN_OUT, parents
+from srl.streams.transport.keys import VARIABLE, Keys
 
 _NOTES = """
 Each host is a process of this machine with its supervisor's relay and one worker, which reads from

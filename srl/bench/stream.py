@@ -35,7 +35,7 @@ from srl.child_process import child_command
 from srl.errors import RunError, UserError
 from srl.shared_memory import SharedMemory
 from srl.streams import Identity, Layout, Message, listen
-from srl.streams.keys import VARIABLE, Keys
+from srl.streams.transport.keys import VARIABLE, Keys
 
 _PATIENCE_SECONDS = 60.0
 _PINGS = 500

@@ -9,7 +9,7 @@ import numpy as np
 
 from srl.shared_memory import SharedMemory
 from srl.streams import Connection, Disconnected, Identity, Message, connect
-from srl.streams.keys import keys_from_environment
+from srl.streams.transport.keys import keys_from_environment
 
 SENDER = 1
 

@@ -22,7 +22,7 @@ from srl.launch.host_words import BEGUN_FILE, OUTCOME_FILE, read_outcome, write_
 from srl.launch.local import in_processes
 from srl.launch.packed_run import first_files
 from srl.launch.terminal import INTERRUPTED, shown
-from srl.streams.keys import create_keys, key_file
+from srl.streams.transport.keys import create_keys, key_file
 
 ENGINES: dict[str, Engine] = {"slurm": slurm, "ray": ray_engine}
 """By the name that `--on` takes."""

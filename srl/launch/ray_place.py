@@ -23,7 +23,7 @@ from srl.launch.engine import TERMINAL, Part
 from srl.launch.folder import RunFolder
 from srl.launch.host_words import read_address, write_address
 from srl.launch.packed_run import PackedRun
-from srl.streams.keys import VARIABLE
+from srl.streams.transport.keys import VARIABLE
 
 _LOOK_SECONDS = 2.0  # for a controller that is somewhere else now
 _AGAIN_SECONDS = 0.2  # before a process that was killed is started again

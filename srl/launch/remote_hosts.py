@@ -26,8 +26,8 @@ from srl.launch.host_words import (
 )
 from srl.launch.hosts import Found, Hosts, Process, Said, Superseded
 from srl.streams import JOINED, LEFT, Identity, Message, Peer, Refused, listen
-from srl.streams.keys import keys_of
 from srl.streams.relay import parents
+from srl.streams.transport.keys import keys_of
 from srl.workers.control import CONTROLLER, LIMIT_BYTES, pack
 from srl.workers.ledger import Ledger
 from srl.workers.orders import Orders

@@ -12,7 +12,7 @@ from srl.errors import UserError
 from srl.pools.pool import empty_timestep
 from srl.shared_memory import available_bytes
 from srl.streams.layout import Layout
-from srl.streams.message import Refused
+from srl.streams.transport.message import Refused
 from srl.tree import leaves_of, map_tree
 from srl.types import Array, Decision, Specs, Timestep, Tree
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from srl.streams.channel import Listener, Peer
-from srl.streams.message import MOST_COUNTS, Message, Refused
+from srl.streams.transport import Listener, Peer
+from srl.streams.transport.message import MOST_COUNTS, Message, Refused
 
 COUNT = range(1 << 53)
 """Whole numbers that only grow by counting."""

@@ -20,12 +20,14 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from srl.errors import RunError
-from srl.streams.area import Area
 from srl.streams.batch import check_state
-from srl.streams.channel import Connection, Disconnected, Listener, Peer, opened
 from srl.streams.fields import COUNT, FLAG, NUMBER, VERSION, Fields, check, turn_away
 from srl.streams.layout import Layout
-from srl.streams.message import (
+from srl.streams.packed_tree import pack, unpack
+from srl.streams.sample import STATE_BYTES, Start, Stopped
+from srl.streams.shared_buffers import Area
+from srl.streams.transport import Connection, Disconnected, Listener, Peer, opened
+from srl.streams.transport.message import (
     JOINED,
     LEFT,
     Message,
@@ -35,8 +37,6 @@ from srl.streams.message import (
     demand,
     text_of,
 )
-from srl.streams.parcel import pack, unpack
-from srl.streams.sample import STATE_BYTES, Start, Stopped
 from srl.tree import copy_tree
 from srl.types import Tree
 

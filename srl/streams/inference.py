@@ -20,14 +20,14 @@ from enum import IntEnum
 
 import numpy as np
 
-from srl.streams.area import Area
 from srl.streams.batch import CLOCK
-from srl.streams.channel import Connection, Disconnected, Listener, Peer, opened
 from srl.streams.fields import COUNT, FLAG, NUMBER, VERSION, Fields, check
 from srl.streams.layout import Layout
-from srl.streams.message import Message, Refused, as_microseconds, demand, text_of
-from srl.streams.parcel import pack, unpack
+from srl.streams.packed_tree import pack, unpack
 from srl.streams.sample import STATE_BYTES, Start, Stopped
+from srl.streams.shared_buffers import Area
+from srl.streams.transport import Connection, Disconnected, Listener, Peer, opened
+from srl.streams.transport.message import Message, Refused, as_microseconds, demand, text_of
 from srl.tree import copy_tree, leaves_of, map_tree
 from srl.types import Decision, Timestep, Tree
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from srl.errors import RunError
-from srl.streams.message import Body, Message, Refused
+from srl.streams.transport.message import Body, Message, Refused
 
 if TYPE_CHECKING:
     from srl.types import Tree  # brings gymnasium

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 
 from srl.errors import RunError, SrlError
-from srl.streams.channel import Connection, Disconnected, Listener
-from srl.streams.parameters import NONE_YET, Version
-from srl.streams.publishing import Publisher, Subscriber, published_version
+from srl.streams.parameter_memory import NONE_YET, Version
+from srl.streams.parameters import Publisher, Subscriber, published_version
+from srl.streams.transport import Connection, Disconnected, Listener
 
 logger = logging.getLogger(__name__)
 

@@ -17,10 +17,13 @@ import numpy as np
 from srl.pools.pool import aligned_zeros
 from srl.shared_memory import SharedMemory
 from srl.streams.batch import Batch, check_state, state_layout, widened
-from srl.streams.channel import Connection, Listener, Peer
 from srl.streams.fields import check, turn_away
 from srl.streams.layout import Layout
-from srl.streams.message import (
+from srl.streams.packed_tree import pack, unpack
+from srl.streams.sample_messages import FIELDS, Kind
+from srl.streams.tickets import Ticket, TicketOffice
+from srl.streams.transport import Connection, Listener, Peer
+from srl.streams.transport.message import (
     JOINED,
     LEFT,
     Message,
@@ -30,9 +33,6 @@ from srl.streams.message import (
     demand,
     text_of,
 )
-from srl.streams.parcel import pack, unpack
-from srl.streams.sample_messages import FIELDS, Kind
-from srl.streams.tickets import Ticket, TicketOffice
 from srl.tree import copy_tree
 from srl.types import Timestep, Tree
 

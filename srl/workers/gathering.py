@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from srl.streams.channel import Listener, listen
 from srl.streams.sample import SampleSink
 from srl.streams.tickets import TicketOffice
+from srl.streams.transport import Listener, listen
 from srl.types import Specs, Tree, Unroll
 from srl.workers.actor import ACTIVITIES
 from srl.workers.learner import Learner, form_of

@@ -13,12 +13,12 @@ import numpy as np
 from srl.experiment import Experiment
 from srl.lazy import jax
 from srl.pools.pool import empty_timestep
-from srl.streams.channel import Listener, Peer
 from srl.streams.fields import check, turn_away
 from srl.streams.inference import ACTED_ON, FIELDS, Desk, Kind
 from srl.streams.layout import Layout
-from srl.streams.message import JOINED, LEFT, Message, Refused, as_seconds
 from srl.streams.sample import Grant, SampleSink, Start, Stopped, unpacked_state
+from srl.streams.transport import Listener, Peer
+from srl.streams.transport.message import JOINED, LEFT, Message, Refused, as_seconds
 from srl.tree import copy_tree, leaves_of, map_tree
 from srl.types import Decision, Timestep, Tree
 from srl.workers.actor import ACTIVITIES

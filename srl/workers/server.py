@@ -12,8 +12,8 @@ import numpy as np
 from srl.algorithms.algorithm import LearnNodes, learn, rounds_in_turn
 from srl.lazy import jax, jnp
 from srl.streams.batch import state_layout, widened
-from srl.streams.channel import Listener
 from srl.streams.gradients import GradientSink, WorkerLeft
+from srl.streams.transport import Listener
 from srl.tree import map_tree
 from srl.types import Metrics, Specs, Tree
 from srl.workers.contributor import ACTIVITIES

@@ -6,7 +6,7 @@ import secrets
 import threading
 
 from srl.experiment import Experiment, plan_of
-from srl.streams.message import Identity
+from srl.streams.transport.message import Identity
 from srl.workers.gathering import Gathering
 from srl.workers.groups import Groups
 from srl.workers.learner import bind_teams

@@ -7,8 +7,8 @@ from functools import partial
 
 from srl.pools import Pool, Rows
 from srl.streams.batch import Batch
-from srl.streams.channel import Connection, Disconnected, opened
 from srl.streams.sample import SampleSource, Start
+from srl.streams.transport import Connection, Disconnected, opened
 from srl.workers.actor import Actor, Place
 
 

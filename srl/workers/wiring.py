@@ -12,10 +12,10 @@ from srl.dataflow.plan import Fragment, Plan, groups
 from srl.dataflow.trace import trace
 from srl.errors import UserError
 from srl.experiment import Experiment
-from srl.streams.channel import Connection, Disconnected, Listener, Transport, connect, listen
-from srl.streams.keys import Keys
-from srl.streams.message import Identity
 from srl.streams.sample import STATE_BYTES, Stopped
+from srl.streams.transport import Connection, Disconnected, Listener, Transport, connect, listen
+from srl.streams.transport.keys import Keys
+from srl.streams.transport.message import Identity
 from srl.workers.assignment import assignment
 
 Addresses = Mapping[str, Sequence[Mapping[str, str]]]

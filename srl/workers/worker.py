@@ -11,7 +11,7 @@ from srl.dataflow.plans import resolve
 from srl.errors import RunError
 from srl.experiment import Experiment
 from srl.pools.specs_json import specs_to_json
-from srl.streams.keys import keys_of
+from srl.streams.transport.keys import keys_of
 from srl.types import Specs
 from srl.workers.control import Control, Kind, Start
 from srl.workers.ledger import Ledger

@@ -10,18 +10,18 @@ from srl.bench.alone import first_timestep
 from srl.errors import RunError
 from srl.experiment import Experiment
 from srl.networks import MLP
-from srl.streams import gradients, inference, publishing, sample
-from srl.streams.channel import Connection, Disconnected
+from srl.streams import gradients, inference, parameters, sample
 from srl.streams.gradients import Forms, GradientSink, GradientSource
 from srl.streams.inference import RemoteActing
 from srl.streams.layout import Layout
-from srl.streams.message import Identity, Message
-from srl.streams.parameters import NONE_YET
-from srl.streams.parcel import pack
-from srl.streams.publishing import Publisher, Subscriber
+from srl.streams.packed_tree import pack
+from srl.streams.parameter_memory import NONE_YET
+from srl.streams.parameters import Publisher, Subscriber
 from srl.streams.sample import SampleSink, SampleSource, Stopped
-from srl.streams.thread import ThreadConnection, ThreadListener
 from srl.streams.tickets import TicketOffice
+from srl.streams.transport import Connection, Disconnected
+from srl.streams.transport.message import Identity, Message
+from srl.streams.transport.thread import ThreadConnection, ThreadListener
 from srl.tree import map_tree
 from srl.types import Timestep
 from srl.workers.learner import Learner, form_of
@@ -73,8 +73,8 @@ INFERENCE = {
     inference.Kind.STATE: parcel(STATE),
 }
 PARAMETERS = {
-    publishing.Kind.FORM: Layout.of(VECTOR).to_json(),
-    publishing.Kind.NEWER: packed(VECTOR),
+    parameters.Kind.FORM: Layout.of(VECTOR).to_json(),
+    parameters.Kind.NEWER: packed(VECTOR),
 }
 GRADIENTS = {
     gradients.Kind.FORM: FORMS.text,
@@ -163,7 +163,7 @@ class Parameters(Listening):
     """Heard by a thread, which answers whoever asks for the version after all that was said."""
 
     def __init__(self):
-        super().__init__(publishing.FIELDS, PARAMETERS)
+        super().__init__(parameters.FIELDS, PARAMETERS)
         self.publisher = Publisher(self.listener, Layout.of(VECTOR))
         self.publisher.publish((0, 5), VECTOR)
 
@@ -172,7 +172,7 @@ class Parameters(Listening):
 
     def check(self):
         with ThreadConnection(self.listener.address, Identity(RUN, 77, 0), LIMIT) as connection:
-            assert publishing.published_version(connection, self.alive) == (0, 5)
+            assert parameters.published_version(connection, self.alive) == (0, 5)
 
     def alive(self):
         assert self.publisher._failure is None
@@ -282,7 +282,7 @@ def read_replies(data):
 
 
 def read_parameters(data):
-    form = Message(publishing.Kind.FORM, body=Layout.of(VECTOR).to_json())
+    form = Message(parameters.Kind.FORM, body=Layout.of(VECTOR).to_json())
 
     def use(connect):
         subscriber = Subscriber(connect)
@@ -290,7 +290,7 @@ def read_parameters(data):
             subscriber.ask_published()
             subscriber.newest(NONE_YET, 0)
 
-    connecting(data, publishing.FIELDS, PARAMETERS, form, use)
+    connecting(data, parameters.FIELDS, PARAMETERS, form, use)
 
 
 def read_turns(data):

@@ -23,13 +23,13 @@ with instrumented():
         layout,
         message,
         network,
-        parcel,
-        publishing,
+        packed_tree,
+        parameters,
         sample_messages,
         unix,
     )
     from srl.streams.layout import Layout
-    from srl.streams.message import HEADER_BYTES, Identity, Message, encode
+    from srl.streams.transport.message import HEADER_BYTES, Identity, Message, encode
     from srl.workers import words
 
 IDENTITY = Identity(1, 2, 3)
@@ -39,10 +39,10 @@ BUFFER = bytearray(HEADER_BYTES + unix.INLINE_BYTES)
 STREAMS = [
     sample_messages.FIELDS,
     inference.FIELDS,
-    publishing.FIELDS,
+    parameters.FIELDS,
     gradients.FIELDS,
 ]
-PARCEL = bytes(parcel.pack({"a": VECTOR, "b": (VECTOR, VECTOR)}))
+PARCEL = bytes(packed_tree.pack({"a": VECTOR, "b": (VECTOR, VECTOR)}))
 DTYPES = ["bool", "uint8", "float32", "int64", "bfloat16", "object", "float128", ""]
 
 
@@ -86,7 +86,7 @@ def read_true_layout(data: atheris.FuzzedDataProvider) -> None:
 
 
 def read_parcel(data: atheris.FuzzedDataProvider) -> None:
-    parcel.unpack(a_body(data, PARCEL), LIMIT)
+    packed_tree.unpack(a_body(data, PARCEL), LIMIT)
 
 
 def tree(data: atheris.FuzzedDataProvider, depth: int):

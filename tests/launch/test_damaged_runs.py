@@ -14,7 +14,7 @@ from srl.launch.folder import create_run
 from srl.launch.host_words import read_address, read_outcome
 from srl.launch.serve import serve
 from srl.metrics import read_metrics
-from srl.streams.keys import create_keys
+from srl.streams.transport.keys import create_keys
 
 WORDS = "--num-envs 2 --algorithm.unroll-length 4 --algorithm.minibatches 1 --report-every 1"
 TRAIN = [*WORDS.split(), "--updates", "4", "--checkpoint-minutes", "0"]

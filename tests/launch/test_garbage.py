@@ -21,7 +21,7 @@ from srl.launch.host_words import WORDS, HostCard, Kind, read_address, wrapped
 from srl.launch.processes import _Screen
 from srl.launch.remote_hosts import RemoteHosts
 from srl.streams import Identity, Message, Refused, connect
-from srl.streams.keys import create_keys
+from srl.streams.transport.keys import create_keys
 from srl.workers import words
 from srl.workers.control import LIMIT_BYTES, pack
 from srl.workers.control import Kind as WorkerKind

@@ -4,7 +4,7 @@ from srl.experiment import load_experiment
 from srl.launch.folder import create_run, open_run
 from srl.launch.packed_run import PackedRun, first_files
 from srl.launch.ray_place import config_hash
-from srl.streams.keys import create_keys
+from srl.streams.transport.keys import create_keys
 
 SOURCE = """
 from srl import Experiment

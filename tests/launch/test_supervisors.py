@@ -18,7 +18,7 @@ from srl.experiment import load_experiment, plan_of
 from srl.launch import slurm, supervisor
 from srl.launch.engine import parts_of
 from srl.launch.folder import create_run
-from srl.streams.keys import create_keys
+from srl.streams.transport.keys import create_keys
 
 SECONDS = 120
 WORDS = ("--num-envs", "16", "--algorithm.unroll-length", "16", "--plan", "decoupled")

@@ -10,7 +10,7 @@ import pytest
 from srl.errors import RunError
 from srl.streams import Disconnected, Identity, Layout, Message, connect, listen
 from srl.streams.gradients import Forms, GradientSink, GradientSource, Kind, WorkerLeft
-from srl.streams.parcel import pack
+from srl.streams.packed_tree import pack
 from srl.streams.sample import Stopped
 
 SECONDS, LIMIT = 20, 1 << 24

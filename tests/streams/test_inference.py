@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from srl.streams.channel import Disconnected, connect, listen
 from srl.streams.inference import Desk, Kind, RemoteActing
 from srl.streams.layout import Layout
-from srl.streams.message import Identity, Message, Refused
 from srl.streams.sample import Start
+from srl.streams.transport import Disconnected, connect, listen
+from srl.streams.transport.message import Identity, Message, Refused
 
 RUN, GROUP, LIMIT, SECONDS = 7, 3, 1 << 16, 20.0
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from srl.errors import RunError
 from srl.streams import Identity, Layout, Message, Refused
-from srl.streams.message import HEADER_BYTES, MOST_COUNTS, decode, encode
+from srl.streams.transport.message import HEADER_BYTES, MOST_COUNTS, decode, encode
 
 DTYPES = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()
 LIMIT = 1 << 20

@@ -9,10 +9,10 @@ import pytest
 from srl.errors import RunError
 from srl.pools import make_pool
 from srl.streams.batch import batch_form
-from srl.streams.channel import Disconnected, connect, listen
-from srl.streams.message import Identity, Message
 from srl.streams.sample import Kind, SampleSink, SampleSource, Stopped
 from srl.streams.tickets import TicketOffice
+from srl.streams.transport import Disconnected, connect, listen
+from srl.streams.transport.message import Identity, Message
 from srl.types import Decision
 
 RUN, GROUPS, ENVS, LENGTH, LIMIT, SECONDS = 7, 2, 3, 4, 1 << 20, 20.0

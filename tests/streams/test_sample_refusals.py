@@ -13,11 +13,11 @@ from srl.streams import (
     gradients,
     inference,
     listen,
-    publishing,
+    parameters,
     sample,
 )
 from srl.streams.batch import batch_form
-from srl.streams.parcel import pack
+from srl.streams.packed_tree import pack
 from srl.streams.sample import Kind, SampleSink, SampleSource
 from srl.streams.tickets import TicketOffice
 from srl.tree import map_tree
@@ -134,6 +134,6 @@ def test_a_group_says_what_is_wrong_with_a_ticket(message):
             SampleSource(connection).take(dict, SECONDS)
 
 
-@pytest.mark.parametrize("stream", [sample, inference, publishing, gradients])
+@pytest.mark.parametrize("stream", [sample, inference, parameters, gradients])
 def test_each_kind_of_message_has_its_fields_declared(stream):
     assert set(stream.FIELDS) == set(stream.Kind)

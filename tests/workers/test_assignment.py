@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from srl.algorithms import PPO
 from srl.dataflow.plans import decoupled, env_servers
 from srl.experiment import Experiment
-from srl.streams.message import Identity
+from srl.streams.transport.message import Identity
 from srl.workers.assignment import assignment
 from srl.workers.wiring import Site
 

@@ -11,10 +11,10 @@ from small_runs import CARTPOLE
 from srl.bench.act_peer import serve
 from srl.bench.alone import first_timestep
 from srl.errors import RunError
-from srl.streams.channel import Disconnected, connect, listen
 from srl.streams.inference import Kind, RemoteActing
-from srl.streams.message import Identity, Message
 from srl.streams.sample import STATE_BYTES
+from srl.streams.transport import Disconnected, connect, listen
+from srl.streams.transport.message import Identity, Message
 from srl.workers.learner import Learner
 from srl.workers.parameters import Published, Received
 

@@ -9,11 +9,11 @@ import pytest
 from small_runs import CARTPOLE
 
 from srl.bench.alone import first_timestep
-from srl.streams.channel import connect, listen
 from srl.streams.inference import RemoteActing
-from srl.streams.message import Identity
 from srl.streams.sample import STATE_BYTES, SampleSink, Stopped
 from srl.streams.tickets import TicketOffice
+from srl.streams.transport import connect, listen
+from srl.streams.transport.message import Identity
 from srl.workers.learner import Learner, form_of
 from srl.workers.parameters import Published
 from srl.workers.policy import PolicyServer, inference_layout

@@ -7,7 +7,7 @@ from srl.dataflow import Fragment, Plan, plans
 from srl.dataflow.cut import cut
 from srl.dataflow.trace import trace
 from srl.experiment import Experiment
-from srl.streams.message import Identity
+from srl.streams.transport.message import Identity
 from srl.workers.wiring import Site
 
 GRAPH = trace(PPO())

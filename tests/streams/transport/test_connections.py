@@ -14,7 +14,7 @@ import pytest
 
 from srl.errors import RunError, UserError
 from srl.streams import JOINED, LEFT, Disconnected, Identity, Message, connect, listen
-from srl.streams.message import MOST_COUNTS
+from srl.streams.transport.message import MOST_COUNTS
 
 RUN = 0xFEDCBA9876543210
 LIMIT = 1 << 24

@@ -6,7 +6,14 @@ import stat
 import pytest
 
 from srl.errors import UserError
-from srl.streams.keys import VARIABLE, Keys, create_keys, key_file, keys_from_environment, read_keys
+from srl.streams.transport.keys import (
+    VARIABLE,
+    Keys,
+    create_keys,
+    key_file,
+    keys_from_environment,
+    read_keys,
+)
 
 
 def test_what_was_created_is_read_again(tmp_path):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from srl.shared_memory import SharedMemory
 from srl.streams.layout import Layout
-from srl.streams.message import Body
+from srl.streams.transport.message import Body
 from srl.tree import copy_tree
 from srl.types import Tree
 

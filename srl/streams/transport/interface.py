@@ -1,7 +1,4 @@
-"""Connections that carry messages: one protocol, several transports.
-
-listener = listen("host", identity, limit_bytes=1 << 20)
-connection = connect(listener.address, other_identity, limit_bytes=1 << 20)
+"""Connections that carry messages: what every transport gives, whatever it carries them over.
 
 Whoever listens hears of each peer first JOINED, then its messages in order, and last LEFT, however
 the peer went. A peer is known by its sender; a new connection of a sender replaces the one before,
@@ -20,17 +17,13 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import Any, Self, TypeVar
 
-from srl.errors import RunError, expect
-from srl.streams.message import JOINED, LEFT, Identity, Message, Refused, as_bytes, demand
-
-if TYPE_CHECKING:
-    from srl.streams.keys import Keys
+from srl.errors import RunError
+from srl.streams.transport.message import JOINED, LEFT, Identity, Message, as_bytes, demand
 
 log = logging.getLogger(__name__)
 
-Transport = Literal["thread", "host", "network", "cluster"]
 Begun = TypeVar("Begun")
 _TOLD_REFUSALS = 20
 """After so many a listener tells only now and then, or a mad peer would fill the disk with log."""
@@ -372,115 +365,3 @@ def farewell(message: Message) -> str:
     """What the LEFT of a listener says, as text."""
     view = as_bytes(message.body)
     return bytes(view[:500]).decode("utf-8", "replace") if view else "it has closed"
-
-
-def listen(
-    transport: Transport,
-    identity: Identity,
-    *,
-    limit_bytes: int,
-    interface: str = "127.0.0.1",
-    keys: Keys | None = None,
-    ports: range | None = None,
-    encrypt: bool = True,
-    host: str = "",
-) -> Listener:
-    """Waits for peers in this process, on this host, or over the network.
-
-    Args:
-        transport: "thread", "host", "network", or "cluster" for both of these at once.
-        identity: Of this end.
-        limit_bytes: Of one body.
-        interface: For "network" and "cluster", where to take peers from: an address of this host,
-            or the name of one of its network interfaces.
-        keys: The run's; over the network only who has them is let in, and all is encrypted. None
-            if nobody but this host can connect.
-        ports: To choose from, for "network" and "cluster"; by default any.
-        encrypt: False to do without keys, though others can then read and write everything.
-        host: A word for this host, for "cluster"; whoever connects with the same one shares memory.
-
-    Raises:
-        UserError: If there is no such transport, interface or port, or strangers could connect.
-    """
-    if transport == "thread":
-        from srl.streams.thread import ThreadListener
-
-        return ThreadListener(identity, limit_bytes)
-    if transport == "host":
-        from srl.streams.unix import UnixListener
-
-        return UnixListener(identity, limit_bytes)
-    known = transport in ("network", "cluster")
-    expect(known, "the transport", transport, "thread, host, network or cluster")
-    from srl.streams.network import NetworkListener
-
-    network = NetworkListener(
-        identity, limit_bytes, interface, keys=keys, ports=ports, encrypt=encrypt
-    )
-    if transport == "network":
-        return network
-    from srl.streams.cluster import ClusterListener
-
-    return ClusterListener(network, host)
-
-
-def connect(
-    address: str,
-    identity: Identity,
-    *,
-    limit_bytes: int,
-    timeout: float = 30.0,
-    keys: Keys | None = None,
-    encrypt: bool = True,
-    host: str = "",
-) -> Connection:
-    """Connects to a listener's address; if it refuses, the next `receive` tells.
-
-    Args:
-        address: Begins with `thread:`, `unix:` or `tcp://`, or names a host and its addresses.
-        identity: Of this end.
-        limit_bytes: As of the listener.
-        timeout: Seconds to wait for the other host.
-        keys: The run's, if it has some.
-        encrypt: As of the listener.
-        host: A word for this host, as of listeners here.
-
-    Raises:
-        UserError: If the address is of no transport, or of another host and there are no keys.
-        Disconnected: If nobody listens there.
-    """
-    if " " in address:
-        from srl.streams.unix import this_host
-
-        theirs, within, beyond = address.split(" ")
-        chosen = within if theirs == (host or this_host()) else beyond
-        connection = connect(
-            chosen, identity, limit_bytes=limit_bytes, timeout=timeout, keys=keys, encrypt=encrypt
-        )
-        connection.address = address  # which tells whether it is to the same listener as another
-        return connection
-    if address.startswith("thread:"):
-        from srl.streams.thread import ThreadConnection
-
-        return ThreadConnection(address, identity, limit_bytes)
-    if address.startswith("unix:"):
-        from srl.streams.unix import UnixConnection
-
-        return UnixConnection(address, identity, limit_bytes)
-    expect(address.startswith("tcp://"), "the address", address, "thread:..., unix:... or tcp://")
-    from srl.streams.network import NetworkConnection
-
-    return NetworkConnection(address, identity, limit_bytes, timeout, keys=keys, encrypt=encrypt)
-
-
-__all__ = [
-    "Connection",
-    "Disconnected",
-    "Listener",
-    "Peer",
-    "Refused",
-    "Transport",
-    "connect",
-    "listen",
-    "opened",
-]

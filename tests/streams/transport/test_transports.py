@@ -18,8 +18,8 @@ import zmq
 from srl.errors import RunError
 from srl.shared_memory import SharedMemory
 from srl.streams import JOINED, LEFT, Identity, Message, Refused, connect, listen
-from srl.streams.message import HEADER_BYTES, encode
-from srl.streams.unix import INLINE_BYTES
+from srl.streams.transport.message import HEADER_BYTES, encode
+from srl.streams.transport.unix import INLINE_BYTES
 
 RUN = 77
 LIMIT = 1 << 20

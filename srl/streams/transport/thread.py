@@ -10,8 +10,15 @@ from collections import deque
 from threading import Condition
 from typing import Any
 
-from srl.streams.channel import Connection, Disconnected, Listener, Peer, check_size, farewell
-from srl.streams.message import JOINED, LEFT, Identity, Message
+from srl.streams.transport.interface import (
+    Connection,
+    Disconnected,
+    Listener,
+    Peer,
+    check_size,
+    farewell,
+)
+from srl.streams.transport.message import JOINED, LEFT, Identity, Message
 
 MOST_UNREAD = 1024
 """Messages that wait in a mailbox; then its senders wait too."""

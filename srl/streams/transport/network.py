@@ -18,9 +18,16 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from srl.errors import RunError
-from srl.streams.channel import Connection, Disconnected, Peer, PolledListener, check_size, farewell
-from srl.streams.keys import Keys
-from srl.streams.message import (
+from srl.streams.transport.interface import (
+    Connection,
+    Disconnected,
+    Peer,
+    PolledListener,
+    check_size,
+    farewell,
+)
+from srl.streams.transport.keys import Keys
+from srl.streams.transport.message import (
     HEADER_BYTES,
     JOINED,
     LEFT,
@@ -31,7 +38,7 @@ from srl.streams.message import (
     decode,
     encode,
 )
-from srl.streams.tcp import (
+from srl.streams.transport.tcp import (
     COPIED_BYTES,
     MOST_UNREAD,
     STRANGE,
@@ -45,7 +52,7 @@ from srl.streams.tcp import (
     securing,
     wire_bytes,
 )
-from srl.streams.tcp_watch import TcpConnection, unwatch, watch
+from srl.streams.transport.tcp_watch import TcpConnection, unwatch, watch
 
 _AT_ONCE = 16  # messages read before peers that left are told of
 _NEVER_MS = 2**31 - 1

@@ -7,7 +7,7 @@ import struct
 import numpy as np
 
 from srl.streams.layout import ALIGNMENT, Layout
-from srl.streams.message import Body, Refused, as_bytes
+from srl.streams.transport.message import Body, Refused, as_bytes
 from srl.types import Tree
 
 _LENGTH = struct.Struct("<Q")

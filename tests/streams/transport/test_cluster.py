@@ -11,8 +11,8 @@ import pytest
 from srl.errors import RunError, UserError
 from srl.shared_memory import SharedMemory
 from srl.streams import JOINED, LEFT, Disconnected, Identity, Message, connect, listen
-from srl.streams.keys import Keys
-from srl.streams.unix import this_host
+from srl.streams.transport.keys import Keys
+from srl.streams.transport.unix import this_host
 
 RUN, LIMIT, SECONDS = 77, 1 << 20, 20
 KEYS = Keys.new()
@@ -169,7 +169,7 @@ def test_its_address_is_for_one_word_of_a_host():
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make a network namespace")
 def test_each_network_namespace_is_a_host_of_its_own():
-    code = "from srl.streams.unix import this_host; print(this_host())"
+    code = "from srl.streams.transport.unix import this_host; print(this_host())"
     words = ["unshare", "--net", sys.executable, "-c", code]
     other = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
     assert other.stdout.strip()

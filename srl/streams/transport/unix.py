@@ -17,8 +17,15 @@ from typing import Any, NamedTuple
 
 from srl.errors import RunError
 from srl.shared_memory import SharedMemory
-from srl.streams.channel import Connection, Disconnected, Peer, PolledListener, check_size, farewell
-from srl.streams.message import (
+from srl.streams.transport.interface import (
+    Connection,
+    Disconnected,
+    Peer,
+    PolledListener,
+    check_size,
+    farewell,
+)
+from srl.streams.transport.message import (
     HEADER_BYTES,
     JOINED,
     LEFT,

@@ -10,10 +10,10 @@ import time
 import zmq
 
 from srl.errors import UserError
-from srl.streams.keys import Keys
-from srl.streams.message import HEADER_BYTES
-from srl.streams.tcp_watch import KEEPALIVE_PROBES, KEEPALIVE_SECONDS
-from srl.streams.zap import answer_about_keys
+from srl.streams.transport.keys import Keys
+from srl.streams.transport.message import HEADER_BYTES
+from srl.streams.transport.tcp_watch import KEEPALIVE_PROBES, KEEPALIVE_SECONDS
+from srl.streams.transport.zap import answer_about_keys
 
 COPIED_BYTES = 1 << 16
 """A smaller body is copied, which is faster than to share it with ZeroMQ's thread."""

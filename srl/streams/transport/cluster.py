@@ -6,10 +6,10 @@ import os
 from contextlib import suppress
 
 from srl.errors import UserError
-from srl.streams.channel import Listener, Peer, PolledListener
-from srl.streams.message import JOINED, LEFT, Message
-from srl.streams.network import NetworkListener
-from srl.streams.unix import UnixListener, this_host
+from srl.streams.transport.interface import Listener, Peer, PolledListener
+from srl.streams.transport.message import JOINED, LEFT, Message
+from srl.streams.transport.network import NetworkListener
+from srl.streams.transport.unix import UnixListener, this_host
 
 _LOOK_SECONDS = 0.5  # between two chances to say what a peer had no room for
 

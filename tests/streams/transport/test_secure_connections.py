@@ -13,9 +13,9 @@ from tcp_relay import Relay
 
 from srl.errors import UserError
 from srl.streams import JOINED, LEFT, Disconnected, Identity, Message, connect, listen
-from srl.streams.keys import Keys
-from srl.streams.message import encode
-from srl.streams.tcp import most_silent
+from srl.streams.transport.keys import Keys
+from srl.streams.transport.message import encode
+from srl.streams.transport.tcp import most_silent
 
 RUN, LIMIT, SECONDS = 77, 1 << 25, 20
 ME = Identity(RUN, 1, 0)
@@ -216,7 +216,7 @@ def test_a_frame_before_the_handshake_takes_no_memory(listener):
 
 
 def test_only_so_many_connections_may_be_silent(monkeypatch, caplog):
-    monkeypatch.setattr("srl.streams.network.most_silent", lambda: 4)
+    monkeypatch.setattr("srl.streams.transport.network.most_silent", lambda: 4)
     with listen("network", Identity(RUN, 0, 0), limit_bytes=LIMIT, keys=KEYS) as listener:
         with contextlib.ExitStack() as stack:
             first, *_ = opened = [
