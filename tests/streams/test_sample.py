@@ -2,6 +2,7 @@
 
 import threading
 import time
+from functools import cache
 
 import numpy as np
 import pytest
@@ -13,17 +14,23 @@ from srl.streams.sample import Kind, SampleSink, SampleSource, Stopped
 from srl.streams.tickets import TicketOffice
 from srl.streams.transport import Disconnected, connect, listen
 from srl.streams.transport.message import Identity, Message
+from srl.tree import map_tree
 from srl.types import Decision
 
 RUN, GROUPS, ENVS, LENGTH, LIMIT, SECONDS = 7, 2, 3, 4, 1 << 20, 20.0
 
 
-@pytest.fixture(scope="module")
-def form():
+@cache
+def one_form():
     """Of one group's unroll."""
     with make_pool("native:CartPole-v1", ENVS) as pool:
         decision = Decision(np.zeros(ENVS, np.int32), np.zeros(ENVS, np.float32), ())
         return batch_form(pool.specs, ENVS, decision, LENGTH, LENGTH)
+
+
+@pytest.fixture
+def form():
+    return one_form()
 
 
 class Ends:
@@ -69,8 +76,15 @@ def ends(form):
         each.close()
 
 
-def state():
-    return {"clock": np.array(5)}
+def state(clock=5):
+    """Of a group between two unrolls."""
+    row = map_tree(lambda f: np.zeros(f.shape[1:], f.dtype), one_form().timesteps)
+    return {
+        "clock": np.array(clock),
+        "memory": (),
+        "pool": np.zeros(4, np.uint8),
+        "timestep": row._asdict(),
+    }
 
 
 def granted(source):
@@ -213,7 +227,7 @@ def test_states_are_given_between_two_unrolls_also_if_asked_for_in_the_midst_of_
     asking.start()
     for source in groups:
         source.deliver([])
-        assert source.take(lambda: {"clock": np.array(next(clocks))}, SECONDS) is None
+        assert source.take(lambda: state(next(clocks)), SECONDS) is None
     asking.join(SECONDS)
     assert {group: int(kept["clock"]) for group, kept in found.items()} == {0: 20, 1: 21}
     assert len(held) == 2
