@@ -44,14 +44,14 @@ CLOCK = range(1 << 32)
 
 
 @dataclass(frozen=True)
-class Form:
+class ArraySpec:
     """The shape and dtype of an array that there is no memory for yet."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
 
 
-def batch_form(specs: Specs, num_envs: int, decision: Decision, length: int, chunk: int) -> Batch:
+def batch_spec(specs: Specs, num_envs: int, decision: Decision, length: int, chunk: int) -> Batch:
     """The form of one group's unroll.
 
     Args:
@@ -62,8 +62,8 @@ def batch_form(specs: Specs, num_envs: int, decision: Decision, length: int, chu
         chunk: Steps from one stored memory to the next.
     """
 
-    def form(shape: tuple[int, ...], dtype: Any) -> Form:
-        return Form(tuple(shape), np.dtype(dtype))
+    def form(shape: tuple[int, ...], dtype: Any) -> ArraySpec:
+        return ArraySpec(tuple(shape), np.dtype(dtype))
 
     def times(steps: int, tree: Tree) -> Tree:
         return map_tree(lambda x: form((steps, *x.shape), x.dtype), tree)
@@ -85,9 +85,9 @@ def state_layout(form: Batch) -> Layout:
     """
 
     def rows(tree: Tree) -> Tree:
-        return map_tree(lambda f: Form(f.shape[1:], f.dtype), tree)
+        return map_tree(lambda f: ArraySpec(f.shape[1:], f.dtype), tree)
 
-    clock = Form((), np.dtype(np.int64))
+    clock = ArraySpec((), np.dtype(np.int64))
     timestep = rows(form.timesteps._asdict())
     return Layout.of({"clock": clock, "memory": rows(form.memory), "timestep": timestep})
 
@@ -131,4 +131,6 @@ def expect_room(form: Batch) -> None:
 
 def widened(form: Batch, groups: int) -> Batch:
     """The form of a batch of so many groups, from that of one group's unroll."""
-    return map_tree(lambda f: Form((f.shape[0], f.shape[1] * groups, *f.shape[2:]), f.dtype), form)
+    return map_tree(
+        lambda f: ArraySpec((f.shape[0], f.shape[1] * groups, *f.shape[2:]), f.dtype), form
+    )

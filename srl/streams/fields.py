@@ -67,7 +67,7 @@ def check(message: Message, fields: FieldsByKind) -> Message:
     return message
 
 
-def turn_away(listener: Listener, peer: Peer, reason: Refused) -> None:
+def reject(listener: Listener, peer: Peer, reason: Refused) -> None:
     """Counts and logs a message that was refused, and ends the connection it came over.
 
     An answer to it may be waited for, or it may have been one that others wait for.

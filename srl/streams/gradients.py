@@ -21,11 +21,11 @@ from typing import NamedTuple
 
 from srl.errors import RunError
 from srl.streams.batch import check_state
-from srl.streams.fields import COUNT, FLAG, NUMBER, VERSION, Fields, check, turn_away
+from srl.streams.fields import COUNT, FLAG, NUMBER, VERSION, Fields, check, reject
 from srl.streams.layout import Layout
 from srl.streams.packed_tree import pack, unpack
 from srl.streams.sample import STATE_BYTES, Start, Stopped
-from srl.streams.shared_buffers import Area
+from srl.streams.shared_buffers import SharedBuffers
 from srl.streams.transport import Connection, Disconnected, Listener, Peer, opened
 from srl.streams.transport.message import (
     JOINED,
@@ -46,18 +46,18 @@ class Kind(IntEnum):
 
     OPEN = 60
     """Counts: the worker's number among its replicas."""
-    FORM = 61
-    """Counts: epoch, lives of the worker, whether RESTORE follows. Body: the layouts, as text.
+    HANDSHAKE = 61
+    """Counts: epoch, restarts of the worker, whether RESTORE follows. Body: the layouts, as text.
     Descriptors: of the state and of the sums, within a host."""
     RESTORE = 62
     """Body: saved states of the worker's groups to go on from."""
     STATE = 63
     """Counts: phase. Version: of the update. Body: the state, between hosts."""
-    SUMS = 64
+    PARTIAL_SUMS = 64
     """Sequence: of the STATE. Counts: microseconds of each activity. Body: the sums, between
     hosts."""
-    WANT_GROUPS = 65
-    GROUPS = 66
+    WANT_STATES = 65
+    STATES = 66
     """Body: the states of the worker's groups between two unrolls."""
     STOP = 67
     """No further update is wanted."""
@@ -65,17 +65,19 @@ class Kind(IntEnum):
 
 FIELDS = {
     Kind.OPEN: Fields({"worker": NUMBER}),
-    Kind.FORM: Fields({"epoch": NUMBER, "lives": COUNT, "restored": FLAG}, body=True, fds=(0, 3)),
+    Kind.HANDSHAKE: Fields(
+        {"epoch": NUMBER, "restarts": COUNT, "restored": FLAG}, body=True, fds=(0, 3)
+    ),
     Kind.RESTORE: Fields(body=True),
     Kind.STATE: Fields({"phase": NUMBER}, version=VERSION, body=True),
-    Kind.SUMS: Fields(activities=8, body=True),
-    Kind.WANT_GROUPS: Fields(),
-    Kind.GROUPS: Fields(body=True),
+    Kind.PARTIAL_SUMS: Fields(activities=8, body=True),
+    Kind.WANT_STATES: Fields(),
+    Kind.STATES: Fields(body=True),
     Kind.STOP: Fields(),
 }
 
 
-class Forms(NamedTuple):
+class GradientLayouts(NamedTuple):
     """What crosses; both ends find it from the experiment."""
 
     state: Layout
@@ -90,7 +92,7 @@ class Forms(NamedTuple):
         return b"\n".join(layout.to_json() for layout in self)
 
     @property
-    def sums(self) -> dict[str, Layout]:
+    def partial_sums(self) -> dict[str, Layout]:
         """The parts of a worker's own memory."""
         return {"measured": self.measured, "gradient": self.gradient}
 
@@ -117,7 +119,7 @@ class GradientSource:
         self,
         connect: Callable[[], Connection],
         replica: int,
-        forms: Forms,
+        layouts: GradientLayouts,
         alive: Callable[[], None],
     ) -> None:
         """Opens the stream.
@@ -125,10 +127,10 @@ class GradientSource:
         Args:
             connect: Gives a connection to the server; called again when that has gone.
             replica: The worker's number among its replicas.
-            forms: What crosses.
+            layouts: What crosses.
             alive: Called now and then while there is nothing to do but wait; may raise Stopped.
         """
-        self._connect, self._replica, self._forms, self._alive = connect, replica, forms, alive
+        self._connect, self._replica, self._layouts, self._alive = connect, replica, layouts, alive
         self._openings = 0
         self._open()
 
@@ -139,17 +141,19 @@ class GradientSource:
     def _begin_anew(self, connection: Connection) -> Start:
         self._openings += 1
         connection.send(Message(Kind.OPEN, counts=(self._replica,)))
-        form = check(connection.expect(Kind.FORM, self._alive), FIELDS)
-        if text_of(form) != self._forms.text:
+        form = check(connection.expect(Kind.HANDSHAKE, self._alive), FIELDS)
+        if text_of(form) != self._layouts.text:
             form.close_fds()
             raise RunError("the server's parameters are not those of this experiment")
         self._remote = not form.fds
-        self._area = Area({"state": self._forms.state, **self._forms.sums}, form.fds)
-        epoch, lives, restored = form.counts
+        self._buffers = SharedBuffers(
+            {"state": self._layouts.state, **self._layouts.partial_sums}, form.fds
+        )
+        epoch, restarts, restored = form.counts
         saved = None
         if restored:
             saved = unpack(connection.expect(Kind.RESTORE, self._alive).body, STATE_BYTES)
-        return Start(epoch, lives, saved)
+        return Start(epoch, restarts, saved)
 
     def wait(self, groups: Callable[[], Tree]) -> Turn:
         """Waits for the next state.
@@ -163,8 +167,8 @@ class GradientSource:
         while True:
             try:
                 message = check(self._connection.wait(self._alive), FIELDS)
-                if message.kind == Kind.WANT_GROUPS:
-                    self._connection.send(Message(Kind.GROUPS, body=pack(groups())))
+                if message.kind == Kind.WANT_STATES:
+                    self._connection.send(Message(Kind.STATES, body=pack(groups())))
                     continue
             except Disconnected:
                 self._connection.close()
@@ -175,9 +179,9 @@ class GradientSource:
             demand(message, Kind.STATE)
             self._sequence, self._phase = message.sequence, message.counts[0]
             if self._remote:
-                self._area.take_in("state", message.body)
+                self._buffers.take_in("state", message.body)
             update = (self._openings, *message.version)
-            return Turn(update, self._phase, self._area["state"])
+            return Turn(update, self._phase, self._buffers["state"])
 
     def answer(self, sums: Tree, seconds: Sequence[float] = ()) -> None:
         """Gives the sums that the last state was to be answered with.
@@ -189,11 +193,13 @@ class GradientSource:
             seconds: Up to eight, spent on each activity since this was last told.
         """
         part = _answer(self._phase)
-        copy_tree(sums, self._area[part])
+        copy_tree(sums, self._buffers[part])
         spent = as_microseconds(seconds)
-        body = self._area.body(part) if self._remote else None
+        body = self._buffers.body(part) if self._remote else None
         try:
-            self._connection.send(Message(Kind.SUMS, self._sequence, counts=spent, body=body))
+            self._connection.send(
+                Message(Kind.PARTIAL_SUMS, self._sequence, counts=spent, body=body)
+            )
         except Disconnected:
             return
 
@@ -207,11 +213,11 @@ class WorkerLeft(RunError):
 
 
 @dataclass
-class _Desk:
+class _Session:
     """A worker as the server sees it."""
 
     peer: Peer
-    area: Area
+    buffers: SharedBuffers
     missing: bool = False
     """Whether an answer is to come."""
     asked_groups: bool = False
@@ -225,7 +231,7 @@ class GradientSink:
     def __init__(
         self,
         listener: Listener,
-        forms: Forms,
+        layouts: GradientLayouts,
         workers: int,
         *,
         groups_each: int = 1,
@@ -237,7 +243,7 @@ class GradientSink:
 
         Args:
             listener: Where workers connect.
-            forms: What crosses.
+            layouts: What crosses.
             workers: How many there are, numbered from 0.
             groups_each: Groups of environments that each worker has.
             state_layout: Of the state of a group; see `srl.streams.batch.state_layout`.
@@ -247,18 +253,18 @@ class GradientSink:
         self.epoch = 0
         self.saved: dict[int, Tree] = {}
         """States of groups to go on from, by worker; each is given once."""
-        self._listener, self._forms, self._workers = listener, forms, workers
+        self._listener, self._layouts, self._workers = listener, layouts, workers
         self._groups_each, self._state_layout = groups_each, state_layout
         self._on_left, self._on_seconds = on_left, on_seconds
-        self._state = Area({"state": forms.state})
-        self._desks: dict[int, _Desk] = {}
-        self._lives: dict[int, int] = {}
+        self._state = SharedBuffers({"state": layouts.state})
+        self._sessions: dict[int, _Session] = {}
+        self._restarts: dict[int, int] = {}
         self._sequence = self._phase = 0
 
     @property
     def complete(self) -> bool:
         """Whether all workers are there."""
-        return len(self._desks) == self._workers
+        return len(self._sessions) == self._workers
 
     def hear(self) -> None:
         """Takes in what has come, waiting half a second for it."""
@@ -287,17 +293,17 @@ class GradientSink:
         copy_tree(state, self._state["state"])
         message = Message(Kind.STATE, self._sequence, version, counts=(phase,))
         whole = message
-        if not all(desk.peer.shares_memory for desk in self._desks.values()):
+        if not all(session.peer.shares_memory for session in self._sessions.values()):
             whole = message._replace(body=bytes(self._state.body("state")))
-        for desk in self._desks.values():
-            desk.missing = True
-            self._listener.send(desk.peer, message if desk.peer.shares_memory else whole)
-        while any(desk.missing for desk in self._desks.values()):
+        for session in self._sessions.values():
+            session.missing = True
+            self._listener.send(session.peer, message if session.peer.shares_memory else whole)
+        while any(session.missing for session in self._sessions.values()):
             self.hear()
             if not self.complete:
                 raise WorkerLeft("a worker has gone in the middle of an update")
             alive()
-        return [self._desks[worker].area[_answer(phase)] for worker in range(self._workers)]
+        return [self._sessions[worker].buffers[_answer(phase)] for worker in range(self._workers)]
 
     def groups(self, alive: Callable[[], None]) -> list[Tree]:
         """Asks all workers for the states of their groups, between two updates.
@@ -305,46 +311,46 @@ class GradientSink:
         Returns:
             Those of each worker that is there, as it gave them.
         """
-        asked = dict(self._desks)
-        for desk in asked.values():
-            desk.asked_groups, desk.groups = True, None
-            self._listener.send(desk.peer, Message(Kind.WANT_GROUPS))
-        while any(d.groups is None and self._desks.get(w) is d for w, d in asked.items()):
+        asked = dict(self._sessions)
+        for session in asked.values():
+            session.asked_groups, session.groups = True, None
+            self._listener.send(session.peer, Message(Kind.WANT_STATES))
+        while any(d.groups is None and self._sessions.get(w) is d for w, d in asked.items()):
             self.hear()
             alive()
-        return [desk.groups for desk in asked.values() if desk.groups is not None]
+        return [session.groups for session in asked.values() if session.groups is not None]
 
     def stop(self) -> None:
         """Tells all workers that no further update is wanted."""
-        for desk in self._desks.values():
-            self._listener.send(desk.peer, Message(Kind.STOP))
+        for session in self._sessions.values():
+            self._listener.send(session.peer, Message(Kind.STOP))
 
     def close(self) -> None:
         """Lets go of the memory; the listener is its owner's to close."""
         self._state.close()
-        for desk in self._desks.values():
-            desk.area.close()
+        for session in self._sessions.values():
+            session.buffers.close()
 
     def _hear(self, peer: Peer, message: Message) -> None:
         try:
             self._take_in(peer, message)
         except Refused as reason:  # an answer that will not come would be waited for
-            turn_away(self._listener, peer, reason)
+            reject(self._listener, peer, reason)
 
     def _take_in(self, peer: Peer, message: Message) -> None:
         kind = message.kind
-        worker = next((w for w, desk in self._desks.items() if desk.peer is peer), None)
+        worker = next((w for w, session in self._sessions.items() if session.peer is peer), None)
         if kind == LEFT and worker is not None:
-            self._desks.pop(worker).area.close()
+            self._sessions.pop(worker).buffers.close()
             self._on_left(worker)
         if kind in (JOINED, LEFT):
             return
         check(message, FIELDS)
         if kind == Kind.OPEN and worker is None:
             self._open(peer, message)
-        elif worker is not None and kind == Kind.SUMS:
-            self._take_sums(self._desks[worker], message)
-        elif worker is not None and kind == Kind.GROUPS:
+        elif worker is not None and kind == Kind.PARTIAL_SUMS:
+            self._take_sums(self._sessions[worker], message)
+        elif worker is not None and kind == Kind.STATES:
             self._take_groups(worker, message)
         else:
             message.close_fds()
@@ -352,32 +358,34 @@ class GradientSink:
 
     def _open(self, peer: Peer, message: Message) -> None:
         (worker,) = message.counts
-        if worker >= self._workers or worker in self._desks:
+        if worker >= self._workers or worker in self._sessions:
             raise Refused(f"worker {worker} is not expected")
-        desk = self._desks[worker] = _Desk(peer, Area(self._forms.sums))
-        lives = self._lives[worker] = self._lives.get(worker, -1) + 1
+        session = self._sessions[worker] = _Session(peer, SharedBuffers(self._layouts.partial_sums))
+        restarts = self._restarts[worker] = self._restarts.get(worker, -1) + 1
         saved = self.saved.pop(worker, None)
-        counts = (self.epoch, lives, saved is not None)
-        fds = (*self._state.fds, *desk.area.fds) if peer.shares_memory else ()
-        self._listener.send(peer, Message(Kind.FORM, counts=counts, body=self._forms.text, fds=fds))
+        counts = (self.epoch, restarts, saved is not None)
+        fds = (*self._state.fds, *session.buffers.fds) if peer.shares_memory else ()
+        self._listener.send(
+            peer, Message(Kind.HANDSHAKE, counts=counts, body=self._layouts.text, fds=fds)
+        )
         if saved is not None:
             self._listener.send(peer, Message(Kind.RESTORE, body=pack(saved)))
 
     def _take_groups(self, worker: int, message: Message) -> None:
-        desk, groups = self._desks[worker], unpack(message.body, STATE_BYTES)
+        session, groups = self._sessions[worker], unpack(message.body, STATE_BYTES)
         own = range(worker * self._groups_each, (worker + 1) * self._groups_each)
-        if not desk.asked_groups:
+        if not session.asked_groups:
             raise Refused("states that were not asked for")
         if not isinstance(groups, dict) or groups.keys() != set(map(str, own)):
             raise Refused(f"states of other groups than {own.start} to {own.stop - 1}")
         for state in groups.values():
             check_state(state, self._state_layout)
-        desk.asked_groups, desk.groups = False, groups
+        session.asked_groups, session.groups = False, groups
 
-    def _take_sums(self, desk: _Desk, message: Message) -> None:
-        if message.sequence != self._sequence or not desk.missing:
+    def _take_sums(self, session: _Session, message: Message) -> None:
+        if message.sequence != self._sequence or not session.missing:
             return
-        if not desk.peer.shares_memory:
-            desk.area.take_in(_answer(self._phase), message.body)
-        desk.missing = False
+        if not session.peer.shares_memory:
+            session.buffers.take_in(_answer(self._phase), message.body)
+        session.missing = False
         self._on_seconds(as_seconds(message.counts))

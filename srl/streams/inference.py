@@ -1,6 +1,6 @@
 """The inference stream: a call of `act`, asked by a group's worker and answered by a policy worker.
 
-Both ends share an area of memory for each group: its `request` is written by who asks, its `reply`
+Both ends share two buffers for each group: its `request` is written by who asks, its `reply`
 by who answers; the messages say no more than whose turn it is. Between hosts they carry these parts
 as bodies. What is in them follows from the edges that the plan cuts: where `collect` is with the
 one who asks, the observation and the memory go there and come back; where it is with the one who
@@ -25,7 +25,7 @@ from srl.streams.fields import COUNT, FLAG, NUMBER, VERSION, Fields, check
 from srl.streams.layout import Layout
 from srl.streams.packed_tree import pack, unpack
 from srl.streams.sample import STATE_BYTES, Start, Stopped
-from srl.streams.shared_buffers import Area
+from srl.streams.shared_buffers import SharedBuffers
 from srl.streams.transport import Connection, Disconnected, Listener, Peer, opened
 from srl.streams.transport.message import Message, Refused, as_microseconds, demand, text_of
 from srl.tree import copy_tree, leaves_of, map_tree
@@ -42,9 +42,9 @@ class Kind(IntEnum):
 
     OPEN = 30
     """Counts: the group's requests so far; after the first it goes on as it is."""
-    FORM = 31
-    """Counts: epoch, lives of the group, whether RESTORE follows. Body: the layout of the area.
-    Descriptor: the area, within a host."""
+    HANDSHAKE = 31
+    """Counts: epoch, restarts of the group, whether RESTORE follows. Body: their layout.
+    Descriptors: of the shared buffers, within a host."""
     RESTORE = 32
     """Body: a saved state to go on from."""
     REQUEST = 33
@@ -62,8 +62,8 @@ class Kind(IntEnum):
 
 FIELDS = {
     Kind.OPEN: Fields({"requests": COUNT}),
-    Kind.FORM: Fields(
-        {"epoch": NUMBER, "lives": COUNT, "restored": FLAG}, body=True, fds=(0, len(_PARTS))
+    Kind.HANDSHAKE: Fields(
+        {"epoch": NUMBER, "restarts": COUNT, "restored": FLAG}, body=True, fds=(0, len(_PARTS))
     ),
     Kind.RESTORE: Fields(body=True),
     Kind.REQUEST: Fields({"clock": CLOCK}, version=VERSION, body=True),
@@ -76,10 +76,10 @@ FIELDS = {
 
 
 def _parts(layout: Layout) -> dict[str, Layout]:
-    """The layouts of an area's parts: `request` and `reply`.
+    """The layouts of an shared buffers's parts: `request` and `reply`.
 
     Raises:
-        Refused: If it is not that of an area.
+        Refused: If it is not that of an shared buffers.
     """
     example = layout.views(layout.empty())
     parts = example if isinstance(example, dict) else {}
@@ -120,7 +120,7 @@ class RemoteActing:
         self._oldest = (0, 0)
         self._sequence = 0
         self._open()
-        self._initial = map_tree(np.array, self._area["reply"].get("memory", ()))
+        self._initial = map_tree(np.array, self._buffers["reply"].get("memory", ()))
 
     def _open(self) -> None:
         self._connection, _ = opened(self._connect, self._begin)
@@ -130,15 +130,17 @@ class RemoteActing:
         self._begin_anew(connection, connection.wait(self._alive))
 
     def _begin_anew(self, connection: Connection, form: Message) -> None:
-        epoch, lives, restored = check(demand(form, Kind.FORM), FIELDS).counts
+        epoch, restarts, restored = check(demand(form, Kind.HANDSHAKE), FIELDS).counts
         self._remote = not form.fds
-        self._area = Area(_parts(Layout.from_json(text_of(form), STATE_BYTES)), form.fds)
-        self._area.close()  # its descriptors; it stays mapped
+        self._buffers = SharedBuffers(
+            _parts(Layout.from_json(text_of(form), STATE_BYTES)), form.fds
+        )
+        self._buffers.close()  # its descriptors; it stays mapped
         saved = None
         if restored:
             saved = unpack(connection.expect(Kind.RESTORE, self._alive).body, STATE_BYTES)
-        self.start = Start(epoch, lives, saved)
-        self._fits = False  # whether the area was compared with a timestep
+        self.start = Start(epoch, restarts, saved)
+        self._fits = False  # whether the shared buffers was compared with a timestep
 
     def begin(self, oldest_version: tuple[int, int]) -> None:
         """Begins an unroll, in which no older version may act."""
@@ -180,7 +182,7 @@ class RemoteActing:
         self._sequence += 1
         while True:
             try:
-                request = self._area["request"]
+                request = self._buffers["request"]
                 own = {n: memory if n == "memory" else getattr(timestep, n) for n in request}
                 self._expect_fit(own, request)
                 for name, part in request.items():
@@ -192,7 +194,7 @@ class RemoteActing:
                 self._open()
 
     def _expect_fit(self, own: dict[str, Tree], request: dict[str, Tree]) -> None:
-        """Raises Refused if the area is for other environments than these."""
+        """Raises Refused if the shared buffers is for other environments than these."""
         if self._fits:
             return
         for name, part in request.items():
@@ -211,7 +213,7 @@ class RemoteActing:
             self._connection.send(Message(Kind.SPENT, counts=as_microseconds(seconds)))
 
     def _ask(self, clock: int) -> None:
-        body = self._area.body("request") if self._remote else None
+        body = self._buffers.body("request") if self._remote else None
         self._connection.send(
             Message(Kind.REQUEST, self._sequence, self._oldest, counts=(clock,), body=body)
         )
@@ -226,8 +228,8 @@ class RemoteActing:
             elif demand(message, Kind.REPLY).sequence == self._sequence:
                 break
         if self._remote:
-            self._area.take_in("reply", message.body)
-        reply = self._area["reply"]
+            self._buffers.take_in("reply", message.body)
+        reply = self._buffers["reply"]
         decision = Decision(reply["action"], reply.get("log_prob"), reply.get("memory", ()))
         return decision, np.array(message.version, np.int32)
 
@@ -237,32 +239,35 @@ class RemoteActing:
         self._connection.close()
 
 
-class Desk:
+class Session:
     """A group as the worker sees it that answers its requests."""
 
     def __init__(self, listener: Listener, peer: Peer, layout: Layout) -> None:
-        """Makes the group's area; `open` tells it."""
+        """Makes the group's shared buffers; `open` tells it."""
         self.peer, self.group = peer, peer.identity.sender
-        self.area = Area(_parts(layout))
+        self.buffers = SharedBuffers(_parts(layout))
         self.clock = 0
         self.oldest_version = (0, 0)
         self.arrived = 0.0
         """When the last request came."""
         self._listener, self._layout = listener, layout
         self._sequence = 0
-        there = {"memory": (), **self.area["request"]}  # else memory is kept where it is collected
+        there = {
+            "memory": (),
+            **self.buffers["request"],
+        }  # else memory is kept where it is collected
         self.asked = leaves_of(tuple(there[name] for name in ACTED_ON))
         """What `act` looks at, leaf by leaf."""
 
     def open(self, start: Start) -> None:
-        """Tells the group what its area is, and how to begin."""
-        fds = self.area.fds if self.peer.shares_memory else ()
-        epoch, lives, saved = start
-        counts = (epoch, lives, saved is not None)
-        self.send(Message(Kind.FORM, counts=counts, body=self._layout.to_json(), fds=fds))
+        """Tells the group what its shared buffers is, and how to begin."""
+        fds = self.buffers.fds if self.peer.shares_memory else ()
+        epoch, restarts, saved = start
+        counts = (epoch, restarts, saved is not None)
+        self.send(Message(Kind.HANDSHAKE, counts=counts, body=self._layout.to_json(), fds=fds))
         if saved is not None:
             self.send(Message(Kind.RESTORE, body=pack(saved)))
-        self.area.close()
+        self.buffers.close()
 
     def take_in(self, message: Message, now: float) -> None:
         """Takes a request, whose fields were checked.
@@ -271,14 +276,14 @@ class Desk:
             Refused: If its body is not of the agreed form.
         """
         if not self.peer.shares_memory:
-            self.area.take_in("request", message.body)
+            self.buffers.take_in("request", message.body)
         self.clock, self.oldest_version = message.counts[0], message.version
         self._sequence, self.arrived = message.sequence, now
 
     def reply(self, version: np.ndarray) -> None:
-        """Answers the request, by what stands in the area."""
+        """Answers the request, by what stands in the shared buffers."""
         epoch, n = version.tolist()
-        body = None if self.peer.shares_memory else bytes(self.area.body("reply"))
+        body = None if self.peer.shares_memory else bytes(self.buffers.body("reply"))
         self.send(Message(Kind.REPLY, self._sequence, (epoch, n), body=body))
 
     def send(self, message: Message) -> None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from srl.errors import RunError
-from srl.streams.fields import VERSION_OR_NONE, Fields, check, turn_away
+from srl.streams.fields import VERSION_OR_NONE, Fields, check, reject
 from srl.streams.layout import Layout
 from srl.streams.parameter_memory import NONE_YET, ParameterReader, ParameterWriter, Version
 from srl.streams.transport import Connection, Disconnected, Listener, Peer, opened
@@ -52,7 +52,7 @@ class Kind(IntEnum):
     """What is said on a parameter stream."""
 
     OPEN = 50
-    FORM = 51
+    HANDSHAKE = 51
     """Body: the layout of the parameters. Descriptor: their memory, within a host."""
     SPENT = 52
     """Counts: microseconds of acting, of a worker that does nothing else."""
@@ -66,7 +66,7 @@ class Kind(IntEnum):
 
 FIELDS = {
     Kind.OPEN: Fields(),
-    Kind.FORM: Fields(body=True, fds=(0, 1)),
+    Kind.HANDSHAKE: Fields(body=True, fds=(0, 1)),
     Kind.SPENT: Fields(activities=1),
     Kind.NEWER: Fields(version=VERSION_OR_NONE, schema=True, body=True),
     Kind.VERSION: Fields(version=VERSION_OR_NONE),
@@ -115,7 +115,7 @@ class Publisher:
         self._answers_version = answers_version
         self._versions: deque[tuple[Peer, Version]] = deque()  # to be told by its thread
         self._listener, self._layout, self._on_seconds = listener, layout, on_seconds
-        self._form = Message(Kind.FORM, body=layout.to_json())
+        self._form = Message(Kind.HANDSHAKE, body=layout.to_json())
         self._writer = ParameterWriter(layout) if listener.shares_memory else None
         self._newest = _Publication(NONE_YET, None)
         self._waiting: dict[Peer, Version] = {}
@@ -178,7 +178,7 @@ class Publisher:
         try:
             self._take(peer, message)
         except Refused as reason:
-            turn_away(self._listener, peer, reason)
+            reject(self._listener, peer, reason)
 
     def _take(self, peer: Peer, message: Message) -> None:
         if message.kind == LEFT:
@@ -248,7 +248,7 @@ class Subscriber:
 
     def _begin(self, connection: Connection) -> None:
         connection.send(Message(Kind.OPEN))
-        form = check(connection.expect(Kind.FORM, self._alive), FIELDS)
+        form = check(connection.expect(Kind.HANDSHAKE, self._alive), FIELDS)
         self.layout = Layout.from_json(text_of(form), LIMIT_BYTES)
         self._expected = self._expected or self.layout
         if self.layout != self._expected:

@@ -17,11 +17,11 @@ import numpy as np
 from srl.pools.pool import aligned_zeros
 from srl.shared_memory import SharedMemory
 from srl.streams.batch import Batch, check_state, state_layout, widened
-from srl.streams.fields import check, turn_away
+from srl.streams.fields import check, reject
 from srl.streams.layout import Layout
 from srl.streams.packed_tree import pack, unpack
 from srl.streams.sample_messages import FIELDS, Kind
-from srl.streams.tickets import Ticket, TicketOffice
+from srl.streams.tickets import StalenessLimiter, Ticket
 from srl.streams.transport import Connection, Listener, Peer
 from srl.streams.transport.message import (
     JOINED,
@@ -49,15 +49,15 @@ class Start(NamedTuple):
     """How a group begins."""
 
     epoch: int
-    lives: int
+    restarts: int
     """Times that it has begun before."""
     saved: Tree
     """The state to go on from, if there is one."""
 
     @property
-    def purpose(self) -> str:
+    def seed_salt(self) -> str:
         """What its environments' seed is for, if they begin anew."""
-        again = f".{self.lives}" if self.lives else ""
+        again = f".{self.restarts}" if self.restarts else ""
         return f"environments {self.epoch}{again}" if self.epoch or again else "environments"
 
 
@@ -99,8 +99,8 @@ class SampleSource:
         self.sequence = 0
         """Unrolls delivered."""
         connection.send(Message(Kind.OPEN))
-        form = check(connection.expect(Kind.FORM, alive), FIELDS)
-        batches, self._positions, epoch, lives, restored = form.counts
+        form = check(connection.expect(Kind.HANDSHAKE, alive), FIELDS)
+        batches, self._positions, epoch, restarts, restored = form.counts
         layout = Layout.from_json(text_of(form), UNROLL_BYTES)
         self.remote = not form.fds
         """Whether unrolls cross as messages."""
@@ -118,7 +118,7 @@ class SampleSource:
         saved = None
         if restored:
             saved = unpack(connection.expect(Kind.RESTORE, alive).body, STATE_BYTES)
-        self.start = Start(epoch, lives, saved)
+        self.start = Start(epoch, restarts, saved)
         self._asked = False
 
     def take(self, state: Callable[[], Tree], timeout: float | None = None) -> Grant | None:
@@ -184,34 +184,34 @@ class SampleSink:
     def __init__(
         self,
         listener: Listener,
-        office: TicketOffice,
+        limiter: StalenessLimiter,
         form: Batch,
         *,
         first_group: int = 0,
         on_seconds: Callable[[Sequence[float]], None] = lambda seconds: None,
-        on_counts: Callable[[TicketOffice], None] = lambda office: None,
+        on_counts: Callable[[StalenessLimiter], None] = lambda limiter: None,
     ) -> None:
         """Reserves the memory of all batches.
 
         Args:
             listener: Where groups connect.
-            office: Grants their tickets.
+            limiter: Grants their tickets.
             form: Of one group's unroll.
             first_group: The first of the groups that deliver here.
             on_seconds: Told the seconds that a group spent on each activity.
-            on_counts: Told after each change of the office's counts.
+            on_counts: Told after each change of the limiter's counts.
         """
-        self.listener, self.office, self.epoch = listener, office, 0
+        self.listener, self.limiter, self.epoch = listener, limiter, 0
         self.saved: dict[int, Tree] = {}
         """States that groups go on from, by group; each is given once."""
         self._first = first_group
         self._layout, self._state_layout = Layout.of(form), state_layout(form)
-        self._wide = Layout.of(widened(form, office.positions))
-        self._memory = SharedMemory.create(office.batches * self._wide.size)
+        self._wide = Layout.of(widened(form, limiter.positions))
+        self._memory = SharedMemory.create(limiter.batches * self._wide.size)
         bodies = _bodies(self._wide, self._memory)
         self.batches = [_batch(self._wide.views(body)) for body in bodies]
         self._on_seconds, self._on_counts = on_seconds, on_counts
-        self._lives: dict[int, int] = {}
+        self._restarts: dict[int, int] = {}
         self._peers: dict[int, Peer] = {}
         self._asking: dict[int, None] = {}  # groups that wait for a ticket, first come first
         self._there: set[int] = set()
@@ -234,25 +234,25 @@ class SampleSink:
     def gather(self, timeout: float | None) -> Batch | None:
         """Waits for the next update's batch; None after `timeout` seconds without it."""
         with self._changed:
-            self._changed.wait_for(lambda: self.office.complete or self._error, timeout)
+            self._changed.wait_for(lambda: self.limiter.complete or self._error, timeout)
             self._check()
-            if not self.office.complete:
+            if not self.limiter.complete:
                 return None
-            return self.batches[self.office.version % len(self.batches)]
+            return self.batches[self.limiter.version % len(self.batches)]
 
     def following(self, timeout: float) -> Batch | None:
         """The batch after the one being learned from, if it is there within `timeout` seconds."""
         with self._changed:
-            following = self.office.version + 1
-            if not self._changed.wait_for(lambda: self.office.completes(following), timeout):
+            following = self.limiter.version + 1
+            if not self._changed.wait_for(lambda: self.limiter.completes(following), timeout):
                 return None
             return self.batches[following % len(self.batches)]
 
     def learned(self) -> None:
         """The batch has been learned from, and the new version can be had."""
         with self._changed:
-            self.office.learned()
-            self._on_counts(self.office)
+            self.limiter.learned()
+            self._on_counts(self.limiter)
         self._look()
 
     def ask_states(self) -> None:
@@ -281,12 +281,12 @@ class SampleSink:
     @property
     def groups(self) -> range:
         """Those that deliver here."""
-        return range(self._first, self._first + self.office.positions)
+        return range(self._first, self._first + self.limiter.positions)
 
     @property
     def whole(self) -> bool:
         """Whether every group is there."""
-        return len(self._there) == self.office.positions
+        return len(self._there) == self.limiter.positions
 
     def fail(self, error: BaseException) -> None:
         """Raises an error of another thread in the learner's calls."""
@@ -324,8 +324,8 @@ class SampleSink:
         with self._changed:
             self._leave(group)
             self._there.add(group)
-            lives = self._lives[group] = self._lives.get(group, -1) + 1
-            return Start(self.epoch, lives, self.saved.pop(group, None))
+            restarts = self._restarts[group] = self._restarts.get(group, -1) + 1
+            return Start(self.epoch, restarts, self.saved.pop(group, None))
 
     def leave(self, group: int) -> None:
         """The group has gone; a ticket that it holds is lost."""
@@ -341,23 +341,23 @@ class SampleSink:
         with self._changed:
             if self._draining:
                 raise Stopped
-            ticket = self.office.take(group)
+            ticket = self.limiter.take(group)
             if ticket is None:
                 return None
-            self._on_counts(self.office)
-            version = self.epoch, self.office.oldest_version(ticket)
+            self._on_counts(self.limiter)
+            version = self.epoch, self.limiter.oldest_version(ticket)
             return Grant(ticket, self._columns(ticket), version)
 
     def _columns(self, ticket: Ticket) -> Batch:
         batch = self.batches[ticket.update % len(self.batches)]
-        return batch.columns(ticket.position, self.office.positions)
+        return batch.columns(ticket.position, self.limiter.positions)
 
     def deliver(self, group: int, ticket: Ticket) -> None:
         """Takes in an unroll that was written into its columns."""
         with self._changed:
-            self.office.deliver(group, ticket)
-            self._on_counts(self.office)
-            if self.office.completes(ticket.update):
+            self.limiter.deliver(group, ticket)
+            self._on_counts(self.limiter)
+            if self.limiter.completes(ticket.update):
                 self._changed.notify_all()
 
     def spent(self, seconds: Sequence[float]) -> None:
@@ -400,7 +400,7 @@ class SampleSink:
         try:
             self._answer(peer, message)
         except Refused as reason:  # or it would keep what it holds, and nobody else could have it
-            turn_away(self.listener, peer, reason)
+            reject(self.listener, peer, reason)
 
     def _answer(self, peer: Peer, message: Message) -> None:
         group = peer.identity.sender
@@ -417,7 +417,7 @@ class SampleSink:
         elif self._peers.get(group) is not peer:
             raise Refused(f"a message of kind {message.kind} before OPEN")
         elif kind == Kind.TAKE:
-            if self.office.held(group) is not None:
+            if self.limiter.held(group) is not None:
                 raise Refused("TAKE by a group that holds a ticket")
             self._asking[group] = None
         elif kind == Kind.DELIVER:
@@ -433,8 +433,8 @@ class SampleSink:
         for groups in (self._there, self._want_state, self._awaited):
             groups.discard(group)
         self._changed.notify_all()
-        self.office.expire(group)
-        self._on_counts(self.office)
+        self.limiter.expire(group)
+        self._on_counts(self.limiter)
 
     def _open(self, peer: Peer, group: int) -> None:
         if group not in self.groups:
@@ -442,16 +442,16 @@ class SampleSink:
         start = self.join(group)
         self._peers[group] = peer
         restored = start.saved is not None
-        counts = (len(self.batches), self.office.positions, start.epoch, start.lives, restored)
+        counts = (len(self.batches), self.limiter.positions, start.epoch, start.restarts, restored)
         fds = (self._memory.fd,) if peer.shares_memory else ()
         body = self._layout.to_json()
-        self.listener.send(peer, Message(Kind.FORM, counts=counts, body=body, fds=fds))
+        self.listener.send(peer, Message(Kind.HANDSHAKE, counts=counts, body=body, fds=fds))
         if restored:
             self.listener.send(peer, Message(Kind.RESTORE, body=pack(start.saved)))
 
     def _take_in(self, peer: Peer, group: int, message: Message) -> None:
         ticket = Ticket(*message.counts[:2])
-        if not self.office.holds(group, ticket):
+        if not self.limiter.holds(group, ticket):
             raise Refused(f"an unroll whose ticket {ticket} is not its own")
         if not peer.shares_memory:
             copy_tree(_batch(self._layout.views(message.body)), self._columns(ticket))

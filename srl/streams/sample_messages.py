@@ -11,8 +11,8 @@ class Kind(IntEnum):
     """What is said on a sample stream."""
 
     OPEN = 10
-    FORM = 11
-    """Counts: batches, positions, epoch, lives of the group, whether RESTORE follows. Body: the
+    HANDSHAKE = 11
+    """Counts: batches, positions, epoch, restarts of the group, whether RESTORE follows. Body: the
     layout of one unroll. Descriptors: the memory of the batches, within a host."""
     RESTORE = 12
     """Body: a saved state to go on from."""
@@ -31,12 +31,12 @@ class Kind(IntEnum):
 _TICKET = {"update": COUNT, "position": NUMBER}
 FIELDS = {
     Kind.OPEN: Fields(),
-    Kind.FORM: Fields(
+    Kind.HANDSHAKE: Fields(
         {
             "batches": NUMBER[1:],
             "positions": NUMBER[1:],
             "epoch": NUMBER,
-            "lives": COUNT,
+            "restarts": COUNT,
             "restored": FLAG,
         },
         body=True,

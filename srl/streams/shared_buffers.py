@@ -11,7 +11,7 @@ from srl.tree import copy_tree
 from srl.types import Tree
 
 
-class Area:
+class SharedBuffers:
     """Parts of memory, by name.
 
     Within a host both ends see the same, and messages only say whose turn it is; between hosts

@@ -33,7 +33,7 @@ class Counts:
         return self.granted - self.learned - self.lost
 
 
-class TicketOffice:
+class StalenessLimiter:
     """Hands out tickets so that staleness stays within its bound.
 
     Update n learns from `positions` unrolls. A ticket for it is granted once version

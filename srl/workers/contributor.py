@@ -81,7 +81,7 @@ class Contributor(Trainer):
             for group, actor in zip(self._groups, self._actors, strict=True):
                 actor.restore(start.saved[str(group)])
         else:
-            self._reset(start.purpose)
+            self._reset(start.seed_salt)
         self._turn = self._next_turn()
 
     def _learn(self, batch: Batch) -> None:

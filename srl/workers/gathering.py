@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from srl.streams.sample import SampleSink
-from srl.streams.tickets import TicketOffice
+from srl.streams.tickets import StalenessLimiter
 from srl.streams.transport import Listener, listen
 from srl.types import Specs, Tree, Unroll
 from srl.workers.actor import ACTIVITIES
@@ -72,10 +72,10 @@ class Gathering(Training):
             **self._acting_workers(),
         }
         learner.progress.replicas = site.fragment.replicas
-        self._office = TicketOffice(len(self._groups), experiment.max_staleness)
+        self._limiter = StalenessLimiter(len(self._groups), experiment.max_staleness)
         self.sink = SampleSink(
             self._listeners.get("sample") or listen("thread", site.identity, limit_bytes=1),
-            self._office,
+            self._limiter,
             form_of(experiment, learner.teams, site.group_envs),
             first_group=self._groups.start,
             on_seconds=self._spend,
@@ -101,10 +101,10 @@ class Gathering(Training):
         progress = self._learner.progress
         # A version of a learner that died since the checkpoint must never pass for a newer one.
         progress.epoch += self._site.identity.incarnation
-        self._office.version = progress.updates
+        self._limiter.version = progress.updates
         self.sink.epoch, self.sink.saved = progress.epoch, dict(self._saved)
         if self._ledger is not None:  # nothing is in flight, whatever was before
-            self._ledger.restart(progress.updates * self._office.positions)
+            self._ledger.restart(progress.updates * self._limiter.positions)
         self._publish()
         self.sink.start()
         if self._policy_server is not None:
@@ -144,7 +144,7 @@ class Gathering(Training):
         unroll, self._prefetched = self._prefetched, None
         self._learner.learn(batch, unroll, meanwhile=self._prefetch)
         if self._ledger is not None:
-            self._ledger.learn(self._office.positions)  # now: what is reported next includes it
+            self._ledger.learn(self._limiter.positions)  # now: what is reported next includes it
         self._unreleased = True
         self._site.alive()
 
@@ -164,7 +164,7 @@ class Gathering(Training):
 
     def _prefetch(self, learned: Callable[[], bool]) -> None:
         """Puts the following batch onto the device while the present one is learned from."""
-        while self._office.ahead and self._prefetched is None and not learned():
+        while self._limiter.ahead and self._prefetched is None and not learned():
             following = self.sink.following(_PREFETCH_SECONDS)
             if following is not None:
                 self._prefetched = self._learner.prepared(following)
@@ -191,9 +191,9 @@ class Gathering(Training):
         for activity, spent in zip(ACTIVITIES, seconds, strict=False):
             self._learner.progress.spend(worker, activity, spent)
 
-    def _account(self, office: TicketOffice) -> None:
+    def _account(self, limiter: StalenessLimiter) -> None:
         """Writes into the ledger what was granted and lost; `update` writes what was learned."""
-        now = (office.counts.granted, office.counts.lost)
+        now = (limiter.counts.granted, limiter.counts.lost)
         granted, lost = (b - a for a, b in zip(self._accounted, now, strict=True))
         self._accounted = now
         if self._ledger is not None:

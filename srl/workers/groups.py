@@ -147,7 +147,7 @@ class Groups:
         if start.saved is not None and pool.saves_exactly:
             actor.restore(start.saved)
         else:
-            actor.reset(environment_seed(experiment.seed, start.purpose) + group * pool.num_envs)
+            actor.reset(environment_seed(experiment.seed, start.seed_salt) + group * pool.num_envs)
         return actor
 
     def _show(self, group: int) -> None:

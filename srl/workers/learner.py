@@ -15,7 +15,7 @@ from srl.errors import UserError
 from srl.experiment import Experiment, plan_of
 from srl.lazy import jax, jnp
 from srl.pools.pool import empty_timestep
-from srl.streams.batch import Batch, batch_form
+from srl.streams.batch import Batch, batch_spec
 from srl.types import Decision, Metrics, Policy, Specs, Tree, Unroll
 from srl.workers.league import League, hold_of
 from srl.workers.past import Opponents, Past
@@ -61,7 +61,7 @@ def form_of(experiment: Experiment, teams: Teams, num_envs: int) -> Batch:
     """What the unroll of one group of `num_envs` environments is made of."""
     length = experiment.algorithm.unroll_length
     decision = decision_form(teams, num_envs)
-    return batch_form(teams.specs, num_envs, decision, length, teams.chunk)
+    return batch_spec(teams.specs, num_envs, decision, length, teams.chunk)
 
 
 def decision_form(teams: Teams, num_envs: int) -> Decision:

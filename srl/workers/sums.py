@@ -10,7 +10,7 @@ import numpy as np
 from srl.algorithms.algorithm import State
 from srl.lazy import jax, jnp
 from srl.streams.batch import Batch
-from srl.streams.gradients import Forms
+from srl.streams.gradients import GradientLayouts
 from srl.streams.layout import Layout
 from srl.types import Timestep
 from srl.workers.learner import Learner
@@ -21,7 +21,7 @@ from srl.workers.vectors import vectors_of
 class Crossing(NamedTuple):
     """The layouts of what crosses, and the shapes of the trees that it is made of."""
 
-    forms: Forms
+    forms: GradientLayouts
     states: Any
     """What acts and learns, as `needed` gives it."""
     measured: Any
@@ -45,7 +45,9 @@ class Crossing(NamedTuple):
 
         shapes = jax.eval_shape(trees, learner.states, learner.unroll(batch))
         states, measured, gradient = (jax.eval_shape(vectors_of, tree) for tree in shapes)
-        forms = Forms(Layout.of(states), Layout.of((measured, account(batch))), Layout.of(gradient))
+        forms = GradientLayouts(
+            Layout.of(states), Layout.of((measured, account(batch))), Layout.of(gradient)
+        )
         return Crossing(forms, *shapes)
 
 

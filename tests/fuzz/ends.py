@@ -11,14 +11,14 @@ from srl.errors import RunError
 from srl.experiment import Experiment
 from srl.networks import MLP
 from srl.streams import gradients, inference, parameters, sample
-from srl.streams.gradients import Forms, GradientSink, GradientSource
+from srl.streams.gradients import GradientLayouts, GradientSink, GradientSource
 from srl.streams.inference import RemoteActing
 from srl.streams.layout import Layout
 from srl.streams.packed_tree import pack
 from srl.streams.parameter_memory import NONE_YET
 from srl.streams.parameters import Publisher, Subscriber
 from srl.streams.sample import SampleSink, SampleSource, Stopped
-from srl.streams.tickets import TicketOffice
+from srl.streams.tickets import StalenessLimiter
 from srl.streams.transport import Connection, Disconnected
 from srl.streams.transport.message import Identity, Message
 from srl.streams.transport.thread import ThreadConnection, ThreadListener
@@ -46,14 +46,14 @@ STATE = {
     "memory": map_tree(lambda x: x[0], UNROLL.memory),
     "clock": np.array(3, np.int64),
 }
-FORMS = Forms(*(Layout.of(tree) for tree in (VECTOR, (VECTOR, VECTOR), VECTOR)))
+FORMS = GradientLayouts(*(Layout.of(tree) for tree in (VECTOR, (VECTOR, VECTOR), VECTOR)))
 
 
 def packed(tree):
     return bytes(Layout.of(tree).pack(tree))
 
 
-def parcel(tree):
+def packed_tree(tree):
     return bytes(pack(tree))
 
 
@@ -61,27 +61,27 @@ AREA = inference_layout(LEARNER.teams, 1, {"observation"}, {"action", "log_prob"
 REPLY = AREA.views(np.zeros(AREA.size, np.uint8))["reply"]
 # What messages bring, by kind:
 SAMPLES = {
-    sample.Kind.FORM: Layout.of(FORM).to_json(),
-    sample.Kind.RESTORE: parcel(STATE),
+    sample.Kind.HANDSHAKE: Layout.of(FORM).to_json(),
+    sample.Kind.RESTORE: packed_tree(STATE),
     sample.Kind.DELIVER: packed(UNROLL),
-    sample.Kind.STATE: parcel(STATE),
+    sample.Kind.STATE: packed_tree(STATE),
 }
 INFERENCE = {
-    inference.Kind.FORM: AREA.to_json(),
-    inference.Kind.RESTORE: parcel(STATE),
+    inference.Kind.HANDSHAKE: AREA.to_json(),
+    inference.Kind.RESTORE: packed_tree(STATE),
     inference.Kind.REPLY: packed(REPLY),
-    inference.Kind.STATE: parcel(STATE),
+    inference.Kind.STATE: packed_tree(STATE),
 }
 PARAMETERS = {
-    parameters.Kind.FORM: Layout.of(VECTOR).to_json(),
+    parameters.Kind.HANDSHAKE: Layout.of(VECTOR).to_json(),
     parameters.Kind.NEWER: packed(VECTOR),
 }
 GRADIENTS = {
-    gradients.Kind.FORM: FORMS.text,
-    gradients.Kind.RESTORE: parcel({"0": STATE}),
+    gradients.Kind.HANDSHAKE: FORMS.text,
+    gradients.Kind.RESTORE: packed_tree({"0": STATE}),
     gradients.Kind.STATE: packed(VECTOR),
-    gradients.Kind.SUMS: packed((VECTOR, VECTOR)),
-    gradients.Kind.GROUPS: parcel({"0": STATE}),
+    gradients.Kind.PARTIAL_SUMS: packed((VECTOR, VECTOR)),
+    gradients.Kind.STATES: packed_tree({"0": STATE}),
 }
 
 
@@ -128,20 +128,20 @@ class Samples(Listening):
     def __init__(self):
         self.listener = beyond()
         super().__init__(sample.FIELDS, SAMPLES)
-        self.sink = SampleSink(self.listener, TicketOffice(2), FORM)
+        self.sink = SampleSink(self.listener, StalenessLimiter(2), FORM)
 
     def hear(self):
         with self.sink._changed:  # as its thread does, which is not begun
             self.read(self.sink._hear)
             self.sink._grant()
-        if self.sink.office.complete:
+        if self.sink.limiter.complete:
             self.sink.ask_states()
             self.sink.learned()
 
     def check(self):
         self.sink._check()
         assert not self.sink._there
-        assert not self.sink.office._holders
+        assert not self.sink.limiter._holders
 
 
 class Gradients(Listening):
@@ -152,11 +152,11 @@ class Gradients(Listening):
 
     def hear(self):
         self.read(self.sink._hear)
-        for desk in self.sink._desks.values():
-            desk.missing = desk.asked_groups = True
+        for session in self.sink._sessions.values():
+            session.missing = session.asked_groups = True
 
     def check(self):
-        assert not self.sink._desks
+        assert not self.sink._sessions
 
 
 class Parameters(Listening):
@@ -206,12 +206,12 @@ class Policies(Listening):
         self.server._receive(0)
         if due := self.server._due():
             self.server._answer(due)
-        if self.sink is not None and self.sink.office.complete:
+        if self.sink is not None and self.sink.limiter.complete:
             self.sink.ask_states()
             self.sink.learned()
 
     def check(self):
-        assert not self.server._desks
+        assert not self.server._sessions
         assert not self.server._waiting
         assert not self.server._early
 
@@ -258,7 +258,7 @@ def connecting(data, fields, bodies, first, use):
 
 
 def read_tickets(data):
-    form = Message(sample.Kind.FORM, counts=(1, 2, 0, 0, 0), body=Layout.of(FORM).to_json())
+    form = Message(sample.Kind.HANDSHAKE, counts=(1, 2, 0, 0, 0), body=Layout.of(FORM).to_json())
 
     def use(connect):
         source = SampleSource(connect())
@@ -269,7 +269,7 @@ def read_tickets(data):
 
 
 def read_replies(data):
-    form = Message(inference.Kind.FORM, counts=(0, 0, 0), body=AREA.to_json())
+    form = Message(inference.Kind.HANDSHAKE, counts=(0, 0, 0), body=AREA.to_json())
     timestep = Timestep(*map_tree(lambda x: x[0], UNROLL.timesteps))
 
     def use(connect):
@@ -282,7 +282,7 @@ def read_replies(data):
 
 
 def read_parameters(data):
-    form = Message(parameters.Kind.FORM, body=Layout.of(VECTOR).to_json())
+    form = Message(parameters.Kind.HANDSHAKE, body=Layout.of(VECTOR).to_json())
 
     def use(connect):
         subscriber = Subscriber(connect)
@@ -294,7 +294,7 @@ def read_parameters(data):
 
 
 def read_turns(data):
-    form = Message(gradients.Kind.FORM, counts=(0, 0, 0), body=FORMS.text)
+    form = Message(gradients.Kind.HANDSHAKE, counts=(0, 0, 0), body=FORMS.text)
 
     def use(connect):
         source = GradientSource(connect, 0, FORMS, lambda: None)
@@ -308,7 +308,7 @@ def read_turns(data):
 def readers():
     """Each takes fuzzed data."""
     whole = {*Timestep._fields}
-    collecting = SampleSink(beyond(), TicketOffice(2), FORM)
+    collecting = SampleSink(beyond(), StalenessLimiter(2), FORM)
     ends = [
         Samples(),
         Gradients(),

@@ -21,14 +21,12 @@ with instrumented():
         gradients,
         inference,
         layout,
-        message,
-        network,
         packed_tree,
         parameters,
         sample_messages,
-        unix,
     )
     from srl.streams.layout import Layout
+    from srl.streams.transport import message, network, unix
     from srl.streams.transport.message import HEADER_BYTES, Identity, Message, encode
     from srl.workers import words
 
@@ -42,7 +40,7 @@ STREAMS = [
     parameters.FIELDS,
     gradients.FIELDS,
 ]
-PARCEL = bytes(packed_tree.pack({"a": VECTOR, "b": (VECTOR, VECTOR)}))
+PACKED = bytes(packed_tree.pack({"a": VECTOR, "b": (VECTOR, VECTOR)}))
 DTYPES = ["bool", "uint8", "float32", "int64", "bfloat16", "object", "float128", ""]
 
 
@@ -85,8 +83,8 @@ def read_true_layout(data: atheris.FuzzedDataProvider) -> None:
     check(Layout.from_json(json.dumps(tree(data, 3)).encode(), LIMIT), data)
 
 
-def read_parcel(data: atheris.FuzzedDataProvider) -> None:
-    packed_tree.unpack(a_body(data, PARCEL), LIMIT)
+def read_packed_tree(data: atheris.FuzzedDataProvider) -> None:
+    packed_tree.unpack(a_body(data, PACKED), LIMIT)
 
 
 def tree(data: atheris.FuzzedDataProvider, depth: int):
@@ -144,7 +142,7 @@ if __name__ == "__main__":
             read_true_header,
             read_layout,
             read_true_layout,
-            read_parcel,
+            read_packed_tree,
             read_words,
             read_said,
             read_fields,

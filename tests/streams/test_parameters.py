@@ -111,7 +111,7 @@ def test_a_request_of_another_layout_is_refused(publisher):
         Message(Kind.SPENT, counts=(1, 1)),
         Message(Kind.VERSION, counts=(1,)),
         Message(Kind.OPEN, body=b"something"),
-        Message(Kind.FORM),
+        Message(Kind.HANDSHAKE),
         Message(99),
     ],
     ids=str,
@@ -132,7 +132,7 @@ def test_answers_that_are_no_parameters_are_refused():
 
         def answer():
             peer, _ = listener.receive(SECONDS)
-            listener.send(peer, Message(Kind.FORM, body=LAYOUT.to_json()))
+            listener.send(peer, Message(Kind.HANDSHAKE, body=LAYOUT.to_json()))
             listener.send(peer, Message(Kind.SPENT))
 
         thread = threading.Thread(target=answer)

@@ -9,9 +9,9 @@ import pytest
 
 from srl.errors import RunError
 from srl.pools import make_pool
-from srl.streams.batch import batch_form
+from srl.streams.batch import batch_spec
 from srl.streams.sample import Kind, SampleSink, SampleSource, Stopped
-from srl.streams.tickets import TicketOffice
+from srl.streams.tickets import StalenessLimiter
 from srl.streams.transport import Disconnected, connect, listen
 from srl.streams.transport.message import Identity, Message
 from srl.tree import map_tree
@@ -25,7 +25,7 @@ def one_form():
     """Of one group's unroll."""
     with make_pool("native:CartPole-v1", ENVS) as pool:
         decision = Decision(np.zeros(ENVS, np.int32), np.zeros(ENVS, np.float32), ())
-        return batch_form(pool.specs, ENVS, decision, LENGTH, LENGTH)
+        return batch_spec(pool.specs, ENVS, decision, LENGTH, LENGTH)
 
 
 @pytest.fixture
@@ -38,11 +38,11 @@ class Ends:
 
     def __init__(self, form, max_staleness, first_group=0):
         self.listener = listen("thread", Identity(RUN, 0, 0), limit_bytes=LIMIT)
-        self.office = TicketOffice(GROUPS, max_staleness)
+        self.limiter = StalenessLimiter(GROUPS, max_staleness)
         self.seconds = []
         self.sink = SampleSink(
             self.listener,
-            self.office,
+            self.limiter,
             form,
             first_group=first_group,
             on_seconds=self.seconds.append,
@@ -176,11 +176,11 @@ def test_a_group_that_dies_loses_its_ticket_to_the_next_start_of_it(ends):
     first = end.group(0)
     lost = granted(first).ticket
     first.close()
-    wait_until(lambda: end.office.counts.lost == 1)
+    wait_until(lambda: end.limiter.counts.lost == 1)
     again = end.group(0)
-    assert (again.start.lives, again.start.purpose) == (1, "environments 0.1")
+    assert (again.start.restarts, again.start.seed_salt) == (1, "environments 0.1")
     assert unroll(again, 2).ticket == lost
-    counts = end.office.counts
+    counts = end.limiter.counts
     assert (counts.granted, counts.lost, counts.in_flight) == (2, 1, 1)
 
 
@@ -194,7 +194,7 @@ def test_a_delivery_that_comes_after_its_ticket_was_taken_away_is_refused(ends):
     with pytest.raises(Disconnected):
         granted(late)
     assert end.sink.gather(0.0) is None
-    assert end.office.counts.lost == 1
+    assert end.limiter.counts.lost == 1
     for number in range(GROUPS):
         unroll(end.group(number), 8)
     assert (end.sink.gather(SECONDS).action == 8).all()
@@ -204,7 +204,7 @@ def test_a_group_of_another_learner_is_cut_off(ends):
     end = ends(first_group=4)
     with pytest.raises(Disconnected, match="group 0 does not belong to this learner"):
         end.group(0)
-    assert end.group(5).start.lives == 0
+    assert end.group(5).start.restarts == 0
 
 
 def test_a_message_before_open_is_refused_and_nobody_else_is_held_up(ends):
@@ -273,7 +273,7 @@ def test_after_the_drain_no_unroll_begins_and_those_under_way_are_taken_in(ends)
     one.deliver([])
     with pytest.raises(Stopped):
         one.take(state, SECONDS)
-    assert end.office.counts.granted == 1
+    assert end.limiter.counts.granted == 1
 
 
 def test_an_error_of_another_thread_reaches_the_learner(ends):

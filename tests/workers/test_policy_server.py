@@ -11,7 +11,7 @@ from small_runs import CARTPOLE
 from srl.bench.alone import first_timestep
 from srl.streams.inference import RemoteActing
 from srl.streams.sample import STATE_BYTES, SampleSink, Stopped
-from srl.streams.tickets import TicketOffice
+from srl.streams.tickets import StalenessLimiter
 from srl.streams.transport import connect, listen
 from srl.streams.transport.message import Identity
 from srl.workers.learner import Learner, form_of
@@ -204,7 +204,7 @@ TIMESTEP = {
 def collecting(learner, workers):
     """A worker that writes the unrolls of its groups, and what they are gathered in."""
     listener = listen("thread", Identity(RUN, 9, 0), limit_bytes=STATE_BYTES)
-    sink = SampleSink(listener, TicketOffice(GROUPS), form_of(CARTPOLE, learner.teams, ENVS))
+    sink = SampleSink(listener, StalenessLimiter(GROUPS), form_of(CARTPOLE, learner.teams, ENVS))
     with closing(sink):
         sink.start()
         yield workers(0.0, fields=(TIMESTEP, {"action"}), sink=sink), sink
@@ -247,8 +247,8 @@ def test_an_unroll_that_a_dead_group_had_begun_is_lost_and_begun_anew(collecting
     first = worker.group(0)
     first.step(0)
     first.acting.close()
-    wait_until(lambda: sink.office.counts.lost == 1)
+    wait_until(lambda: sink.limiter.counts.lost == 1)
     again = worker.group(0)
     again.step(0)
-    assert sink.office.counts.granted == 2
-    assert again.acting.start.lives == 1
+    assert sink.limiter.counts.granted == 2
+    assert again.acting.start.restarts == 1

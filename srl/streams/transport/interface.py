@@ -361,7 +361,7 @@ def check_size(message: Message, limit_bytes: int) -> None:
         )
 
 
-def farewell(message: Message) -> str:
+def close_reason(message: Message) -> str:
     """What the LEFT of a listener says, as text."""
     view = as_bytes(message.body)
     return bytes(view[:500]).decode("utf-8", "replace") if view else "it has closed"

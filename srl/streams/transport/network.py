@@ -24,7 +24,7 @@ from srl.streams.transport.interface import (
     Peer,
     PolledListener,
     check_size,
-    farewell,
+    close_reason,
 )
 from srl.streams.transport.keys import Keys
 from srl.streams.transport.message import (
@@ -183,7 +183,7 @@ class NetworkListener(PolledListener):
             self._poller.register(readable, zmq.POLLIN)
         self._routes: dict[bytes, Peer] = {}
         self._leaving: list[Peer] = []
-        self._farewells: list[list[Any]] = []  # to peers that have no room for them yet
+        self._unsent_closes: list[list[Any]] = []  # to peers that have no room for them yet
         self._watching = threading.Lock()  # for the monitor and what it tells of TCP sockets:
         self._connected: dict[int, TcpConnection | None] = {}
         self._speakers: dict[int, Peer] = {}
@@ -215,8 +215,8 @@ class NetworkListener(PolledListener):
 
     def _collect(self, timeout: float | None) -> bool:
         wait = _milliseconds(0 if self._leaving else timeout)
-        self._farewells = [frames for frames in self._farewells if not self._sent(frames)]
-        shorter = bool(self._farewells) and (wait is None or wait > _RETRY_MS)
+        self._unsent_closes = [frames for frames in self._unsent_closes if not self._sent(frames)]
+        shorter = bool(self._unsent_closes) and (wait is None or wait > _RETRY_MS)
         ready = dict(self._poller.poll(_RETRY_MS if shorter else wait))
         if self._noticed in ready:
             os.eventfd_read(self._noticed)
@@ -329,7 +329,7 @@ class NetworkListener(PolledListener):
         body = reason.encode()
         frames = [peer.route, encode(self.identity, Message(LEFT), len(body)), body]
         if not self._sent(frames):
-            self._farewells.append(frames)
+            self._unsent_closes.append(frames)
         self._routes.pop(peer.route, None)
 
     def _sent(self, frames: list[Any]) -> bool:
@@ -436,7 +436,7 @@ class NetworkConnection(Connection):
             self._tcp.read_bytes += wire + wire_bytes(len(header), self._encrypted)
         identity, message = join_frames(header, bodies, self.limit_bytes)
         if message.kind == LEFT:
-            self._end(farewell(message))
+            self._end(close_reason(message))
         if identity.run != self.identity.run:
             raise Refused(f"{self.address} answers for run {identity.run:016x}")
         return message

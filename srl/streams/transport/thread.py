@@ -16,7 +16,7 @@ from srl.streams.transport.interface import (
     Listener,
     Peer,
     check_size,
-    farewell,
+    close_reason,
 )
 from srl.streams.transport.message import JOINED, LEFT, Identity, Message
 
@@ -174,7 +174,7 @@ class ThreadConnection(Connection):
         if message is None and self._answers.closed:
             raise Disconnected(f"{self.address}: it has closed")
         if message is not None and message.kind == LEFT:
-            raise Disconnected(f"{self.address}: {farewell(message)}")
+            raise Disconnected(f"{self.address}: {close_reason(message)}")
         return message
 
     def fileno(self) -> int:

@@ -23,7 +23,7 @@ from srl.streams.transport.interface import (
     Peer,
     PolledListener,
     check_size,
-    farewell,
+    close_reason,
 )
 from srl.streams.transport.message import (
     HEADER_BYTES,
@@ -350,7 +350,7 @@ class UnixConnection(Connection):
             raise Disconnected(f"{self.address}: it has closed") from error
         identity, message = packet
         if message.kind == LEFT:
-            raise Disconnected(f"{self.address}: {farewell(message)}")
+            raise Disconnected(f"{self.address}: {close_reason(message)}")
         if identity.run != self.identity.run:
             message.close_fds()
             raise Refused(f"{self.address} answers for run {identity.run:016x}")
