@@ -19,8 +19,8 @@ from srl.child_process import child_command
 from srl.errors import UserError, expect
 from srl.experiment import Experiment, load_experiment
 from srl.launch.compilation import keep_compiled_programs
+from srl.streams.group_state import STATE_BYTES
 from srl.streams.inference import RemoteActing
-from srl.streams.sample import STATE_BYTES
 from srl.streams.transport import connect
 from srl.streams.transport.message import Identity
 from srl.types import Specs

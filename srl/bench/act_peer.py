@@ -12,7 +12,7 @@ from srl.bench.alone import first_timestep
 from srl.dataflow.plans import decoupled
 from srl.experiment import Experiment, load_experiment
 from srl.launch.compilation import keep_compiled_programs
-from srl.streams.sample import STATE_BYTES
+from srl.streams.group_state import STATE_BYTES
 from srl.streams.transport import Listener, Transport, listen
 from srl.streams.transport.message import Identity
 from srl.types import Specs

@@ -40,8 +40,8 @@ from srl.launch.remote_hosts import LEASE_SECONDS
 from srl.launch.worker_process import WorkerProcess
 from srl.recorded import recorded_experiment
 from srl.streams import JOINED, LEFT, Connection, Disconnected, Identity, Message, connect, listen
+from srl.streams.group_state import STATE_BYTES
 from srl.streams.relay import Relay
-from srl.streams.sample import STATE_BYTES
 from srl.streams.transport.keys import keys_of
 from srl.workers.control import LIMIT_BYTES, pack, unpack
 from srl.workers.control import Kind as WorkerKind

@@ -1,35 +1,41 @@
-"""The gradients stream: workers give sums over their slots, and the state comes back to them.
+"""The gradients stream: workers send partial sums over their slots, the server sends the state.
 
-A worker says OPEN and learns how it begins (FORM). From then on the server leads. STATE gives the
-state that learning has reached, and each worker answers with SUMS: in phase 0, with which an update
-begins, of what it measures in the unroll that it makes with this state; in phase k + 1 of the
-gradient's round k. When all have answered, the server changes the state and gives it anew. Within a
-host state and sums lie in shared memory, and a phase costs each worker two short messages; between
-hosts the messages carry them.
+A worker sends OPEN, and HANDSHAKE gives how it begins. From then on the server leads. STATE carries
+the state that learning has reached, and each worker answers with PARTIAL_SUMS: in phase 0, which
+begins an update, of what it measures in the unroll that it makes with this state; in phase k + 1 of
+the k-th gradient step. When all have answered, the server changes the state and sends it again.
+Within a host state and sums lie in shared memory, and a phase costs each worker two short messages;
+between hosts the messages carry them.
 
-When a worker has died, the update begins again for all as soon as its next process is there. Who
-still has an unroll of this update measures that again. An answer has the number of the STATE that
-it is to, so late ones are known.
+When a worker has died, the update begins again for all as soon as its next process is connected. A
+worker that still has an unroll of this update measures that again. An answer has the number of the
+STATE that it belongs to, by which late ones are recognized.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
 from srl.errors import RunError
-from srl.streams.batch import check_state
-from srl.streams.fields import COUNT, FLAG, NUMBER, VERSION, Fields, check, reject
+from srl.streams.group_state import (
+    START,
+    STATE_BYTES,
+    Start,
+    Stopped,
+    check_state,
+    pack,
+    receive_start,
+    send_start,
+    unpack,
+)
 from srl.streams.layout import Layout
-from srl.streams.packed_tree import pack, unpack
-from srl.streams.sample import STATE_BYTES, Start, Stopped
 from srl.streams.shared_buffers import SharedBuffers
-from srl.streams.transport import Connection, Disconnected, Listener, Peer, opened
+from srl.streams.transport.interface import Connection, Disconnected, Listener, Peer, opened
 from srl.streams.transport.message import (
-    JOINED,
-    LEFT,
     Message,
     Refused,
     as_microseconds,
@@ -37,20 +43,21 @@ from srl.streams.transport.message import (
     demand,
     text_of,
 )
+from srl.streams.transport.schema import NUMBER, VERSION, Fields, check, dispatch, unexpected
 from srl.tree import copy_tree
 from srl.types import Tree
 
 
 class Kind(IntEnum):
-    """What is said on a gradients stream."""
+    """The kinds of messages on a gradients stream."""
 
     OPEN = 60
     """Counts: the worker's number among its replicas."""
     HANDSHAKE = 61
-    """Counts: epoch, restarts of the worker, whether RESTORE follows. Body: the layouts, as text.
-    Descriptors: of the state and of the sums, within a host."""
+    """Counts: those of START. Body: the layouts, as text. Descriptors: of the state and of the
+    sums, within a host."""
     RESTORE = 62
-    """Body: saved states of the worker's groups to go on from."""
+    """Body: saved states from which the worker's groups continue."""
     STATE = 63
     """Counts: phase. Version: of the update. Body: the state, between hosts."""
     PARTIAL_SUMS = 64
@@ -65,9 +72,7 @@ class Kind(IntEnum):
 
 FIELDS = {
     Kind.OPEN: Fields({"worker": NUMBER}),
-    Kind.HANDSHAKE: Fields(
-        {"epoch": NUMBER, "restarts": COUNT, "restored": FLAG}, body=True, fds=(0, 3)
-    ),
+    Kind.HANDSHAKE: Fields(START, body=True, fds=(0, 3)),
     Kind.RESTORE: Fields(body=True),
     Kind.STATE: Fields({"phase": NUMBER}, version=VERSION, body=True),
     Kind.PARTIAL_SUMS: Fields(activities=8, body=True),
@@ -78,7 +83,7 @@ FIELDS = {
 
 
 class GradientLayouts(NamedTuple):
-    """What crosses; both ends find it from the experiment."""
+    """The layouts of what crosses; both ends derive them from the experiment."""
 
     state: Layout
     measured: Layout
@@ -88,25 +93,25 @@ class GradientLayouts(NamedTuple):
 
     @property
     def text(self) -> bytes:
-        """For comparison with the other end's."""
+        """The layouts as JSON, to be compared with the other end's."""
         return b"\n".join(layout.to_json() for layout in self)
 
     @property
     def partial_sums(self) -> dict[str, Layout]:
-        """The parts of a worker's own memory."""
+        """The buffers of each worker."""
         return {"measured": self.measured, "gradient": self.gradient}
 
 
 def _answer(phase: int) -> str:
-    """The part of a worker's memory that holds its answer."""
+    """The name of the buffer that holds a worker's answer."""
     return "gradient" if phase else "measured"
 
 
 class Turn(NamedTuple):
-    """A state, which is to be answered."""
+    """A state, which the worker answers with partial sums."""
 
     update: tuple[int, int, int]
-    """Which update it belongs to: (opening of the stream, epoch, n)."""
+    """The update it belongs to: (opening of the stream, epoch, n)."""
     phase: int
     state: Tree
     """Valid until the answer."""
@@ -127,8 +132,8 @@ class GradientSource:
         Args:
             connect: Gives a connection to the server; called again when that has gone.
             replica: The worker's number among its replicas.
-            layouts: What crosses.
-            alive: Called now and then while there is nothing to do but wait; may raise Stopped.
+            layouts: Of what crosses.
+            alive: Called about twice a second during a wait; may raise Stopped.
         """
         self._connect, self._replica, self._layouts, self._alive = connect, replica, layouts, alive
         self._openings = 0
@@ -141,25 +146,20 @@ class GradientSource:
     def _begin_anew(self, connection: Connection) -> Start:
         self._openings += 1
         connection.send(Message(Kind.OPEN, counts=(self._replica,)))
-        form = check(connection.expect(Kind.HANDSHAKE, self._alive), FIELDS)
-        if text_of(form) != self._layouts.text:
-            form.close_fds()
+        handshake = check(connection.expect(Kind.HANDSHAKE, self._alive), FIELDS)
+        if text_of(handshake) != self._layouts.text:
+            handshake.close_fds()
             raise RunError("the server's parameters are not those of this experiment")
-        self._remote = not form.fds
-        self._buffers = SharedBuffers(
-            {"state": self._layouts.state, **self._layouts.partial_sums}, form.fds
-        )
-        epoch, restarts, restored = form.counts
-        saved = None
-        if restored:
-            saved = unpack(connection.expect(Kind.RESTORE, self._alive).body, STATE_BYTES)
-        return Start(epoch, restarts, saved)
+        self._remote = not handshake.fds
+        parts = {"state": self._layouts.state, **self._layouts.partial_sums}
+        self._buffers = SharedBuffers(parts, handshake.fds)
+        return receive_start(connection, handshake, Kind.RESTORE, self._alive)
 
     def wait(self, groups: Callable[[], Tree]) -> Turn:
         """Waits for the next state.
 
         Args:
-            groups: Gives the states of the worker's groups, which may be asked for.
+            groups: Gives the states of the worker's groups, for which the server may ask.
 
         Raises:
             Stopped: If no further update is wanted.
@@ -183,25 +183,23 @@ class GradientSource:
             update = (self._openings, *message.version)
             return Turn(update, self._phase, self._buffers["state"])
 
-    def answer(self, sums: Tree, seconds: Sequence[float] = ()) -> None:
-        """Gives the sums that the last state was to be answered with.
+    def answer(self, partial_sums: Tree, seconds: Sequence[float] = ()) -> None:
+        """Sends the partial sums that answer the last state.
 
-        If the server has gone meanwhile they are lost; `wait` will tell, by another update.
+        If the server has gone meanwhile they are lost; then `wait` gives another update.
 
         Args:
-            sums: Of the form for the state's phase.
-            seconds: Up to eight, spent on each activity since this was last told.
+            partial_sums: Of the layout for the state's phase.
+            seconds: Up to eight, the busy time of each activity since the last report.
         """
         part = _answer(self._phase)
-        copy_tree(sums, self._buffers[part])
-        spent = as_microseconds(seconds)
+        copy_tree(partial_sums, self._buffers[part])
+        counts = as_microseconds(seconds)
         body = self._buffers.body(part) if self._remote else None
-        try:
+        with suppress(Disconnected):
             self._connection.send(
-                Message(Kind.PARTIAL_SUMS, self._sequence, counts=spent, body=body)
+                Message(Kind.PARTIAL_SUMS, self._sequence, counts=counts, body=body)
             )
-        except Disconnected:
-            return
 
     def close(self) -> None:
         """Ends the stream."""
@@ -209,24 +207,25 @@ class GradientSource:
 
 
 class WorkerLeft(RunError):
-    """A worker has gone, so the update has to begin again."""
+    """A worker has gone, so the update begins again."""
 
 
 @dataclass
 class _Session:
-    """A worker as the server sees it."""
+    """A worker, as the server sees it."""
 
     peer: Peer
     buffers: SharedBuffers
     missing: bool = False
-    """Whether an answer is to come."""
+    """Whether its answer is still to come."""
     asked_groups: bool = False
+    """Whether the states of its groups are still to come."""
     groups: Tree = None
-    """States that were asked for."""
+    """The states of its groups, once they have come."""
 
 
 class GradientSink:
-    """The server's end. Nothing is heard but in `hear`, `exchange` and `groups`."""
+    """The server's end. It receives only in `hear`, `exchange` and `groups`."""
 
     def __init__(
         self,
@@ -239,20 +238,20 @@ class GradientSink:
         on_left: Callable[[int], None] = lambda worker: None,
         on_seconds: Callable[[Sequence[float]], None] = lambda seconds: None,
     ) -> None:
-        """Takes the listener.
+        """Begins without workers.
 
         Args:
             listener: Where workers connect.
-            layouts: What crosses.
+            layouts: Of what crosses.
             workers: How many there are, numbered from 0.
             groups_each: Groups of environments that each worker has.
-            state_layout: Of the state of a group; see `srl.streams.batch.state_layout`.
-            on_left: Told of a worker that has gone.
-            on_seconds: Told the seconds that a worker spent on each activity.
+            state_layout: Of the state of a group; see `group_state.state_layout`.
+            on_left: Called with the number of a worker that has gone.
+            on_seconds: Called with the busy time of each activity that a worker reports.
         """
         self.epoch = 0
         self.saved: dict[int, Tree] = {}
-        """States of groups to go on from, by worker; each is given once."""
+        """States from which groups continue, by worker; each is given once."""
         self._listener, self._layouts, self._workers = listener, layouts, workers
         self._groups_each, self._state_layout = groups_each, state_layout
         self._on_left, self._on_seconds = on_left, on_seconds
@@ -263,11 +262,11 @@ class GradientSink:
 
     @property
     def complete(self) -> bool:
-        """Whether all workers are there."""
+        """Whether all workers are connected."""
         return len(self._sessions) == self._workers
 
     def hear(self) -> None:
-        """Takes in what has come, waiting half a second for it."""
+        """Takes the next message, if one comes within half a second."""
         received = self._listener.receive(0.5)
         if received is not None:
             self._hear(*received)
@@ -275,19 +274,19 @@ class GradientSink:
     def exchange(
         self, version: tuple[int, int], phase: int, state: Tree, alive: Callable[[], None]
     ) -> list[Tree]:
-        """Gives all workers a state and waits for their answers.
+        """Sends all workers a state and waits for their answers.
 
         Args:
             version: (epoch, n) of the update.
-            phase: 0, or the gradient's round + 1.
-            state: Of the agreed form.
-            alive: Called now and then.
+            phase: 0, or the number of the gradient step + 1.
+            state: Of the agreed layout.
+            alive: Called about twice a second.
 
         Returns:
-            The sums of each worker, in order, in memory that the next exchange writes.
+            The partial sums of each worker, in order, in memory that the next exchange writes.
 
         Raises:
-            WorkerLeft: If one goes before it has answered.
+            WorkerLeft: If a worker goes before it has answered.
         """
         self._sequence, self._phase = self._sequence + 1, phase
         copy_tree(state, self._state["state"])
@@ -309,7 +308,7 @@ class GradientSink:
         """Asks all workers for the states of their groups, between two updates.
 
         Returns:
-            Those of each worker that is there, as it gave them.
+            The states of each worker that is connected, as it sent them.
         """
         asked = dict(self._sessions)
         for session in asked.values():
@@ -321,31 +320,31 @@ class GradientSink:
         return [session.groups for session in asked.values() if session.groups is not None]
 
     def stop(self) -> None:
-        """Tells all workers that no further update is wanted."""
+        """Announces to all workers that no further update is wanted."""
         for session in self._sessions.values():
             self._listener.send(session.peer, Message(Kind.STOP))
 
     def close(self) -> None:
-        """Lets go of the memory; the listener is its owner's to close."""
+        """Closes the memory; the owner of the listener closes that."""
         self._state.close()
         for session in self._sessions.values():
             session.buffers.close()
 
     def _hear(self, peer: Peer, message: Message) -> None:
-        try:
-            self._take_in(peer, message)
-        except Refused as reason:  # an answer that will not come would be waited for
-            reject(self._listener, peer, reason)
+        handle, left = self._handle, self._disconnected
+        dispatch(self._listener, FIELDS, peer, message, handle=handle, left=left)
 
-    def _take_in(self, peer: Peer, message: Message) -> None:
-        kind = message.kind
-        worker = next((w for w, session in self._sessions.items() if session.peer is peer), None)
-        if kind == LEFT and worker is not None:
+    def _worker_of(self, peer: Peer) -> int | None:
+        return next((w for w, session in self._sessions.items() if session.peer is peer), None)
+
+    def _disconnected(self, peer: Peer) -> None:
+        worker = self._worker_of(peer)
+        if worker is not None:
             self._sessions.pop(worker).buffers.close()
             self._on_left(worker)
-        if kind in (JOINED, LEFT):
-            return
-        check(message, FIELDS)
+
+    def _handle(self, peer: Peer, message: Message) -> None:
+        kind, worker = message.kind, self._worker_of(peer)
         if kind == Kind.OPEN and worker is None:
             self._open(peer, message)
         elif worker is not None and kind == Kind.PARTIAL_SUMS:
@@ -353,23 +352,19 @@ class GradientSink:
         elif worker is not None and kind == Kind.STATES:
             self._take_groups(worker, message)
         else:
-            message.close_fds()
-            raise Refused(f"a message of kind {kind} at this point")
+            raise unexpected(message)
 
     def _open(self, peer: Peer, message: Message) -> None:
         (worker,) = message.counts
         if worker >= self._workers or worker in self._sessions:
             raise Refused(f"worker {worker} is not expected")
-        session = self._sessions[worker] = _Session(peer, SharedBuffers(self._layouts.partial_sums))
+        buffers = SharedBuffers(self._layouts.partial_sums)
+        self._sessions[worker] = _Session(peer, buffers)
         restarts = self._restarts[worker] = self._restarts.get(worker, -1) + 1
-        saved = self.saved.pop(worker, None)
-        counts = (self.epoch, restarts, saved is not None)
-        fds = (*self._state.fds, *session.buffers.fds) if peer.shares_memory else ()
-        self._listener.send(
-            peer, Message(Kind.HANDSHAKE, counts=counts, body=self._layouts.text, fds=fds)
-        )
-        if saved is not None:
-            self._listener.send(peer, Message(Kind.RESTORE, body=pack(saved)))
+        fds = (*self._state.fds, *buffers.fds) if peer.shares_memory else ()
+        handshake = Message(Kind.HANDSHAKE, body=self._layouts.text, fds=fds)
+        start = Start(self.epoch, restarts, self.saved.pop(worker, None))
+        send_start(self._listener, peer, handshake, Kind.RESTORE, start)
 
     def _take_groups(self, worker: int, message: Message) -> None:
         session, groups = self._sessions[worker], unpack(message.body, STATE_BYTES)

@@ -1,18 +1,17 @@
-"""The parameter stream: the newest parameters, from who updates them to whoever wants them.
+"""The parameter stream: the newest parameters, from where they are updated to all subscribers.
 
 publisher = Publisher(listener, layout)
 publisher.publish((0, 1), parameters)
 subscriber = Subscriber(connect)  # in another process, on this host or another
 version, parameters = subscriber.newest((0, 0), wait=1.0)
 
-Within a host they lie in shared memory; to another host they are sent, once to each that has asked
-for newer ones than it has. Whoever has to wait is told when there are newer ones, in both cases.
+Within a host they lie in shared memory; to another host they are sent, once to each subscriber that
+has asked for newer ones than it has. A subscriber that waits is notified in both cases.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
 from collections import deque
@@ -25,19 +24,29 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from srl.errors import RunError
-from srl.streams.fields import VERSION_OR_NONE, Fields, check, reject
 from srl.streams.layout import Layout
 from srl.streams.parameter_memory import NONE_YET, ParameterReader, ParameterWriter, Version
-from srl.streams.transport import Connection, Disconnected, Listener, Peer, opened
+from srl.streams.transport.interface import (
+    Connection,
+    Disconnected,
+    Listener,
+    Peer,
+    opened,
+)
 from srl.streams.transport.message import (
-    JOINED,
-    LEFT,
     Message,
     Refused,
     as_microseconds,
     as_seconds,
     demand,
     text_of,
+)
+from srl.streams.transport.schema import (
+    VERSION_OR_NONE,
+    Fields,
+    check,
+    dispatch,
+    unexpected,
 )
 
 if TYPE_CHECKING:
@@ -49,7 +58,7 @@ _SPENT_EVERY = 0.02  # seconds
 
 
 class Kind(IntEnum):
-    """What is said on a parameter stream."""
+    """The kinds of messages on a parameter stream."""
 
     OPEN = 50
     HANDSHAKE = 51
@@ -57,11 +66,11 @@ class Kind(IntEnum):
     SPENT = 52
     """Counts: microseconds of acting, of a worker that does nothing else."""
     NEWER = 53
-    """Of a subscriber: it waits for parameters newer than the message's version. The answer:
-    that there are such. Body: they themselves, to another host."""
+    """A request for parameters newer than the message's version, and the answer. Its body: the
+    parameters, to another host."""
     VERSION = 54
-    """Which is the newest that was published? The answer: the message's version; at once, but for
-    a relay, which asks the publisher."""
+    """A question for the newest version that was published, and the answer; a relay asks the
+    publisher first."""
 
 
 FIELDS = {
@@ -78,7 +87,7 @@ class _Publication:
     version: Version
     tree: Tree
     body: np.ndarray | None = None
-    """The tree as it is sent; None until somebody on another host asks."""
+    """The tree as it is sent; None until a subscriber on another host asks."""
 
 
 class Publisher:
@@ -97,9 +106,9 @@ class Publisher:
         Args:
             listener: Where subscribers connect.
             layout: Of the parameters.
-            on_seconds: Told the seconds of acting that subscribers tell of, by that thread.
-            answers_version: Whether it says itself which version is the newest; else those that
-                want to know are in `questions` until `answer_version`.
+            on_seconds: Called by that thread with the seconds of acting that a subscriber reports.
+            answers_version: Whether it answers questions for the newest version itself; else the
+                peers that asked are in `questions` until `answer_version`.
 
         Raises:
             RunError: If the parameters are more than the listener may send.
@@ -109,13 +118,13 @@ class Publisher:
                 f"parameters of {layout.size:,} bytes; at most {listener.limit_bytes:,} can be sent"
             )
         self.bytes_sent = 0
-        """To other hosts, of parameters."""
+        """How many bytes of parameters were sent to other hosts."""
         self.questions: deque[Peer] = deque()
-        """Those that wait to be told the newest version."""
+        """The peers that asked for the newest version and have no answer yet."""
         self._answers_version = answers_version
-        self._versions: deque[tuple[Peer, Version]] = deque()  # to be told by its thread
+        self._versions: deque[tuple[Peer, Version]] = deque()  # that its thread is to send
         self._listener, self._layout, self._on_seconds = listener, layout, on_seconds
-        self._form = Message(Kind.HANDSHAKE, body=layout.to_json())
+        self._handshake = Message(Kind.HANDSHAKE, body=layout.to_json())
         self._writer = ParameterWriter(layout) if listener.shares_memory else None
         self._newest = _Publication(NONE_YET, None)
         self._waiting: dict[Peer, Version] = {}
@@ -129,7 +138,7 @@ class Publisher:
 
         Args:
             version: Later than the one before.
-            tree: Of arrays that nobody will write any more.
+            tree: Of arrays that are not written any more.
 
         Raises:
             RunError: If the tree is not of the layout; the newest stay as they were then. Also if
@@ -147,7 +156,7 @@ class Publisher:
             self._listener.wake()  # its thread answers
 
     def answer_version(self, version: Version, count: int) -> None:
-        """Tells the newest version to the first so many of `questions`."""
+        """Sends the newest version to the first `count` peers of `questions`."""
         self._versions.extend((self.questions.popleft(), version) for _ in range(count))
         self._listener.wake()
 
@@ -165,7 +174,9 @@ class Publisher:
             while not self._closed:
                 received = self._listener.receive(0.5)
                 if received is not None:
-                    self._hear(*received)
+                    dispatch(
+                        self._listener, FIELDS, *received, handle=self._handle, left=self._left
+                    )
                 while self._versions:
                     peer, version = self._versions.popleft()
                     self._listener.send(peer, Message(Kind.VERSION, 0, version))
@@ -174,23 +185,14 @@ class Publisher:
         except Exception as failure:  # `publish` raises it
             self._failure = failure
 
-    def _hear(self, peer: Peer, message: Message) -> None:
-        try:
-            self._take(peer, message)
-        except Refused as reason:
-            reject(self._listener, peer, reason)
+    def _left(self, peer: Peer) -> None:
+        self._waiting.pop(peer, None)
 
-    def _take(self, peer: Peer, message: Message) -> None:
-        if message.kind == LEFT:
-            self._waiting.pop(peer, None)
-        if message.kind in (JOINED, LEFT):
-            return
-        check(message, FIELDS)
+    def _handle(self, peer: Peer, message: Message) -> None:
         if message.kind == Kind.OPEN:
             self._opened = True
-            shared = peer.shares_memory and self._writer is not None
-            fds = (self._writer.fd,) if shared and self._writer else ()
-            self._listener.send(peer, self._form._replace(fds=fds))
+            fds = (self._writer.fd,) if peer.shares_memory and self._writer else ()
+            self._listener.send(peer, self._handshake._replace(fds=fds))
         elif message.kind == Kind.NEWER:
             if message.schema != self._layout.hash:
                 raise Refused(f"a request for parameters of layout {message.schema:016x}")
@@ -203,10 +205,10 @@ class Publisher:
         elif message.kind == Kind.SPENT:
             self._on_seconds(sum(as_seconds(message.counts)))
         else:
-            raise Refused(f"a message of kind {message.kind}")
+            raise unexpected(message)
 
     def _answer(self, peer: Peer, known: Version) -> None:
-        """Tells a peer of newer parameters than it knows, if there are such."""
+        """Sends a peer newer parameters than it knows, if there are any."""
         newest = self._newest
         if newest.version <= known:
             return
@@ -221,7 +223,7 @@ class Publisher:
 
 
 class Subscriber:
-    """The far end of the stream, in one thread."""
+    """A worker's end of the stream, in one thread."""
 
     def __init__(
         self,
@@ -232,15 +234,15 @@ class Subscriber:
         """Connects.
 
         Args:
-            connect: Gives a connection to who publishes; called again when that has gone.
-            alive: Called about twice a second while there is nothing to do but wait; may raise.
-            layout: That the parameters must have; by default that which they have at first.
+            connect: Gives a connection to the publisher; called again when that has gone.
+            alive: Called about twice a second during a wait; may raise.
+            layout: That the parameters must have; by default the one that they have at first.
 
         Raises:
             RunError: If they have another.
         """
         self._connect, self._alive, self._expected = connect, alive, layout
-        self._spent, self._spent_told = 0.0, time.monotonic()
+        self._spent, self._reported = 0.0, time.monotonic()
         self._open()
 
     def _open(self) -> None:
@@ -248,14 +250,14 @@ class Subscriber:
 
     def _begin(self, connection: Connection) -> None:
         connection.send(Message(Kind.OPEN))
-        form = check(connection.expect(Kind.HANDSHAKE, self._alive), FIELDS)
-        self.layout = Layout.from_json(text_of(form), LIMIT_BYTES)
+        handshake = check(connection.expect(Kind.HANDSHAKE, self._alive), FIELDS)
+        self.layout = Layout.from_json(text_of(handshake), LIMIT_BYTES)
         self._expected = self._expected or self.layout
         if self.layout != self._expected:
-            for fd in form.fds:
-                os.close(fd)
+            handshake.close_fds()
             raise RunError("the parameters that are published are not of the expected layout")
-        self._reader = ParameterReader(self.layout, form.fds[0]) if form.fds else None
+        fds = handshake.fds
+        self._reader = ParameterReader(self.layout, fds[0]) if fds else None
         self._asked = False
         self._question: float | None = None
         self.published = (-math.inf, NONE_YET)
@@ -263,15 +265,15 @@ class Subscriber:
 
     @property
     def address(self) -> str:
-        """Of who publishes."""
+        """The publisher's address."""
         return self._connection.address
 
     def newest(self, known: Version, wait: float) -> tuple[Version, Tree] | None:
         """Newer parameters than those known, if there are any within so many seconds.
 
         Returns:
-            Their version and tree, which nobody writes into; None if there are none, and after
-            the other end had gone and come again.
+            Their version and tree, which is not written any more; None if there are none, and
+            after the connection was opened anew.
         """
         try:
             if self._reader is None:
@@ -279,44 +281,44 @@ class Subscriber:
             if wait > 0 and self._reader.version <= known:
                 self._ask(known, wait)
             else:
-                self._hear(0.0)  # that it has gone, if so
+                self._receive(0.0)  # raises if the publisher has gone
             return self._reader.read() if self._reader.version > known else None
         except Disconnected:
             self.reopen()
             return None
 
     def ask(self, known: Version) -> None:
-        """Asks to be told of newer parameters than those known: then `fileno` is readable."""
+        """Asks for newer parameters than those known: when they come `fileno` is readable."""
         with suppress(Disconnected):  # `newest` connects anew
             if not self._asked:
                 self._connection.send(Message(Kind.NEWER, 0, known, self.layout.hash))
                 self._asked = True
 
     def ask_published(self) -> None:
-        """Asks which is the newest version; `newest` takes the answer in, as `published`."""
+        """Asks which is the newest version; `newest` receives the answer, as `published`."""
         with suppress(Disconnected):
             if self._question is None:
                 self._question = time.monotonic()
                 self._connection.send(Message(Kind.VERSION))
 
     def fileno(self) -> int:
-        """Readable when `newest` may have something; of the present connection."""
+        """Readable when `newest` may have something; changes with the connection."""
         return self._connection.fileno()
 
     def reopen(self) -> None:
-        """Connects anew, to who publishes now."""
+        """Connects anew, to the present publisher."""
         self._connection.close()
         self._open()
 
     def spend(self, seconds: float) -> None:
-        """Lets who publishes know of so much acting, now or soon."""
+        """Reports seconds of acting to the publisher, now or soon."""
         self._spent += seconds
         now = time.monotonic()
-        if now < self._spent_told + _SPENT_EVERY:
+        if now < self._reported + _SPENT_EVERY:
             return
         with suppress(Disconnected):
             self._connection.send(Message(Kind.SPENT, counts=as_microseconds([self._spent])))
-        self._spent, self._spent_told = 0.0, now
+        self._spent, self._reported = 0.0, now
 
     def close(self) -> None:
         """Ends the stream."""
@@ -325,9 +327,9 @@ class Subscriber:
     def _ask(self, known: Version, wait: float) -> tuple[Version, Tree] | None:
         """Asks for newer parameters, unless that was asked already, and waits for the answer."""
         self.ask(known)
-        return self._hear(wait)
+        return self._receive(wait)
 
-    def _hear(self, wait: float) -> tuple[Version, Tree] | None:
+    def _receive(self, wait: float) -> tuple[Version, Tree] | None:
         message = self._connection.receive(wait)
         if message is None:
             return None
@@ -345,7 +347,7 @@ def published_version(connection: Connection, alive: Callable[[], None]) -> Vers
 
     Args:
         connection: To the publisher, and used for nothing else.
-        alive: Called about twice a second while the answer has not come; may raise.
+        alive: Called about twice a second until the answer comes; may raise.
 
     Raises:
         Disconnected: If the publisher has gone.

@@ -1,4 +1,4 @@
-"""Tickets: which unroll may be begun, for which update, and what becomes of each."""
+"""Tickets: which unroll may begin, for which update, and what becomes of each."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Ticket(NamedTuple):
     update: int
     """The update that will learn from it."""
     position: int
-    """Its columns in the batch: [position * b, (position + 1) * b)."""
+    """The columns of the batch that it fills: [position * b, (position + 1) * b)."""
 
 
 @dataclass
 class Counts:
-    """What has become of the unrolls; each granted ticket is one."""
+    """Counts what has become of the unrolls; each granted ticket is one."""
 
     granted: int = 0
     learned: int = 0
@@ -34,13 +34,13 @@ class Counts:
 
 
 class StalenessLimiter:
-    """Hands out tickets so that staleness stays within its bound.
+    """Grants tickets so that staleness stays within its bound.
 
     Update n learns from `positions` unrolls. A ticket for it is granted once version
-    n - `max_staleness` is there, and its holder acts with no older one: so update n, which trains
+    n - `max_staleness` exists, and its holder acts with no older one: so update n, which trains
     version n, never sees actions older than `max_staleness` versions. At 0 group g always fills
     position g, whatever order groups come in; else a free position of the earliest update is as
-    good as another. Nothing here waits: `take` says no and may be asked again.
+    good as another. Nothing here waits: `take` returns None and may be called again.
     """
 
     def __init__(self, positions: int, max_staleness: int | None = 0, version: int = 0) -> None:
@@ -96,7 +96,7 @@ class StalenessLimiter:
         return self._holders.get(group) == ticket
 
     def deliver(self, group: int, ticket: Ticket) -> bool:
-        """Takes a finished unroll in; False where its ticket is no longer the group's."""
+        """Counts a finished unroll; False where its ticket is no longer the group's."""
         if not self.holds(group, ticket):
             return False
         del self._holders[group]
@@ -104,7 +104,7 @@ class StalenessLimiter:
         return True
 
     def expire(self, group: int) -> Ticket | None:
-        """Takes the group's ticket away, to be granted anew; its unroll is lost."""
+        """Revokes the group's ticket, to be granted anew; its unroll is lost."""
         ticket = self._holders.pop(group, None)
         if ticket is not None:
             self._free[ticket.update].add(ticket.position)
@@ -113,15 +113,15 @@ class StalenessLimiter:
 
     @property
     def complete(self) -> bool:
-        """Whether every unroll of the next update is there."""
+        """Whether every unroll of the next update was delivered."""
         return self.completes(self.version)
 
     def completes(self, update: int) -> bool:
-        """Whether every unroll of an update is there."""
+        """Whether every unroll of an update was delivered."""
         return self._missing.get(update) == 0
 
     def learned(self) -> None:
-        """The next update is done, and its version is there to act with."""
+        """Counts the next update as done: its version exists from now on."""
         assert self.complete, f"update {self.version} still lacks unrolls"
         del self._free[self.version], self._missing[self.version]
         self.counts.learned += self.positions

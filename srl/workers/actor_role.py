@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from srl.streams.sample import Stopped
+from srl.streams.group_state import Stopped
 from srl.workers.groups import Groups
 from srl.workers.learner import bind_teams
 from srl.workers.stage import Stage

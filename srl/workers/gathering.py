@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from srl.streams.sample import SampleSink
+from srl.streams.sample_sink import SampleSink
 from srl.streams.tickets import StalenessLimiter
 from srl.streams.transport import Listener, listen
 from srl.types import Specs, Tree, Unroll

@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 
 from srl.pools import Pool
+from srl.streams.group_state import Stopped
 from srl.streams.inference import RemoteActing
-from srl.streams.sample import Stopped
 from srl.types import Tree
 from srl.workers.acting import LocalActing, Newest, compiled_act
 from srl.workers.actor import Acting, Actor, Unrolls

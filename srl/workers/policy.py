@@ -13,12 +13,14 @@ import numpy as np
 from srl.experiment import Experiment
 from srl.lazy import jax
 from srl.pools.pool import empty_timestep
-from srl.streams.fields import check, reject
+from srl.streams.group_state import Start, Stopped, unpacked_state
 from srl.streams.inference import ACTED_ON, FIELDS, Kind, Session
 from srl.streams.layout import Layout
-from srl.streams.sample import Grant, SampleSink, Start, Stopped, unpacked_state
+from srl.streams.sample import Grant
+from srl.streams.sample_sink import SampleSink
 from srl.streams.transport import Listener, Peer
 from srl.streams.transport.message import JOINED, LEFT, Message, Refused, as_seconds
+from srl.streams.transport.schema import check, reject
 from srl.tree import copy_tree, leaves_of, map_tree
 from srl.types import Decision, Timestep, Tree
 from srl.workers.actor import ACTIVITIES

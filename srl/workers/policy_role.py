@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from srl.streams.sample import Stopped
+from srl.streams.group_state import Stopped
 from srl.workers.learner import bind_teams
 from srl.workers.parameters import received_policies
 from srl.workers.policy import serve_policies

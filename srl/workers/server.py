@@ -11,8 +11,9 @@ import numpy as np
 
 from srl.algorithms.algorithm import LearnNodes, learn, rounds_in_turn
 from srl.lazy import jax, jnp
-from srl.streams.batch import state_layout, widened
+from srl.streams.batch import widened
 from srl.streams.gradients import GradientSink, WorkerLeft
+from srl.streams.group_state import state_layout
 from srl.streams.transport import Listener
 from srl.tree import map_tree
 from srl.types import Metrics, Specs, Tree

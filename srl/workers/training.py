@@ -14,8 +14,7 @@ from srl.errors import RunError
 from srl.experiment import Experiment
 from srl.pools import Pool, make_pool
 from srl.pools.make import threaded
-from srl.streams.packed_tree import pack, unpack
-from srl.streams.sample import STATE_BYTES
+from srl.streams.group_state import STATE_BYTES, pack, unpack
 from srl.types import Tree
 from srl.workers.league import League
 from srl.workers.learner import Learner

@@ -7,7 +7,8 @@ from functools import partial
 
 from srl.pools import Pool, Rows
 from srl.streams.batch import Batch
-from srl.streams.sample import SampleSource, Start
+from srl.streams.group_state import Start
+from srl.streams.sample import SampleSource
 from srl.streams.transport import Connection, Disconnected, opened
 from srl.workers.actor import Actor, Place
 

@@ -12,7 +12,7 @@ from srl.dataflow.plan import Fragment, Plan, groups
 from srl.dataflow.trace import trace
 from srl.errors import UserError
 from srl.experiment import Experiment
-from srl.streams.sample import STATE_BYTES, Stopped
+from srl.streams.group_state import STATE_BYTES, Stopped
 from srl.streams.transport import Connection, Disconnected, Listener, Transport, connect, listen
 from srl.streams.transport.keys import Keys
 from srl.streams.transport.message import Identity

@@ -12,12 +12,13 @@ from srl.experiment import Experiment
 from srl.networks import MLP
 from srl.streams import gradients, inference, parameters, sample
 from srl.streams.gradients import GradientLayouts, GradientSink, GradientSource
+from srl.streams.group_state import Stopped, pack
 from srl.streams.inference import RemoteActing
 from srl.streams.layout import Layout
-from srl.streams.packed_tree import pack
 from srl.streams.parameter_memory import NONE_YET
 from srl.streams.parameters import Publisher, Subscriber
-from srl.streams.sample import SampleSink, SampleSource, Stopped
+from srl.streams.sample import SampleSource
+from srl.streams.sample_sink import SampleSink
 from srl.streams.tickets import StalenessLimiter
 from srl.streams.transport import Connection, Disconnected
 from srl.streams.transport.message import Identity, Message
@@ -140,7 +141,7 @@ class Samples(Listening):
 
     def check(self):
         self.sink._check()
-        assert not self.sink._there
+        assert not self.sink._joined
         assert not self.sink.limiter._holders
 
 

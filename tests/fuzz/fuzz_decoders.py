@@ -23,7 +23,7 @@ with instrumented():
         layout,
         packed_tree,
         parameters,
-        sample_messages,
+        sample,
     )
     from srl.streams.layout import Layout
     from srl.streams.transport import message, network, unix
@@ -35,7 +35,7 @@ HERE, THERE = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 LINK = unix.Link(HERE, IDENTITY, LIMIT)
 BUFFER = bytearray(HEADER_BYTES + unix.INLINE_BYTES)
 STREAMS = [
-    sample_messages.FIELDS,
+    sample.FIELDS,
     inference.FIELDS,
     parameters.FIELDS,
     gradients.FIELDS,

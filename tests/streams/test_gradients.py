@@ -10,8 +10,7 @@ import pytest
 from srl.errors import RunError
 from srl.streams import Disconnected, Identity, Layout, Message, connect, listen
 from srl.streams.gradients import GradientLayouts, GradientSink, GradientSource, Kind, WorkerLeft
-from srl.streams.packed_tree import pack
-from srl.streams.sample import Stopped
+from srl.streams.group_state import Stopped, pack
 
 SECONDS, LIMIT = 20, 1 << 24
 STATE, SUMS = {"float32": np.zeros(3, np.float32)}, {"float32": np.zeros(2, np.float32)}

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from srl.streams.group_state import Start
 from srl.streams.inference import Kind, RemoteActing, Session
 from srl.streams.layout import Layout
-from srl.streams.sample import Start
 from srl.streams.transport import Disconnected, connect, listen
 from srl.streams.transport.message import Identity, Message, Refused
 

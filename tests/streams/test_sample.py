@@ -10,7 +10,9 @@ import pytest
 from srl.errors import RunError
 from srl.pools import make_pool
 from srl.streams.batch import batch_spec
-from srl.streams.sample import Kind, SampleSink, SampleSource, Stopped
+from srl.streams.group_state import Stopped
+from srl.streams.sample import Kind, SampleSource
+from srl.streams.sample_sink import SampleSink
 from srl.streams.tickets import StalenessLimiter
 from srl.streams.transport import Disconnected, connect, listen
 from srl.streams.transport.message import Identity, Message

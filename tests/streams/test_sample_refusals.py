@@ -17,8 +17,9 @@ from srl.streams import (
     sample,
 )
 from srl.streams.batch import batch_spec
-from srl.streams.packed_tree import pack
-from srl.streams.sample import Kind, SampleSink, SampleSource
+from srl.streams.group_state import pack
+from srl.streams.sample import Kind, SampleSource
+from srl.streams.sample_sink import SampleSink
 from srl.streams.tickets import StalenessLimiter
 from srl.tree import map_tree
 from srl.types import Decision

@@ -14,7 +14,7 @@ from srl.launch.folder import create_run
 from srl.launch.local import train
 from srl.launch.processes import train_in_processes
 from srl.streams import Transport
-from srl.streams.packed_tree import unpack
+from srl.streams.group_state import unpack
 from srl.tree import leaves_of
 
 REINFORCE = Path(__file__).parents[2] / "docs" / "reinforce.py"

@@ -9,7 +9,7 @@ from small_runs import CARTPOLE, GAME, RECURRENT, assert_same, train
 
 from srl import UserError
 from srl.checkpoint import Checkpoints
-from srl.streams.packed_tree import unpack
+from srl.streams.group_state import unpack
 from srl.workers.fused import Fused
 from srl.workers.trainer import Trainer
 

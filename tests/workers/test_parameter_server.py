@@ -18,7 +18,7 @@ from srl.launch.controller import Controller
 from srl.launch.folder import create_run
 from srl.networks import MLP
 from srl.streams import Identity, listen
-from srl.streams.sample import STATE_BYTES, Stopped
+from srl.streams.group_state import STATE_BYTES, Stopped
 from srl.workers.contributor import Contributor
 from srl.workers.ledger import Ledger
 from srl.workers.server import Server

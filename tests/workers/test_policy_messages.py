@@ -11,8 +11,8 @@ from small_runs import CARTPOLE
 from srl.bench.act_peer import serve
 from srl.bench.alone import first_timestep
 from srl.errors import RunError
+from srl.streams.group_state import STATE_BYTES
 from srl.streams.inference import Kind, RemoteActing
-from srl.streams.sample import STATE_BYTES
 from srl.streams.transport import Disconnected, connect, listen
 from srl.streams.transport.message import Identity, Message
 from srl.workers.learner import Learner

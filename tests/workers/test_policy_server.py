@@ -9,8 +9,9 @@ import pytest
 from small_runs import CARTPOLE
 
 from srl.bench.alone import first_timestep
+from srl.streams.group_state import STATE_BYTES, Stopped
 from srl.streams.inference import RemoteActing
-from srl.streams.sample import STATE_BYTES, SampleSink, Stopped
+from srl.streams.sample_sink import SampleSink
 from srl.streams.tickets import StalenessLimiter
 from srl.streams.transport import connect, listen
 from srl.streams.transport.message import Identity

@@ -179,6 +179,12 @@ def test_a_message_of_very_many_frames_takes_little_memory_and_ends_its_connecti
     assert "bytes that were not read yet; at most" in caplog.text
 
 
+def receive_all(end):
+    while True:
+        with suppress(Refused):  # the message, if it came before the connection ended
+            end.receive(SECONDS)
+
+
 def test_a_listener_that_sends_too_many_frames_is_left(monkeypatch):
     """A worker does not let another fill its memory, either."""
     monkeypatch.setattr(
@@ -201,9 +207,7 @@ def test_a_listener_that_sends_too_many_frames_is_left(monkeypatch):
         while not end._tcp.exceeded:
             assert time.monotonic() < deadline
         with pytest.raises(Disconnected, match=r"it sent .* bytes that were not read yet"):
-            while True:
-                with suppress(Refused):  # the message, if it came before the connection ended
-                    end.receive(SECONDS)
+            receive_all(end)
 
 
 @pytest.mark.parametrize("keys", [None, KEYS], ids=["plain", "encrypted"])
