@@ -89,13 +89,14 @@ def test_bfloat16_travels():
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (b"\xff", "no JSON"),
-        (b"[" * 100_000, "no JSON"),
-        (b"[" * 900 + b"]" * 900 + b"x", "no JSON"),
+        (b"\xff", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[" * 900 + b"]" * 900 + b"x", "not JSON"),
+        (b"[" * 600 + b"]" * 600, "nested too deep"),
         (b"3", "with 3"),
         (b'{"a": null}', "with None"),
         (b'"float32[-1]"', "float32"),
-        (b'"float32[3', "no JSON"),
+        (b'"float32[3', "not JSON"),
         (b'"object[3]"', "dtype object; expected one of bool"),
         (b'"float32[999999999999999999]"', "more than 1,048,576 bytes"),
         (b'"float32[0,999999999999999999]"', "more than 1,048,576 bytes"),
