@@ -17,16 +17,15 @@ with instrumented():
 
     from srl.launch import host_words
     from srl.streams import (
-        fields,
         gradients,
+        group_state,
         inference,
         layout,
-        packed_tree,
         parameters,
         sample,
     )
     from srl.streams.layout import Layout
-    from srl.streams.transport import message, network, unix
+    from srl.streams.transport import message, network, schema, unix
     from srl.streams.transport.message import HEADER_BYTES, Identity, Message, encode
     from srl.workers import words
 
@@ -40,7 +39,7 @@ STREAMS = [
     parameters.FIELDS,
     gradients.FIELDS,
 ]
-PACKED = bytes(packed_tree.pack({"a": VECTOR, "b": (VECTOR, VECTOR)}))
+PACKED = bytes(group_state.pack({"a": VECTOR, "b": (VECTOR, VECTOR)}))
 DTYPES = ["bool", "uint8", "float32", "int64", "bfloat16", "object", "float128", ""]
 
 
@@ -84,7 +83,7 @@ def read_true_layout(data: atheris.FuzzedDataProvider) -> None:
 
 
 def read_packed_tree(data: atheris.FuzzedDataProvider) -> None:
-    packed_tree.unpack(a_body(data, PACKED), LIMIT)
+    group_state.unpack(a_body(data, PACKED), LIMIT)
 
 
 def tree(data: atheris.FuzzedDataProvider, depth: int):
@@ -126,7 +125,7 @@ def read_said(data: atheris.FuzzedDataProvider) -> None:
 
 def read_fields(data: atheris.FuzzedDataProvider) -> None:
     stream = data.PickValueInList(STREAMS)
-    read = fields.check(a_message(data, stream, {}), stream)
+    read = schema.check(a_message(data, stream, {}), stream)
     expected = stream[read.kind]
     for (name, allowed), count in zip(expected.counts.items(), read.counts, strict=False):
         assert count in allowed, name

@@ -37,11 +37,11 @@ def listen(
         limit_bytes: Of one body.
         interface: For "network" and "cluster", where to take peers from: an address of this host,
             or the name of one of its network interfaces.
-        keys: The run's; over the network only who has them is let in, and all is encrypted. None
-            if nobody but this host can connect.
+        keys: The run's; over the network only peers that have them are admitted, and all is
+            encrypted. None if only this host can connect.
         ports: To choose from, for "network" and "cluster"; by default any.
         encrypt: False to do without keys, though others can then read and write everything.
-        host: A word for this host, for "cluster"; whoever connects with the same one shares memory.
+        host: A name for this host, for "cluster"; peers that connect with the same share memory.
 
     Raises:
         UserError: If there is no such transport, interface or port, or strangers could connect.
@@ -78,7 +78,7 @@ def connect(
     encrypt: bool = True,
     host: str = "",
 ) -> Connection:
-    """Connects to a listener's address; if it refuses, the next `receive` tells.
+    """Connects to a listener's address; if it refuses, the next `receive` raises.
 
     Args:
         address: Begins with `thread:`, `unix:` or `tcp://`, or names a host and its addresses.
@@ -87,11 +87,11 @@ def connect(
         timeout: Seconds to wait for the other host.
         keys: The run's, if it has some.
         encrypt: As of the listener.
-        host: A word for this host, as of listeners here.
+        host: A name for this host, as of listeners here.
 
     Raises:
         UserError: If the address is of no transport, or of another host and there are no keys.
-        Disconnected: If nobody listens there.
+        Disconnected: If nothing listens there.
     """
     if " " in address:
         from srl.streams.transport.unix import this_host
@@ -101,7 +101,7 @@ def connect(
         connection = connect(
             chosen, identity, limit_bytes=limit_bytes, timeout=timeout, keys=keys, encrypt=encrypt
         )
-        connection.address = address  # which tells whether it is to the same listener as another
+        connection.address = address  # by which connections to one listener are recognized
         return connection
     if address.startswith("thread:"):
         from srl.streams.transport.thread import ThreadConnection

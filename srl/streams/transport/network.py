@@ -1,7 +1,7 @@
 """Connections between hosts: ZeroMQ over TCP, a header and a body as two frames.
 
 A large body is sent from where it lies and read where it arrived. The kernel notices a peer that is
-cut off or dead (`tcp_watch`); its connection is then over, as nobody knows what of it had arrived.
+cut off or dead (`tcp_watch`); its connection is then closed, as it is unknown what had arrived.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from srl.streams.transport.interface import (
     Peer,
     PolledListener,
     check_size,
-    close_reason,
 )
 from srl.streams.transport.keys import Keys
 from srl.streams.transport.message import (
@@ -45,7 +44,7 @@ from srl.streams.transport.tcp import (
     accepted_from,
     bind,
     monitor,
-    most_silent,
+    most_unidentified,
     most_unread_bytes,
     open_socket,
     part_bytes,
@@ -54,7 +53,7 @@ from srl.streams.transport.tcp import (
 )
 from srl.streams.transport.tcp_watch import TcpConnection, unwatch, watch
 
-_AT_ONCE = 16  # messages read before peers that left are told of
+_AT_ONCE = 16  # messages read before the LEFT of peers is delivered
 _NEVER_MS = 2**31 - 1
 """Before a connection is begun again. With ZeroMQ's own "never" (-1), or with its option IMMEDIATE,
 a socket drops unread messages when the connection ends, also the rest of one that is being read,
@@ -102,13 +101,13 @@ def join_frames(
     """The message of these frames.
 
     Raises:
-        Refused: If they are none.
+        Refused: If they are not a message.
     """
     identity, message, size = decode(header, limit_bytes)
     lengths = [len(body) for body in bodies]
     if sum(lengths) != size or 0 in lengths or len(header) != HEADER_BYTES:
-        told = f"{len(bodies)} bodies of {sum(lengths):,} bytes in all"
-        raise Refused(f"{told} after a header of {len(header)} for {size:,}")
+        found = f"{len(bodies)} bodies of {sum(lengths):,} bytes in all"
+        raise Refused(f"{found} after a header of {len(header)} for {size:,}")
     if len(bodies) > 1:
         return identity, message._replace(body=b"".join(bodies))
     return identity, message._replace(body=bodies[0]) if size else message
@@ -138,7 +137,7 @@ def _epoll(*sockets: zmq.Socket) -> select.epoll:
 
 
 class NetworkListener(PolledListener):
-    """A ROUTER; its monitor tells which TCP connections have ended."""
+    """A ROUTER; its monitor reports which TCP connections have ended."""
 
     shares_memory = False
 
@@ -158,12 +157,12 @@ class NetworkListener(PolledListener):
             identity: Of this end.
             limit_bytes: Of one body.
             interface: An address of this host, or the name of one of its network interfaces.
-            keys: Of the run: only who has them is let in. None on this host alone.
+            keys: Of the run: only peers that have them are admitted. None on this host alone.
             ports: To choose from; by default any.
             encrypt: False to do without keys, though others can then read and write everything.
 
         Raises:
-            UserError: If there is no such interface or port, or strangers could connect.
+            UserError: If there is no such interface or port, or peers without keys could connect.
         """
         super().__init__(identity, limit_bytes)
         keys = securing("listen at", interface, keys, encrypt)
@@ -184,12 +183,12 @@ class NetworkListener(PolledListener):
         self._routes: dict[bytes, Peer] = {}
         self._leaving: list[Peer] = []
         self._unsent_closes: list[list[Any]] = []  # to peers that have no room for them yet
-        self._watching = threading.Lock()  # for the monitor and what it tells of TCP sockets:
+        self._watching = threading.Lock()  # guards the monitor and these:
         self._connected: dict[int, TcpConnection | None] = {}
-        self._speakers: dict[int, Peer] = {}
-        self._silent: dict[int, str] = {}  # those over which nothing was said, and where they end
-        self._fault = ""  # what ZeroMQ last said of one of them
-        self._most_silent = most_silent()
+        self._identified: dict[int, Peer] = {}
+        self._unidentified: dict[int, str] = {}  # peers' addresses
+        self._fault = ""  # ZeroMQ's last report of one of them
+        self._most_unidentified = most_unidentified()
         self._watcher = threading.Thread(
             target=self._keep_watch,
             args=(_epoll(self._monitor),),
@@ -205,7 +204,7 @@ class NetworkListener(PolledListener):
         for peer in tuple(self._routes.values()):
             self._hang_up(peer, "it has closed")
         self._wait_no_more()
-        self._socket.disable_monitor()  # its last word ends the watcher
+        self._socket.disable_monitor()  # its last event ends the watcher
         self._watcher.join()
         for connection in self._connected.values():
             unwatch(connection)
@@ -221,14 +220,13 @@ class NetworkListener(PolledListener):
         if self._noticed in ready:
             os.eventfd_read(self._noticed)
         if self._wakeup in ready:
-            os.eventfd_read(self._wakeup)
-            self._ready.append(None)
+            self._woken()
         more = self._read()
         for _ in range(1, _AT_ONCE):
             if not more or self._large_waits():
                 break
             more = self._read()
-        if self._leaving and not more:  # all that they said has been read
+        if self._leaving and not more:  # all that they sent has been read
             with self._watching:
                 left, self._leaving = self._leaving, []
             for peer in left:
@@ -237,12 +235,12 @@ class NetworkListener(PolledListener):
         return bool(ready) or shorter
 
     def _large_waits(self) -> bool:
-        """Whether a large body was read: the next better comes when that one's memory is free."""
+        """Whether a large body was read: the next one should come when its memory is free."""
         last = self._ready[-1] if self._ready else None
         return last is not None and len(last[1].body or b"") >= COPIED_BYTES
 
     def _keep_watch(self, epoll: select.epoll) -> None:
-        """Reads the monitor in a thread: ZeroMQ itself stands still while that is full."""
+        """Reads the monitor in a thread: ZeroMQ itself blocks while that is full."""
         with epoll:
             while self._watch():
                 epoll.poll()
@@ -257,7 +255,9 @@ class NetworkListener(PolledListener):
                     return False
                 if kind == zmq.EVENT_ACCEPTED:
                     self._connected[fd] = watch(fd, self._most_unread)
-                    self._silent[fd] = accepted_from(fd, len(self._silent) >= self._most_silent)
+                    self._unidentified[fd] = accepted_from(
+                        fd, len(self._unidentified) >= self._most_unidentified
+                    )
                 elif kind == zmq.EVENT_DISCONNECTED:
                     self._disconnected(fd)
                 else:
@@ -268,13 +268,13 @@ class NetworkListener(PolledListener):
         connection = self._connected.pop(fd, None)
         unwatch(connection)
         exceeded = connection.exceeded if connection else ""
-        if peer := self._speakers.pop(fd, None):
+        if peer := self._identified.pop(fd, None):
             self._leaving.append(peer)
             os.eventfd_write(self._noticed, 1)
             if exceeded:
                 self.refuse(peer, exceeded)
-        if stranger := self._silent.pop(fd, ""):
-            self.refuse(stranger, exceeded or self._fault or "it went without a word")
+        if address := self._unidentified.pop(fd, ""):
+            self.refuse(address, exceeded or self._fault or "it left without a message")
             self._fault = ""
 
     def _read(self) -> bool:
@@ -284,20 +284,20 @@ class NetworkListener(PolledListener):
         except zmq.Again:
             return False
         peer = self._routes.get(route)
-        # As a frame it can tell over which TCP connection it came; ROUTER itself does not.
+        # As a frame it has the TCP connection over which it came; ROUTER itself has not.
         header = self._socket.recv(copy=False) if self._socket.rcvmore else zmq.Frame()
         bodies, wire = _read_frames(self._socket, self.limit_bytes, self._part, self._encrypted)
         fd = _fd(header)
         if peer is None:
-            self._watch()  # so that it is known which TCP connections there are
+            self._watch()  # for the present TCP connections
             with self._watching:
-                self._silent.pop(fd, None)
+                self._unidentified.pop(fd, None)
         if connection := self._connected.get(fd):
             connection.read_bytes += wire + wire_bytes(len(header), self._encrypted)
         try:
             identity, message = join_frames(header.buffer, bodies, self.limit_bytes)
         except Refused as reason:
-            self.refuse(peer or "a process that said nothing yet", reason)
+            self.refuse(peer or "a process that has sent nothing yet", reason)
             return True
         if peer:
             self._deliver(peer, identity, message)
@@ -305,16 +305,16 @@ class NetworkListener(PolledListener):
                 self._forget(peer)
         elif message.kind != LEFT and (peer := self._admit(identity, message, route)):
             self._routes[route] = peer
-            self._speaks(peer, fd)
+            self._identify(peer, fd)
         return True
 
-    def _speaks(self, peer: Peer, fd: int) -> None:
-        """Notes whose TCP connection it is, which may have ended already."""
+    def _identify(self, peer: Peer, fd: int) -> None:
+        """Assigns a TCP connection, which may have ended already, to its peer."""
         with self._watching:
-            if before := self._speakers.pop(fd, None):
+            if before := self._identified.pop(fd, None):
                 self._leaving.append(before)
             if fd in self._connected:
-                self._speakers[fd] = peer
+                self._identified[fd] = peer
             else:
                 self._leaving.append(peer)
 
@@ -338,7 +338,7 @@ class NetworkListener(PolledListener):
             self._socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
         except zmq.Again:
             return False
-        except zmq.ZMQError:  # unreachable: its LEFT comes when all that it said was read
+        except zmq.ZMQError:  # unreachable: its LEFT comes when all that it sent was read
             self._dropped += 1
         return True
 
@@ -390,9 +390,11 @@ class NetworkConnection(Connection):
             self._socket.connect(address)
         except zmq.ZMQError as error:
             self._end(f"no address of a host: {error.strerror}")
-        if not self._introduced(timeout):
-            unlike = "it broke off; only with the keys of its run can one talk to it"
-            self._end(unlike if self._gone else f"nobody answers within {timeout:g} s")
+        if not self._handshaken(timeout):
+            failure = (
+                "it closed the connection; only processes with the keys of its run can connect"
+            )
+            self._end(failure if self._gone else f"nothing answers within {timeout:g} s")
         self.send(Message(JOINED))
 
     def send(self, message: Message) -> None:
@@ -411,11 +413,10 @@ class NetworkConnection(Connection):
             if isinstance(tracker, zmq.MessageTracker):
                 self._trackers.append(tracker)
             return
-        while self.receive(0):  # raises, with the other end's last words if it had any
+        while self.receive(0):  # raises, with the other end's close reason if there is one
             pass
 
-    def receive(self, timeout: float | None) -> Message | None:
-        """The next message; None after `timeout` seconds without one (None: waits for ever)."""
+    def _receive(self, timeout: float | None) -> tuple[Identity, Message] | None:
         deadline = None if timeout is None else time.monotonic() + timeout
         if self._socket.closed:
             raise Disconnected(f"{self.address}: {self._reason}")
@@ -434,12 +435,7 @@ class NetworkConnection(Connection):
         bodies, wire = _read_frames(self._socket, self.limit_bytes, self._part, self._encrypted)
         if self._tcp:
             self._tcp.read_bytes += wire + wire_bytes(len(header), self._encrypted)
-        identity, message = join_frames(header, bodies, self.limit_bytes)
-        if message.kind == LEFT:
-            self._end(close_reason(message))
-        if identity.run != self.identity.run:
-            raise Refused(f"{self.address} answers for run {identity.run:016x}")
-        return message
+        return join_frames(header, bodies, self.limit_bytes)
 
     @property
     def held(self) -> int:
@@ -470,15 +466,15 @@ class NetworkConnection(Connection):
             try:
                 self._socket.send(encode(self.identity, Message(LEFT), 0), zmq.NOBLOCK)
             except zmq.Again:
-                pass  # it does not read; the end of the TCP connection tells it
+                pass  # it does not read; the end of the TCP connection shows it
         unwatch(self._tcp)
         self._epoll.close()
         self._socket.disable_monitor()
         self._monitor.close(0)
         self._socket.close()
 
-    def _introduced(self, timeout: float) -> bool:
-        """Waits until both ends know each other; False if it came to nothing."""
+    def _handshaken(self, timeout: float) -> bool:
+        """Waits for the handshake; False if it failed."""
         deadline = time.monotonic() + timeout
         while self._alive() and not self._known:
             if not self._monitor.poll(_milliseconds(deadline - time.monotonic())):
@@ -486,7 +482,7 @@ class NetworkConnection(Connection):
         return self._known
 
     def _end(self, reason: str) -> NoReturn:
-        """Closes, as the other end has; tells why now and at each later call."""
+        """Closes, as the other end has; raises the reason now and at each later call."""
         self._gone = True
         self._reason = reason
         self.close()

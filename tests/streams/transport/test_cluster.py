@@ -117,7 +117,7 @@ def test_an_older_start_is_refused_by_either_way(listener, way):
         while not listener.refused:
             assert listener.receive(0.01) is None
             assert time.monotonic() < deadline
-        with pytest.raises(Disconnected, match=r"a later start of it, 4, is connected"):
+        with pytest.raises(Disconnected, match=r"a later incarnation of it, 4, is connected"):
             older.receive(SECONDS)
         newer.send(Message(16))
         assert listener.receive(SECONDS) == (peer, Message(16))

@@ -138,7 +138,7 @@ def test_an_earlier_start_of_a_worker_is_refused(ends, caplog):
     ends.joined(incarnation=4)
     old = ends.join(incarnation=3)
     assert ends.listener.receive(0.2) is None
-    with pytest.raises(Disconnected, match="a later start of it, 4, is connected"):
+    with pytest.raises(Disconnected, match="a later incarnation of it, 4, is connected"):
         old.receive(SECONDS)
     assert ends.listener.refused == 1
     assert "refused from sender 1 (incarnation 3)" in caplog.text

@@ -71,7 +71,7 @@ def test_missing_keys_and_links_to_keys_are_refused(tmp_path):
         read_keys(tmp_path)
     key_file(tmp_path).unlink()
     os.mkfifo(key_file(tmp_path), 0o600)
-    with pytest.raises(UserError, match="is no file"):
+    with pytest.raises(UserError, match="is not a file"):
         read_keys(tmp_path)
 
 

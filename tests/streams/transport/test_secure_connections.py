@@ -15,7 +15,7 @@ from srl.errors import UserError
 from srl.streams import JOINED, LEFT, Disconnected, Identity, Message, connect, listen
 from srl.streams.transport.keys import Keys
 from srl.streams.transport.message import encode
-from srl.streams.transport.tcp import most_silent
+from srl.streams.transport.tcp import most_unidentified
 
 RUN, LIMIT, SECONDS = 77, 1 << 25, 20
 ME = Identity(RUN, 1, 0)
@@ -109,7 +109,7 @@ def test_a_stranger_changes_nothing_and_is_logged(listener, keys, caplog):
 
 @pytest.mark.parametrize("keys", [None, Keys.new()], ids=["none", "others"])
 def test_who_connects_without_the_keys_is_told(listener, keys):
-    with pytest.raises(Disconnected, match="only with the keys of its run"):
+    with pytest.raises(Disconnected, match="only processes with the keys of its run"):
         connect(listener.address, ME, limit_bytes=LIMIT, keys=keys, timeout=SECONDS)
 
 
@@ -216,7 +216,7 @@ def test_a_frame_before_the_handshake_takes_no_memory(listener):
 
 
 def test_only_so_many_connections_may_be_silent(monkeypatch, caplog):
-    monkeypatch.setattr("srl.streams.transport.network.most_silent", lambda: 4)
+    monkeypatch.setattr("srl.streams.transport.network.most_unidentified", lambda: 4)
     with listen("network", Identity(RUN, 0, 0), limit_bytes=LIMIT, keys=KEYS) as listener:
         with contextlib.ExitStack() as stack:
             first, *_ = opened = [
@@ -231,7 +231,7 @@ def test_only_so_many_connections_may_be_silent(monkeypatch, caplog):
         connection, peer = joined(listener)
         with connection:
             assert_talks(listener, connection, peer)
-    assert most_silent() > 4
+    assert most_unidentified() > 4
 
 
 def test_beyond_this_host_nobody_listens_or_connects_without_keys(listener):
