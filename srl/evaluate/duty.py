@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
-from srl.control_group import OWN, ROOT, control_groups
+from srl.control_group import control_groups
 
 _SAVED_SECONDS = 1.0  # of processor time that may be made up for after a pause
 
 
-def cores_granted(root: Path = ROOT, own: Path = OWN) -> float:
-    """How many cores this process may use: those it is bound to, or fewer by a quota.
-
-    Args:
-        root: Where control groups are mounted (version 2).
-        own: Where the kernel lists those of this process.
-    """
+def cores_granted() -> float:
+    """How many cores this process may use: those it is bound to, or fewer by a quota."""
     granted = float(len(os.sched_getaffinity(0)))
-    for group in control_groups(root=root, own=own):
+    for group in control_groups():
         with suppress(OSError, ValueError):
             quota, period = (group / "cpu.max").read_text().split()
             granted = min(granted, float(quota) / float(period))
@@ -39,29 +32,21 @@ class DutyCycle:
         self,
         share: float,
         cores: float,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        spent: Callable[[], float] = time.process_time,
-        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Takes the share, and where time comes from.
+        """Sets the share.
 
         Args:
             share: Of the time of all cores; above 0.
             cores: How many.
-            clock: Seconds that have passed.
-            spent: Seconds of processor time that this process has taken.
-            sleep: Waits so many seconds.
         """
         self._rate = share * cores
-        self._clock, self._spent_seconds, self._sleep = clock, spent, sleep
-        self._now, self._spent, self._debt = clock(), 0.0, 0.0
+        self._now, self._spent, self._debt = time.monotonic(), 0.0, 0.0
 
     def rest(self) -> None:
         """Waits until what was taken is paid for; to be called every few milliseconds of work."""
-        now, spent = self._clock(), self._spent_seconds()
+        now, spent = time.monotonic(), time.process_time()
         earned = self._rate * (now - self._now)
         self._debt = max(self._debt + spent - self._spent - earned, -_SAVED_SECONDS)
         self._now, self._spent = now, spent
         if self._debt > 0:
-            self._sleep(self._debt / self._rate)
+            time.sleep(self._debt / self._rate)

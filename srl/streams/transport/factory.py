@@ -25,7 +25,6 @@ def listen(
     limit_bytes: int,
     interface: str = "127.0.0.1",
     keys: Keys | None = None,
-    ports: range | None = None,
     encrypt: bool = True,
     host: str = "",
 ) -> Listener:
@@ -39,12 +38,11 @@ def listen(
             or the name of one of its network interfaces.
         keys: The run's; over the network only peers that have them are admitted, and all is
             encrypted. None if only this host can connect.
-        ports: To choose from, for "network" and "cluster"; by default any.
         encrypt: False to do without keys, though others can then read and write everything.
         host: A name for this host, for "cluster"; peers that connect with the same share memory.
 
     Raises:
-        UserError: If there is no such transport, interface or port, or strangers could connect.
+        UserError: If there is no such transport or interface, or strangers could connect.
     """
     if transport == "thread":
         from srl.streams.transport.thread import ThreadListener
@@ -58,9 +56,7 @@ def listen(
     expect(known, "the transport", transport, "thread, host, network or cluster")
     from srl.streams.transport.network import NetworkListener
 
-    network = NetworkListener(
-        identity, limit_bytes, interface, keys=keys, ports=ports, encrypt=encrypt
-    )
+    network = NetworkListener(identity, limit_bytes, interface, keys=keys, encrypt=encrypt)
     if transport == "network":
         return network
     from srl.streams.transport.cluster import ClusterListener

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -125,11 +124,11 @@ def keys_of(folder: Path) -> Keys:
     return keys_from_environment() or read_keys(folder)
 
 
-def keys_from_environment(variables: Mapping[str, str] = os.environ) -> Keys | None:
+def keys_from_environment() -> Keys | None:
     """The keys in `SRL_KEYS`; None if it is not set.
 
     Raises:
         UserError: If it holds something else.
     """
-    text = variables.get(VARIABLE)
+    text = os.environ.get(VARIABLE)
     return Keys.from_text(text, f"the variable {VARIABLE}") if text else None

@@ -148,7 +148,6 @@ class NetworkListener(PolledListener):
         interface: str = "127.0.0.1",
         *,
         keys: Keys | None = None,
-        ports: range | None = None,
         encrypt: bool = True,
     ) -> None:
         """Takes a free port of the interface.
@@ -158,11 +157,10 @@ class NetworkListener(PolledListener):
             limit_bytes: Of one body.
             interface: An address of this host, or the name of one of its network interfaces.
             keys: Of the run: only peers that have them are admitted. None on this host alone.
-            ports: To choose from; by default any.
             encrypt: False to do without keys, though others can then read and write everything.
 
         Raises:
-            UserError: If there is no such interface or port, or peers without keys could connect.
+            UserError: If there is no such interface, or peers without keys could connect.
         """
         super().__init__(identity, limit_bytes)
         keys = securing("listen at", interface, keys, encrypt)
@@ -171,7 +169,7 @@ class NetworkListener(PolledListener):
         self._socket = open_socket(zmq.ROUTER, limit_bytes, keys)
         self._socket.router_mandatory = True
         self._socket.sndhwm = MOST_UNREAD
-        self.address = bind(self._socket, interface, ports)
+        self.address = bind(self._socket, interface)
         self._monitor = monitor(
             self._socket, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | sum(STRANGE)
         )
@@ -391,9 +389,7 @@ class NetworkConnection(Connection):
         except zmq.ZMQError as error:
             self._end(f"no address of a host: {error.strerror}")
         if not self._handshaken(timeout):
-            failure = (
-                "it closed the connection; only processes with the keys of its run can connect"
-            )
+            failure = "it has closed; only processes with the keys of its run can connect"
             self._end(failure if self._gone else f"nothing answers within {timeout:g} s")
         self.send(Message(JOINED))
 

@@ -140,28 +140,24 @@ def securing(what: str, host: str, keys: Keys | None, encrypt: bool) -> Keys | N
     return keys if encrypt else None
 
 
-def bind(opened: zmq.Socket, interface: str, ports: range | None) -> str:
+def bind(opened: zmq.Socket, interface: str) -> str:
     """Takes a free port of the interface; gives the address in numbers.
 
     Raises:
-        UserError: If there is none; the socket is closed then.
+        UserError: If there is no such interface; the socket is closed then.
     """
     if ":" in interface:
         opened.ipv6 = True
         interface = f"[{interface.strip('[]')}]"
-    for port in ports or ("*",):
-        try:
-            opened.bind(f"tcp://{interface}:{port}")
-            return opened.getsockopt_string(zmq.LAST_ENDPOINT)
-        except zmq.ZMQError as error:
-            if error.errno != zmq.EADDRINUSE:
-                opened.close(0)
-                raise UserError(
-                    f"cannot listen at {interface}: {error.strerror}; expected an address of this "
-                    "host or the name of one of its network interfaces (`ip address` lists them)"
-                ) from error
-    opened.close(0)
-    raise UserError(f"{interface} has no free port from {ports}; give it more")
+    try:
+        opened.bind(f"tcp://{interface}:*")
+    except zmq.ZMQError as error:
+        opened.close(0)
+        raise UserError(
+            f"cannot listen at {interface}: {error.strerror}; expected an address of this host or "
+            "the name of one of its network interfaces (`ip address` lists them)"
+        ) from error
+    return opened.getsockopt_string(zmq.LAST_ENDPOINT)
 
 
 def monitor(opened: zmq.Socket, events: int) -> zmq.Socket:

@@ -254,13 +254,3 @@ def test_an_interface_goes_by_its_name_or_address():
     for interface in ("nonsense0", "203.0.113.5"):
         with pytest.raises(UserError, match="one of its network interfaces"):
             listen("network", ME, limit_bytes=LIMIT, interface=interface, keys=KEYS)
-
-
-def test_ports_come_from_a_range_while_there_are_any():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        number = taken.getsockname()[1]
-        ports = range(number, number + 1)
-        with pytest.raises(UserError, match="has no free port from"):
-            listen("network", ME, limit_bytes=LIMIT, ports=ports)
-    with listen("network", ME, limit_bytes=LIMIT, ports=ports) as opened:
-        assert port(opened) == number
