@@ -26,13 +26,7 @@ import numpy as np
 from srl.errors import RunError
 from srl.streams.layout import Layout
 from srl.streams.parameter_memory import NONE_YET, ParameterReader, ParameterWriter, Version
-from srl.streams.transport.interface import (
-    Connection,
-    Disconnected,
-    Listener,
-    Peer,
-    opened,
-)
+from srl.streams.transport.interface import Connection, Disconnected, Listener, Peer, opened
 from srl.streams.transport.message import (
     Message,
     Refused,
@@ -41,13 +35,7 @@ from srl.streams.transport.message import (
     demand,
     text_of,
 )
-from srl.streams.transport.schema import (
-    VERSION_OR_NONE,
-    Fields,
-    check,
-    dispatch,
-    unexpected,
-)
+from srl.streams.transport.schema import VERSION_OR_NONE, Fields, check, dispatch, unexpected
 
 if TYPE_CHECKING:
     from srl.types import Tree  # brings gymnasium

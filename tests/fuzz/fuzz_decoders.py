@@ -16,14 +16,7 @@ with instrumented():
     from messages import LIMIT, VECTOR, a_body, a_message
 
     from srl.launch import host_words
-    from srl.streams import (
-        gradients,
-        group_state,
-        inference,
-        layout,
-        parameters,
-        sample,
-    )
+    from srl.streams import gradients, group_state, inference, layout, parameters, sample
     from srl.streams.layout import Layout
     from srl.streams.transport import message, network, schema, unix
     from srl.streams.transport.message import HEADER_BYTES, Identity, Message, encode

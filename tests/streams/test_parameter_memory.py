@@ -10,13 +10,7 @@ import numpy as np
 import pytest
 
 from srl.errors import RunError
-from srl.streams import (
-    Identity,
-    Layout,
-    ParameterReader,
-    ParameterWriter,
-    listen,
-)
+from srl.streams import Identity, Layout, ParameterReader, ParameterWriter, listen
 from srl.streams.parameter_memory import NONE_YET
 from srl.streams.transport.message import LEFT
 

@@ -76,15 +76,9 @@ def dispatch(
     handle: Callable[[Peer, Message], None],
     left: Callable[[Peer], None],
 ) -> None:
-    """Checks a received message and hands it on; rejects it if the check or the handler refuses it.
+    """Checks a received message and hands it to `handle`, or the peer of a LEFT to `left`.
 
-    Args:
-        listener: The one that has received it.
-        fields: Of the kinds that the stream has.
-        peer: The sender.
-        message: As received.
-        handle: Takes a message that was checked; may raise Refused.
-        left: Called when a peer has gone.
+    A message that the check or the handler refuses is rejected.
     """
     try:
         if message.kind == LEFT:

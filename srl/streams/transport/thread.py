@@ -10,13 +10,7 @@ from collections import deque
 from threading import Condition
 from typing import Any
 
-from srl.streams.transport.interface import (
-    Connection,
-    Disconnected,
-    Listener,
-    Peer,
-    check_size,
-)
+from srl.streams.transport.interface import Connection, Disconnected, Listener, Peer, check_size
 from srl.streams.transport.message import JOINED, LEFT, Identity, Message
 
 MOST_UNREAD = 1024
