@@ -227,10 +227,10 @@ class Script(Connection):
     def send(self, message):
         pass
 
-    def receive(self, timeout):
+    def _receive(self, timeout):
         if not self.messages:
             raise Disconnected("it has closed")
-        return self.messages.pop()
+        return self.identity, self.messages.pop()
 
     def fileno(self):
         raise NotImplementedError
