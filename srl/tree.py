@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from srl.types import Array, Tree
+if TYPE_CHECKING:
+    from srl.types import Array, Tree  # brings gymnasium
 
 
 def map_tree(function: Callable[[Array], Any], tree: Tree) -> Tree:

@@ -20,10 +20,10 @@ from srl.experiment import Experiment, load_experiment
 from srl.launch.compilation import keep_compiled_programs
 from srl.loop.acting import LocalActing, compiled_act
 from srl.loop.learning.learner import Learner
-from srl.streams.channel import connect
+from srl.streams.group_state import STATE_BYTES
 from srl.streams.inference import RemoteActing
-from srl.streams.message import Identity
-from srl.streams.sample import STATE_BYTES
+from srl.streams.transport import connect
+from srl.streams.transport.message import Identity
 from srl.system.child_process import child_command
 from srl.types import Specs
 

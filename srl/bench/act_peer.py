@@ -16,9 +16,9 @@ from srl.loop.learning.learner import Learner
 from srl.loop.parameters import Published
 from srl.loop.policy import PolicyServer, serve_policies
 from srl.loop.wiring import Site
-from srl.streams.channel import Listener, Transport, listen
-from srl.streams.message import Identity
-from srl.streams.sample import STATE_BYTES
+from srl.streams.group_state import STATE_BYTES
+from srl.streams.transport import Listener, Transport, listen
+from srl.streams.transport.message import Identity
 from srl.types import Specs
 
 RUN = 1

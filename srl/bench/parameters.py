@@ -17,9 +17,9 @@ from srl.bench.parameters_host import FOLLOWING
 from srl.console.arguments import Arguments
 from srl.errors import RunError, UserError, expect_number
 from srl.streams import Identity, Layout, listen
-from srl.streams.keys import VARIABLE, Keys
-from srl.streams.publishing import Publisher
+from srl.streams.parameters import Publisher
 from srl.streams.relay import FAN_OUT, parents
+from srl.streams.transport.keys import VARIABLE, Keys
 from srl.system.child_process import child_command
 
 _NOTES = """

@@ -12,10 +12,10 @@ import threading
 from contextlib import closing, suppress
 
 from srl.streams import Connection, Disconnected, Identity, connect, listen
-from srl.streams.keys import keys_from_environment
-from srl.streams.parameters import NONE_YET
-from srl.streams.publishing import Subscriber
+from srl.streams.parameter_memory import NONE_YET
+from srl.streams.parameters import Subscriber
 from srl.streams.relay import Relay
+from srl.streams.transport.keys import keys_from_environment
 
 FOLLOWING = "following"
 

@@ -33,7 +33,7 @@ from srl.bench.stream_peer import (
 from srl.console.arguments import Arguments
 from srl.errors import RunError, UserError
 from srl.streams import Identity, Layout, Message, listen
-from srl.streams.keys import VARIABLE, Keys
+from srl.streams.transport.keys import VARIABLE, Keys
 from srl.system.child_process import child_command
 from srl.system.shared_memory import SharedMemory
 

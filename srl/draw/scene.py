@@ -9,7 +9,7 @@ from srl.console.number_text import number_text
 from srl.dataflow.cut import Stream, cut, routes
 from srl.dataflow.graph import Edge, Field, Graph
 from srl.dataflow.plan import Fragment, Plan
-from srl.streams.tickets import UNBOUNDED_AHEAD, TicketOffice
+from srl.streams.tickets import UNBOUNDED_AHEAD, StalenessLimiter
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Scene:
     @property
     def blocks(self) -> int:
         """Batches that memory is held for."""
-        return TicketOffice(self.groups, self.max_staleness).batches
+        return StalenessLimiter(self.groups, self.max_staleness).batches
 
     @property
     def headline(self) -> list[str]:

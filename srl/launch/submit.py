@@ -22,7 +22,7 @@ from srl.run.follow import Jobs, Say, follow
 from srl.run.follow_here import follow_here, stop_here
 from srl.run.status import BEGUN_FILE, OUTCOME_FILE, read_outcome, write_outcome
 from srl.run.terminal import INTERRUPTED, shown
-from srl.streams.keys import create_keys, key_file
+from srl.streams.transport.keys import create_keys, key_file
 
 ENGINES: dict[str, Engine] = {"slurm": slurm, "ray": ray}
 """By the name that `--on` takes."""

@@ -15,8 +15,8 @@ from srl.loop.teams import Teams
 from srl.loop.unrolls import NoUnrolls, SentUnrolls
 from srl.loop.wiring import Site
 from srl.pools import Pool
+from srl.streams.group_state import Stopped
 from srl.streams.inference import RemoteActing
-from srl.streams.sample import Stopped
 from srl.types import Tree
 
 
@@ -166,7 +166,7 @@ class ActorThreads:
         if start.saved is not None and pool.saves_exactly:
             made.restore(start.saved)
         else:
-            made.reset(environment_seed(experiment.seed, start.purpose) + group * pool.num_envs)
+            made.reset(environment_seed(experiment.seed, start.seed_salt) + group * pool.num_envs)
         return made
 
     def _show(self, group: int) -> None:

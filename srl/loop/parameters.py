@@ -12,11 +12,11 @@ import numpy as np
 from srl.lazy import jax
 from srl.loop.teams import Teams
 from srl.loop.wiring import Site
-from srl.streams.channel import Connection, Listener
 from srl.streams.layout import Layout
-from srl.streams.message import Refused
-from srl.streams.parameters import NONE_YET, Version
-from srl.streams.publishing import Publisher, Subscriber
+from srl.streams.parameter_memory import NONE_YET, Version
+from srl.streams.parameters import Publisher, Subscriber
+from srl.streams.transport import Connection, Listener
+from srl.streams.transport.message import Refused
 
 Policies = Mapping[str, Any]
 """What acts, as `Teams.acting` gives it."""

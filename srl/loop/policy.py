@@ -18,18 +18,20 @@ from srl.loop.parameters import Source
 from srl.loop.teams import Teams
 from srl.loop.wiring import Site
 from srl.pools.pool import empty_timestep
-from srl.streams.channel import Listener, Peer
-from srl.streams.fields import check, turn_away
-from srl.streams.inference import ACTED_ON, FIELDS, Desk, Kind
+from srl.streams.group_state import Start, Stopped, unpacked_state
+from srl.streams.inference import ACTED_ON, FIELDS, Kind, Session
 from srl.streams.layout import Layout
-from srl.streams.message import JOINED, LEFT, Message, Refused, as_seconds
-from srl.streams.sample import Grant, SampleSink, Start, Stopped, unpacked_state
+from srl.streams.sample import Grant
+from srl.streams.sample_sink import SampleSink
+from srl.streams.transport import Listener, Peer
+from srl.streams.transport.message import JOINED, LEFT, Message, Refused, as_seconds
+from srl.streams.transport.schema import check, reject
 from srl.tree import copy_tree, leaves_of, map_tree
 from srl.types import Decision, Timestep, Tree
 
 
 def inference_layout(teams: Teams, num_envs: int, request: set[str], reply: set[str]) -> Layout:
-    """What a group's area holds.
+    """What a group's shared buffers holds.
 
     Args:
         teams: The policies.
@@ -73,7 +75,7 @@ class PolicyServer:
             teams: Its policies.
             parameters: Where they come from.
             listener: Where groups connect.
-            layout: Of a group's area.
+            layout: Of a group's shared buffers.
             num_envs: Of a group.
             group_range: The groups that may ask here.
             width: Groups that are acted for in one call. A group always has the same place in it,
@@ -89,10 +91,10 @@ class PolicyServer:
         self._width, self._groups, self._deadline = width, groups, deadline
         self._group_range = group_range
         self._sink = sink
-        self._desks: dict[int, Desk] = {}
-        self._waiting: dict[int, Desk] = {}  # that have asked, first come first
+        self._sessions: dict[int, Session] = {}
+        self._waiting: dict[int, Session] = {}  # that have asked, first come first
         self._early: dict[int, int] = {}  # of these, for versions to come: what each waits for
-        self._places_taken = 0  # by all desks
+        self._places_taken = 0  # by all sessions
         self._unrolls: dict[int, _Unroll] = {}
         self._initial_memory = map_tree(np.asarray, teams.initial_memory(num_envs))
         self.answered = 0
@@ -133,9 +135,9 @@ class PolicyServer:
 
     def _patience(self) -> float:
         """How long to wait for messages."""
-        for group, desk in self._waiting.items():
+        for group, session in self._waiting.items():
             if group not in self._early and not self._blocked(group):
-                return max(0.0, desk.arrived + self._deadline - time.monotonic())
+                return max(0.0, session.arrived + self._deadline - time.monotonic())
         return 0.5
 
     def _receive(self, patience: float) -> None:
@@ -155,24 +157,24 @@ class PolicyServer:
         try:
             self._take_in(peer, message)
         except Refused as reason:  # its answer would be waited for
-            turn_away(self.listener, peer, reason)
+            reject(self.listener, peer, reason)
 
     def _take_in(self, peer: Peer, message: Message) -> None:
         group = peer.identity.sender
-        desk = self._desks.get(group)
-        if message.kind == LEFT and desk is not None and desk.peer is peer:
+        session = self._sessions.get(group)
+        if message.kind == LEFT and session is not None and session.peer is peer:
             self._close(group)
         if message.kind in (JOINED, LEFT):
             return
         check(message, FIELDS)
         if message.kind == Kind.OPEN:
             self._open(peer, group, goes_on=any(message.counts))
-        elif desk is None or desk.peer is not peer:
+        elif session is None or session.peer is not peer:
             raise Refused(f"a message of kind {message.kind} before OPEN")
         elif message.kind == Kind.REQUEST:
-            desk.take_in(message, time.monotonic())
+            session.take_in(message, time.monotonic())
             self._waiting.pop(group, None)  # its turn is the last one's
-            self._waiting[group] = desk
+            self._waiting[group] = session
         elif message.kind == Kind.SPENT and self._sink is not None:
             self._tell_spent(group, message.counts)
         elif message.kind == Kind.STATE and self._sink is not None:
@@ -196,11 +198,11 @@ class PolicyServer:
         """After a group has come or gone, of which nothing waits."""
         self._waiting.pop(changed, None)
         self._early.pop(changed, None)
-        self._places_taken = len({self._place(group) for group in self._desks})
+        self._places_taken = len({self._place(group) for group in self._sessions})
 
     def _close(self, group: int) -> None:
         """Lets go of a group that has gone."""
-        del self._desks[group]
+        del self._sessions[group]
         self._count_places(group)
         if self._sink is not None:
             self._sink.leave(group)
@@ -211,19 +213,19 @@ class PolicyServer:
             raise Refused(
                 f"group {group} does not ask here; expected {own.start} to {own.stop - 1}"
             )
-        desk = self._desks[group] = Desk(self.listener, peer, self._layout)
+        session = self._sessions[group] = Session(self.listener, peer, self._layout)
         self._count_places(group)
-        if "memory" in desk.area["reply"]:
-            copy_tree(self._initial_memory, desk.area["reply"]["memory"])
+        if "memory" in session.buffers["reply"]:
+            copy_tree(self._initial_memory, session.buffers["reply"]["memory"])
         if self._sink is None:
-            desk.open(Start(0, 0, None))
+            session.open(Start(0, 0, None))
             return
         start = self._sink.join(group)
         if goes_on:  # from where it is, which is not where a checkpoint has it
             start = start._replace(saved=None)
         memory = self._initial_memory if start.saved is None else start.saved["memory"]
         self._unrolls[group] = _Unroll(map_tree(np.array, memory))
-        desk.open(start)
+        session.open(start)
 
     def _blocked(self, group: int) -> bool:
         unroll = self._unrolls.get(group)
@@ -233,48 +235,48 @@ class PolicyServer:
         """Neighbours share a place: one of them is stepped while the other is acted for."""
         return group % self._groups * self._width // self._groups
 
-    def _due(self) -> dict[int, Desk]:
+    def _due(self) -> dict[int, Session]:
         """The groups to answer now, by place: enough, or some that have waited long enough."""
-        ready = [desk for desk in tuple(self._waiting.values()) if self._is_there(desk)]
+        ready = [session for session in tuple(self._waiting.values()) if self._is_there(session)]
         if self._sink is not None:
-            ready = [desk for desk in ready if self._collect(desk)]
+            ready = [session for session in ready if self._collect(session)]
         if not ready:
             return {}
         late = ready[0].arrived + self._deadline <= time.monotonic()
         enough = self._enough()
         if not late and len(ready) < enough:  # as it is most often
             return {}
-        chosen: dict[int, Desk] = {}
-        for desk in ready:
-            chosen.setdefault(self._place(desk.group), desk)
+        chosen: dict[int, Session] = {}
+        for session in ready:
+            chosen.setdefault(self._place(session.group), session)
         return chosen if late or len(chosen) >= enough else {}
 
-    def _is_there(self, desk: Desk) -> bool:
+    def _is_there(self, session: Session) -> bool:
         """Whether there are parameters as new as a request wants; one for the future is refused."""
-        self._early.pop(desk.group, None)
+        self._early.pop(session.group, None)
         try:
-            source = self._parameters.awaited(desk.oldest_version, desk.arrived)
+            source = self._parameters.awaited(session.oldest_version, session.arrived)
         except Refused as reason:
-            del self._waiting[desk.group]
-            turn_away(self.listener, desk.peer, reason)
+            del self._waiting[session.group]
+            reject(self.listener, session.peer, reason)
             return False
         if source is not None:
-            self._early[desk.group] = source
+            self._early[session.group] = source
         return source is None
 
     def _enough(self) -> int:
         """Places of all those that may ask."""
         if self._sink is None:
             return self._places_taken
-        return len({self._place(group) for group in self._desks if not self._blocked(group)})
+        return len({self._place(group) for group in self._sessions if not self._blocked(group)})
 
     # ---- collecting ----
 
-    def _collect(self, desk: Desk) -> bool:
+    def _collect(self, session: Session) -> bool:
         """Writes the timestep of a request into its unroll; False while that may not begin."""
         assert self._sink is not None
-        unroll, group = self._unrolls[desk.group], desk.group
-        timestep = Timestep(**desk.area["request"])
+        unroll, group = self._unrolls[session.group], session.group
+        timestep = Timestep(**session.buffers["request"])
         if unroll.grant is not None and unroll.t == len(unroll.grant.columns.log_prob):
             unroll.write(timestep)
             self._sink.deliver(group, unroll.grant.ticket)
@@ -282,7 +284,7 @@ class PolicyServer:
         if unroll.grant is None:
             if self._sink.wants_state(group):
                 if not unroll.asked_state:
-                    desk.send(Message(Kind.WANT_STATE))
+                    session.send(Message(Kind.WANT_STATE))
                 unroll.asked_state = True
                 return False
             unroll.asked_state = False
@@ -290,11 +292,11 @@ class PolicyServer:
                 unroll.grant = self._sink.take(group)
             except Stopped:
                 del self._waiting[group]
-                desk.send(Message(Kind.STOP))
+                session.send(Message(Kind.STOP))
             if unroll.grant is None:
                 return False
-            desk.oldest_version = unroll.grant.oldest_version
-            unroll.waited += time.monotonic() - desk.arrived
+            session.oldest_version = unroll.grant.oldest_version
+            unroll.waited += time.monotonic() - session.arrived
         if not unroll.written:
             unroll.write(timestep)
             unroll.written = True
@@ -303,24 +305,24 @@ class PolicyServer:
 
     # ---- acting ----
 
-    def _answer(self, desks: dict[int, Desk]) -> None:
-        oldest = max(desk.oldest_version for desk in desks.values())
+    def _answer(self, sessions: dict[int, Session]) -> None:
+        oldest = max(session.oldest_version for session in sessions.values())
         version, policies = self._parameters.newest(oldest)
         before = time.perf_counter()
-        for place, desk in desks.items():
-            unroll = self._unrolls.get(desk.group)
+        for place, session in sessions.items():
+            unroll = self._unrolls.get(session.group)
             kept = () if unroll is None else leaves_of(unroll.memory)
-            self._inputs.write(place, desk.group, [*desk.asked, *kept], desk.clock)
+            self._inputs.write(place, session.group, [*session.asked, *kept], session.clock)
         decision = map_tree(np.asarray, self._act(policies, self._inputs.arrays, self._key))
-        for place, desk in desks.items():
+        for place, session in sessions.items():
             own = map_tree(partial(self._inputs.part, place=place), decision)
-            for name, part in desk.area["reply"].items():
+            for name, part in session.buffers["reply"].items():
                 copy_tree(getattr(own, name), part)
-            unroll = self._unrolls.get(desk.group)
+            unroll = self._unrolls.get(session.group)
             if unroll is not None:
                 unroll.decide(own, version)
-            del self._waiting[desk.group]
-            desk.reply(version)
+            del self._waiting[session.group]
+            session.reply(version)
         self._on_seconds(time.perf_counter() - before)
 
 

@@ -15,9 +15,10 @@ from srl.loop.policy import PolicyServer, serve_policies
 from srl.loop.projection import Gathered
 from srl.loop.wiring import Site
 from srl.streams.batch import Batch
-from srl.streams.channel import Listener, listen
-from srl.streams.sample import SampleSink, Stopped
-from srl.streams.tickets import TicketOffice
+from srl.streams.group_state import Stopped
+from srl.streams.sample_sink import SampleSink
+from srl.streams.tickets import StalenessLimiter
+from srl.streams.transport import Listener, listen
 from srl.types import Specs, Tree
 
 _ACTING = "acting"
@@ -83,7 +84,7 @@ class RemoteEnvironments:
             **self._acting_workers(),
         }
         learner.progress.replicas = site.fragment.replicas
-        self._office = TicketOffice(
+        self._limiter = StalenessLimiter(
             len(self._numbers),
             self.experiment.max_staleness,
             unrolls=[unrolled.learns for unrolled in graph.unrolls],
@@ -91,7 +92,7 @@ class RemoteEnvironments:
         )
         self.sink = SampleSink(
             self._listeners.get("sample") or listen("thread", site.identity, limit_bytes=1),
-            self._office,
+            self._limiter,
             forms_of(self.experiment, learner.teams, site.group_envs),
             first_group=self._numbers.start,
             on_seconds=self._spend,
@@ -121,11 +122,11 @@ class RemoteEnvironments:
         progress, graph = self._learner.progress, self.experiment.graph
         # A version of a learner that died since the checkpoint must never pass for a newer one.
         progress.epoch += self._site.identity.incarnation
-        self._office.begin(progress.updates)
+        self._limiter.begin(progress.updates)
         self.sink.epoch, self.sink.saved = progress.epoch, dict(self._saved)
         if self._ledger is not None:  # nothing is in flight, whatever was before
             batches = progress.updates * len(graph.unrolls) // graph.learns
-            self._ledger.restart(batches * self._office.positions)
+            self._ledger.restart(batches * self._limiter.positions)
         self._publish()
         self.sink.start()
         if self._policy_server is not None:
@@ -158,7 +159,7 @@ class RemoteEnvironments:
         Raises:
             Stopped: If the worker is to end and a group is not there, whose unroll may never come.
         """
-        number = self._office.batch_of(unroll)
+        number = self._limiter.batch_of(unroll)
         before = time.perf_counter()
         while (batch := self.sink.gather(number, 0.5)) is None:
             self._wait()
@@ -174,12 +175,12 @@ class RemoteEnvironments:
 
     def _batch(self, number: int, batch: Batch) -> Gathered:
         unrolls = self.experiment.graph.unrolls
-        return Gathered(batch, unrolls[self._office.unroll_of(number)].steps)
+        return Gathered(batch, unrolls[self._limiter.unroll_of(number)].steps)
 
     def learned(self, batch: Gathered) -> None:
         """Counts a version, and the batch's unrolls as learned from if they were not yet."""
         if self._ledger is not None and batch.learned == 1:
-            self._ledger.learn(self._office.positions)  # now: what is reported next includes it
+            self._ledger.learn(self._limiter.positions)  # now: what is reported next includes it
         self._unreleased += 1
         self._site.alive()
 
@@ -200,7 +201,7 @@ class RemoteEnvironments:
     def _prefetch(self, learned: Callable[[], bool]) -> None:
         """Puts the following batch onto the device while the present one is learned from."""
         following = self._gathered + 1
-        while self._office.ahead and self._prefetched is None and not learned():
+        while self._limiter.ahead and self._prefetched is None and not learned():
             batch = self.sink.gather(following, _PREFETCH_SECONDS)
             if batch is not None:
                 prefetched = self._batch(following, batch)
@@ -229,9 +230,9 @@ class RemoteEnvironments:
         for activity, spent in zip(ACTIVITIES, seconds, strict=False):
             self._learner.progress.spend(worker, activity, spent)
 
-    def _account(self, office: TicketOffice) -> None:
+    def _account(self, limiter: StalenessLimiter) -> None:
         """Writes into the ledger what was granted and lost; `learned` writes the rest."""
-        now = (office.counts.granted, office.counts.lost)
+        now = (limiter.counts.granted, limiter.counts.lost)
         granted, lost = (b - a for a, b in zip(self._accounted, now, strict=True))
         self._accounted = now
         if self._ledger is not None:

@@ -16,7 +16,7 @@ from srl.loop.remote import RemoteEnvironments
 from srl.loop.wiring import Addresses, Site
 from srl.pools import Pool
 from srl.streams.batch import Batch
-from srl.streams.message import Identity
+from srl.streams.transport.message import Identity
 from srl.types import Specs
 
 

@@ -17,8 +17,7 @@ from srl.loop.local import LocalEnvironments
 from srl.loop.projection import Projection
 from srl.loop.stage import Stage
 from srl.streams.batch import Batch
-from srl.streams.parcel import pack, unpack
-from srl.streams.sample import STATE_BYTES, Stopped
+from srl.streams.group_state import STATE_BYTES, Stopped, pack, unpack
 from srl.types import Tree
 
 

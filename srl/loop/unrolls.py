@@ -9,8 +9,9 @@ from itertools import cycle
 from srl.loop.group import Group, Place
 from srl.pools import Pool, Rows
 from srl.streams.batch import Batch
-from srl.streams.channel import Connection, Disconnected, opened
-from srl.streams.sample import SampleSource, Start
+from srl.streams.group_state import Start
+from srl.streams.sample import SampleSource
+from srl.streams.transport import Connection, Disconnected, opened
 
 
 class OwnUnrolls:

@@ -12,10 +12,10 @@ from srl.dataflow.plan import Fragment, Plan
 from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.loop.assignment import assignment
-from srl.streams.channel import Connection, Disconnected, Listener, Transport, connect, listen
-from srl.streams.keys import Keys
-from srl.streams.message import Identity
-from srl.streams.sample import STATE_BYTES, Stopped
+from srl.streams.group_state import STATE_BYTES, Stopped
+from srl.streams.transport import Connection, Disconnected, Listener, Transport, connect, listen
+from srl.streams.transport.keys import Keys
+from srl.streams.transport.message import Identity
 
 Addresses = Mapping[str, Sequence[Mapping[str, str]]]
 """Of streams, by fragment and replica; empty where a worker is not there at present."""

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
-from srl.system.control_group import OWN, ROOT, control_groups
+from srl.system.control_group import control_groups
 
 _MOST_SAVED_SECONDS = 1.0  # of processor time that an idle process may save for later
 
 
-def cores_granted(root: Path = ROOT, own: Path = OWN) -> float:
-    """Gives how many cores this process may use: those it is bound to, or fewer by a quota.
-
-    Args:
-        root: Where control groups are mounted (version 2).
-        own: Where the kernel lists those of this process.
-    """
+def cores_granted() -> float:
+    """Gives how many cores this process may use: those it is bound to, or fewer by a quota."""
     granted = float(len(os.sched_getaffinity(0)))
-    for group in control_groups(root=root, own=own):
+    for group in control_groups():
         with suppress(OSError, ValueError):
             quota, period = (group / "cpu.max").read_text().split()
             granted = min(granted, float(quota) / float(period))
@@ -39,29 +32,21 @@ class CpuLimit:
         self,
         share: float,
         cores: float,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        busy: Callable[[], float] = time.process_time,
-        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Takes the share, and the clocks.
+        """Takes the share.
 
         Args:
             share: The share of the time of all cores; above 0.
             cores: The number of cores.
-            clock: Gives the seconds that have passed.
-            busy: Gives the seconds of processor time that this process has used.
-            sleep: Waits so many seconds.
         """
         self._rate = share * cores
-        self._clock, self._busy_seconds, self._sleep = clock, busy, sleep
-        self._now, self._busy, self._debt = clock(), 0.0, 0.0
+        self._now, self._busy, self._debt = time.monotonic(), 0.0, 0.0
 
     def rest(self) -> None:
         """Waits until the share is kept again; to be called every few milliseconds of work."""
-        now, busy = self._clock(), self._busy_seconds()
+        now, busy = time.monotonic(), time.process_time()
         earned = self._rate * (now - self._now)
         self._debt = max(self._debt + busy - self._busy - earned, -_MOST_SAVED_SECONDS)
         self._now, self._busy = now, busy
         if self._debt > 0:
-            self._sleep(self._debt / self._rate)
+            time.sleep(self._debt / self._rate)

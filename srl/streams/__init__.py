@@ -1,21 +1,25 @@
 """Streams: what an edge between two fragments becomes.
 
-Connections carry messages over one of three transports (`listen`, `connect`); a Layout says what
-lies where in their bodies; ParameterWriter and ParameterReader hold the newest parameters.
+Connections carry messages over one of several transports (`transport`); a Layout says what lies
+where in their bodies; ParameterWriter and ParameterReader hold the newest parameters.
 """
 
-from srl.streams.channel import (
+from srl.streams.layout import Layout
+from srl.streams.parameter_memory import ParameterReader, ParameterWriter
+from srl.streams.transport import (
+    JOINED,
+    LEFT,
     Connection,
     Disconnected,
+    Identity,
     Listener,
+    Message,
     Peer,
+    Refused,
     Transport,
     connect,
     listen,
 )
-from srl.streams.layout import Layout
-from srl.streams.message import JOINED, LEFT, Identity, Message, Refused
-from srl.streams.parameters import ParameterReader, ParameterWriter
 
 __all__ = [
     "JOINED",

@@ -10,8 +10,7 @@ import numpy as np
 
 from srl.errors import UserError
 from srl.pools.pool import empty_timestep
-from srl.streams.layout import Layout
-from srl.streams.message import Refused
+from srl.streams.transport.message import Refused
 from srl.system.shared_memory import available_bytes
 from srl.tree import leaves_of, map_tree
 from srl.types import Array, Decision, Specs, Timestep, Tree
@@ -38,21 +37,41 @@ class Batch(NamedTuple):
 
         return map_tree(part, self)
 
+    @classmethod
+    def from_tree(cls, tree: Tree) -> Batch:
+        """A batch from the dicts and tuples that a layout gives.
 
-CLOCK = range(1 << 32)
-"""Of a group's steps, which random keys are folded from."""
+        Raises:
+            Refused: If they are those of something else.
+        """
+        try:
+            batch = cls(*tree)
+            return batch._replace(timesteps=Timestep(*batch.timesteps))
+        except TypeError as error:
+            raise Refused(f"a layout of no unroll: {error}") from error
+
+
+def batches_of(tree: Tree) -> tuple[Batch, ...]:
+    """The unrolls or batches of a pass, from what a layout of them gives.
+
+    Raises:
+        Refused: If it is that of something else.
+    """
+    if not isinstance(tree, tuple) or not tree:
+        raise Refused("a layout of no unrolls")
+    return tuple(map(Batch.from_tree, tree))
 
 
 @dataclass(frozen=True)
-class Form:
-    """The shape and dtype of an array that there is no memory for yet."""
+class ArraySpec:
+    """The shape and dtype of an array for which no memory is allocated yet."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
 
 
-def batch_form(specs: Specs, num_envs: int, decision: Decision, length: int, chunk: int) -> Batch:
-    """The form of one group's unroll.
+def batch_spec(specs: Specs, num_envs: int, decision: Decision, length: int, chunk: int) -> Batch:
+    """The array specs of one group's unroll.
 
     Args:
         specs: Of the environments.
@@ -62,65 +81,28 @@ def batch_form(specs: Specs, num_envs: int, decision: Decision, length: int, chu
         chunk: Steps from one stored memory to the next.
     """
 
-    def form(shape: tuple[int, ...], dtype: Any) -> Form:
-        return Form(tuple(shape), np.dtype(dtype))
+    def spec(shape: tuple[int, ...], dtype: Any) -> ArraySpec:
+        return ArraySpec(tuple(shape), np.dtype(dtype))
 
     def times(steps: int, tree: Tree) -> Tree:
-        return map_tree(lambda x: form((steps, *x.shape), x.dtype), tree)
+        return map_tree(lambda x: spec((steps, *x.shape), x.dtype), tree)
 
     return Batch(
-        timesteps=empty_timestep(specs, num_envs, (length + 1,), form),
+        timesteps=empty_timestep(specs, num_envs, (length + 1,), spec),
         action=times(length, decision.action),
         log_prob=times(length, decision.log_prob),
         memory=times(length // chunk, decision.memory),
-        version=form((length, 1, 2), np.int32),
+        version=spec((length, 1, 2), np.int32),
     )
 
 
-def state_layout(form: Batch) -> Layout:
-    """The layout of a group's state between two unrolls, but for its pool's, whose size varies.
-
-    Args:
-        form: Of the group's unroll.
-    """
-
-    def rows(tree: Tree) -> Tree:
-        return map_tree(lambda f: Form(f.shape[1:], f.dtype), tree)
-
-    clock = Form((), np.dtype(np.int64))
-    timestep = rows(form.timesteps._asdict())
-    return Layout.of({"clock": clock, "memory": rows(form.memory), "timestep": timestep})
-
-
-def check_state(state: Any, layout: Layout) -> None:
-    """Checks a group's state that has come from another process.
-
-    Args:
-        state: Whatever was unpacked.
-        layout: Of all but the pool; see `state_layout`.
-
-    Raises:
-        Refused: If a group could not go on from it.
-    """
-    parts = state if isinstance(state, dict) else {}
-    pool = parts.get("pool")
-    if not isinstance(pool, np.ndarray) or pool.dtype != np.uint8 or pool.ndim != 1:
-        raise Refused("a group's state without the state of its pool")
-    rest = Layout.of({name: part for name, part in parts.items() if name != "pool"})
-    if rest != layout:
-        found, expected = (text.to_json()[:200].decode() for text in (rest, layout))
-        raise Refused(f"a group's state of {found}; expected {expected}")
-    if int(parts["clock"]) not in CLOCK:
-        raise Refused(f"a group's state with clock {parts['clock']}; expected a number of uint32")
-
-
-def expect_room(form: Tree) -> None:
-    """Refuses batches that memory would not hold, before any of it is taken.
+def expect_room(spec: Tree) -> None:
+    """Checks that memory would hold batches, before any of it is allocated.
 
     Raises:
         UserError: With its size, and what makes it smaller.
     """
-    size = sum(math.prod(f.shape) * f.dtype.itemsize for f in leaves_of(form))
+    size = sum(math.prod(f.shape) * f.dtype.itemsize for f in leaves_of(spec))
     available = available_bytes()
     if size > available:
         raise UserError(
@@ -129,6 +111,8 @@ def expect_room(form: Tree) -> None:
         )
 
 
-def widened(form: Tree, groups: int) -> Any:
-    """The form of a batch of so many groups, from that of one group's unroll; or of several."""
-    return map_tree(lambda f: Form((f.shape[0], f.shape[1] * groups, *f.shape[2:]), f.dtype), form)
+def widened(spec: Tree, groups: int) -> Any:
+    """The array specs of batches of so many groups, from those of one group's unrolls."""
+    return map_tree(
+        lambda f: ArraySpec((f.shape[0], f.shape[1] * groups, *f.shape[2:]), f.dtype), spec
+    )

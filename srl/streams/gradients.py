@@ -1,33 +1,41 @@
-"""The gradients stream: workers give sums over their slots, and the state comes back to them.
+"""The gradients stream: workers send partial sums over their slots, the server sends the state.
 
-A worker says OPEN and learns how it begins (FORM). From then on the server leads. STATE gives the
-state that learning has reached, and each worker answers with SUMS: in phase 0, with which an update
-begins, of what it measures in the unroll that it makes with this state; in phase k + 1 of the
-gradient's round k. When all have answered, the server changes the state and gives it anew. Within a
-host state and sums lie in shared memory, and a phase costs each worker two short messages; between
-hosts the messages carry them.
+A worker sends OPEN, and HANDSHAKE gives how it begins. From then on the server leads. STATE carries
+the state that learning has reached, and each worker answers with PARTIAL_SUMS: in phase 0, which
+begins an update, of what it measures in the unroll that it makes with this state; in phase k + 1 of
+the k-th gradient step. When all have answered, the server changes the state and sends it again.
+Within a host state and sums lie in shared memory, and a phase costs each worker two short messages;
+between hosts the messages carry them.
 
-When a worker has died, the update begins again for all as soon as its next process is there. Who
-still has an unroll of this update measures that again. An answer has the number of the STATE that
-it is to, so late ones are known.
+When a worker has died, the update begins again for all as soon as its next process is connected. A
+worker that still has an unroll of this update measures that again. An answer has the number of the
+STATE that it belongs to, by which late ones are recognized.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
 from srl.errors import RunError
-from srl.streams.area import Area
-from srl.streams.batch import check_state
-from srl.streams.channel import Connection, Disconnected, Listener, Peer, opened
-from srl.streams.fields import COUNT, FLAG, NUMBER, VERSION, Fields, check, turn_away
+from srl.streams.group_state import (
+    START,
+    STATE_BYTES,
+    Start,
+    Stopped,
+    check_state,
+    pack,
+    receive_start,
+    send_start,
+    unpack,
+)
 from srl.streams.layout import Layout
-from srl.streams.message import (
-    JOINED,
-    LEFT,
+from srl.streams.shared_buffers import SharedBuffers
+from srl.streams.transport.interface import Connection, Disconnected, Listener, Peer, opened
+from srl.streams.transport.message import (
     Message,
     Refused,
     as_microseconds,
@@ -35,29 +43,28 @@ from srl.streams.message import (
     demand,
     text_of,
 )
-from srl.streams.parcel import pack, unpack
-from srl.streams.sample import STATE_BYTES, Start, Stopped
+from srl.streams.transport.schema import NUMBER, VERSION, Fields, check, dispatch, unexpected
 from srl.tree import copy_tree
 from srl.types import Tree
 
 
 class Kind(IntEnum):
-    """What is said on a gradients stream."""
+    """The kinds of messages on a gradients stream."""
 
     OPEN = 60
     """Counts: the worker's number among its replicas."""
-    FORM = 61
-    """Counts: epoch, lives of the worker, whether RESTORE follows. Body: the layouts, as text.
-    Descriptors: of the state and of the sums, within a host."""
+    HANDSHAKE = 61
+    """Counts: those of START. Body: the layouts, as text. Descriptors: of the state and of the
+    sums, within a host."""
     RESTORE = 62
-    """Body: saved states of the worker's groups to go on from."""
+    """Body: saved states from which the worker's groups continue."""
     STATE = 63
     """Counts: phase. Version: of the update. Body: the state, between hosts."""
-    SUMS = 64
+    PARTIAL_SUMS = 64
     """Sequence: of the STATE. Counts: microseconds of each activity. Body: the sums, between
     hosts."""
-    WANT_GROUPS = 65
-    GROUPS = 66
+    WANT_STATES = 65
+    STATES = 66
     """Body: the states of the worker's groups between two unrolls."""
     STOP = 67
     """No further update is wanted."""
@@ -65,18 +72,18 @@ class Kind(IntEnum):
 
 FIELDS = {
     Kind.OPEN: Fields({"worker": NUMBER}),
-    Kind.FORM: Fields({"epoch": NUMBER, "lives": COUNT, "restored": FLAG}, body=True, fds=(0, 3)),
+    Kind.HANDSHAKE: Fields(START, body=True, fds=(0, 3)),
     Kind.RESTORE: Fields(body=True),
     Kind.STATE: Fields({"phase": NUMBER}, version=VERSION, body=True),
-    Kind.SUMS: Fields(activities=8, body=True),
-    Kind.WANT_GROUPS: Fields(),
-    Kind.GROUPS: Fields(body=True),
+    Kind.PARTIAL_SUMS: Fields(activities=8, body=True),
+    Kind.WANT_STATES: Fields(),
+    Kind.STATES: Fields(body=True),
     Kind.STOP: Fields(),
 }
 
 
-class Forms(NamedTuple):
-    """What crosses; both ends find it from the experiment."""
+class GradientLayouts(NamedTuple):
+    """The layouts of what crosses; both ends derive them from the experiment."""
 
     state: Layout
     measured: Layout
@@ -86,25 +93,25 @@ class Forms(NamedTuple):
 
     @property
     def text(self) -> bytes:
-        """For comparison with the other end's."""
+        """The layouts as JSON, to be compared with the other end's."""
         return b"\n".join(layout.to_json() for layout in self)
 
     @property
-    def sums(self) -> dict[str, Layout]:
-        """The parts of a worker's own memory."""
+    def partial_sums(self) -> dict[str, Layout]:
+        """The buffers of each worker."""
         return {"measured": self.measured, "gradient": self.gradient}
 
 
 def _answer(phase: int) -> str:
-    """The part of a worker's memory that holds its answer."""
+    """The name of the buffer that holds a worker's answer."""
     return "gradient" if phase else "measured"
 
 
 class Turn(NamedTuple):
-    """A state, which is to be answered."""
+    """A state, which the worker answers with partial sums."""
 
     update: tuple[int, int, int]
-    """Which update it belongs to: (opening of the stream, epoch, n)."""
+    """The update it belongs to: (opening of the stream, epoch, n)."""
     phase: int
     state: Tree
     """Valid until the answer."""
@@ -117,7 +124,7 @@ class GradientSource:
         self,
         connect: Callable[[], Connection],
         replica: int,
-        forms: Forms,
+        layouts: GradientLayouts,
         alive: Callable[[], None],
     ) -> None:
         """Opens the stream.
@@ -125,10 +132,10 @@ class GradientSource:
         Args:
             connect: Gives a connection to the server; called again when that has gone.
             replica: The worker's number among its replicas.
-            forms: What crosses.
-            alive: Called now and then while there is nothing to do but wait; may raise Stopped.
+            layouts: Of what crosses.
+            alive: Called about twice a second during a wait; may raise Stopped.
         """
-        self._connect, self._replica, self._forms, self._alive = connect, replica, forms, alive
+        self._connect, self._replica, self._layouts, self._alive = connect, replica, layouts, alive
         self._openings = 0
         self._open()
 
@@ -139,23 +146,20 @@ class GradientSource:
     def _begin_anew(self, connection: Connection) -> Start:
         self._openings += 1
         connection.send(Message(Kind.OPEN, counts=(self._replica,)))
-        form = check(connection.expect(Kind.FORM, self._alive), FIELDS)
-        if text_of(form) != self._forms.text:
-            form.close_fds()
+        handshake = check(connection.expect(Kind.HANDSHAKE, self._alive), FIELDS)
+        if text_of(handshake) != self._layouts.text:
+            handshake.close_fds()
             raise RunError("the server's parameters are not those of this experiment")
-        self._remote = not form.fds
-        self._area = Area({"state": self._forms.state, **self._forms.sums}, form.fds)
-        epoch, lives, restored = form.counts
-        saved = None
-        if restored:
-            saved = unpack(connection.expect(Kind.RESTORE, self._alive).body, STATE_BYTES)
-        return Start(epoch, lives, saved)
+        self._remote = not handshake.fds
+        parts = {"state": self._layouts.state, **self._layouts.partial_sums}
+        self._buffers = SharedBuffers(parts, handshake.fds)
+        return receive_start(connection, handshake, Kind.RESTORE, self._alive)
 
     def wait(self, groups: Callable[[], Tree]) -> Turn:
         """Waits for the next state.
 
         Args:
-            groups: Gives the states of the worker's groups, which may be asked for.
+            groups: Gives the states of the worker's groups, for which the server may ask.
 
         Raises:
             Stopped: If no further update is wanted.
@@ -163,8 +167,8 @@ class GradientSource:
         while True:
             try:
                 message = check(self._connection.wait(self._alive), FIELDS)
-                if message.kind == Kind.WANT_GROUPS:
-                    self._connection.send(Message(Kind.GROUPS, body=pack(groups())))
+                if message.kind == Kind.WANT_STATES:
+                    self._connection.send(Message(Kind.STATES, body=pack(groups())))
                     continue
             except Disconnected:
                 self._connection.close()
@@ -175,27 +179,27 @@ class GradientSource:
             demand(message, Kind.STATE)
             self._sequence, self._phase = message.sequence, message.counts[0]
             if self._remote:
-                self._area.take_in("state", message.body)
+                self._buffers.take_in("state", message.body)
             update = (self._openings, *message.version)
-            return Turn(update, self._phase, self._area["state"])
+            return Turn(update, self._phase, self._buffers["state"])
 
-    def answer(self, sums: Tree, seconds: Sequence[float] = ()) -> None:
-        """Gives the sums that the last state was to be answered with.
+    def answer(self, partial_sums: Tree, seconds: Sequence[float] = ()) -> None:
+        """Sends the partial sums that answer the last state.
 
-        If the server has gone meanwhile they are lost; `wait` will tell, by another update.
+        If the server has gone meanwhile they are lost; then `wait` gives another update.
 
         Args:
-            sums: Of the form for the state's phase.
-            seconds: Up to eight, spent on each activity since this was last told.
+            partial_sums: Of the layout for the state's phase.
+            seconds: Up to eight, the busy time of each activity since the last report.
         """
         part = _answer(self._phase)
-        copy_tree(sums, self._area[part])
-        spent = as_microseconds(seconds)
-        body = self._area.body(part) if self._remote else None
-        try:
-            self._connection.send(Message(Kind.SUMS, self._sequence, counts=spent, body=body))
-        except Disconnected:
-            return
+        copy_tree(partial_sums, self._buffers[part])
+        counts = as_microseconds(seconds)
+        body = self._buffers.body(part) if self._remote else None
+        with suppress(Disconnected):
+            self._connection.send(
+                Message(Kind.PARTIAL_SUMS, self._sequence, counts=counts, body=body)
+            )
 
     def close(self) -> None:
         """Ends the stream."""
@@ -203,29 +207,30 @@ class GradientSource:
 
 
 class WorkerLeft(RunError):
-    """A worker has gone, so the update has to begin again."""
+    """A worker has gone, so the update begins again."""
 
 
 @dataclass
-class _Desk:
-    """A worker as the server sees it."""
+class _Session:
+    """A worker, as the server sees it."""
 
     peer: Peer
-    area: Area
+    buffers: SharedBuffers
     missing: bool = False
-    """Whether an answer is to come."""
+    """Whether its answer is still to come."""
     asked_groups: bool = False
+    """Whether the states of its groups are still to come."""
     groups: Tree = None
-    """States that were asked for."""
+    """The states of its groups, once they have come."""
 
 
 class GradientSink:
-    """The server's end. Nothing is heard but in `hear`, `exchange` and `groups`."""
+    """The server's end. It receives only in `hear`, `exchange` and `groups`."""
 
     def __init__(
         self,
         listener: Listener,
-        forms: Forms,
+        layouts: GradientLayouts,
         workers: int,
         *,
         groups_each: int = 1,
@@ -233,35 +238,35 @@ class GradientSink:
         on_left: Callable[[int], None] = lambda worker: None,
         on_seconds: Callable[[Sequence[float]], None] = lambda seconds: None,
     ) -> None:
-        """Takes the listener.
+        """Begins without workers.
 
         Args:
             listener: Where workers connect.
-            forms: What crosses.
+            layouts: Of what crosses.
             workers: How many there are, numbered from 0.
             groups_each: Groups of environments that each worker has.
-            state_layout: Of the state of a group; see `srl.streams.batch.state_layout`.
-            on_left: Told of a worker that has gone.
-            on_seconds: Told the seconds that a worker spent on each activity.
+            state_layout: Of the state of a group; see `group_state.state_layout`.
+            on_left: Called with the number of a worker that has gone.
+            on_seconds: Called with the busy time of each activity that a worker reports.
         """
         self.epoch = 0
         self.saved: dict[int, Tree] = {}
-        """States of groups to go on from, by worker; each is given once."""
-        self._listener, self._forms, self._workers = listener, forms, workers
+        """States from which groups continue, by worker; each is given once."""
+        self._listener, self._layouts, self._workers = listener, layouts, workers
         self._groups_each, self._state_layout = groups_each, state_layout
         self._on_left, self._on_seconds = on_left, on_seconds
-        self._state = Area({"state": forms.state})
-        self._desks: dict[int, _Desk] = {}
-        self._lives: dict[int, int] = {}
+        self._state = SharedBuffers({"state": layouts.state})
+        self._sessions: dict[int, _Session] = {}
+        self._restarts: dict[int, int] = {}
         self._sequence = self._phase = 0
 
     @property
     def complete(self) -> bool:
-        """Whether all workers are there."""
-        return len(self._desks) == self._workers
+        """Whether all workers are connected."""
+        return len(self._sessions) == self._workers
 
     def hear(self) -> None:
-        """Takes in what has come, waiting half a second for it."""
+        """Takes the next message, if one comes within half a second."""
         received = self._listener.receive(0.5)
         if received is not None:
             self._hear(*received)
@@ -269,115 +274,113 @@ class GradientSink:
     def exchange(
         self, version: tuple[int, int], phase: int, state: Tree, alive: Callable[[], None]
     ) -> list[Tree]:
-        """Gives all workers a state and waits for their answers.
+        """Sends all workers a state and waits for their answers.
 
         Args:
             version: (epoch, n) of the update.
-            phase: 0, or the gradient's round + 1.
-            state: Of the agreed form.
-            alive: Called now and then.
+            phase: 0, or the number of the gradient step + 1.
+            state: Of the agreed layout.
+            alive: Called about twice a second.
 
         Returns:
-            The sums of each worker, in order, in memory that the next exchange writes.
+            The partial sums of each worker, in order, in memory that the next exchange writes.
 
         Raises:
-            WorkerLeft: If one goes before it has answered.
+            WorkerLeft: If a worker goes before it has answered.
         """
         self._sequence, self._phase = self._sequence + 1, phase
         copy_tree(state, self._state["state"])
         message = Message(Kind.STATE, self._sequence, version, counts=(phase,))
         whole = message
-        if not all(desk.peer.shares_memory for desk in self._desks.values()):
+        if not all(session.peer.shares_memory for session in self._sessions.values()):
             whole = message._replace(body=bytes(self._state.body("state")))
-        for desk in self._desks.values():
-            desk.missing = True
-            self._listener.send(desk.peer, message if desk.peer.shares_memory else whole)
-        while any(desk.missing for desk in self._desks.values()):
+        for session in self._sessions.values():
+            session.missing = True
+            self._listener.send(session.peer, message if session.peer.shares_memory else whole)
+        while any(session.missing for session in self._sessions.values()):
             self.hear()
             if not self.complete:
                 raise WorkerLeft("a worker has gone in the middle of an update")
             alive()
-        return [self._desks[worker].area[_answer(phase)] for worker in range(self._workers)]
+        return [self._sessions[worker].buffers[_answer(phase)] for worker in range(self._workers)]
 
     def groups(self, alive: Callable[[], None]) -> list[Tree]:
         """Asks all workers for the states of their groups, between two updates.
 
         Returns:
-            Those of each worker that is there, as it gave them.
+            The states of each worker that is connected, as it sent them.
         """
-        asked = dict(self._desks)
-        for desk in asked.values():
-            desk.asked_groups, desk.groups = True, None
-            self._listener.send(desk.peer, Message(Kind.WANT_GROUPS))
-        while any(d.groups is None and self._desks.get(w) is d for w, d in asked.items()):
+        asked = dict(self._sessions)
+        for session in asked.values():
+            session.asked_groups, session.groups = True, None
+            self._listener.send(session.peer, Message(Kind.WANT_STATES))
+        while any(d.groups is None and self._sessions.get(w) is d for w, d in asked.items()):
             self.hear()
             alive()
-        return [desk.groups for desk in asked.values() if desk.groups is not None]
+        return [session.groups for session in asked.values() if session.groups is not None]
 
     def stop(self) -> None:
-        """Tells all workers that no further update is wanted."""
-        for desk in self._desks.values():
-            self._listener.send(desk.peer, Message(Kind.STOP))
+        """Announces to all workers that no further update is wanted."""
+        for session in self._sessions.values():
+            self._listener.send(session.peer, Message(Kind.STOP))
 
     def close(self) -> None:
-        """Lets go of the memory; the listener is its owner's to close."""
+        """Closes the memory; the owner of the listener closes that."""
         self._state.close()
-        for desk in self._desks.values():
-            desk.area.close()
+        for session in self._sessions.values():
+            session.buffers.close()
 
     def _hear(self, peer: Peer, message: Message) -> None:
-        try:
-            self._take_in(peer, message)
-        except Refused as reason:  # an answer that will not come would be waited for
-            turn_away(self._listener, peer, reason)
+        handle, left = self._handle, self._disconnected
+        dispatch(self._listener, FIELDS, peer, message, handle=handle, left=left)
 
-    def _take_in(self, peer: Peer, message: Message) -> None:
-        kind = message.kind
-        worker = next((w for w, desk in self._desks.items() if desk.peer is peer), None)
-        if kind == LEFT and worker is not None:
-            self._desks.pop(worker).area.close()
+    def _worker_of(self, peer: Peer) -> int | None:
+        return next((w for w, session in self._sessions.items() if session.peer is peer), None)
+
+    def _disconnected(self, peer: Peer) -> None:
+        worker = self._worker_of(peer)
+        if worker is not None:
+            self._sessions.pop(worker).buffers.close()
             self._on_left(worker)
-        if kind in (JOINED, LEFT):
-            return
-        check(message, FIELDS)
+
+    def _handle(self, peer: Peer, message: Message) -> None:
+        kind, worker = message.kind, self._worker_of(peer)
         if kind == Kind.OPEN and worker is None:
             self._open(peer, message)
-        elif worker is not None and kind == Kind.SUMS:
-            self._take_sums(self._desks[worker], message)
-        elif worker is not None and kind == Kind.GROUPS:
+        elif worker is not None and kind == Kind.PARTIAL_SUMS:
+            self._take_sums(self._sessions[worker], message)
+        elif worker is not None and kind == Kind.STATES:
             self._take_groups(worker, message)
         else:
-            message.close_fds()
-            raise Refused(f"a message of kind {kind} at this point")
+            raise unexpected(message)
 
     def _open(self, peer: Peer, message: Message) -> None:
         (worker,) = message.counts
-        if worker >= self._workers or worker in self._desks:
+        if worker >= self._workers or worker in self._sessions:
             raise Refused(f"worker {worker} is not expected")
-        desk = self._desks[worker] = _Desk(peer, Area(self._forms.sums))
-        lives = self._lives[worker] = self._lives.get(worker, -1) + 1
-        saved = self.saved.pop(worker, None)
-        counts = (self.epoch, lives, saved is not None)
-        fds = (*self._state.fds, *desk.area.fds) if peer.shares_memory else ()
-        self._listener.send(peer, Message(Kind.FORM, counts=counts, body=self._forms.text, fds=fds))
-        if saved is not None:
-            self._listener.send(peer, Message(Kind.RESTORE, body=pack(saved)))
+        buffers = SharedBuffers(self._layouts.partial_sums)
+        self._sessions[worker] = _Session(peer, buffers)
+        restarts = self._restarts[worker] = self._restarts.get(worker, -1) + 1
+        fds = (*self._state.fds, *buffers.fds) if peer.shares_memory else ()
+        handshake = Message(Kind.HANDSHAKE, body=self._layouts.text, fds=fds)
+        start = Start(self.epoch, restarts, self.saved.pop(worker, None))
+        send_start(self._listener, peer, handshake, Kind.RESTORE, start)
 
     def _take_groups(self, worker: int, message: Message) -> None:
-        desk, groups = self._desks[worker], unpack(message.body, STATE_BYTES)
+        session, groups = self._sessions[worker], unpack(message.body, STATE_BYTES)
         own = range(worker * self._groups_each, (worker + 1) * self._groups_each)
-        if not desk.asked_groups:
+        if not session.asked_groups:
             raise Refused("states that were not asked for")
         if not isinstance(groups, dict) or groups.keys() != set(map(str, own)):
             raise Refused(f"states of other groups than {own.start} to {own.stop - 1}")
         for state in groups.values():
             check_state(state, self._state_layout)
-        desk.asked_groups, desk.groups = False, groups
+        session.asked_groups, session.groups = False, groups
 
-    def _take_sums(self, desk: _Desk, message: Message) -> None:
-        if message.sequence != self._sequence or not desk.missing:
+    def _take_sums(self, session: _Session, message: Message) -> None:
+        if message.sequence != self._sequence or not session.missing:
             return
-        if not desk.peer.shares_memory:
-            desk.area.take_in(_answer(self._phase), message.body)
-        desk.missing = False
+        if not session.peer.shares_memory:
+            session.buffers.take_in(_answer(self._phase), message.body)
+        session.missing = False
         self._on_seconds(as_seconds(message.counts))

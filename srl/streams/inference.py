@@ -1,15 +1,15 @@
-"""The inference stream: a call of `act`, asked by a group's worker and answered by a policy worker.
+"""The inference stream: calls of `act`, from a group's worker to a policy worker.
 
-Both ends share an area of memory for each group: its `request` is written by who asks, its `reply`
-by who answers; the messages say no more than whose turn it is. Between hosts they carry these parts
-as bodies. What is in them follows from the edges that the plan cuts: where `collect` is with the
-one who asks, the observation and the memory go there and come back; where it is with the one who
-answers, the whole timestep goes and the action alone comes back.
+Both ends share two buffers for each group: the group writes its `request`, the policy worker its
+`reply`, and messages only pass the turn. Between hosts they carry the buffers as bodies. Which
+arrays these hold follows from the edges that the plan cuts: where `collect` is with the group, the
+observation and the memory go there and come back; where it is with the policy worker, the whole
+timestep goes and the action alone comes back.
 
-Nothing is lost when the answering worker dies: a request stays as it is until it is answered, and
-may be asked again of another. Recurrent memory goes with each request and comes back with its
-reply, so that a group has it when it comes to another worker.
-A group that another worker is to act for goes to it at the beginning of an unroll.
+Nothing is lost when the policy worker dies: a request stays as it is until it is answered, and may
+be sent again to another worker. Recurrent memory goes with each request and comes back with its
+reply, so that a group has it when it moves to another worker, which it does at the beginning of an
+unroll.
 """
 
 from __future__ import annotations
@@ -20,51 +20,55 @@ from enum import IntEnum
 
 import numpy as np
 
-from srl.streams.area import Area
-from srl.streams.batch import CLOCK
-from srl.streams.channel import Connection, Disconnected, Listener, Peer, opened
-from srl.streams.fields import COUNT, FLAG, NUMBER, VERSION, Fields, check
+from srl.streams.group_state import (
+    CLOCK,
+    START,
+    STATE_BYTES,
+    Start,
+    Stopped,
+    pack,
+    receive_start,
+    send_start,
+)
 from srl.streams.layout import Layout
-from srl.streams.message import Message, Refused, as_microseconds, demand, text_of
-from srl.streams.parcel import pack, unpack
-from srl.streams.sample import STATE_BYTES, Start, Stopped
+from srl.streams.shared_buffers import SharedBuffers
+from srl.streams.transport.interface import Connection, Disconnected, Listener, Peer, opened
+from srl.streams.transport.message import Message, Refused, as_microseconds, demand, text_of
+from srl.streams.transport.schema import COUNT, VERSION, Fields, check
 from srl.tree import copy_tree, leaves_of, map_tree
 from srl.types import Decision, Timestep, Tree
 
 ACTED_ON = ("observation", "terminated", "truncated", "memory")
-"""What `act` looks at, of all that a request may hold."""
+"""The parts of a request that `act` uses; it may hold others."""
 _PARTS = ("request", "reply")
-"""Of the memory that both ends share."""
+"""The buffers that both ends share."""
 
 
 class Kind(IntEnum):
-    """What is said on an inference stream."""
+    """The kinds of messages on an inference stream."""
 
     OPEN = 30
-    """Counts: the group's requests so far; after the first it goes on as it is."""
-    FORM = 31
-    """Counts: epoch, lives of the group, whether RESTORE follows. Body: the layout of the area.
-    Descriptor: the area, within a host."""
+    """Counts: the group's requests so far; after the first it continues as it is."""
+    HANDSHAKE = 31
+    """Counts: those of START. Body: the buffers' layout. Descriptors: theirs, within a host."""
     RESTORE = 32
-    """Body: a saved state to go on from."""
+    """Body: a saved state to continue from."""
     REQUEST = 33
     """Counts: the group's clock. Version: the oldest to act. Body: the request, between hosts."""
     REPLY = 34
-    """Version: that acted. Sequence: of the request. Body: the reply, between hosts."""
+    """Version: the one that acted. Sequence: of the request. Body: the reply, between hosts."""
     WANT_STATE = 35
     STATE = 36
     """Body: the group's state, as it is before it acts on what it has sent."""
     STOP = 37
-    """No step is wanted any more."""
+    """No further step is wanted."""
     SPENT = 38
     """Counts: microseconds of each activity."""
 
 
 FIELDS = {
     Kind.OPEN: Fields({"requests": COUNT}),
-    Kind.FORM: Fields(
-        {"epoch": NUMBER, "lives": COUNT, "restored": FLAG}, body=True, fds=(0, len(_PARTS))
-    ),
+    Kind.HANDSHAKE: Fields(START, body=True, fds=(0, len(_PARTS))),
     Kind.RESTORE: Fields(body=True),
     Kind.REQUEST: Fields({"clock": CLOCK}, version=VERSION, body=True),
     Kind.REPLY: Fields(version=VERSION, body=True),
@@ -76,10 +80,10 @@ FIELDS = {
 
 
 def _parts(layout: Layout) -> dict[str, Layout]:
-    """The layouts of an area's parts: `request` and `reply`.
+    """The layout of each buffer: `request` and `reply`.
 
     Raises:
-        Refused: If it is not that of an area.
+        Refused: If there are others, or they hold something else.
     """
     example = layout.views(layout.empty())
     parts = example if isinstance(example, dict) else {}
@@ -108,19 +112,19 @@ class RemoteActing:
         """Opens the stream.
 
         Args:
-            connect: Gives a connection to whoever acts for this group now; called again when that
-                one has gone.
-            state: Gives the group's state, which may be asked for.
-            alive: Called now and then while there is nothing to do but wait; may raise Stopped.
-            moved: Given the address of who acts, gives a connection to who is to act now, if that
-                is another.
+            connect: Gives a connection to the policy worker that acts for this group now; called
+                again when that one has gone.
+            state: Gives the group's state, for which the other end may ask.
+            alive: Called about twice a second during a wait; may raise Stopped.
+            moved: Given the address of the present policy worker, gives a connection to the one
+                that is to act now, if that is another.
         """
         self._connect, self._state, self._alive, self._moved = connect, state, alive, moved
-        self._next: Connection | None = None  # to who is to act, which has not yet answered
+        self._next: Connection | None = None  # to the next worker, which has not answered
         self._oldest = (0, 0)
         self._sequence = 0
         self._open()
-        self._initial = map_tree(np.array, self._area["reply"].get("memory", ()))
+        self._initial = map_tree(np.array, self._buffers["reply"].get("memory", ()))
 
     def _open(self) -> None:
         self._connection, _ = opened(self._connect, self._begin)
@@ -129,16 +133,15 @@ class RemoteActing:
         connection.send(Message(Kind.OPEN, counts=(self._sequence,)))
         self._begin_anew(connection, connection.wait(self._alive))
 
-    def _begin_anew(self, connection: Connection, form: Message) -> None:
-        epoch, lives, restored = check(demand(form, Kind.FORM), FIELDS).counts
-        self._remote = not form.fds
-        self._area = Area(_parts(Layout.from_json(text_of(form), STATE_BYTES)), form.fds)
-        self._area.close()  # its descriptors; it stays mapped
-        saved = None
-        if restored:
-            saved = unpack(connection.expect(Kind.RESTORE, self._alive).body, STATE_BYTES)
-        self.start = Start(epoch, lives, saved)
-        self._fits = False  # whether the area was compared with a timestep
+    def _begin_anew(self, connection: Connection, handshake: Message) -> None:
+        check(demand(handshake, Kind.HANDSHAKE), FIELDS)
+        self._remote = not handshake.fds
+        parts = _parts(Layout.from_json(text_of(handshake), STATE_BYTES))
+        self._buffers = SharedBuffers(parts, handshake.fds)
+        self._buffers.close()  # its descriptors; the memory stays mapped
+        self.start = receive_start(connection, handshake, Kind.RESTORE, self._alive)
+        """How the group begins."""
+        self._checked = False  # whether the buffers were compared with a timestep
 
     def begin(self, oldest_version: tuple[int, int]) -> None:
         """Begins an unroll, in which no older version may act."""
@@ -149,17 +152,17 @@ class RemoteActing:
             self._forget_next()
 
     def _move(self) -> None:
-        """Asks the worker that is to act, if it is another, as soon as it answers."""
+        """Switches to the worker that is to act, if it is another, as soon as it answers."""
         if self._next is None:
             self._next = self._moved(self._connection.address)
             if self._next is None:
                 return
             self._next.send(Message(Kind.OPEN, counts=(self._sequence,)))
-        form = self._next.receive(0)
-        if form is not None:
+        handshake = self._next.receive(0)
+        if handshake is not None:
             self._connection.close()
             self._connection, self._next = self._next, None
-            self._begin_anew(self._connection, form)
+            self._begin_anew(self._connection, handshake)
 
     def _forget_next(self) -> None:
         if self._next is not None:
@@ -167,22 +170,22 @@ class RemoteActing:
             self._next = None
 
     def initial_memory(self) -> Tree:
-        """Of all slots at the start of an episode; () where the other end collects."""
+        """The memory of all slots at the start of an episode; () where the other end collects."""
         return self._initial
 
     def decide(self, timestep: Timestep, memory: Tree, clock: int) -> tuple[Decision, np.ndarray]:
-        """Asks, and waits for the answer; see `Acting`.
+        """Sends a request and waits for the reply; see `Acting`.
 
         Raises:
-            Stopped: If no step is wanted any more.
-            Refused: If requests are to be of another form than the timestep.
+            Stopped: If no further step is wanted.
+            Refused: If the buffers have other shapes than the timestep.
         """
         self._sequence += 1
         while True:
             try:
-                request = self._area["request"]
+                request = self._buffers["request"]
                 own = {n: memory if n == "memory" else getattr(timestep, n) for n in request}
-                self._expect_fit(own, request)
+                self._check_shapes(own, request)
                 for name, part in request.items():
                     copy_tree(own[name], part)
                 self._ask(clock)
@@ -191,27 +194,27 @@ class RemoteActing:
                 self._connection.close()
                 self._open()
 
-    def _expect_fit(self, own: dict[str, Tree], request: dict[str, Tree]) -> None:
-        """Raises Refused if the area is for other environments than these."""
-        if self._fits:
+    def _check_shapes(self, own: dict[str, Tree], request: dict[str, Tree]) -> None:
+        """Raises Refused if the buffers are for other environments than these."""
+        if self._checked:
             return
         for name, part in request.items():
             held, expected = ([leaf.shape for leaf in leaves_of(t)] for t in (own[name], part))
             if held != expected:
                 raise Refused(f"a request with {name} of shapes {expected}; it has {held} here")
-        self._fits = True
+        self._checked = True
 
     def tell_spent(self, seconds: Sequence[float]) -> None:
-        """Tells what the group's time went to since this was last told; one that died is not told.
+        """Reports the group's busy time since the last report, unless the other end has gone.
 
         Args:
-            seconds: Up to eight.
+            seconds: Up to eight, one for each activity.
         """
         with suppress(Disconnected):
             self._connection.send(Message(Kind.SPENT, counts=as_microseconds(seconds)))
 
     def _ask(self, clock: int) -> None:
-        body = self._area.body("request") if self._remote else None
+        body = self._buffers.body("request") if self._remote else None
         self._connection.send(
             Message(Kind.REQUEST, self._sequence, self._oldest, counts=(clock,), body=body)
         )
@@ -226,8 +229,8 @@ class RemoteActing:
             elif demand(message, Kind.REPLY).sequence == self._sequence:
                 break
         if self._remote:
-            self._area.take_in("reply", message.body)
-        reply = self._area["reply"]
+            self._buffers.take_in("reply", message.body)
+        reply = self._buffers["reply"]
         decision = Decision(reply["action"], reply.get("log_prob"), reply.get("memory", ()))
         return decision, np.array(message.version, np.int32)
 
@@ -237,50 +240,47 @@ class RemoteActing:
         self._connection.close()
 
 
-class Desk:
-    """A group as the worker sees it that answers its requests."""
+class Session:
+    """A group, as its policy worker sees it."""
 
     def __init__(self, listener: Listener, peer: Peer, layout: Layout) -> None:
-        """Makes the group's area; `open` tells it."""
+        """Makes the group's buffers; `open` sends them."""
         self.peer, self.group = peer, peer.identity.sender
-        self.area = Area(_parts(layout))
+        self.buffers = SharedBuffers(_parts(layout))
         self.clock = 0
         self.oldest_version = (0, 0)
         self.arrived = 0.0
         """When the last request came."""
         self._listener, self._layout = listener, layout
         self._sequence = 0
-        there = {"memory": (), **self.area["request"]}  # else memory is kept where it is collected
-        self.asked = leaves_of(tuple(there[name] for name in ACTED_ON))
-        """What `act` looks at, leaf by leaf."""
+        parts = {"memory": (), **self.buffers["request"]}  # else memory is kept where `collect` is
+        self.asked = leaves_of(tuple(parts[name] for name in ACTED_ON))
+        """The parts of the request that `act` uses, leaf by leaf."""
 
     def open(self, start: Start) -> None:
-        """Tells the group what its area is, and how to begin."""
-        fds = self.area.fds if self.peer.shares_memory else ()
-        epoch, lives, saved = start
-        counts = (epoch, lives, saved is not None)
-        self.send(Message(Kind.FORM, counts=counts, body=self._layout.to_json(), fds=fds))
-        if saved is not None:
-            self.send(Message(Kind.RESTORE, body=pack(saved)))
-        self.area.close()
+        """Sends the group its buffers, and how it begins."""
+        fds = self.buffers.fds if self.peer.shares_memory else ()
+        handshake = Message(Kind.HANDSHAKE, body=self._layout.to_json(), fds=fds)
+        send_start(self._listener, self.peer, handshake, Kind.RESTORE, start)
+        self.buffers.close()
 
     def take_in(self, message: Message, now: float) -> None:
         """Takes a request, whose fields were checked.
 
         Raises:
-            Refused: If its body is not of the agreed form.
+            Refused: If its body has another size than the buffer.
         """
         if not self.peer.shares_memory:
-            self.area.take_in("request", message.body)
+            self.buffers.take_in("request", message.body)
         self.clock, self.oldest_version = message.counts[0], message.version
         self._sequence, self.arrived = message.sequence, now
 
     def reply(self, version: np.ndarray) -> None:
-        """Answers the request, by what stands in the area."""
+        """Answers the request with the contents of the buffer `reply`."""
         epoch, n = version.tolist()
-        body = None if self.peer.shares_memory else bytes(self.area.body("reply"))
+        body = None if self.peer.shares_memory else bytes(self.buffers.body("reply"))
         self.send(Message(Kind.REPLY, self._sequence, (epoch, n), body=body))
 
     def send(self, message: Message) -> None:
-        """Says something to the group."""
+        """Sends the group a message."""
         self._listener.send(self.peer, message)

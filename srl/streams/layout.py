@@ -1,4 +1,4 @@
-"""What lies where in the body of a message: named arrays, one behind the other.
+"""The layout of a message's body: named arrays, one behind the other.
 
 Both ends agree on a layout once, as JSON such as `{"action": "int32[64]"}`; then each message names
 it by its hash alone.
@@ -12,12 +12,13 @@ import math
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from srl.errors import RunError
-from srl.streams.message import Body, Message, Refused
+from srl.streams.transport.message import Body, Message, Refused
+from srl.tree import leaves_of, map_tree
 
 if TYPE_CHECKING:
     from srl.types import Tree  # brings gymnasium
@@ -33,9 +34,11 @@ _DTYPES = {
 _LEAF = re.compile(r"([a-z0-9]{1,16})\[((?:\d{1,18},)*\d{1,18})?\]", re.ASCII)
 _MOST_LEAVES = 10_000
 _MOST_DIMENSIONS = 16
+_MOST_DEPTH = 64
 
 
-class Field(NamedTuple):
+@dataclass(frozen=True)
+class Field:
     """One array of a body."""
 
     dtype: np.dtype
@@ -44,13 +47,13 @@ class Field(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Its size."""
+        """The size of the array."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Names, dtypes, shapes and places of the arrays of a body.
+    """Names, dtypes, shapes and offsets of the arrays of a body.
 
     layout = Layout.of({"observation": observation, "ended": ended})
     connection.send(Message(kind, schema=layout.hash, body=layout.pack(tree)))
@@ -58,7 +61,7 @@ class Layout:
     """
 
     fields: Tree
-    """Of Field, as dicts (by name, in order of names) and tuples."""
+    """A tree of Field: dicts, in order of names, and tuples."""
 
     @classmethod
     def of(cls, tree: Tree) -> Layout:
@@ -74,34 +77,31 @@ class Layout:
         """Reads what `to_json` gave.
 
         Raises:
-            Refused: If it is no layout, or its body is larger than `limit_bytes`.
+            Refused: If it is not a layout, or its body is larger than `limit_bytes`.
         """
         try:
             described = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise Refused(f"a layout that is no JSON: {error}") from error
-        try:
-            return _Builder(limit_bytes).layout(described)
-        except RecursionError as error:
-            raise Refused("a layout that is nested too deep") from error
+            raise Refused(f"a layout that is not JSON: {error}") from error
+        return _Builder(limit_bytes).layout(described)
 
     def to_json(self) -> bytes:
         """The layout as text; equal layouts give equal texts."""
-        return json.dumps(_written(self.fields), separators=(",", ":")).encode("ascii")
+        return json.dumps(map_tree(_text, self.fields), separators=(",", ":")).encode("ascii")
 
     @cached_property
     def leaves(self) -> tuple[Field, ...]:
-        """The fields in the order in which they lie."""
-        return tuple(_leaves(self.fields))
+        """The fields in the order of their offsets."""
+        return tuple(leaves_of(self.fields))
 
     @cached_property
     def size(self) -> int:
-        """Bytes of a body, a multiple of 64."""
+        """The size of a body in bytes, a multiple of 64."""
         return max((_aligned(f.offset + f.bytes) for f in self.leaves), default=0)
 
     @cached_property
     def hash(self) -> int:
-        """64 bits that stand for the layout."""
+        """A hash of 64 bits, which names the layout in messages."""
         return int.from_bytes(hashlib.blake2b(self.to_json(), digest_size=8).digest(), "little")
 
     def __hash__(self) -> int:
@@ -116,7 +116,7 @@ class Layout:
         held = 0 if buffer is None else memoryview(cast(Any, buffer)).nbytes
         if held != self.size:
             raise Refused(f"a body of {held:,} bytes; its layout has {self.size:,}")
-        return _views(self.fields, buffer)
+        return map_tree(lambda f: np.ndarray(f.shape, f.dtype, buffer, f.offset), self.fields)
 
     def open(self, message: Message) -> Tree:
         """The arrays of a message's body, in place.
@@ -153,7 +153,7 @@ class Layout:
 
 
 class _Builder:
-    """Gives the fields of a described tree their places, within limits."""
+    """Gives the fields of a described tree their offsets, within limits."""
 
     def __init__(self, limit_bytes: float) -> None:
         self._limit_bytes = limit_bytes
@@ -161,13 +161,17 @@ class _Builder:
         self._leaves = 0
 
     def layout(self, described: Any) -> Layout:
-        return Layout(self._fields(described))
+        return Layout(self._fields(described, 0))
 
-    def _fields(self, described: Any) -> Tree:
+    def _fields(self, described: Any, depth: int) -> Tree:
+        if depth > _MOST_DEPTH:
+            raise Refused(
+                f"a layout that is nested too deep; expected at most {_MOST_DEPTH} levels"
+            )
         if isinstance(described, dict):
-            return {name: self._fields(described[name]) for name in sorted(described)}
+            return {name: self._fields(described[name], depth + 1) for name in sorted(described)}
         if isinstance(described, (list, tuple)):
-            return tuple(map(self._fields, described))
+            return tuple(self._fields(part, depth + 1) for part in described)
         if isinstance(described, str) and (match := _LEAF.fullmatch(described)):
             return self._field(match[1], match[2])
         raise Refused(f"a layout with {described!r:.100}; expected such as 'float32[64,4]'")
@@ -212,31 +216,11 @@ def _described(tree: Any) -> Any:
         return [_described(part) for part in tree]
     if not hasattr(tree, "shape") or not hasattr(tree, "dtype"):
         raise RunError(f"{tree!r:.100} cannot be sent; expected an array, or dicts or tuples of it")
-    return f"{np.dtype(tree.dtype).name}[{','.join(map(str, tree.shape))}]"
+    return _text(tree)
 
 
-def _written(fields: Tree) -> Any:
-    if isinstance(fields, Field):
-        return f"{fields.dtype.name}[{','.join(map(str, fields.shape))}]"
-    if isinstance(fields, dict):
-        return {name: _written(part) for name, part in fields.items()}
-    return [_written(part) for part in fields]
-
-
-def _leaves(fields: Tree) -> Any:
-    if isinstance(fields, Field):
-        yield fields
-    else:
-        for part in fields.values() if isinstance(fields, dict) else fields:
-            yield from _leaves(part)
-
-
-def _views(fields: Tree, buffer: Any) -> Tree:
-    if isinstance(fields, Field):
-        return np.ndarray(fields.shape, fields.dtype, buffer, fields.offset)
-    if isinstance(fields, dict):
-        return {name: _views(part, buffer) for name, part in fields.items()}
-    return tuple(_views(part, buffer) for part in fields)
+def _text(array: Any) -> str:
+    return f"{np.dtype(array.dtype).name}[{','.join(map(str, array.shape))}]"
 
 
 def _copy(into: Tree, tree: Any) -> None:

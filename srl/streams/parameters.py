@@ -1,139 +1,344 @@
-"""The newest parameters in memory that the processes of a host share.
+"""The parameter stream: the newest parameters, from where they are updated to all subscribers.
 
-writer = ParameterWriter(layout)
-writer.publish((0, 1), parameters)
-reader = ParameterReader(layout, writer.fd)  # in another process, with its copy of the descriptor
-version, parameters = reader.read()
+publisher = Publisher(listener, layout)
+publisher.publish((0, 1), parameters)
+subscriber = Subscriber(connect)  # in another process, on this host or another
+version, parameters = subscriber.newest((0, 0), wait=1.0)
+
+Within a host they lie in shared memory; to another host they are sent, once to each subscriber that
+has asked for newer ones than it has. A subscriber that waits is notified in both cases.
 """
 
 from __future__ import annotations
 
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from srl.errors import RunError
-from srl.streams.layout import ALIGNMENT, Layout
-from srl.system.shared_memory import SharedMemory
+from srl.streams.layout import Layout
+from srl.streams.parameter_memory import NONE_YET, ParameterReader, ParameterWriter, Version
+from srl.streams.transport.interface import Connection, Disconnected, Listener, Peer, opened
+from srl.streams.transport.message import (
+    Message,
+    Refused,
+    as_microseconds,
+    as_seconds,
+    demand,
+    text_of,
+)
+from srl.streams.transport.schema import VERSION_OR_NONE, Fields, check, dispatch, unexpected
 
 if TYPE_CHECKING:
     from srl.types import Tree  # brings gymnasium
 
-Version = tuple[int, int]
-NONE_YET: Version = (-1, -1)
-"""Older than every version."""
-
-_SLOTS = 3
+LIMIT_BYTES = 1 << 32
+"""Of all parameters."""
+_SPENT_EVERY = 0.02  # seconds
 
 
-class _Slots:
-    """The memory: which publication is the newest, and the last three, each in its slot.
+class Kind(IntEnum):
+    """The kinds of messages on a parameter stream."""
 
-    A slot's state is 2k while it holds publication k, 2k - 1 while that is being written. It is
-    read before and after a copy, so none is taken that was overwritten meanwhile; a writer that
-    dies leaves its slot unfinished and the one before as the newest. This relies on stores and
-    loads being seen in order, as on x86-64.
-    """
-
-    def __init__(self, layout: Layout, memory: SharedMemory) -> None:
-        stride = ALIGNMENT + layout.size
-        self.newest = memory.array[:8].data.cast("q")
-        """[0]: the newest complete publication, counted from 1."""
-        starts = range(ALIGNMENT, self.size(layout), stride)
-        self.heads = [memory.array[s : s + 24].data.cast("q") for s in starts]
-        """[state, epoch, n] of each slot."""
-        self.bodies = [memory.array[s + ALIGNMENT : s + stride] for s in starts]
-
-    @staticmethod
-    def size(layout: Layout) -> int:
-        """Bytes of all of it."""
-        return ALIGNMENT + _SLOTS * (ALIGNMENT + layout.size)
+    OPEN = 50
+    HANDSHAKE = 51
+    """Body: the layout of the parameters. Descriptor: their memory, within a host."""
+    SPENT = 52
+    """Counts: microseconds of acting, of a worker that does nothing else."""
+    NEWER = 53
+    """A request for parameters newer than the message's version, and the answer. Its body: the
+    parameters, to another host."""
+    VERSION = 54
+    """A question for the newest version that was published, and the answer; a relay asks the
+    publisher first."""
 
 
-class ParameterWriter:
-    """Publishes parameters in shared memory; never waits for a reader."""
-
-    def __init__(self, layout: Layout) -> None:
-        """Makes the memory.
-
-        Raises:
-            RunError: If there is not enough.
-        """
-        self.layout = layout
-        self._memory = SharedMemory.create(_Slots.size(layout))
-        self._slots = _Slots(layout, self._memory)
-
-    @property
-    def fd(self) -> int:
-        """Of the memory, for readers in other processes."""
-        return self._memory.fd
-
-    @property
-    def size(self) -> int:
-        """Of the memory, in bytes."""
-        return self._memory.size
-
-    def publish(self, version: Version, tree: Tree) -> None:
-        """Makes these the newest parameters.
-
-        Raises:
-            RunError: If the tree is not of the layout; the newest stay as they were then.
-        """
-        number = self._slots.newest[0] + 1
-        head, body = (part[number % _SLOTS] for part in (self._slots.heads, self._slots.bodies))
-        head[0] = 2 * number - 1
-        self.layout.write(body, tree)
-        head[1], head[2] = version
-        head[0] = 2 * number
-        self._slots.newest[0] = number
-
-    def close(self) -> None:
-        """Closes the descriptor; readers keep what they have mapped."""
-        self._memory.close()
+FIELDS = {
+    Kind.OPEN: Fields(),
+    Kind.HANDSHAKE: Fields(body=True, fds=(0, 1)),
+    Kind.SPENT: Fields(activities=1),
+    Kind.NEWER: Fields(version=VERSION_OR_NONE, schema=True, body=True),
+    Kind.VERSION: Fields(version=VERSION_OR_NONE),
+}
 
 
-class ParameterReader:
-    """Reads what a ParameterWriter published."""
+@dataclass
+class _Publication:
+    version: Version
+    tree: Tree
+    body: np.ndarray | None = None
+    """The tree as it is sent; None until a subscriber on another host asks."""
 
-    def __init__(self, layout: Layout, fd: int) -> None:
-        """Maps the writer's memory; takes `fd` over.
 
-        Raises:
-            RunError: If it is not memory of this layout's size.
-        """
-        self.layout = layout
-        memory = SharedMemory.attach(fd, _Slots.size(layout))
-        memory.close()
-        self._slots = _Slots(layout, memory)
+class Publisher:
+    """Serves the newest parameters to all peers of a listener, in a thread of its own."""
 
-    @property
-    def version(self) -> Version:
-        """Of the newest parameters; (-1, -1) before the first are published."""
-        return self._newest(None)
-
-    def read(self, into: np.ndarray | None = None) -> tuple[Version, Tree]:
-        """Copies the newest parameters.
+    def __init__(
+        self,
+        listener: Listener,
+        layout: Layout,
+        on_seconds: Callable[[float], None] = lambda seconds: None,
+        *,
+        answers_version: bool = True,
+    ) -> None:
+        """Has nothing to give until the first `publish`; owns the listener from now on.
 
         Args:
-            into: A body of the layout (uint8 `[size]`) to copy into; by default a new one.
+            listener: Where subscribers connect.
+            layout: Of the parameters.
+            on_seconds: Called by that thread with the seconds of acting that a subscriber reports.
+            answers_version: Whether it answers questions for the newest version itself; else the
+                peers that asked are in `questions` until `answer_version`.
 
         Raises:
-            RunError: If nothing was published yet.
+            RunError: If the parameters are more than the listener may send.
         """
-        body = self.layout.empty() if into is None else into
-        version = self._newest(body)
-        if version == NONE_YET:
-            raise RunError("no parameters were published yet")
-        return version, self.layout.views(body)
+        if layout.size > listener.limit_bytes:
+            raise RunError(
+                f"parameters of {layout.size:,} bytes; at most {listener.limit_bytes:,} can be sent"
+            )
+        self.bytes_sent = 0
+        """How many bytes of parameters were sent to other hosts."""
+        self.questions: deque[Peer] = deque()
+        """The peers that asked for the newest version and have no answer yet."""
+        self._answers_version = answers_version
+        self._versions: deque[tuple[Peer, Version]] = deque()  # that its thread is to send
+        self._listener, self._layout, self._on_seconds = listener, layout, on_seconds
+        self._handshake = Message(Kind.HANDSHAKE, body=layout.to_json())
+        self._writer = ParameterWriter(layout) if listener.shares_memory else None
+        self._newest = _Publication(NONE_YET, None)
+        self._waiting: dict[Peer, Version] = {}
+        self._opened = self._closed = False
+        self._failure: Exception | None = None
+        self._thread = threading.Thread(target=self._serve, name="parameters", daemon=True)
+        self._thread.start()
 
-    def _newest(self, into: np.ndarray | None) -> Version:
-        while number := self._slots.newest[0]:
-            head = self._slots.heads[number % _SLOTS]
-            if head[0] != 2 * number:
-                continue  # the writer has come round since
-            version = head[1], head[2]
-            if into is not None:
-                into[:] = self._slots.bodies[number % _SLOTS]
-            if head[0] == 2 * number:
-                return version
-        return NONE_YET
+    def publish(self, version: Version, tree: Tree) -> None:
+        """Makes these the newest parameters; never waits for a subscriber.
+
+        Args:
+            version: Later than the one before.
+            tree: Of arrays that are not written any more.
+
+        Raises:
+            RunError: If the tree is not of the layout; the newest stay as they were then. Also if
+                subscribers cannot be served any more.
+        """
+        if self._failure is not None:
+            raise RunError(f"parameters cannot be served: {self._failure}") from self._failure
+        newest = _Publication(version, tree)
+        if self._writer is not None:
+            self._writer.publish(version, tree)
+        else:
+            newest.body = self._layout.pack(tree)
+        self._newest = newest
+        if self._opened:
+            self._listener.wake()  # its thread answers
+
+    def answer_version(self, version: Version, count: int) -> None:
+        """Sends the newest version to the first `count` peers of `questions`."""
+        self._versions.extend((self.questions.popleft(), version) for _ in range(count))
+        self._listener.wake()
+
+    def close(self) -> None:
+        """Ends the stream and its listener."""
+        self._closed = True
+        self._listener.wake()
+        self._thread.join()
+        self._listener.close()
+        if self._writer is not None:
+            self._writer.close()
+
+    def _serve(self) -> None:
+        try:
+            while not self._closed:
+                received = self._listener.receive(0.5)
+                if received is not None:
+                    dispatch(
+                        self._listener, FIELDS, *received, handle=self._handle, left=self._left
+                    )
+                while self._versions:
+                    peer, version = self._versions.popleft()
+                    self._listener.send(peer, Message(Kind.VERSION, 0, version))
+                for peer, known in tuple(self._waiting.items()):
+                    self._answer(peer, known)
+        except Exception as failure:  # `publish` raises it
+            self._failure = failure
+
+    def _left(self, peer: Peer) -> None:
+        self._waiting.pop(peer, None)
+
+    def _handle(self, peer: Peer, message: Message) -> None:
+        if message.kind == Kind.OPEN:
+            self._opened = True
+            fds = (self._writer.fd,) if peer.shares_memory and self._writer else ()
+            self._listener.send(peer, self._handshake._replace(fds=fds))
+        elif message.kind == Kind.NEWER:
+            if message.schema != self._layout.hash:
+                raise Refused(f"a request for parameters of layout {message.schema:016x}")
+            self._waiting[peer] = message.version  # of one peer only the last request counts
+        elif message.kind == Kind.VERSION:
+            if peer not in self.questions:
+                self.questions.append(peer)
+            if self._answers_version:
+                self.answer_version(self._newest.version, 1)
+        elif message.kind == Kind.SPENT:
+            self._on_seconds(sum(as_seconds(message.counts)))
+        else:
+            raise unexpected(message)
+
+    def _answer(self, peer: Peer, known: Version) -> None:
+        """Sends a peer newer parameters than it knows, if there are any."""
+        newest = self._newest
+        if newest.version <= known:
+            return
+        del self._waiting[peer]
+        answer = Message(Kind.NEWER, 0, newest.version, self._layout.hash)
+        if not (peer.shares_memory and self._writer is not None):
+            if newest.body is None:
+                newest.body = self._layout.pack(newest.tree)
+            answer = answer._replace(body=newest.body)
+            self.bytes_sent += self._layout.size
+        self._listener.send(peer, answer)
+
+
+class Subscriber:
+    """A worker's end of the stream, in one thread."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        alive: Callable[[], None] = lambda: None,
+        layout: Layout | None = None,
+    ) -> None:
+        """Connects.
+
+        Args:
+            connect: Gives a connection to the publisher; called again when that has gone.
+            alive: Called about twice a second during a wait; may raise.
+            layout: That the parameters must have; by default the one that they have at first.
+
+        Raises:
+            RunError: If they have another.
+        """
+        self._connect, self._alive, self._expected = connect, alive, layout
+        self._spent, self._reported = 0.0, time.monotonic()
+        self._open()
+
+    def _open(self) -> None:
+        self._connection, _ = opened(self._connect, self._begin)
+
+    def _begin(self, connection: Connection) -> None:
+        connection.send(Message(Kind.OPEN))
+        handshake = check(connection.expect(Kind.HANDSHAKE, self._alive), FIELDS)
+        self.layout = Layout.from_json(text_of(handshake), LIMIT_BYTES)
+        self._expected = self._expected or self.layout
+        if self.layout != self._expected:
+            handshake.close_fds()
+            raise RunError("the parameters that are published are not of the expected layout")
+        fds = handshake.fds
+        self._reader = ParameterReader(self.layout, fds[0]) if fds else None
+        self._asked = False
+        self._question: float | None = None
+        self.published = (-math.inf, NONE_YET)
+        """When the publisher was last asked for its newest version, and what it answered."""
+
+    @property
+    def address(self) -> str:
+        """The publisher's address."""
+        return self._connection.address
+
+    def newest(self, known: Version, wait: float) -> tuple[Version, Tree] | None:
+        """Newer parameters than those known, if there are any within so many seconds.
+
+        Returns:
+            Their version and tree, which is not written any more; None if there are none, and
+            after the connection was opened anew.
+        """
+        try:
+            if self._reader is None:
+                return self._ask(known, wait)
+            if wait > 0 and self._reader.version <= known:
+                self._ask(known, wait)
+            else:
+                self._receive(0.0)  # raises if the publisher has gone
+            return self._reader.read() if self._reader.version > known else None
+        except Disconnected:
+            self.reopen()
+            return None
+
+    def ask(self, known: Version) -> None:
+        """Asks for newer parameters than those known: when they come `fileno` is readable."""
+        with suppress(Disconnected):  # `newest` connects anew
+            if not self._asked:
+                self._connection.send(Message(Kind.NEWER, 0, known, self.layout.hash))
+                self._asked = True
+
+    def ask_published(self) -> None:
+        """Asks which is the newest version; `newest` receives the answer, as `published`."""
+        with suppress(Disconnected):
+            if self._question is None:
+                self._question = time.monotonic()
+                self._connection.send(Message(Kind.VERSION))
+
+    def fileno(self) -> int:
+        """Readable when `newest` may have something; changes with the connection."""
+        return self._connection.fileno()
+
+    def reopen(self) -> None:
+        """Connects anew, to the present publisher."""
+        self._connection.close()
+        self._open()
+
+    def spend(self, seconds: float) -> None:
+        """Reports seconds of acting to the publisher, now or soon."""
+        self._spent += seconds
+        now = time.monotonic()
+        if now < self._reported + _SPENT_EVERY:
+            return
+        with suppress(Disconnected):
+            self._connection.send(Message(Kind.SPENT, counts=as_microseconds([self._spent])))
+        self._spent, self._reported = 0.0, now
+
+    def close(self) -> None:
+        """Ends the stream."""
+        self._connection.close()
+
+    def _ask(self, known: Version, wait: float) -> tuple[Version, Tree] | None:
+        """Asks for newer parameters, unless that was asked already, and waits for the answer."""
+        self.ask(known)
+        return self._receive(wait)
+
+    def _receive(self, wait: float) -> tuple[Version, Tree] | None:
+        message = self._connection.receive(wait)
+        if message is None:
+            return None
+        check(message, FIELDS)
+        if message.kind == Kind.VERSION and self._question is not None:
+            self.published, self._question = (self._question, message.version), None
+            return None
+        self._asked = False
+        demand(message, Kind.NEWER)
+        return (message.version, self.layout.open(message)) if self._reader is None else None
+
+
+def published_version(connection: Connection, alive: Callable[[], None]) -> Version:
+    """The version of the newest parameters that a publisher has; none are sent.
+
+    Args:
+        connection: To the publisher, and used for nothing else.
+        alive: Called about twice a second until the answer comes; may raise.
+
+    Raises:
+        Disconnected: If the publisher has gone.
+    """
+    connection.send(Message(Kind.VERSION))
+    return check(connection.expect(Kind.VERSION, alive), FIELDS).version

@@ -1,7 +1,7 @@
-"""Parameters come to a host once, and go on from there: to its workers, and to a few other hosts.
+"""A relay receives parameters once for its host, and serves its workers and a few other hosts.
 
-So what the publisher sends does not grow with the number of hosts: the hosts' relays form a tree,
-of which it feeds the first few.
+So what the publisher sends does not grow with the number of hosts: the relays form a tree, of which
+it serves the first few.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 
 from srl.errors import RunError, SrlError
-from srl.streams.channel import Connection, Disconnected, Listener
-from srl.streams.parameters import NONE_YET, Version
-from srl.streams.publishing import Publisher, Subscriber, published_version
+from srl.streams.parameter_memory import NONE_YET, Version
+from srl.streams.parameters import Publisher, Subscriber, published_version
+from srl.streams.transport import Connection, Disconnected, Listener
 
 logger = logging.getLogger(__name__)
 
 FAN_OUT = 4
-"""Hosts that the publisher, and each relay, sends parameters to."""
+"""How many hosts the publisher, and each relay, sends parameters to."""
 _WAIT_SECONDS = 0.5
 _PATIENCE_SECONDS = 5.0
 _QUIET_SECONDS = 10.0
@@ -30,14 +30,14 @@ _RETRY_SECONDS = 0.2
 
 
 def parents(hosts: Sequence[str], fan_out: int = FAN_OUT) -> list[int | None]:
-    """The tree of relays: whom each gets the parameters from.
+    """The tree of relays: where each gets the parameters from.
 
     Args:
-        hosts: The host of each relay. Where a host has several, one feeds the others.
-        fan_out: Other hosts that one feeds at most.
+        hosts: The host of each relay. Where a host has several, one serves the others.
+        fan_out: How many other hosts one serves at most.
 
     Returns:
-        For each relay the index of another; None for those that the publisher feeds.
+        For each relay the index of another; None for those that the publisher serves.
     """
     first: dict[str, int] = {}
     order: list[int] = []  # of the first of each host
@@ -46,19 +46,19 @@ def parents(hosts: Sequence[str], fan_out: int = FAN_OUT) -> list[int | None]:
         if host in first:
             found.append(first[host])
             continue
-        place = len(order)
-        found.append(order[(place - fan_out) // fan_out] if place >= fan_out else None)
+        rank = len(order)
+        found.append(order[(rank - fan_out) // fan_out] if rank >= fan_out else None)
         first[host] = index
         order.append(index)
     return found
 
 
 class _Closed(SrlError):
-    """There is no more to be done."""
+    """The relay was closed."""
 
 
 class Relay:
-    """Hands the newest parameters on to whoever connects to it, from a thread of its own."""
+    """Serves the newest parameters that it receives, from a thread of its own."""
 
     def __init__(
         self,
@@ -68,23 +68,23 @@ class Relay:
         patience: float = _PATIENCE_SECONDS,
         quiet: float = _QUIET_SECONDS,
     ) -> None:
-        """Begins as soon as it is told where the parameters come from.
+        """Begins as soon as `follow` gives it a source.
 
         Args:
             listener: Where this host's workers and other hosts' relays connect; it is closed here.
-            connect: Gives a connection to an address; raises Disconnected if nobody is there.
-            patience: Seconds for another relay to answer, before the publisher is asked for a
-                while.
+            connect: Gives a connection to an address; raises Disconnected if nothing listens there.
+            patience: Seconds for another relay to answer, before the publisher takes its place for
+                a while.
             quiet: Seconds, up to twice as many, without newer parameters after which the publisher
                 is asked whether it has some. If it has, and they have not come after as long
-                again, the same is done.
+                again, it takes the parent's place for a while.
         """
         self.address = listener.address
         self._patience, self._quiet = patience, quiet
         self._failure: Exception | None = None
         self._listener, self._connect = listener, connect
-        self._source = self._parent = self._shunned = ""
-        self._return_at = 0.0  # to the parent that is shunned
+        self._source = self._parent = self._avoided = ""
+        self._return_at = 0.0  # to the parent that is avoided
         self._target, self._begun = "", 0.0  # what it connects to, and since when
         self._spent, self._spending = 0.0, threading.Lock()
         self._closed = threading.Event()
@@ -95,18 +95,18 @@ class Relay:
         """Sets where the parameters come from; any thread may.
 
         Args:
-            source: The publisher's address; before it is known nobody is asked.
-            parent: That of the relay which hands them on to this one; empty for the publisher
-                itself. That is also asked while the relay does not answer, or has not what is new.
+            source: The publisher's address; before it is known the relay waits.
+            parent: The address of the relay that serves this one; empty for the publisher itself,
+                which also takes the place of a parent that does not answer or has nothing new.
         """
         if source and source != self._source:
-            self._source, self._shunned = source, ""
+            self._source, self._avoided = source, ""
         self._parent = self._parent if parent is None else parent
 
     def check(self) -> None:
-        """Raises RunError if parameters are not handed on any more."""
+        """Raises RunError if the relay has failed."""
         if self._failure is not None:
-            raise RunError(f"parameters are not handed on: {self._failure}") from self._failure
+            raise RunError(f"parameters are not relayed: {self._failure}") from self._failure
 
     def close(self) -> None:
         """Ends it."""
@@ -121,18 +121,18 @@ class Relay:
                 publisher = Publisher(
                     self._listener, subscriber.layout, self._note_spent, answers_version=False
                 )
-                self._hand_on(subscriber, stack.enter_context(closing(publisher)))
+                self._serve(subscriber, stack.enter_context(closing(publisher)))
             except _Closed:
                 pass
             except Exception as failure:  # `check` raises it
                 self._failure = failure
 
-    def _hand_on(self, subscriber: Subscriber, publisher: Publisher) -> None:
+    def _serve(self, subscriber: Subscriber, publisher: Publisher) -> None:
         version, published, ask_at = NONE_YET, NONE_YET, self._later()
         while not self._closed.is_set():
             if time.monotonic() > ask_at:
-                if published > version:  # for long: the parent's way to the publisher may be cut
-                    self._shun()
+                if published > version:  # for long: the parent may be cut off from the publisher
+                    self._avoid_parent()
                 published, ask_at = self._published(), self._later()
             if asking := len(publisher.questions):
                 newest = self._ask_source()
@@ -154,11 +154,11 @@ class Relay:
         return time.monotonic() + self._quiet * random.uniform(1, 2)
 
     def _published(self) -> Version:
-        """What the publisher has, if others hand it on to this relay and it can be told now."""
+        """The publisher's newest version, if a parent serves this relay; (-1, -1) if unknown."""
         return NONE_YET if self._wanted() in ("", self._source) else self._ask_source()
 
     def _ask_source(self) -> Version:
-        """What the publisher has; (-1, -1) if it does not say so now."""
+        """The publisher's newest version; (-1, -1) if it does not answer now."""
         begun = time.monotonic()
 
         def check() -> None:
@@ -176,12 +176,12 @@ class Relay:
             self._spent += seconds
 
     def _wanted(self) -> str:
-        """Whom to get the parameters from now; nobody before it is known who publishes them."""
+        """The address to get the parameters from now; empty before the source is known."""
         if not self._source:
             return ""
         near = self._source.partition(" ")[0] == self.address.partition(" ")[0]
-        shunned = self._parent == self._shunned and time.monotonic() < self._return_at
-        return self._source if near or shunned or not self._parent else self._parent
+        avoided = self._parent == self._avoided and time.monotonic() < self._return_at
+        return self._source if near or avoided or not self._parent else self._parent
 
     def _reach(self) -> Connection:
         while not self._closed.is_set():
@@ -192,20 +192,20 @@ class Relay:
                     logger.info("parameters come from %s", self._target)
                     return connection
                 except Disconnected:
-                    self._shun()
+                    self._avoid_parent()
             self._closed.wait(_RETRY_SECONDS)
         raise _Closed
 
     def _check(self) -> None:
-        """Ends the wait for one that does not answer, or is not to be asked any more."""
+        """Ends the wait for an end that does not answer, or is no longer the wanted one."""
         if self._closed.is_set():
             raise _Closed
         if time.monotonic() > self._begun + self._patience:
-            self._shun()
+            self._avoid_parent()
         if self._target != self._wanted():
             raise Disconnected("the parameters come from elsewhere now")
 
-    def _shun(self) -> None:
-        """Goes by the parent for a while, if it is that which was asked."""
+    def _avoid_parent(self) -> None:
+        """Uses the publisher in place of the parent for a while, if the parent is in use now."""
         if self._target == self._parent != self._source:
-            self._shunned, self._return_at = self._parent, time.monotonic() + _RETURN_SECONDS
+            self._avoided, self._return_at = self._parent, time.monotonic() + _RETURN_SECONDS

@@ -1,4 +1,4 @@
-"""Tickets: which unroll may be begun, for which update, and what becomes of each."""
+"""Tickets: which unroll may begin, for which update, and what becomes of each."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Ticket(NamedTuple):
     batch: int
     """The number of the batch that it belongs to."""
     position: int
-    """Its columns in the batch: [position * b, (position + 1) * b)."""
+    """The columns of the batch that it fills: [position * b, (position + 1) * b)."""
 
 
 @dataclass
 class Counts:
-    """What has become of the unrolls; each granted ticket is one."""
+    """Counts what has become of the unrolls; each granted ticket is one."""
 
     granted: int = 0
     learned: int = 0
@@ -34,8 +34,8 @@ class Counts:
         return self.granted - self.learned - self.lost
 
 
-class TicketOffice:
-    """Hands out tickets so that staleness stays within its bound.
+class StalenessLimiter:
+    """Grants tickets so that staleness stays within its bound.
 
     A pass of the loop has some batches, of `positions` unrolls each, and some calls of `learn`,
     each of which makes a version. The loop as it is written acts in each unroll with a certain
@@ -133,7 +133,7 @@ class TicketOffice:
         return self._holders.get(group) == ticket
 
     def deliver(self, group: int, ticket: Ticket) -> bool:
-        """Takes a finished unroll in; False where its ticket is no longer the group's."""
+        """Counts a finished unroll; False where its ticket is no longer the group's."""
         if not self.holds(group, ticket):
             return False
         del self._holders[group]
@@ -142,7 +142,7 @@ class TicketOffice:
         return True
 
     def expire(self, group: int) -> Ticket | None:
-        """Takes the group's ticket away, to be granted anew; its unroll is lost."""
+        """Revokes the group's ticket, to be granted anew; its unroll is lost."""
         ticket = self._holders.pop(group, None)
         if ticket is not None:
             self._free[ticket.batch].add(ticket.position)

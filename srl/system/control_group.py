@@ -6,23 +6,26 @@ from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
+"""The folder where control groups are mounted."""
 OWN = Path("/proc/self/cgroup")
+"""The file in which the kernel lists the control groups of this process."""
 
 
-def control_groups(controller: str = "", root: Path = ROOT, own: Path = OWN) -> list[Path]:
+def control_groups(controller: str = "") -> list[Path]:
     """The folders of this process's control group and of those above it, whose limits hold too.
 
     Args:
         controller: Of version 1, such as "memory"; empty for version 2.
-        root: Where control groups are mounted.
-        own: Where the kernel lists those of this process.
     """
     group = "/"
     with suppress(OSError):
-        for line in own.read_text().splitlines():
+        for line in OWN.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             if controller in controllers.split(","):
                 group = path
-    mounted = root / controller
-    place = mounted / group.lstrip("/")
-    return [place, *(folder for folder in place.parents if folder.is_relative_to(mounted))]
+    mounted = ROOT / controller
+    group_folder = mounted / group.lstrip("/")
+    return [
+        group_folder,
+        *(folder for folder in group_folder.parents if folder.is_relative_to(mounted)),
+    ]

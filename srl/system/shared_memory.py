@@ -6,12 +6,11 @@ import fcntl
 import mmap
 import os
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 
 from srl.errors import RunError
-from srl.system.control_group import OWN, ROOT, control_groups
+from srl.system.control_group import control_groups
 
 # The limit, what is used, and the cached files' entry in memory.stat, by controller.
 _GROUP_FILES = {
@@ -98,18 +97,13 @@ def _reserve(size: int, cure: str) -> int:
     return fd
 
 
-def available_bytes(root: Path = ROOT, own: Path = OWN) -> int:
-    """Memory that this process may still take: of the machine, or of its control groups.
-
-    Args:
-        root: Where control groups are mounted.
-        own: Where the kernel lists those of this process.
-    """
+def available_bytes() -> int:
+    """Memory that this process may still take: of the machine, or of its control groups."""
     with open("/proc/meminfo") as file:
         lines = dict(line.split(":", 1) for line in file)
     available = 1024 * int(lines["MemAvailable"].split()[0])
     for controller, (limit, used, cache) in _GROUP_FILES.items():
-        for group in control_groups(controller, root, own):
+        for group in control_groups(controller):
             with suppress(OSError, ValueError, KeyError):  # it has no limit
                 room = int((group / limit).read_text()) - int((group / used).read_text())
                 statistics = (group / "memory.stat").read_text().splitlines()

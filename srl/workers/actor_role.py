@@ -8,7 +8,7 @@ from srl.loop.actors import ActorThreads
 from srl.loop.environments import make_group
 from srl.loop.learning.learner import bind_teams
 from srl.loop.stage import Stage
-from srl.streams.sample import Stopped
+from srl.streams.group_state import Stopped
 from srl.workers.worker import Context
 
 

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from srl.errors import SrlError
 from srl.loop.stage import Stage
 from srl.pools.specs_json import specs_from_json
-from srl.streams.channel import Disconnected, connect
-from srl.streams.message import Identity, Message, Refused, text_of
+from srl.streams.transport import Disconnected, connect
+from srl.streams.transport.message import Identity, Message, Refused, text_of
 from srl.types import Specs
 from srl.workers.orders import Orders
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from srl.streams.channel import Transport
+    from srl.streams.transport import Transport
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from srl.loop.learning.learner import bind_teams
 from srl.loop.parameters import received_policies
 from srl.loop.policy import serve_policies
 from srl.loop.stage import Stage
-from srl.streams.sample import Stopped
+from srl.streams.group_state import Stopped
 from srl.workers.worker import Context
 
 

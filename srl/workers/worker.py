@@ -12,7 +12,7 @@ from srl.loop.learning.ledger import Ledger
 from srl.loop.stage import Stage
 from srl.loop.wiring import Addresses, Site
 from srl.pools.specs_json import specs_to_json
-from srl.streams.keys import keys_of
+from srl.streams.transport.keys import keys_of
 from srl.types import Specs
 from srl.workers.control import Control, Kind, Start
 from srl.workers.orders import Orders

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from srl.streams import JOINED, LEFT, Disconnected, Identity, Message, connect, listen
-from srl.streams.keys import read_keys
+from srl.streams.transport.keys import read_keys
 
 RUN = 0xFEDCBA9876543210
 LIMIT = 1 << 20

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hosts import SECONDS
 
-from srl.streams.keys import create_keys
+from srl.streams.transport.keys import create_keys
 
 END = Path(__file__).with_name("stream_end.py")
 

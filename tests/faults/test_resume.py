@@ -10,7 +10,7 @@ from real_runs import RealRun
 from srl.checkpoint import Checkpoints
 from srl.experiment import load_experiment
 from srl.run.folder import create_run
-from srl.streams.parcel import unpack
+from srl.streams.group_state import unpack
 from srl.tree import leaves_of
 
 WORDS = ["--updates", "300", "--plan.actors.replicas", "1", "--plan"]

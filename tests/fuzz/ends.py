@@ -13,18 +13,19 @@ from srl.loop.learning.learner import Learner, forms_of
 from srl.loop.parameters import Published
 from srl.loop.policy import PolicyServer, inference_layout
 from srl.networks import MLP
-from srl.streams import gradients, inference, publishing, sample
-from srl.streams.channel import Connection, Disconnected
-from srl.streams.gradients import Forms, GradientSink, GradientSource
+from srl.streams import gradients, inference, parameters, sample
+from srl.streams.gradients import GradientLayouts, GradientSink, GradientSource
+from srl.streams.group_state import Stopped, pack
 from srl.streams.inference import RemoteActing
 from srl.streams.layout import Layout
-from srl.streams.message import Identity, Message
-from srl.streams.parameters import NONE_YET
-from srl.streams.parcel import pack
-from srl.streams.publishing import Publisher, Subscriber
-from srl.streams.sample import SampleSink, SampleSource, Stopped
-from srl.streams.thread import ThreadConnection, ThreadListener
-from srl.streams.tickets import TicketOffice
+from srl.streams.parameter_memory import NONE_YET
+from srl.streams.parameters import Publisher, Subscriber
+from srl.streams.sample import SampleSource
+from srl.streams.sample_sink import SampleSink
+from srl.streams.tickets import StalenessLimiter
+from srl.streams.transport import Connection, Disconnected
+from srl.streams.transport.message import Identity, Message
+from srl.streams.transport.thread import ThreadConnection, ThreadListener
 from srl.tree import map_tree
 from srl.types import Timestep
 
@@ -47,14 +48,14 @@ STATE = {
     "memory": map_tree(lambda x: x[0], UNROLL.memory),
     "clock": np.array(3, np.int64),
 }
-FORMS = Forms(*(Layout.of(tree) for tree in (VECTOR, (VECTOR, VECTOR), VECTOR)))
+FORMS = GradientLayouts(*(Layout.of(tree) for tree in (VECTOR, (VECTOR, VECTOR), VECTOR)))
 
 
 def packed(tree):
     return bytes(Layout.of(tree).pack(tree))
 
 
-def parcel(tree):
+def packed_tree(tree):
     return bytes(pack(tree))
 
 
@@ -62,27 +63,27 @@ AREA = inference_layout(LEARNER.teams, 1, {"observation"}, {"action", "log_prob"
 REPLY = AREA.views(np.zeros(AREA.size, np.uint8))["reply"]
 # What messages bring, by kind:
 SAMPLES = {
-    sample.Kind.FORM: Layout.of(FORM).to_json(),
-    sample.Kind.RESTORE: parcel(STATE),
+    sample.Kind.HANDSHAKE: Layout.of(FORM).to_json(),
+    sample.Kind.RESTORE: packed_tree(STATE),
     sample.Kind.DELIVER: packed(UNROLL),
-    sample.Kind.STATE: parcel(STATE),
+    sample.Kind.STATE: packed_tree(STATE),
 }
 INFERENCE = {
-    inference.Kind.FORM: AREA.to_json(),
-    inference.Kind.RESTORE: parcel(STATE),
+    inference.Kind.HANDSHAKE: AREA.to_json(),
+    inference.Kind.RESTORE: packed_tree(STATE),
     inference.Kind.REPLY: packed(REPLY),
-    inference.Kind.STATE: parcel(STATE),
+    inference.Kind.STATE: packed_tree(STATE),
 }
 PARAMETERS = {
-    publishing.Kind.FORM: Layout.of(VECTOR).to_json(),
-    publishing.Kind.NEWER: packed(VECTOR),
+    parameters.Kind.HANDSHAKE: Layout.of(VECTOR).to_json(),
+    parameters.Kind.NEWER: packed(VECTOR),
 }
 GRADIENTS = {
-    gradients.Kind.FORM: FORMS.text,
-    gradients.Kind.RESTORE: parcel({"0": STATE}),
+    gradients.Kind.HANDSHAKE: FORMS.text,
+    gradients.Kind.RESTORE: packed_tree({"0": STATE}),
     gradients.Kind.STATE: packed(VECTOR),
-    gradients.Kind.SUMS: packed((VECTOR, VECTOR)),
-    gradients.Kind.GROUPS: parcel({"0": STATE}),
+    gradients.Kind.PARTIAL_SUMS: packed((VECTOR, VECTOR)),
+    gradients.Kind.STATES: packed_tree({"0": STATE}),
 }
 
 
@@ -129,20 +130,20 @@ class Samples(Listening):
     def __init__(self):
         self.listener = beyond()
         super().__init__(sample.FIELDS, SAMPLES)
-        self.sink = SampleSink(self.listener, TicketOffice(2), FORMS)
+        self.sink = SampleSink(self.listener, StalenessLimiter(2), FORMS)
 
     def hear(self):
         with self.sink._changed:  # as its thread does, which is not begun
             self.read(self.sink._hear)
             self.sink._grant()
-        if self.sink.office.complete(self.sink.office.batch_of(0)):
+        if self.sink.limiter.complete(self.sink.limiter.batch_of(0)):
             self.sink.ask_states()
             self.sink.learned()
 
     def check(self):
         self.sink._check()
-        assert not self.sink._there
-        assert not self.sink.office._holders
+        assert not self.sink._joined
+        assert not self.sink.limiter._holders
 
 
 class Gradients(Listening):
@@ -153,18 +154,18 @@ class Gradients(Listening):
 
     def hear(self):
         self.read(self.sink._hear)
-        for desk in self.sink._desks.values():
-            desk.missing = desk.asked_groups = True
+        for session in self.sink._sessions.values():
+            session.missing = session.asked_groups = True
 
     def check(self):
-        assert not self.sink._desks
+        assert not self.sink._sessions
 
 
 class Parameters(Listening):
     """Heard by a thread, which answers whoever asks for the version after all that was said."""
 
     def __init__(self):
-        super().__init__(publishing.FIELDS, PARAMETERS)
+        super().__init__(parameters.FIELDS, PARAMETERS)
         self.publisher = Publisher(self.listener, Layout.of(VECTOR))
         self.publisher.publish((0, 5), VECTOR)
 
@@ -173,7 +174,7 @@ class Parameters(Listening):
 
     def check(self):
         with ThreadConnection(self.listener.address, Identity(RUN, 77, 0), LIMIT) as connection:
-            assert publishing.published_version(connection, self.alive) == (0, 5)
+            assert parameters.published_version(connection, self.alive) == (0, 5)
 
     def alive(self):
         assert self.publisher._failure is None
@@ -207,12 +208,12 @@ class Policies(Listening):
         self.server._receive(0)
         if due := self.server._due():
             self.server._answer(due)
-        if self.sink is not None and self.sink.office.complete(self.sink.office.batch_of(0)):
+        if self.sink is not None and self.sink.limiter.complete(self.sink.limiter.batch_of(0)):
             self.sink.ask_states()
             self.sink.learned()
 
     def check(self):
-        assert not self.server._desks
+        assert not self.server._sessions
         assert not self.server._waiting
         assert not self.server._early
 
@@ -227,10 +228,10 @@ class Script(Connection):
     def send(self, message):
         pass
 
-    def receive(self, timeout):
+    def _receive(self, timeout):
         if not self.messages:
             raise Disconnected("it has closed")
-        return self.messages.pop()
+        return self.identity, self.messages.pop()
 
     def fileno(self):
         raise NotImplementedError
@@ -259,7 +260,7 @@ def connecting(data, fields, bodies, first, use):
 
 
 def read_tickets(data):
-    form = Message(sample.Kind.FORM, counts=(1, 2, 0, 0, 0), body=Layout.of(FORM).to_json())
+    form = Message(sample.Kind.HANDSHAKE, counts=(1, 2, 0, 0, 0), body=Layout.of(FORM).to_json())
 
     def use(connect):
         source = SampleSource(connect())
@@ -270,7 +271,7 @@ def read_tickets(data):
 
 
 def read_replies(data):
-    form = Message(inference.Kind.FORM, counts=(0, 0, 0), body=AREA.to_json())
+    form = Message(inference.Kind.HANDSHAKE, counts=(0, 0, 0), body=AREA.to_json())
     timestep = Timestep(*map_tree(lambda x: x[0], UNROLL.timesteps))
 
     def use(connect):
@@ -283,7 +284,7 @@ def read_replies(data):
 
 
 def read_parameters(data):
-    form = Message(publishing.Kind.FORM, body=Layout.of(VECTOR).to_json())
+    form = Message(parameters.Kind.HANDSHAKE, body=Layout.of(VECTOR).to_json())
 
     def use(connect):
         subscriber = Subscriber(connect)
@@ -291,11 +292,11 @@ def read_parameters(data):
             subscriber.ask_published()
             subscriber.newest(NONE_YET, 0)
 
-    connecting(data, publishing.FIELDS, PARAMETERS, form, use)
+    connecting(data, parameters.FIELDS, PARAMETERS, form, use)
 
 
 def read_turns(data):
-    form = Message(gradients.Kind.FORM, counts=(0, 0, 0), body=FORMS.text)
+    form = Message(gradients.Kind.HANDSHAKE, counts=(0, 0, 0), body=FORMS.text)
 
     def use(connect):
         source = GradientSource(connect, 0, FORMS, lambda: None)
@@ -309,7 +310,7 @@ def read_turns(data):
 def readers():
     """Each takes fuzzed data."""
     whole = {*Timestep._fields}
-    collecting = SampleSink(beyond(), TicketOffice(2), FORMS)
+    collecting = SampleSink(beyond(), StalenessLimiter(2), FORMS)
     ends = [
         Samples(),
         Gradients(),

@@ -16,20 +16,10 @@ with instrumented():
     from messages import LIMIT, VECTOR, a_body, a_message
 
     from srl.launch.hosts import messages as host_messages
-    from srl.streams import (
-        fields,
-        gradients,
-        inference,
-        layout,
-        message,
-        network,
-        parcel,
-        publishing,
-        sample_messages,
-        unix,
-    )
+    from srl.streams import gradients, group_state, inference, layout, parameters, sample
     from srl.streams.layout import Layout
-    from srl.streams.message import HEADER_BYTES, Identity, Message, encode
+    from srl.streams.transport import message, network, schema, unix
+    from srl.streams.transport.message import HEADER_BYTES, Identity, Message, encode
     from srl.workers import words
 
 IDENTITY = Identity(1, 2, 3)
@@ -37,12 +27,12 @@ HERE, THERE = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 LINK = unix.Link(HERE, IDENTITY, LIMIT)
 BUFFER = bytearray(HEADER_BYTES + unix.INLINE_BYTES)
 STREAMS = [
-    sample_messages.FIELDS,
+    sample.FIELDS,
     inference.FIELDS,
-    publishing.FIELDS,
+    parameters.FIELDS,
     gradients.FIELDS,
 ]
-PARCEL = bytes(parcel.pack({"a": VECTOR, "b": (VECTOR, VECTOR)}))
+PACKED = bytes(group_state.pack({"a": VECTOR, "b": (VECTOR, VECTOR)}))
 DTYPES = ["bool", "uint8", "float32", "int64", "bfloat16", "object", "float128", ""]
 
 
@@ -85,8 +75,8 @@ def read_true_layout(data: atheris.FuzzedDataProvider) -> None:
     check(Layout.from_json(json.dumps(tree(data, 3)).encode(), LIMIT), data)
 
 
-def read_parcel(data: atheris.FuzzedDataProvider) -> None:
-    parcel.unpack(a_body(data, PARCEL), LIMIT)
+def read_packed_tree(data: atheris.FuzzedDataProvider) -> None:
+    group_state.unpack(a_body(data, PACKED), LIMIT)
 
 
 def tree(data: atheris.FuzzedDataProvider, depth: int):
@@ -128,7 +118,7 @@ def read_said(data: atheris.FuzzedDataProvider) -> None:
 
 def read_fields(data: atheris.FuzzedDataProvider) -> None:
     stream = data.PickValueInList(STREAMS)
-    read = fields.check(a_message(data, stream, {}), stream)
+    read = schema.check(a_message(data, stream, {}), stream)
     expected = stream[read.kind]
     for (name, allowed), count in zip(expected.counts.items(), read.counts, strict=False):
         assert count in allowed, name
@@ -144,7 +134,7 @@ if __name__ == "__main__":
             read_true_header,
             read_layout,
             read_true_layout,
-            read_parcel,
+            read_packed_tree,
             read_words,
             read_said,
             read_fields,

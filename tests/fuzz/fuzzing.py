@@ -37,7 +37,7 @@ def instrumented() -> AbstractContextManager[None]:
 
 def fuzz(readers: Sequence[Callable[[atheris.FuzzedDataProvider], None]]) -> None:
     """Lets each input be read by one of the readers; takes libFuzzer's options from argv."""
-    from srl.streams.message import Refused
+    from srl.streams.transport.message import Refused
 
     def read_one(data: bytes) -> None:
         provider = atheris.FuzzedDataProvider(data)

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from srl.streams.fields import Fields
 from srl.streams.layout import Layout
-from srl.streams.message import Identity, Message, decode, encode
+from srl.streams.transport.message import Identity, Message, decode, encode
+from srl.streams.transport.schema import Fields
 
 RUN, LIMIT = 1, 1 << 16
 NUMBERS = [0, 1, 2, 3, -1, *(x + d for x in (1 << 31, 1 << 32, 1 << 53) for d in (-1, 0))]

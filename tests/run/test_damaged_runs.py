@@ -14,7 +14,7 @@ from srl.launch.engines.serve import serve
 from srl.run.folder import create_run, find_run
 from srl.run.metrics import read_metrics
 from srl.run.status import read_address, read_outcome
-from srl.streams.keys import create_keys
+from srl.streams.transport.keys import create_keys
 
 WORDS = "--num-envs 2 --algorithm.unroll-length 4 --algorithm.minibatches 1 --report-every 1"
 TRAIN = [*WORDS.split(), "--updates", "4", "--checkpoint-minutes", "0"]

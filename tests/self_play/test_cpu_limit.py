@@ -1,6 +1,8 @@
 """Who works beside others keeps to its share of the processors."""
 
 import os
+from contextlib import contextmanager
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -19,19 +21,21 @@ class Machine:
         self.now += seconds
         self.spent += seconds * threads
 
+    def monotonic(self):
+        return self.now
+
+    def process_time(self):
+        return self.spent
+
     def sleep(self, seconds):
         assert seconds > 0
         self.now += seconds
 
 
+@contextmanager
 def begun(machine, share, cores):
-    return CpuLimit(
-        share,
-        cores,
-        clock=lambda: machine.now,
-        busy=lambda: machine.spent,
-        sleep=machine.sleep,
-    )
+    with mock.patch("srl.self_play.cpu_limit.time", machine):
+        yield CpuLimit(share, cores)
 
 
 @given(
@@ -41,39 +45,39 @@ def begun(machine, share, cores):
 )
 def test_the_share_is_never_passed_but_by_the_work_between_two_rests(share, cores, works):
     machine = Machine()
-    duty = begun(machine, share, cores)
-    for seconds, threads, pause in works:
-        machine.now += pause  # there is nothing to do
-        machine.work(seconds, threads)
-        duty.rest()
-        assert machine.spent <= share * cores * machine.now * (1 + 1e-9)
+    with begun(machine, share, cores) as duty:
+        for seconds, threads, pause in works:
+            machine.now += pause  # there is nothing to do
+            machine.work(seconds, threads)
+            duty.rest()
+            assert machine.spent <= share * cores * machine.now * (1 + 1e-9)
 
 
 def test_what_it_took_to_start_counts():
     machine = Machine()
-    duty = begun(machine, 0.05, 2)
-    machine.work(8)
-    duty.rest()
-    assert machine.now == pytest.approx(80)
+    with begun(machine, 0.05, 2) as duty:
+        machine.work(8)
+        duty.rest()
+        assert machine.now == pytest.approx(80)
 
 
 def test_a_long_pause_is_not_made_up_for():
     machine = Machine()
-    duty = begun(machine, 0.05, 2)
-    machine.now = 10_000
-    duty.rest()
-    for _ in range(1000):
-        machine.work(0.1)
+    with begun(machine, 0.05, 2) as duty:
+        machine.now = 10_000
         duty.rest()
-    assert machine.now - 10_000 == pytest.approx((100 - 1) / 0.1, rel=0.01)
+        for _ in range(1000):
+            machine.work(0.1)
+            duty.rest()
+        assert machine.now - 10_000 == pytest.approx((100 - 1) / 0.1, rel=0.01)
 
 
 def test_who_stays_below_its_share_never_rests():
     machine = Machine()
-    duty = begun(machine, 1.0, 2)
-    machine.work(5)
-    duty.rest()
-    assert machine.now == 5
+    with begun(machine, 1.0, 2) as duty:
+        machine.work(5)
+        duty.rest()
+        assert machine.now == 5
 
 
 @pytest.mark.parametrize(
@@ -81,7 +85,7 @@ def test_who_stays_below_its_share_never_rests():
     [("max 100000", "50000 100000", 0.5), ("25000 100000", "max 100000", 0.25), (None, None, None)],
 )
 def test_a_quota_of_the_control_group_or_of_one_above_it_bounds_the_cores(
-    tmp_path, above, own, cores
+    tmp_path, monkeypatch, above, own, cores
 ):
     group = tmp_path / "jobs" / "one"
     group.mkdir(parents=True)
@@ -90,4 +94,6 @@ def test_a_quota_of_the_control_group_or_of_one_above_it_bounds_the_cores(
             (folder / "cpu.max").write_text(quota + "\n")
     bound = len(os.sched_getaffinity(0))
     (tmp_path / "own").write_text("0::/jobs/one\n")
-    assert cores_granted(tmp_path, tmp_path / "own") == (cores or bound)
+    monkeypatch.setattr("srl.control_group.ROOT", tmp_path)
+    monkeypatch.setattr("srl.control_group.OWN", tmp_path / "own")
+    assert cores_granted() == (cores or bound)

@@ -9,15 +9,14 @@ import pytest
 
 from srl.errors import RunError
 from srl.streams import Disconnected, Identity, Layout, Message, connect, listen
-from srl.streams.gradients import Forms, GradientSink, GradientSource, Kind, WorkerLeft
-from srl.streams.parcel import pack
-from srl.streams.sample import Stopped
+from srl.streams.gradients import GradientLayouts, GradientSink, GradientSource, Kind, WorkerLeft
+from srl.streams.group_state import Stopped, pack
 
 SECONDS, LIMIT = 20, 1 << 24
 STATE, SUMS = {"float32": np.zeros(3, np.float32)}, {"float32": np.zeros(2, np.float32)}
 GROUP = {"clock": np.array(7), "pool": np.zeros(5, np.uint8)}
 STEPS = (np.zeros((2, 4), np.float32), np.zeros((2, 4), bool))
-FORMS = Forms(Layout.of(STATE), Layout.of((SUMS, STEPS)), Layout.of(SUMS))
+FORMS = GradientLayouts(Layout.of(STATE), Layout.of((SUMS, STEPS)), Layout.of(SUMS))
 TRANSPORTS = ["thread", "host", "network", "cluster"]
 
 
@@ -131,7 +130,7 @@ def test_an_update_begins_again_when_a_worker_has_died_in_its_middle(server):
     assert server.exchange(5, 1, 20) == [[20, 21], [21, 21]]
     assert stays.turns == [((1, 0, 5), phase) for phase in (0, 1, 2, 0, 1)]
     assert follows.turns == [((1, 0, 5), phase) for phase in (0, 1)]
-    assert (follows.begun.lives, follows.begun.purpose) == (1, "environments 0.1")
+    assert (follows.begun.restarts, follows.begun.seed_salt) == (1, "environments 0.1")
 
 
 def test_workers_that_lose_their_server_begin_another_update_with_the_next(server):
@@ -172,7 +171,7 @@ def test_no_further_update_ends_the_workers(server):
 
 @pytest.mark.parametrize(
     "message",
-    [Message(Kind.OPEN, counts=(2,)), Message(Kind.OPEN), Message(Kind.SUMS), Message(99)],
+    [Message(Kind.OPEN, counts=(2,)), Message(Kind.OPEN), Message(Kind.PARTIAL_SUMS), Message(99)],
     ids=["no such worker", "no number", "sums before open", "unknown"],
 )
 def test_who_says_what_does_not_belong_is_cut_off(server, message):
@@ -192,12 +191,12 @@ def test_who_says_what_does_not_belong_is_cut_off(server, message):
 
 BAD_ANSWERS = {
     "another worker as well": Message(Kind.OPEN, counts=(1,)),
-    "negative time": Message(Kind.SUMS, counts=(-1,)),
-    "states without names": Message(Kind.GROUPS, body=pack((np.zeros(2),))),
-    "states of another worker": Message(Kind.GROUPS, body=pack({"1": GROUP})),
-    "a group without its pool": Message(Kind.GROUPS, body=pack({"0": {"clock": np.array(7)}})),
-    "a clock of -1": Message(Kind.GROUPS, body=pack({"0": {**GROUP, "clock": np.array(-1)}})),
-    "nothing": Message(Kind.GROUPS),
+    "negative time": Message(Kind.PARTIAL_SUMS, counts=(-1,)),
+    "states without names": Message(Kind.STATES, body=pack((np.zeros(2),))),
+    "states of another worker": Message(Kind.STATES, body=pack({"1": GROUP})),
+    "a group without its pool": Message(Kind.STATES, body=pack({"0": {"clock": np.array(7)}})),
+    "a clock of -1": Message(Kind.STATES, body=pack({"0": {**GROUP, "clock": np.array(-1)}})),
+    "nothing": Message(Kind.STATES),
 }
 
 
@@ -205,11 +204,11 @@ BAD_ANSWERS = {
 def test_a_worker_that_answers_what_cannot_be_is_cut_off_and_its_place_is_free(server, message):
     with connect(server.listener.address, Identity(1, 9, 0), limit_bytes=LIMIT) as stranger:
         stranger.send(Message(Kind.OPEN, counts=(0,)))
-        server.hear_until(lambda: server.sink._desks)
-        server.sink._desks[0].asked_groups = True
+        server.hear_until(lambda: server.sink._sessions)
+        server.sink._sessions[0].asked_groups = True
         before = server.listener.refused
         stranger.send(message)
-        server.hear_until(lambda: not server.sink._desks)
+        server.hear_until(lambda: not server.sink._sessions)
     assert server.listener.refused == before + 1
     for replica in range(2):
         Worker(server, replica)

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from srl.streams.channel import Disconnected, connect, listen
-from srl.streams.inference import Desk, Kind, RemoteActing
+from srl.streams.group_state import Start
+from srl.streams.inference import Kind, RemoteActing, Session
 from srl.streams.layout import Layout
-from srl.streams.message import Identity, Message, Refused
-from srl.streams.sample import Start
+from srl.streams.transport import Disconnected, connect, listen
+from srl.streams.transport.message import Identity, Message, Refused
 
 RUN, GROUP, LIMIT, SECONDS = 7, 3, 1 << 16, 20.0
 
@@ -36,23 +36,23 @@ class Clerk:
         self.thread.start()
 
     def serve(self):
-        desks = {}
+        sessions = {}
         while not self.closed:
             received = self.listener.receive(SECONDS)
             if received is None:
                 continue
             peer, message = received
             if message.kind == Kind.OPEN:
-                desks[peer] = Desk(self.listener, peer, self.layout)
-                desks[peer].open(Start(0, 0, None))
+                sessions[peer] = Session(self.listener, peer, self.layout)
+                sessions[peer].open(Start(0, 0, None))
             elif message.kind == Kind.REQUEST:
-                desk = desks[peer]
-                desk.take_in(message, time.monotonic())
-                *_, counter = desk.asked
+                session = sessions[peer]
+                session.take_in(message, time.monotonic())
+                *_, counter = session.asked
                 following = counter + 1
-                desk.area["reply"]["action"][:] = self.name
-                desk.area["reply"]["memory"]["counter"][:] = following
-                desk.reply(np.zeros(2, np.int32))
+                session.buffers["reply"]["action"][:] = self.name
+                session.buffers["reply"]["memory"]["counter"][:] = following
+                session.reply(np.zeros(2, np.int32))
 
     def close(self):
         self.closed = True
@@ -172,6 +172,6 @@ def test_a_group_reports_a_worker_that_acts_for_other_environments(told):
         connection = connect(listener.address, Identity(RUN, GROUP, 0), limit_bytes=LIMIT)
         peer, _ = listener.receive(SECONDS)
         body = Layout.of(FOREIGN[told]).to_json()
-        listener.send(peer, Message(Kind.FORM, counts=(0, 0, 0), body=body))
+        listener.send(peer, Message(Kind.HANDSHAKE, counts=(0, 0, 0), body=body))
         with connection, pytest.raises(Refused, match=told):
             RemoteActing(lambda: connection, dict).decide(TIMESTEP, (), 0)

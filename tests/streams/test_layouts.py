@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from srl.errors import RunError
 from srl.streams import Identity, Layout, Message, Refused
-from srl.streams.message import HEADER_BYTES, MOST_COUNTS, decode, encode
+from srl.streams.transport.message import HEADER_BYTES, MOST_COUNTS, decode, encode
 
 DTYPES = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()
 LIMIT = 1 << 20
@@ -89,13 +89,14 @@ def test_bfloat16_travels():
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (b"\xff", "no JSON"),
-        (b"[" * 100_000, "no JSON"),
-        (b"[" * 900 + b"]" * 900 + b"x", "no JSON"),
+        (b"\xff", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[" * 900 + b"]" * 900 + b"x", "not JSON"),
+        (b"[" * 600 + b"]" * 600, "nested too deep"),
         (b"3", "with 3"),
         (b'{"a": null}', "with None"),
         (b'"float32[-1]"', "float32"),
-        (b'"float32[3', "no JSON"),
+        (b'"float32[3', "not JSON"),
         (b'"object[3]"', "dtype object; expected one of bool"),
         (b'"float32[999999999999999999]"', "more than 1,048,576 bytes"),
         (b'"float32[0,999999999999999999]"', "more than 1,048,576 bytes"),

@@ -1,24 +1,15 @@
-"""The newest parameters, whole, whatever happens to who writes them."""
+"""The newest parameters, for whoever asks, within a host and beyond."""
 
-import os
-import subprocess
-import sys
+import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from srl.errors import RunError
-from srl.streams import (
-    Identity,
-    Layout,
-    ParameterReader,
-    ParameterWriter,
-    listen,
-)
-from srl.streams.message import LEFT
-from srl.streams.parameters import NONE_YET
+from srl.streams import Disconnected, Identity, Layout, Message, connect, listen
+from srl.streams.parameter_memory import NONE_YET
+from srl.streams.parameters import Kind, Publisher, Subscriber
 
 SECONDS = 20
 
@@ -30,89 +21,165 @@ def parameters(number, size=5):
 LAYOUT = Layout.of(parameters(0))
 
 
-@pytest.fixture
-def writer():
-    made = ParameterWriter(LAYOUT)
+def publisher_at(transport, **options):
+    listener = listen(transport, Identity(1, 0, 0), limit_bytes=1 << 20)
+    made = Publisher(listener, LAYOUT, **options)
+    made.address = listener.address
+    return made
+
+
+@pytest.fixture(params=["thread", "host", "network", "cluster"])
+def publisher(request):
+    made = publisher_at(request.param)
     yield made
     made.close()
 
 
-def test_the_newest_version_is_read(writer):
-    reader = ParameterReader(LAYOUT, os.dup(writer.fd))
-    assert reader.version == NONE_YET
-    with pytest.raises(RunError, match="no parameters were published yet"):
-        reader.read()
-    body = LAYOUT.empty()
+def subscriber_to(publisher, number=1, **options):
+    def to_publisher():
+        return connect(publisher.address, Identity(1, number, 0), limit_bytes=1 << 20)
+
+    return Subscriber(to_publisher, **options)
+
+
+def test_parameters_come_once_they_are_newer(publisher):
+    subscriber = subscriber_to(publisher)
+    assert subscriber.newest(NONE_YET, 0.05) is None
+    for number in (1, 2, 5):
+        publisher.publish((0, number), parameters(number))
+        version, tree = subscriber.newest((0, number - 1), SECONDS)
+        assert version == (0, number)
+        assert tree["w"].tolist() == [number] * 5
+        assert tree["b"].tolist() == [number] * 7
+        assert subscriber.newest(version, 0.0) is None
+    subscriber.close()
+
+
+def test_who_waits_is_told_at_once(publisher):
+    subscriber = subscriber_to(publisher)
+    found = []
+    waiting = threading.Thread(target=lambda: found.append(subscriber.newest((3, 7), SECONDS)))
+    waiting.start()
+    publisher.publish((3, 6), parameters(6))
+    publisher.publish((3, 7), parameters(7))
+    begun = time.monotonic()
+    publisher.publish((3, 8), parameters(8))
+    waiting.join()
+    assert time.monotonic() - begun < SECONDS / 2
+    assert found[0][0] == (3, 8)
+    subscriber.close()
+
+
+def test_one_that_is_behind_gets_the_newest_alone(publisher):
+    subscriber = subscriber_to(publisher)
     for number in range(1, 9):
-        writer.publish((0, number), parameters(number))
-        assert reader.version == (0, number)
-        for version, tree in (reader.read(), reader.read(body)):
-            assert version == (0, number)
-            assert tree["w"].tolist() == [number] * 5
-            assert tree["b"].tolist() == [number] * 7
-    assert LAYOUT.views(body)["w"][0] == 8
+        publisher.publish((0, number), parameters(number))
+    assert subscriber.newest(NONE_YET, SECONDS)[0] == (0, 8)
+    subscriber.close()
 
 
-def test_what_was_read_does_not_change(writer):
-    reader = ParameterReader(LAYOUT, os.dup(writer.fd))
-    writer.publish((0, 1), parameters(1))
-    _, tree = reader.read()
-    for number in range(2, 9):
-        writer.publish((0, number), parameters(number))
-    assert tree["w"].tolist() == [1] * 5
+def test_only_other_hosts_are_sent_parameters(publisher):
+    subscriber = subscriber_to(publisher)
+    for number in range(1, 4):
+        publisher.publish((0, number), parameters(number))
+        assert subscriber.newest((0, number - 1), SECONDS)
+    beyond = publisher.address.startswith("tcp:")
+    assert publisher.bytes_sent == (3 * LAYOUT.size if beyond else 0)
+    subscriber.close()
 
 
-def test_parameters_of_another_layout_are_not_published(writer):
-    reader = ParameterReader(LAYOUT, os.dup(writer.fd))
-    writer.publish((0, 1), parameters(1))
-    with pytest.raises(RunError, match="its layout has"):
-        writer.publish((0, 2), parameters(2, size=6))
-    assert reader.read()[0] == (0, 1)
-    writer.publish((0, 2), parameters(2))
-    assert reader.read()[0] == (0, 2)
+def test_one_of_another_layout_is_turned_away(publisher):
+    with pytest.raises(RunError, match="not of the expected layout"):
+        subscriber_to(publisher, layout=Layout.of(parameters(0, size=6)))
 
 
-def test_memory_of_another_size_is_not_read(writer):
-    larger = Layout.of(parameters(0, size=5000))
-    with pytest.raises(RunError, match="cannot map"):
-        ParameterReader(larger, os.dup(writer.fd))
+def test_a_request_of_another_layout_is_refused(publisher):
+    publisher.publish((0, 1), parameters(1))
+    with connect(publisher.address, Identity(1, 1, 0), limit_bytes=1 << 20) as connection:
+        other = Layout.of(parameters(0, size=6)).hash
+        connection.send(Message(Kind.NEWER, 0, NONE_YET, other))
+        with pytest.raises(Disconnected, match=f"layout {other:016x}"):
+            connection.receive(SECONDS)
 
 
-@pytest.mark.parametrize("size", [10, 300_000])
-def test_no_reader_sees_torn_values_though_the_writer_is_killed_at_any_moment(size):
-    """Several writers, each killed while it publishes; every value read is all of one version."""
-    rng = np.random.default_rng(0)
-    program = Path(__file__).parent / "publisher.py"
-    with listen("host", Identity(1, 0, 0), limit_bytes=1 << 20) as listener:
-        words = [sys.executable, str(program), listener.address, "1"]
-        writers = [subprocess.Popen([*words, str(n), str(size)]) for n in range(1, 4)]
-        readers = {}
-        while len(readers) < 3:
-            peer, message = listener.receive(SECONDS)
-            if message.kind == 16:
-                layout = Layout.from_json(message.body, 1 << 30)
-                readers[peer.identity.sender] = ParameterReader(layout, message.fds[0])
-        for number, process in enumerate(writers, 1):
-            seen = read_for(readers[number], rng.uniform(0.05, 0.3))
-            process.kill()
-            process.wait()
-            seen |= read_for(readers[number], 0.02)
-            assert len(seen) > 1
-        for _ in writers:
-            assert listener.receive(SECONDS)[1].kind == LEFT
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(Kind.NEWER, 0, (0, 1 << 40), LAYOUT.hash),
+        Message(Kind.NEWER, 0, (-2, 0), LAYOUT.hash),
+        Message(Kind.SPENT, counts=(-5,)),
+        Message(Kind.SPENT, counts=(1, 1)),
+        Message(Kind.VERSION, counts=(1,)),
+        Message(Kind.OPEN, body=b"something"),
+        Message(Kind.HANDSHAKE),
+        Message(99),
+    ],
+    ids=str,
+)
+def test_a_message_that_no_subscriber_sends_ends_its_connection_alone(publisher, message):
+    publisher.publish((0, 1), parameters(1))
+    with connect(publisher.address, Identity(1, 1, 0), limit_bytes=1 << 20) as connection:
+        connection.send(message)
+        with pytest.raises(Disconnected, match="a message of kind"):
+            connection.receive(SECONDS)
+    subscriber = subscriber_to(publisher)
+    assert subscriber.newest(NONE_YET, SECONDS)[0] == (0, 1)
+    subscriber.close()
 
 
-def read_for(reader, seconds):
-    """Reads again and again; the versions that were seen."""
-    body = reader.layout.empty()
-    seen = {(3, 0)}
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline or (len(seen) == 1 and time.monotonic() < deadline + SECONDS):
-        if reader.version == NONE_YET:
-            continue
-        version, tree = reader.read(body)
-        assert version >= max(seen)
-        assert (tree["w"] == version[1]).all()
-        assert (tree["b"] == version[1]).all()
-        seen.add(version)
-    return seen
+def test_answers_that_are_no_parameters_are_refused():
+    with listen("thread", Identity(1, 0, 0), limit_bytes=1 << 20) as listener:
+
+        def answer():
+            peer, _ = listener.receive(SECONDS)
+            listener.send(peer, Message(Kind.HANDSHAKE, body=LAYOUT.to_json()))
+            listener.send(peer, Message(Kind.SPENT))
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        subscriber = subscriber_to(listener)
+        with pytest.raises(RunError, match="expected NEWER"):
+            subscriber.newest(NONE_YET, SECONDS)
+        thread.join()
+
+
+def test_a_subscriber_finds_the_publisher_that_took_over():
+    first = publisher_at("host")
+    address = [first.address]
+
+    def to_whoever():
+        return connect(address[0], Identity(1, 1, 0), limit_bytes=1 << 20)
+
+    subscriber = Subscriber(to_whoever)
+    first.publish((0, 4), parameters(4))
+    assert subscriber.newest(NONE_YET, SECONDS)[0] == (0, 4)
+    second = publisher_at("host")
+    address[0] = second.address
+    first.close()
+    second.publish((1, 2), parameters(2))
+    while (found := subscriber.newest((0, 4), SECONDS)) is None:
+        pass
+    assert found[0] == (1, 2)
+    subscriber.close()
+    second.close()
+
+
+def test_seconds_of_acting_are_told():
+    told, enough = [], threading.Event()
+
+    def note(seconds):
+        told.append(seconds)
+        if sum(told) >= 6:
+            enough.set()
+
+    publisher = publisher_at("host", on_seconds=note)
+    subscriber = subscriber_to(publisher)
+    deadline = time.monotonic() + SECONDS
+    for seconds in (1.0, 2.0, 3.0):
+        subscriber.spend(seconds)
+    while not enough.is_set() and time.monotonic() < deadline:
+        subscriber.spend(0.0)
+        enough.wait(0.05)
+    assert sum(told) == pytest.approx(6)
+    subscriber.close()
+    publisher.close()

@@ -9,12 +9,12 @@ from contextlib import ExitStack, closing
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_publishing import LAYOUT, parameters
+from test_parameters import LAYOUT, parameters
 
 from srl.errors import RunError
 from srl.streams import Identity, Layout, connect, listen
-from srl.streams.parameters import NONE_YET
-from srl.streams.publishing import Publisher, Subscriber, published_version
+from srl.streams.parameter_memory import NONE_YET
+from srl.streams.parameters import Publisher, Subscriber, published_version
 from srl.streams.relay import Relay, parents
 
 SECONDS = 20

@@ -2,28 +2,37 @@
 
 import threading
 import time
+from functools import cache
 
 import numpy as np
 import pytest
 
 from srl.errors import RunError
 from srl.pools import make_pool
-from srl.streams.batch import batch_form
-from srl.streams.channel import Disconnected, connect, listen
-from srl.streams.message import Identity, Message
-from srl.streams.sample import Kind, SampleSink, SampleSource, Stopped
-from srl.streams.tickets import TicketOffice
+from srl.streams.batch import batch_spec
+from srl.streams.group_state import Stopped
+from srl.streams.sample import Kind, SampleSource
+from srl.streams.sample_sink import SampleSink
+from srl.streams.tickets import StalenessLimiter
+from srl.streams.transport import Disconnected, connect, listen
+from srl.streams.transport.message import Identity, Message
+from srl.tree import map_tree
 from srl.types import Decision
 
 RUN, GROUPS, ENVS, LENGTH, LIMIT, SECONDS = 7, 2, 3, 4, 1 << 20, 20.0
 
 
-@pytest.fixture(scope="module")
-def form():
+@cache
+def one_form():
     """Of one group's unroll."""
     with make_pool("native:CartPole-v1", ENVS) as pool:
         decision = Decision(np.zeros(ENVS, np.int32), np.zeros(ENVS, np.float32), ())
-        return batch_form(pool.specs, ENVS, decision, LENGTH, LENGTH)
+        return batch_spec(pool.specs, ENVS, decision, LENGTH, LENGTH)
+
+
+@pytest.fixture
+def form():
+    return one_form()
 
 
 class Ends:
@@ -31,11 +40,11 @@ class Ends:
 
     def __init__(self, form, max_staleness, first_group=0):
         self.listener = listen("thread", Identity(RUN, 0, 0), limit_bytes=LIMIT)
-        self.office = TicketOffice(GROUPS, max_staleness)
+        self.limiter = StalenessLimiter(GROUPS, max_staleness)
         self.seconds = []
         self.sink = SampleSink(
             self.listener,
-            self.office,
+            self.limiter,
             [form],
             first_group=first_group,
             on_seconds=self.seconds.append,
@@ -52,7 +61,7 @@ class Ends:
 
     def gather(self, seconds, batch=None):
         """The batch of the present version, unless another one is named."""
-        return self.sink.gather(self.office.batch_of(0) if batch is None else batch, seconds)
+        return self.sink.gather(self.limiter.batch_of(0) if batch is None else batch, seconds)
 
     def close(self):
         for source in self.sources:
@@ -73,8 +82,15 @@ def ends(form):
         each.close()
 
 
-def state():
-    return {"clock": np.array(5)}
+def state(clock=5):
+    """Of a group between two unrolls."""
+    row = map_tree(lambda f: np.zeros(f.shape[1:], f.dtype), one_form().timesteps)
+    return {
+        "clock": np.array(clock),
+        "memory": (),
+        "pool": np.zeros(4, np.uint8),
+        "timestep": row._asdict(),
+    }
 
 
 def granted(source):
@@ -166,11 +182,11 @@ def test_a_group_that_dies_loses_its_ticket_to_the_next_start_of_it(ends):
     first = end.group(0)
     lost = granted(first).ticket
     first.close()
-    wait_until(lambda: end.office.counts.lost == 1)
+    wait_until(lambda: end.limiter.counts.lost == 1)
     again = end.group(0)
-    assert (again.start.lives, again.start.purpose) == (1, "environments 0.1")
+    assert (again.start.restarts, again.start.seed_salt) == (1, "environments 0.1")
     assert unroll(again, 2).ticket == lost
-    counts = end.office.counts
+    counts = end.limiter.counts
     assert (counts.granted, counts.lost, counts.in_flight) == (2, 1, 1)
 
 
@@ -184,7 +200,7 @@ def test_a_delivery_that_comes_after_its_ticket_was_taken_away_is_refused(ends):
     with pytest.raises(Disconnected):
         granted(late)
     assert end.gather(0.0) is None
-    assert end.office.counts.lost == 1
+    assert end.limiter.counts.lost == 1
     for number in range(GROUPS):
         unroll(end.group(number), 8)
     assert (end.gather(SECONDS).action == 8).all()
@@ -194,7 +210,7 @@ def test_a_group_of_another_learner_is_cut_off(ends):
     end = ends(first_group=4)
     with pytest.raises(Disconnected, match="group 0 does not belong to this learner"):
         end.group(0)
-    assert end.group(5).start.lives == 0
+    assert end.group(5).start.restarts == 0
 
 
 def test_a_message_before_open_is_refused_and_nobody_else_is_held_up(ends):
@@ -217,7 +233,7 @@ def test_states_are_given_between_two_unrolls_also_if_asked_for_in_the_midst_of_
     asking.start()
     for source in groups:
         source.deliver([])
-        assert source.take(lambda: {"clock": np.array(next(clocks))}, SECONDS) is None
+        assert source.take(lambda: state(next(clocks)), SECONDS) is None
     asking.join(SECONDS)
     assert {group: int(kept["clock"]) for group, kept in found.items()} == {0: 20, 1: 21}
     assert len(held) == 2
@@ -263,7 +279,7 @@ def test_after_the_drain_no_unroll_begins_and_those_under_way_are_taken_in(ends)
     one.deliver([])
     with pytest.raises(Stopped):
         one.take(state, SECONDS)
-    assert end.office.counts.granted == 1
+    assert end.limiter.counts.granted == 1
 
 
 def test_an_error_of_another_thread_reaches_the_learner(ends):

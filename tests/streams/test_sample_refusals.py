@@ -13,13 +13,14 @@ from srl.streams import (
     gradients,
     inference,
     listen,
-    publishing,
+    parameters,
     sample,
 )
-from srl.streams.batch import batch_form
-from srl.streams.parcel import pack
-from srl.streams.sample import Kind, SampleSink, SampleSource
-from srl.streams.tickets import TicketOffice
+from srl.streams.batch import batch_spec
+from srl.streams.group_state import pack
+from srl.streams.sample import Kind, SampleSource
+from srl.streams.sample_sink import SampleSink
+from srl.streams.tickets import StalenessLimiter
 from srl.tree import map_tree
 from srl.types import Decision
 
@@ -30,7 +31,7 @@ def form():
     """Of unrolls of two steps."""
     with make_pool("native:CartPole-v1", 1) as pool:
         zeros = np.zeros(1, np.float32)
-        return batch_form(pool.specs, 1, Decision(np.zeros(1, np.int32), zeros, ()), 2, 2)
+        return batch_spec(pool.specs, 1, Decision(np.zeros(1, np.int32), zeros, ()), 2, 2)
 
 
 FORM = form()
@@ -46,7 +47,7 @@ STATE = {
 @pytest.fixture(params=["host", "network"])
 def sink(request):
     listener = listen(request.param, Identity(1, 0, 0), limit_bytes=LIMIT)
-    made = SampleSink(listener, TicketOffice(2), [FORM])
+    made = SampleSink(listener, StalenessLimiter(2), [FORM])
     made.start()
     yield made
     made.close()
@@ -128,12 +129,12 @@ def test_a_group_says_what_is_wrong_with_a_ticket(message):
         connection = connect(listener.address, Identity(1, 0, 0), limit_bytes=LIMIT)
         peer, _ = listener.receive(SECONDS)
         body = sample.Layout.of(FORM).to_json()
-        listener.send(peer, Message(Kind.FORM, counts=(1, 2, 0, 0, 0), body=body))
+        listener.send(peer, Message(Kind.HANDSHAKE, counts=(1, 2, 0, 0, 0), body=body))
         listener.send(peer, message)
         with connection, pytest.raises(Refused):
             SampleSource(connection).take(dict, SECONDS)
 
 
-@pytest.mark.parametrize("stream", [sample, inference, publishing, gradients])
+@pytest.mark.parametrize("stream", [sample, inference, parameters, gradients])
 def test_each_kind_of_message_has_its_fields_declared(stream):
     assert set(stream.FIELDS) == set(stream.Kind)

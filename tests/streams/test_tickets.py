@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from srl.streams.tickets import Ticket, TicketOffice
+from srl.streams.tickets import StalenessLimiter, Ticket
 
 
 class Groups(RuleBasedStateMachine):
@@ -13,7 +13,7 @@ class Groups(RuleBasedStateMachine):
     @initialize(groups=st.integers(1, 5), bound=st.sampled_from([0, 1, 4, None]))
     def begin(self, groups: int, bound: int | None) -> None:
         self.groups, self.bound = groups, bound
-        self.office = TicketOffice(groups, bound)
+        self.limiter = StalenessLimiter(groups, bound)
         self.held: dict[int, tuple[Ticket, int]] = {}
         self.batches: dict[int, dict[int, int]] = {}
         self.died = 0
@@ -22,17 +22,17 @@ class Groups(RuleBasedStateMachine):
     def take(self, group: int) -> None:
         if group >= self.groups or group in self.held:
             return
-        ticket = self.office.take(group)
+        ticket = self.limiter.take(group)
         if ticket is not None:
-            acts_with = self.office.oldest_version(ticket)  # the worst that it may
-            assert acts_with <= self.office.version
+            acts_with = self.limiter.oldest_version(ticket)  # the worst that it may
+            assert acts_with <= self.limiter.version
             self.held[group] = ticket, acts_with
 
     @rule(group=st.integers(0, 4))
     def deliver(self, group: int) -> None:
         if group in self.held:
             ticket, version = self.held.pop(group)
-            assert self.office.deliver(group, ticket)
+            assert self.limiter.deliver(group, ticket)
             batch = self.batches.setdefault(ticket.batch, {})
             assert ticket.position not in batch
             batch[ticket.position] = version
@@ -41,29 +41,29 @@ class Groups(RuleBasedStateMachine):
     def die(self, group: int) -> None:
         if group in self.held:
             ticket, _ = self.held.pop(group)
-            assert self.office.expire(group) == ticket
-            assert not self.office.deliver(group, ticket)  # a late arrival
+            assert self.limiter.expire(group) == ticket
+            assert not self.limiter.deliver(group, ticket)  # a late arrival
             self.died += 1
 
-    @precondition(lambda self: self.office.complete(self.office.batch_of(0)))
+    @precondition(lambda self: self.limiter.complete(self.limiter.batch_of(0)))
     @rule()
     def learn(self) -> None:
-        batch = self.batches.pop(self.office.version)
+        batch = self.batches.pop(self.limiter.version)
         assert sorted(batch) == list(range(self.groups))
         if self.bound is not None:
-            assert self.office.version - min(batch.values()) <= self.bound
-        self.office.learned()
+            assert self.limiter.version - min(batch.values()) <= self.bound
+        self.limiter.learned()
 
     @invariant()
     def every_unroll_is_accounted_for(self) -> None:
-        counts = self.office.counts
+        counts = self.limiter.counts
         waiting = sum(len(batch) for batch in self.batches.values())
         assert counts.lost == self.died
         assert counts.in_flight == len(self.held) + waiting
 
     @invariant()
     def memory_is_bounded(self) -> None:
-        assert len(self.batches) <= self.office.batches
+        assert len(self.batches) <= self.limiter.batches
 
 
 TestGroups = Groups.TestCase
@@ -71,28 +71,28 @@ TestGroups = Groups.TestCase
 
 @given(st.integers(1, 8), st.sampled_from([0, 1, 4, None]), st.randoms(use_true_random=False))
 def test_whatever_the_order_every_update_is_reached(groups, bound, random):
-    office = TicketOffice(groups, bound)
+    limiter = StalenessLimiter(groups, bound)
     held: dict[int, Ticket] = {}
-    while office.version < 5:
+    while limiter.version < 5:
         order = random.sample(range(groups), groups)
         for group in order:
             if group in held and random.random() < 0.7:
-                assert office.deliver(group, held.pop(group))
-            elif group not in held and (ticket := office.take(group)):
+                assert limiter.deliver(group, held.pop(group))
+            elif group not in held and (ticket := limiter.take(group)):
                 held[group] = ticket
-        if office.complete(office.batch_of(0)):
-            office.learned()
+        if limiter.complete(limiter.batch_of(0)):
+            limiter.learned()
 
 
 def test_without_staleness_each_group_fills_its_own_columns():
-    office = TicketOffice(3)
-    assert [office.take(group) for group in (2, 0, 1)] == [(0, 2), (0, 0), (0, 1)]
-    assert office.deliver(1, Ticket(0, 1))
-    assert office.take(1) is None  # until the others have delivered, and update 0 is done
+    limiter = StalenessLimiter(3)
+    assert [limiter.take(group) for group in (2, 0, 1)] == [(0, 2), (0, 0), (0, 1)]
+    assert limiter.deliver(1, Ticket(0, 1))
+    assert limiter.take(1) is None  # until the others have delivered, and update 0 is done
 
 
 def test_with_staleness_a_fast_group_fills_the_place_of_a_slow_one():
-    office = TicketOffice(2, 1)
-    assert office.take(0) == (0, 0)
-    assert office.deliver(0, Ticket(0, 0))
-    assert office.take(0) == (0, 1)
+    limiter = StalenessLimiter(2, 1)
+    assert limiter.take(0) == (0, 0)
+    assert limiter.deliver(0, Ticket(0, 0))
+    assert limiter.take(0) == (0, 1)

@@ -15,8 +15,12 @@ from srl.system.control_group import control_groups
         (None, "", ["."]),
     ],
 )
-def test_control_groups_are_read_where_there_are_any(tmp_path, listed, controller, groups):
+def test_control_groups_are_read_where_there_are_any(
+    tmp_path, monkeypatch, listed, controller, groups
+):
     if listed:
         (tmp_path / "own").write_text(listed)
-    found = control_groups(controller, tmp_path, tmp_path / "own")
+    monkeypatch.setattr("srl.control_group.ROOT", tmp_path)
+    monkeypatch.setattr("srl.control_group.OWN", tmp_path / "own")
+    found = control_groups(controller)
     assert found == [tmp_path / group for group in groups]

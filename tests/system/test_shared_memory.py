@@ -104,10 +104,12 @@ def test_memory_that_is_too_small_or_could_shrink_is_not_mapped():
     ],
 )
 def test_a_limit_of_a_control_group_or_of_one_above_it_bounds_what_is_available(
-    tmp_path, mounted, files, cache, listed
+    tmp_path, monkeypatch, mounted, files, cache, listed
 ):
     (tmp_path / "own").write_text(listed)
-    machine = available_bytes(tmp_path, tmp_path / "own")
+    monkeypatch.setattr("srl.control_group.ROOT", tmp_path)
+    monkeypatch.setattr("srl.control_group.OWN", tmp_path / "own")
+    machine = available_bytes()
     assert machine > 2**20
     group = tmp_path / mounted / "jobs" / "one"
     group.mkdir(parents=True)
@@ -115,6 +117,6 @@ def test_a_limit_of_a_control_group_or_of_one_above_it_bounds_what_is_available(
         for name, text in zip(files, (limit, "600000"), strict=True):
             (folder / name).write_text(text + "\n")
         (folder / "memory.stat").write_text(f"anon 500000\n{cache} 50000\n")
-    assert available_bytes(tmp_path, tmp_path / "own") == 450_000
+    assert available_bytes() == 450_000
     (group.parent / files[1]).write_text("2000000\n")
-    assert available_bytes(tmp_path, tmp_path / "own") == 0
+    assert available_bytes() == 0

@@ -6,7 +6,7 @@ The run's keys are those in the environment, if there are any.
 import sys
 from dataclasses import replace
 
-from srl.streams.keys import keys_from_environment
+from srl.streams.transport.keys import keys_from_environment
 from srl.workers.roles import role_of
 
 
@@ -17,5 +17,5 @@ def apart(context):
     own = {"host": "far" if far else "near", "keys": keys_from_environment()}
     context.site = lambda: replace(site(), **own)
     role_of(fragment)(context)
-    used = "network" if "srl.streams.network" in sys.modules else "memory"
+    used = "network" if "srl.streams.transport.network" in sys.modules else "memory"
     (context.folder / f"{context.fragment}-{context.replica}-{used}").touch()

@@ -14,7 +14,7 @@ from srl.launch.local import train
 from srl.launch.processes import train_in_processes
 from srl.run.folder import create_run
 from srl.streams import Transport
-from srl.streams.parcel import unpack
+from srl.streams.group_state import unpack
 from srl.tree import leaves_of
 
 REINFORCE = Path(__file__).parents[2] / "docs" / "reinforce.py"

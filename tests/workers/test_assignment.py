@@ -12,7 +12,7 @@ from srl.dataflow.plans import decoupled, env_servers
 from srl.experiment import Experiment
 from srl.loop.assignment import assignment
 from srl.loop.wiring import Site
-from srl.streams.message import Identity
+from srl.streams.transport.message import Identity
 
 
 @st.composite

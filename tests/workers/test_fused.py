@@ -11,7 +11,7 @@ from srl import UserError
 from srl.checkpoint import Checkpoints
 from srl.loop.fused import Fused
 from srl.loop.training import local_training
-from srl.streams.parcel import unpack
+from srl.streams.group_state import unpack
 
 EXPERIMENTS = {"cartpole": CARTPOLE, "recurrent": RECURRENT, "game": GAME}
 

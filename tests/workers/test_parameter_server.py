@@ -23,7 +23,7 @@ from srl.loop.wiring import Site
 from srl.networks import MLP
 from srl.run.folder import create_run
 from srl.streams import Identity, listen
-from srl.streams.sample import STATE_BYTES, Stopped
+from srl.streams.group_state import STATE_BYTES, Stopped
 
 SECONDS = 120
 EXPERIMENT = Experiment(

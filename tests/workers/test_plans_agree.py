@@ -14,7 +14,7 @@ from plan_runs import trained as train
 
 import srl
 from srl.dataflow.plans import PLANS
-from srl.streams.keys import VARIABLE, Keys
+from srl.streams.transport.keys import VARIABLE, Keys
 
 QUICK = {
     "cartpole": (*PLANS,),

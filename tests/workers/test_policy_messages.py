@@ -13,10 +13,10 @@ from srl.bench.alone import first_timestep
 from srl.errors import RunError
 from srl.loop.learning.learner import Learner
 from srl.loop.parameters import Published, Received
-from srl.streams.channel import Disconnected, connect, listen
+from srl.streams.group_state import STATE_BYTES
 from srl.streams.inference import Kind, RemoteActing
-from srl.streams.message import Identity, Message
-from srl.streams.sample import STATE_BYTES
+from srl.streams.transport import Disconnected, connect, listen
+from srl.streams.transport.message import Identity, Message
 
 RUN, GROUPS, SECONDS = 1, 2, 60
 SPECS, _ = first_timestep(CARTPOLE, 1)

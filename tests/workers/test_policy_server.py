@@ -12,11 +12,12 @@ from srl.bench.alone import first_timestep
 from srl.loop.learning.learner import Learner, forms_of
 from srl.loop.parameters import Published
 from srl.loop.policy import PolicyServer, inference_layout
-from srl.streams.channel import connect, listen
+from srl.streams.group_state import STATE_BYTES, Stopped
 from srl.streams.inference import RemoteActing
-from srl.streams.message import Identity
-from srl.streams.sample import STATE_BYTES, SampleSink, Stopped
-from srl.streams.tickets import TicketOffice
+from srl.streams.sample_sink import SampleSink
+from srl.streams.tickets import StalenessLimiter
+from srl.streams.transport import connect, listen
+from srl.streams.transport.message import Identity
 
 RUN, GROUPS, SECONDS = 1, 2, 60
 ENVS = CARTPOLE.num_envs // GROUPS
@@ -204,7 +205,7 @@ TIMESTEP = {
 def collecting(learner, workers):
     """A worker that writes the unrolls of its groups, and what they are gathered in."""
     listener = listen("thread", Identity(RUN, 9, 0), limit_bytes=STATE_BYTES)
-    sink = SampleSink(listener, TicketOffice(GROUPS), forms_of(CARTPOLE, learner.teams, ENVS))
+    sink = SampleSink(listener, StalenessLimiter(GROUPS), forms_of(CARTPOLE, learner.teams, ENVS))
     with closing(sink):
         sink.start()
         yield workers(0.0, fields=(TIMESTEP, {"action"}), sink=sink), sink
@@ -247,8 +248,8 @@ def test_an_unroll_that_a_dead_group_had_begun_is_lost_and_begun_anew(collecting
     first = worker.group(0)
     first.step(0)
     first.acting.close()
-    wait_until(lambda: sink.office.counts.lost == 1)
+    wait_until(lambda: sink.limiter.counts.lost == 1)
     again = worker.group(0)
     again.step(0)
-    assert sink.office.counts.granted == 2
-    assert again.acting.start.lives == 1
+    assert sink.limiter.counts.granted == 2
+    assert again.acting.start.restarts == 1

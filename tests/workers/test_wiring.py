@@ -8,7 +8,7 @@ from srl.dataflow.cut import cut
 from srl.dataflow.trace import trace
 from srl.experiment import Experiment
 from srl.loop.wiring import Site
-from srl.streams.message import Identity
+from srl.streams.transport.message import Identity
 
 GRAPH = trace(PPO())
 OWN = Plan(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from srl.run.folder import RunFolder
-from srl.streams.keys import keys_of
+from srl.streams.transport.keys import keys_of
 
 
 def first_files(folder: RunFolder) -> dict[str, str]:

@@ -23,7 +23,7 @@ from srl.launch.engines.engine import TERMINAL, Part
 from srl.launch.engines.packed_run import PackedRun
 from srl.run.folder import RunFolder
 from srl.run.status import read_address, write_address
-from srl.streams.keys import VARIABLE
+from srl.streams.transport.keys import VARIABLE
 from srl.system.child_process import child_command
 
 _SUPERVISOR = "srl.launch.hosts.supervisor"

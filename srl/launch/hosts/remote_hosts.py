@@ -18,8 +18,8 @@ from srl.loop.learning.ledger import Ledger
 from srl.run.folder import RunFolder, read_config, srl_version
 from srl.run.status import note_begun, read_address, write_address
 from srl.streams import JOINED, LEFT, Identity, Message, Peer, Refused, listen
-from srl.streams.keys import keys_of
 from srl.streams.relay import parents
+from srl.streams.transport.keys import keys_of
 from srl.workers.control import CONTROLLER, LIMIT_BYTES, pack
 from srl.workers.orders import Orders
 from srl.workers.words import words_of

@@ -39,9 +39,9 @@ from srl.run.folder import find_run, read_config, srl_version
 from srl.run.recorded import recorded_experiment
 from srl.run.status import read_address, read_outcome
 from srl.streams import JOINED, LEFT, Connection, Disconnected, Identity, Message, connect, listen
-from srl.streams.keys import keys_of
+from srl.streams.group_state import STATE_BYTES
 from srl.streams.relay import Relay
-from srl.streams.sample import STATE_BYTES
+from srl.streams.transport.keys import keys_of
 from srl.workers.control import LIMIT_BYTES, pack, unpack
 from srl.workers.control import Kind as WorkerKind
 from srl.workers.orders import Orders

@@ -87,7 +87,7 @@ class Contributor(LocalEnvironments):
             for number, group in zip(self._numbers, self.groups, strict=True):
                 group.restore(start.saved[str(number)])
         else:
-            self.reset(start.purpose)
+            self.reset(start.seed_salt)
         self._turn = self._next_turn()
 
     def learn(self, batch: Gathered) -> None:

@@ -19,7 +19,7 @@ from srl.loop.opponents import Opponents, opponents
 from srl.loop.projection import Gathered
 from srl.loop.teams import Teams
 from srl.pools.pool import empty_timestep
-from srl.streams.batch import Batch, batch_form
+from srl.streams.batch import Batch, batch_spec
 from srl.types import Decision, Metrics, Policy, Specs, Tree, Unroll
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ def forms_of(experiment: Experiment, teams: Teams, num_envs: int) -> tuple[Batch
     """What the unrolls of a pass are made of, for one group of `num_envs` environments."""
     decision = decision_form(teams, num_envs)
     return tuple(
-        batch_form(teams.specs, num_envs, decision, length, teams.chunk_of(length))
+        batch_spec(teams.specs, num_envs, decision, length, teams.chunk_of(length))
         for length, *_ in experiment.graph.unrolls
     )
 

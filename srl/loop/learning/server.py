@@ -19,10 +19,10 @@ from srl.loop.learning.vectors import Vectors, tree_of, vectors_of
 from srl.loop.projection import Gathered
 from srl.loop.training import Training
 from srl.loop.wiring import Site
-from srl.streams.batch import Batch, state_layout, widened
-from srl.streams.channel import Listener
+from srl.streams.batch import Batch, widened
 from srl.streams.gradients import GradientSink, WorkerLeft
-from srl.streams.sample import Stopped
+from srl.streams.group_state import Stopped, state_layout
+from srl.streams.transport import Listener
 from srl.tree import map_tree
 from srl.types import Metrics, Specs, Tree
 

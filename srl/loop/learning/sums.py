@@ -12,7 +12,7 @@ from srl.lazy import jax, jnp
 from srl.loop.learning.learner import Learner
 from srl.loop.learning.vectors import vectors_of
 from srl.streams.batch import Batch
-from srl.streams.gradients import Forms
+from srl.streams.gradients import GradientLayouts
 from srl.streams.layout import Layout
 from srl.types import Timestep
 
@@ -20,7 +20,7 @@ from srl.types import Timestep
 class Crossing(NamedTuple):
     """The layouts of what crosses, and the shapes of the trees that it is made of."""
 
-    forms: Forms
+    forms: GradientLayouts
     states: Any
     """What acts and learns, as `needed` gives it."""
     measured: Any
@@ -44,7 +44,9 @@ class Crossing(NamedTuple):
 
         shapes = jax.eval_shape(trees, learner.states, learner.unroll(batch))
         states, measured, gradient = (jax.eval_shape(vectors_of, tree) for tree in shapes)
-        forms = Forms(Layout.of(states), Layout.of((measured, account(batch))), Layout.of(gradient))
+        forms = GradientLayouts(
+            Layout.of(states), Layout.of((measured, account(batch))), Layout.of(gradient)
+        )
         return Crossing(forms, *shapes)
 
 

@@ -4,7 +4,7 @@ from srl.experiment import load_experiment
 from srl.launch.engines.packed_run import PackedRun, first_files
 from srl.launch.engines.ray_host import config_hash
 from srl.run.folder import create_run, open_run
-from srl.streams.keys import create_keys
+from srl.streams.transport.keys import create_keys
 
 SOURCE = """
 from srl import Experiment

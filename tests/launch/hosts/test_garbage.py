@@ -22,7 +22,7 @@ from srl.run.display import Display
 from srl.run.folder import create_run, read_config, srl_version
 from srl.run.status import read_address
 from srl.streams import Identity, Message, Refused, connect
-from srl.streams.keys import create_keys
+from srl.streams.transport.keys import create_keys
 from srl.workers import words
 from srl.workers.control import LIMIT_BYTES, pack
 from srl.workers.control import Kind as WorkerKind

@@ -18,7 +18,7 @@ from srl.launch.engines import slurm
 from srl.launch.engines.engine import parts_of
 from srl.launch.hosts import supervisor
 from srl.run.folder import create_run
-from srl.streams.keys import create_keys
+from srl.streams.transport.keys import create_keys
 from srl.system.child_process import program_command
 
 SECONDS = 120

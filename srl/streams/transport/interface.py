@@ -1,11 +1,8 @@
-"""Connections that carry messages: one protocol, several transports.
+"""Connections that carry messages: the interface that every transport implements.
 
-listener = listen("host", identity, limit_bytes=1 << 20)
-connection = connect(listener.address, other_identity, limit_bytes=1 << 20)
-
-Whoever listens hears of each peer first JOINED, then its messages in order, and last LEFT, however
-the peer went. A peer is known by its sender; a new connection of a sender replaces the one before,
-unless its incarnation is an older one, or is fenced off. Both ends belong to one thread each, but
+A listener receives of each peer first JOINED, then its messages in order, and last LEFT, however
+the connection ended. A peer is identified by its sender; a new connection of a sender replaces the
+one before, unless its incarnation is older, or is fenced off. Each end belongs to one thread, but
 for `wake` and `fence`.
 """
 
@@ -19,22 +16,19 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
-from srl.errors import RunError, expect
-from srl.streams.message import JOINED, LEFT, Identity, Message, Refused, as_bytes, demand
-
-if TYPE_CHECKING:
-    from srl.streams.keys import Keys
+from srl.errors import RunError
+from srl.streams.transport.message import JOINED, LEFT, Identity, Message, Refused, as_bytes, demand
 
 log = logging.getLogger(__name__)
 
-Transport = Literal["thread", "host", "network", "cluster"]
 Begun = TypeVar("Begun")
-_TOLD_REFUSALS = 20
-"""After so many a listener tells only now and then, or a mad peer would fill the disk with log."""
-_TELLS_AGAIN = 60.0  # seconds
+_LOGGED_REFUSALS = 20
+"""After so many, refusals are logged rarely, or a faulty peer would fill the disk with log."""
+_LOGS_AGAIN_SECONDS = 60.0
 _LONGEST_PAUSE = 0.5  # between two attempts to begin
 
 
@@ -46,7 +40,7 @@ class Peer:
     """One connection, as its listener sees it."""
 
     def __init__(self, identity: Identity, route: Any, *, shares_memory: bool) -> None:
-        """Names whoever is reached by `route`, a matter of the transport."""
+        """A peer that is reached by `route`, whose type is the transport's."""
         self.identity = identity
         self.route = route
         self.shares_memory = shares_memory
@@ -57,34 +51,53 @@ class Peer:
 
 
 class Connection(ABC):
-    """The end that connected."""
+    """The end that has connected."""
 
     def __init__(self, address: str, identity: Identity, limit_bytes: int) -> None:
         """Sends as `identity` to `address`, bodies of up to `limit_bytes`."""
         self.address = address
         self.identity = identity
         self.limit_bytes = limit_bytes
+        self._close_reason = "it has closed"  # or the one that the other end has given
 
     @abstractmethod
     def send(self, message: Message) -> None:
-        """Sends; waits while the other end is too busy to take it.
+        """Sends a message; waits while the other end is too busy to take it.
 
-        In a process the body goes by reference. To another host it goes from where it lies, so it
-        is not to be written until `held` counts it no more. Otherwise it is copied at once.
+        Within a process the body is passed by reference. To another host it is sent from where it
+        lies, so it must not be written until `held` counts it no more. Otherwise it is copied.
 
         Raises:
             Disconnected: If the other end has gone, or refused this one.
             RunError: If the message is too large.
         """
 
-    @abstractmethod
     def receive(self, timeout: float | None) -> Message | None:
         """The next message; None after `timeout` seconds without one (None: waits for ever).
 
         Raises:
             Disconnected: If the other end has gone, or refused this one.
-            Refused: If what came is no message of this run.
+            Refused: If what came is not a message of this run.
         """
+        received = self._receive(timeout)
+        if received is None:
+            return None
+        identity, message = received
+        if message.kind == LEFT:
+            self._end(close_reason(message))
+        if identity.run != self.identity.run:
+            message.close_fds()
+            raise Refused(f"{self.address} answers for run {identity.run:016x}")
+        return message
+
+    @abstractmethod
+    def _receive(self, timeout: float | None) -> tuple[Identity, Message] | None:
+        """The next message and its sender, whatever it is; see `receive`."""
+
+    def _end(self, reason: str = "") -> NoReturn:
+        """Takes note that the other end has closed the connection, and why if it has said so."""
+        self._close_reason = reason or self._close_reason
+        raise Disconnected(f"{self.address}: {self._close_reason}")
 
     def wait(self, alive: Callable[[], None]) -> Message:
         """The next message, however long it takes.
@@ -110,7 +123,7 @@ class Connection(ABC):
 
     @property
     def held(self) -> int:
-        """How many of the bodies sent last are still to be read where they lie."""
+        """How many of the bodies sent last are still being sent from where they lie."""
         return 0
 
     def wait_held(self, most: int, timeout: float) -> bool:
@@ -133,12 +146,12 @@ class Connection(ABC):
 
 
 class Listener(ABC):
-    """The end that many connect to."""
+    """The end to which many connect."""
 
     address: str
-    """For `connect`."""
+    """The address for `connect`."""
     shares_memory: bool
-    """Whether it has peers that memory can be shared with."""
+    """Whether it has peers with which memory can be shared."""
 
     def __init__(self, identity: Identity, limit_bytes: int) -> None:
         """Answers as `identity`; takes bodies of up to `limit_bytes`."""
@@ -146,15 +159,15 @@ class Listener(ABC):
         self.limit_bytes = limit_bytes
         self._refused = self._dropped = 0
         self._refusing = threading.Lock()
-        self._told = 0.0  # when a refusal was last logged
+        self._logged = 0.0  # when a refusal was last logged
         self._peers: dict[int, Peer] = {}
         self._ready: deque[tuple[Peer, Message] | None] = deque()
         self._fences: dict[int, int] = {}  # the least incarnation, by sender
-        self._fencing: deque[tuple[int, int]] = deque()  # those that `receive` is to put up
+        self._fencing: deque[tuple[int, int]] = deque()  # fences that `receive` is to set
 
     @property
     def refused(self) -> int:
-        """How many messages or connections did not fit."""
+        """How many messages or connections were refused."""
         return self._refused
 
     @property
@@ -163,7 +176,7 @@ class Listener(ABC):
         return self._dropped
 
     def receive(self, timeout: float | None) -> tuple[Peer, Message] | None:
-        """The next message and whose; None after `timeout` seconds without one, or when woken."""
+        """The next message and its peer; None after `timeout` seconds, or when woken."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             while self._fencing:
@@ -177,7 +190,7 @@ class Listener(ABC):
     def send(self, peer: Peer, message: Message) -> None:
         """Sends without ever waiting; what is for a peer that has gone is dropped and counted.
 
-        A peer that has far too much unread is cut off. The body is not to be written afterwards.
+        A peer that has far too much unread is cut off. The body must not be written afterwards.
 
         Raises:
             RunError: If the message is too large.
@@ -189,17 +202,17 @@ class Listener(ABC):
             self._dropped += 1
 
     def refuse(self, peer: Peer | str, reason: object) -> None:
-        """Counts and logs something of `peer` that nobody will look at; from any thread."""
+        """Counts and logs something of `peer` that is dropped; from any thread."""
         with self._refusing:
             self._refused += 1
             number, now = self._refused, time.monotonic()
-            if number > _TOLD_REFUSALS and now < self._told + _TELLS_AGAIN:
+            if number > _LOGGED_REFUSALS and now < self._logged + _LOGS_AGAIN_SECONDS:
                 return
-            self._told = now
+            self._logged = now
         log.warning("%s: refused from %s: %s (%d so far)", self.address, peer, reason, number)
 
     def cut_off(self, peer: Peer, reason: str, *, drop_unread: bool = False) -> None:
-        """Ends the connection of `peer`, to which the reason is sent; a LEFT of it follows.
+        """Closes the connection of `peer` with a reason that it receives; its LEFT comes next.
 
         Args:
             peer: Nothing happens if it has gone.
@@ -221,10 +234,9 @@ class Listener(ABC):
                 self._ready.append(got)
 
     def fence(self, sender: int, least_incarnation: int) -> None:
-        """Refuses all earlier starts of a sender, whether a later one is there yet or not.
+        """Refuses all earlier incarnations of a sender, even if no later one has connected yet.
 
-        Nothing that they said is received any more, but that they have left. Wakes `receive`; from
-        any thread.
+        Of their messages only LEFT is received from then on. Wakes `receive`; from any thread.
         """
         self._fencing.append((sender, least_incarnation))
         self.wake()
@@ -256,37 +268,37 @@ class Listener(ABC):
 
     @abstractmethod
     def _hang_up(self, peer: Peer, reason: str) -> None:
-        """Tells the reason to the far end and ends its connection."""
+        """Sends the reason to the far end and closes its connection."""
 
     def _admit(self, identity: Identity, message: Message, route: Any) -> Peer | None:
-        """A new peer, if its first message is as it should be; else it is refused."""
+        """A new peer, if its first message is valid; else it is refused."""
         peer = Peer(identity, route, shares_memory=self.shares_memory)
         reason = ""
         if message.kind != JOINED:
             reason = f"it began with a message of kind {message.kind}"
         elif identity.run != self.identity.run:
             reason = f"it belongs to run {identity.run:016x}, this is {self.identity.run:016x}"
-        if not self._place(peer, message, reason or self._superseded(identity)):
+        if not self._register(peer, message, reason or self._superseded(identity)):
             message.close_fds()
             return None
         return peer
 
     def _superseded(self, identity: Identity) -> str:
-        """Why there is no place for this start of a sender; nothing if there is."""
+        """Why this incarnation of a sender is not admitted; empty if it is."""
         known = self._peers.get(identity.sender)
         if known and identity.incarnation < known.identity.incarnation:
-            return f"a later start of it, {known.identity.incarnation}, is connected"
+            return f"a later incarnation of it, {known.identity.incarnation}, is connected"
         return self._behind_fence(identity)
 
     def _behind_fence(self, identity: Identity) -> str:
-        """Which fence this start of a sender is behind; nothing if there is none."""
+        """Which fence excludes this incarnation of a sender; empty if none does."""
         least = self._fences.get(identity.sender, 0)
         if identity.incarnation < least:
             return f"it is fenced off: only start {least} or a later one may come"
         return ""
 
     def _fence_off(self, sender: int, least: int) -> None:
-        """Puts up a fence; refuses what is unread of those behind it."""
+        """Sets a fence; refuses the unread messages of those behind it."""
         self._fences[sender] = max(least, self._fences.get(sender, 0))
         unread, self._ready = self._ready, deque()
         for got in unread:
@@ -299,8 +311,8 @@ class Listener(ABC):
         if known and (reason := self._behind_fence(known.identity)):
             self.cut_off(known, reason)
 
-    def _place(self, peer: Peer, message: Message, reason: str) -> bool:
-        """Gives a new peer its place, which another may have had; turns it away for a reason."""
+    def _register(self, peer: Peer, message: Message, reason: str) -> bool:
+        """Registers a new peer in place of its predecessor; rejects it if there is a reason."""
         if reason:
             self.refuse(repr(peer), reason)
             self._hang_up(peer, reason)
@@ -312,7 +324,7 @@ class Listener(ABC):
         return True
 
     def _deliver(self, peer: Peer, identity: Identity, message: Message) -> None:
-        """Takes a message of a peer that was admitted."""
+        """Adds a message of a registered peer to `_ready`."""
         if identity != peer.identity or message.kind == JOINED:
             message.close_fds()
             self.refuse(peer, f"a message of kind {message.kind} from {identity}")
@@ -322,14 +334,14 @@ class Listener(ABC):
             self._ready.append((peer, message))
 
     def _lose(self, peer: Peer) -> None:
-        """Tells that a peer has gone, once."""
+        """Adds a peer's LEFT to `_ready`, once."""
         if self._peers.get(peer.identity.sender) is peer:
             del self._peers[peer.identity.sender]
             self._ready.append((peer, Message(LEFT)))
 
 
 class PolledListener(Listener):
-    """One that waits for descriptors of the system's, one of which only `wake` writes."""
+    """A listener that waits for file descriptors, one of which only `wake` writes."""
 
     def _wait_for(self, *fds: int) -> None:
         self._wakeup = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -345,6 +357,12 @@ class PolledListener(Listener):
         """Readable when something may have come: then `receive(0)` until it gives None."""
         return self._epoll.fileno()
 
+    def _woken(self) -> None:
+        """Answers `wake`."""
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._wakeup)
+        self._ready.append(None)
+
     def wake(self) -> None:
         """Makes `receive` give None, now or when next called; from any thread."""
         if not self._epoll.closed:
@@ -354,11 +372,11 @@ class PolledListener(Listener):
 def opened(
     connect: Callable[[], Connection], begin: Callable[[Connection], Begun]
 ) -> tuple[Connection, Begun]:
-    """A connection, and what `begin` made of it; begins anew where the other end dies meanwhile.
+    """A connection, and the result of `begin`; tries anew if the other end dies meanwhile.
 
     Args:
-        connect: Gives a connection to whoever is at the other end now; may wait for that.
-        begin: Says the first words.
+        connect: Gives a connection to the present other end; may wait for it.
+        begin: Exchanges the first messages.
     """
     pause = 0.0
     while True:
@@ -384,119 +402,7 @@ def check_size(message: Message, limit_bytes: int) -> None:
         )
 
 
-def farewell(message: Message) -> str:
-    """What the LEFT of a listener says, as text."""
+def close_reason(message: Message) -> str:
+    """The reason in a listener's LEFT, as text."""
     view = as_bytes(message.body)
     return bytes(view[:500]).decode("utf-8", "replace") if view else "it has closed"
-
-
-def listen(
-    transport: Transport,
-    identity: Identity,
-    *,
-    limit_bytes: int,
-    interface: str = "127.0.0.1",
-    keys: Keys | None = None,
-    ports: range | None = None,
-    encrypt: bool = True,
-    host: str = "",
-) -> Listener:
-    """Waits for peers in this process, on this host, or over the network.
-
-    Args:
-        transport: "thread", "host", "network", or "cluster" for both of these at once.
-        identity: Of this end.
-        limit_bytes: Of one body.
-        interface: For "network" and "cluster", where to take peers from: an address of this host,
-            or the name of one of its network interfaces.
-        keys: The run's; over the network only who has them is let in, and all is encrypted. None
-            if nobody but this host can connect.
-        ports: To choose from, for "network" and "cluster"; by default any.
-        encrypt: False to do without keys, though others can then read and write everything.
-        host: A word for this host, for "cluster"; whoever connects with the same one shares memory.
-
-    Raises:
-        UserError: If there is no such transport, interface or port, or strangers could connect.
-    """
-    if transport == "thread":
-        from srl.streams.thread import ThreadListener
-
-        return ThreadListener(identity, limit_bytes)
-    if transport == "host":
-        from srl.streams.unix import UnixListener
-
-        return UnixListener(identity, limit_bytes)
-    known = transport in ("network", "cluster")
-    expect(known, "the transport", transport, "thread, host, network or cluster")
-    from srl.streams.network import NetworkListener
-
-    network = NetworkListener(
-        identity, limit_bytes, interface, keys=keys, ports=ports, encrypt=encrypt
-    )
-    if transport == "network":
-        return network
-    from srl.streams.cluster import ClusterListener
-
-    return ClusterListener(network, host)
-
-
-def connect(
-    address: str,
-    identity: Identity,
-    *,
-    limit_bytes: int,
-    timeout: float = 30.0,
-    keys: Keys | None = None,
-    encrypt: bool = True,
-    host: str = "",
-) -> Connection:
-    """Connects to a listener's address; if it refuses, the next `receive` tells.
-
-    Args:
-        address: Begins with `thread:`, `unix:` or `tcp://`, or names a host and its addresses.
-        identity: Of this end.
-        limit_bytes: As of the listener.
-        timeout: Seconds to wait for the other host.
-        keys: The run's, if it has some.
-        encrypt: As of the listener.
-        host: A word for this host, as of listeners here.
-
-    Raises:
-        UserError: If the address is of no transport, or of another host and there are no keys.
-        Disconnected: If nobody listens there.
-    """
-    if " " in address:
-        from srl.streams.unix import this_host
-
-        theirs, within, beyond = address.split(" ")
-        chosen = within if theirs == (host or this_host()) else beyond
-        connection = connect(
-            chosen, identity, limit_bytes=limit_bytes, timeout=timeout, keys=keys, encrypt=encrypt
-        )
-        connection.address = address  # which tells whether it is to the same listener as another
-        return connection
-    if address.startswith("thread:"):
-        from srl.streams.thread import ThreadConnection
-
-        return ThreadConnection(address, identity, limit_bytes)
-    if address.startswith("unix:"):
-        from srl.streams.unix import UnixConnection
-
-        return UnixConnection(address, identity, limit_bytes)
-    expect(address.startswith("tcp://"), "the address", address, "thread:..., unix:... or tcp://")
-    from srl.streams.network import NetworkConnection
-
-    return NetworkConnection(address, identity, limit_bytes, timeout, keys=keys, encrypt=encrypt)
-
-
-__all__ = [
-    "Connection",
-    "Disconnected",
-    "Listener",
-    "Peer",
-    "Refused",
-    "Transport",
-    "connect",
-    "listen",
-    "opened",
-]

@@ -1,23 +1,20 @@
-"""One listener for both kinds of peers: those of this host share memory, others come by network."""
+"""One listener for peers of this host, which share memory, and for those of other hosts."""
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
-
 from srl.errors import UserError
-from srl.streams.channel import Listener, Peer, PolledListener
-from srl.streams.message import JOINED, LEFT, Message
-from srl.streams.network import NetworkListener
-from srl.streams.unix import UnixListener, this_host
+from srl.streams.transport.interface import Listener, Peer, PolledListener
+from srl.streams.transport.message import JOINED, LEFT, Message
+from srl.streams.transport.network import NetworkListener
+from srl.streams.transport.unix import UnixListener, this_host
 
-_LOOK_SECONDS = 0.5  # between two chances to say what a peer had no room for
+_LOOK_SECONDS = 0.5  # between two attempts to send what a peer had no room for
 
 
 class ClusterListener(PolledListener):
     """A listener on the network and one on this host, as one.
 
-    A sender has one place, whichever way it comes: a new connection replaces the one before.
+    A sender has one connection, whichever way it comes: a new one replaces the one before.
     """
 
     shares_memory = True
@@ -27,7 +24,7 @@ class ClusterListener(PolledListener):
 
         Args:
             network: Where peers of other hosts connect.
-            host: A word for this host; by default one that no other host has.
+            host: A name for this host; by default one that no other host has.
 
         Raises:
             UserError: If it is more than a word.
@@ -42,7 +39,7 @@ class ClusterListener(PolledListener):
 
     @property
     def refused(self) -> int:
-        """How many messages or connections did not fit."""
+        """How many messages or connections were refused."""
         return self._refused + sum(way.refused for way in self._ways)
 
     @property
@@ -64,24 +61,22 @@ class ClusterListener(PolledListener):
         return self._ways[peer.shares_memory]
 
     def _collect(self, timeout: float | None) -> bool:
-        """Takes one message of each way: so both have their turn, and the rest waits in them."""
+        """Takes one message of each listener, so that both have their turn."""
         found = [got for way in self._ways if (got := way.receive(0))]
         for peer, message in found:
             self._take_in(peer, message)
         patience = _LOOK_SECONDS if timeout is None else min(max(timeout, 0), _LOOK_SECONDS)
         events = self._epoll.poll(0 if found else patience)
         if self._wakeup in dict(events):
-            with suppress(BlockingIOError):
-                os.eventfd_read(self._wakeup)
-            self._ready.append(None)
+            self._woken()
         return bool(found or events or timeout is None or timeout > _LOOK_SECONDS)
 
     def _take_in(self, peer: Peer, message: Message) -> None:
         known = self._peers.get(peer.identity.sender)
         if message.kind == JOINED:
-            self._place(peer, message, self._superseded(peer.identity))
+            self._register(peer, message, self._superseded(peer.identity))
         elif known is not peer:
-            message.close_fds()  # of one that was replaced by another way
+            message.close_fds()  # of one that was replaced
         elif message.kind == LEFT:
             self._lose(peer)
         else:

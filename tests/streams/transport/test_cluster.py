@@ -10,8 +10,8 @@ import pytest
 
 from srl.errors import RunError, UserError
 from srl.streams import JOINED, LEFT, Disconnected, Identity, Message, connect, listen
-from srl.streams.keys import Keys
-from srl.streams.unix import this_host
+from srl.streams.transport.keys import Keys
+from srl.streams.transport.unix import this_host
 from srl.system.shared_memory import SharedMemory
 
 RUN, LIMIT, SECONDS = 77, 1 << 20, 20
@@ -117,7 +117,7 @@ def test_an_older_start_is_refused_by_either_way(listener, way):
         while not listener.refused:
             assert listener.receive(0.01) is None
             assert time.monotonic() < deadline
-        with pytest.raises(Disconnected, match=r"a later start of it, 4, is connected"):
+        with pytest.raises(Disconnected, match=r"a later incarnation of it, 4, is connected"):
             older.receive(SECONDS)
         newer.send(Message(16))
         assert listener.receive(SECONDS) == (peer, Message(16))
@@ -169,7 +169,7 @@ def test_its_address_is_for_one_word_of_a_host():
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make a network namespace")
 def test_each_network_namespace_is_a_host_of_its_own():
-    code = "from srl.streams.unix import this_host; print(this_host())"
+    code = "from srl.streams.transport.unix import this_host; print(this_host())"
     words = ["unshare", "--net", sys.executable, "-c", code]
     other = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
     assert other.stdout.strip()

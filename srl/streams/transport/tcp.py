@@ -10,21 +10,23 @@ import time
 import zmq
 
 from srl.errors import UserError
-from srl.streams.keys import Keys
-from srl.streams.message import HEADER_BYTES
-from srl.streams.tcp_watch import KEEPALIVE_PROBES, KEEPALIVE_SECONDS
-from srl.streams.zap import answer_about_keys
+from srl.streams.transport.keys import Keys
+from srl.streams.transport.message import HEADER_BYTES
+from srl.streams.transport.tcp_watch import KEEPALIVE_PROBES, KEEPALIVE_SECONDS
+from srl.streams.transport.zap import answer_about_keys
 
 COPIED_BYTES = 1 << 16
 """A smaller body is copied, which is faster than to share it with ZeroMQ's thread."""
 MOST_UNREAD = 1024
 """Messages that wait on each side of a connection, if they are small."""
 STRANGE = {
-    int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL): "it went before it was known",
-    int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL): "it does not speak as a worker with the run's keys",
+    int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL): "it left before the handshake",
+    int(
+        zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    ): "it does not speak the protocol of a worker with the run's keys",
     int(zmq.EVENT_HANDSHAKE_FAILED_AUTH): "its key is not the run's",
 }
-"""What ZeroMQ tells of connections that came to nothing, in words."""
+"""The events of connections that failed, as text."""
 _QUEUED_BYTES = 1 << 24  # of large messages on each side of a connection, before its sender waits
 _LEAST_QUEUED = 16
 _LINGER_MS = 2000
@@ -32,14 +34,14 @@ _CURVE_BYTES = 33  # that encryption adds to a frame: a word, a nonce, a code an
 _SHORT_FRAME, _SHORT_HEADER, _LONG_HEADER = 255, 2, 9  # of ZMTP, in bytes
 _HANDSHAKE_BYTES = 1 << 16  # of ZMTP and CURVE, and what ZeroMQ reads at a time; plenty
 _PART_BYTES = 1 << 18
-_MOST_SILENT = 4096
+_MOST_UNIDENTIFIED = 4096
 
 
 def part_bytes(limit_bytes: int, keys: Keys | None) -> int:
-    """The most that a frame holds of a body.
+    """The most bytes of a body in one frame.
 
-    ZeroMQ takes a whole frame in before it asks whose it is. So where there are keys frames are
-    small, or strangers could fill the memory.
+    ZeroMQ receives a whole frame before it checks the sender's keys. So where there are keys frames
+    are small, or unauthenticated peers could fill the memory.
     """
     return max(1, min(limit_bytes, _PART_BYTES) if keys else limit_bytes)
 
@@ -56,7 +58,7 @@ def _unread_messages(limit_bytes: int) -> int:
 
 
 def most_unread_bytes(limit_bytes: int, keys: Keys | None) -> int:
-    """What can have come over a connection and wait unread, if all messages keep to the limit.
+    """How many bytes can wait unread on a connection, if all messages keep to the limit.
 
     ZeroMQ's high-water mark counts whole messages, and takes in one of any number of frames.
     """
@@ -66,10 +68,10 @@ def most_unread_bytes(limit_bytes: int, keys: Keys | None) -> int:
     return (_unread_messages(limit_bytes) + 1) * largest + _HANDSHAKE_BYTES
 
 
-def most_silent() -> int:
-    """Connections over which nothing was said that a listener has at a time."""
+def most_unidentified() -> int:
+    """How many connections a listener may have that have sent nothing yet."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return min(_MOST_SILENT, files // 2)
+    return min(_MOST_UNIDENTIFIED, files // 2)
 
 
 def open_socket(
@@ -77,12 +79,12 @@ def open_socket(
     limit_bytes: int,
     keys: Keys | None,
 ) -> zmq.Socket:
-    """A socket that neither waits for ever nor takes in too much.
+    """A socket that neither waits for ever nor buffers too much.
 
     Args:
         kind: ROUTER to listen, DEALER to connect.
         limit_bytes: Of one body.
-        keys: By which both ends know each other; None to encrypt nothing.
+        keys: By which both ends recognize each other; None to encrypt nothing.
     """
     context = zmq.Context.instance()
     opened = context.socket(kind)
@@ -101,23 +103,23 @@ def open_socket(
             answer_about_keys(context)
             opened.curve_server = True
             opened.zap_domain = keys.public
-            opened.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # nobody gets in if nobody answers
+            opened.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # refuses all peers if nothing answers
         else:
             opened.curve_serverkey = keys.public
     return opened
 
 
 def securing(what: str, host: str, keys: Keys | None, encrypt: bool) -> Keys | None:
-    """The keys to encrypt with, or None where nothing is to be encrypted.
+    """The keys to encrypt with, or None where nothing is encrypted.
 
     Args:
-        what: Is done: "listen at" or "connect to".
+        what: The operation: "listen at" or "connect to".
         host: Address, or name of a network interface.
         keys: Of the run, if it has some.
         encrypt: Whether they are wanted.
 
     Raises:
-        UserError: If others could read and write what is said there, and nobody asked for that.
+        UserError: If others could read and write the messages, and that was not asked for.
     """
     try:
         address = ipaddress.ip_address(host.strip("[]"))
@@ -138,42 +140,38 @@ def securing(what: str, host: str, keys: Keys | None, encrypt: bool) -> Keys | N
     return keys if encrypt else None
 
 
-def bind(opened: zmq.Socket, interface: str, ports: range | None) -> str:
+def bind(opened: zmq.Socket, interface: str) -> str:
     """Takes a free port of the interface; gives the address in numbers.
 
     Raises:
-        UserError: If there is none; the socket is closed then.
+        UserError: If there is no such interface; the socket is closed then.
     """
     if ":" in interface:
         opened.ipv6 = True
         interface = f"[{interface.strip('[]')}]"
-    for port in ports or ("*",):
-        try:
-            opened.bind(f"tcp://{interface}:{port}")
-            return opened.getsockopt_string(zmq.LAST_ENDPOINT)
-        except zmq.ZMQError as error:
-            if error.errno != zmq.EADDRINUSE:
-                opened.close(0)
-                raise UserError(
-                    f"cannot listen at {interface}: {error.strerror}; expected an address of this "
-                    "host or the name of one of its network interfaces (`ip address` lists them)"
-                ) from error
-    opened.close(0)
-    raise UserError(f"{interface} has no free port from {ports}; give it more")
+    try:
+        opened.bind(f"tcp://{interface}:*")
+    except zmq.ZMQError as error:
+        opened.close(0)
+        raise UserError(
+            f"cannot listen at {interface}: {error.strerror}; expected an address of this host or "
+            "the name of one of its network interfaces (`ip address` lists them)"
+        ) from error
+    return opened.getsockopt_string(zmq.LAST_ENDPOINT)
 
 
 def monitor(opened: zmq.Socket, events: int) -> zmq.Socket:
-    """A socket that gives the events of another."""
+    """A socket that receives the events of another."""
     address = f"inproc://monitor-{id(opened)}-{time.monotonic_ns()}"
     opened.monitor(address, events | zmq.EVENT_MONITOR_STOPPED)
-    told = opened.context.socket(zmq.PAIR)
-    told.rcvhwm = 0
-    told.connect(address)
-    return told
+    events_of = opened.context.socket(zmq.PAIR)
+    events_of.rcvhwm = 0
+    events_of.connect(address)
+    return events_of
 
 
 def accepted_from(fd: int, surplus: bool) -> str:
-    """Where a TCP connection ends that ZeroMQ has accepted; ends it if it is one too many."""
+    """The peer's address of a TCP connection that ZeroMQ has accepted; closes a surplus one."""
     try:
         with socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as accepted:
             peer = accepted.getpeername()
@@ -181,4 +179,4 @@ def accepted_from(fd: int, surplus: bool) -> str:
                 accepted.shutdown(socket.SHUT_RDWR)
     except OSError:
         peer = None
-    return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "a stranger who has gone"
+    return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "an unknown peer that has left"

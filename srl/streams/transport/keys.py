@@ -1,7 +1,7 @@
-"""The keys of a run: one CURVE pair, by which its workers on several hosts know each other.
+"""The keys of a run: one CURVE pair, by which its workers on several hosts recognize each other.
 
-Both ends of a connection use the same pair. Who listens proves that it has the secret half, and
-lets nobody in who does not prove the same. Whoever can read the pair is a worker of the run.
+Both ends of a connection use the same pair. A listener proves that it has the secret half, and
+admits only peers that prove the same. A process that can read the pair is a worker of the run.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from srl.errors import UserError
 
 VARIABLE = "SRL_KEYS"
-"""Environment variable with a run's keys, where its folder cannot be read."""
+"""The environment variable with a run's keys, where its folder cannot be read."""
 _FOLDER = "keys"
 _FILE = "curve.secret"
 _MOST_BYTES = 1000
@@ -31,7 +30,7 @@ class Keys:
 
     @classmethod
     def new(cls) -> Keys:
-        """A pair that nobody else has."""
+        """A new random pair."""
         import zmq
 
         return cls(*zmq.curve_keypair())
@@ -41,7 +40,7 @@ class Keys:
         """The pair that `to_text` wrote; `origin` names the text in an error.
 
         Raises:
-            UserError: If it is none.
+            UserError: If it is not a pair.
         """
         import zmq
 
@@ -58,16 +57,16 @@ class Keys:
 
     @property
     def run(self) -> int:
-        """64 bits that all messages of the run carry, and that are no secret."""
+        """A number of 64 bits that all messages of the run carry, and that is not secret."""
         return int.from_bytes(hashlib.sha256(self.public).digest()[:8], "little")
 
     def to_text(self) -> str:
-        """As an environment variable or a file holds it: a secret."""
+        """The pair as text for an environment variable or a file: a secret."""
         return f"{self.public.decode()} {self.secret.decode()}"
 
 
 def key_file(folder: Path) -> Path:
-    """Where the keys of the run in this folder are."""
+    """The file with the keys of the run in this folder."""
     return folder / _FOLDER / _FILE
 
 
@@ -101,7 +100,7 @@ def read_keys(folder: Path) -> Keys:
     with open(fd, "rb") as opened:
         state = os.fstat(fd)
         if not stat.S_ISREG(state.st_mode):
-            raise UserError(f"{file} is no file; expected the run's keys there")
+            raise UserError(f"{file} is not a file; expected the run's keys there")
         if state.st_uid != os.geteuid():
             raise UserError(
                 f"{file} belongs to user {state.st_uid}, not to {os.geteuid()}, who runs this; "
@@ -125,11 +124,11 @@ def keys_of(folder: Path) -> Keys:
     return keys_from_environment() or read_keys(folder)
 
 
-def keys_from_environment(variables: Mapping[str, str] = os.environ) -> Keys | None:
+def keys_from_environment() -> Keys | None:
     """The keys in `SRL_KEYS`; None if it is not set.
 
     Raises:
         UserError: If it holds something else.
     """
-    text = variables.get(VARIABLE)
+    text = os.environ.get(VARIABLE)
     return Keys.from_text(text, f"the variable {VARIABLE}") if text else None

@@ -1,20 +1,20 @@
-"""What a message of each kind carries: declared beside the kinds, checked where messages enter.
+"""The schema of a stream's messages: what each kind carries, checked where messages enter.
 
 FIELDS = {Kind.REQUEST: Fields({"clock": range(1 << 32)}, version=VERSION, body=True)}
 check(message, FIELDS)  # raises Refused
 
-A process that has the keys may still send anything. After the check every number is one that the
-code behind it was written for; what it means at present (whether the ticket is the sender's, or the
-version is published) is checked by the code that knows.
+A process that has the keys may still send anything. After the check every number is within the
+range that the code behind it was written for; whether it is valid at present (whether the ticket is
+the sender's, or the version is published) is checked by that code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from srl.streams.channel import Listener, Peer
-from srl.streams.message import MOST_COUNTS, Message, Refused
+from srl.streams.transport.interface import Listener, Peer
+from srl.streams.transport.message import JOINED, LEFT, MOST_COUNTS, Message, Refused
 
 COUNT = range(1 << 53)
 """Whole numbers that only grow by counting."""
@@ -59,7 +59,7 @@ def check(message: Message, fields: FieldsByKind) -> Message:
     Raises:
         Refused: If it is of another kind, or carries anything else.
     """
-    reason = _misfit(message, fields.get(message.kind))
+    reason = _problem(message, fields.get(message.kind))
     if reason:
         message.close_fds()
         names = [f" ({kind.name})" for kind in fields if kind == message.kind]
@@ -67,18 +67,46 @@ def check(message: Message, fields: FieldsByKind) -> Message:
     return message
 
 
-def turn_away(listener: Listener, peer: Peer, reason: Refused) -> None:
-    """Counts and logs a message that was refused, and ends the connection it came over.
+def dispatch(
+    listener: Listener,
+    fields: FieldsByKind,
+    peer: Peer,
+    message: Message,
+    *,
+    handle: Callable[[Peer, Message], None],
+    left: Callable[[Peer], None],
+) -> None:
+    """Checks a received message and hands it to `handle`, or the peer of a LEFT to `left`.
 
-    An answer to it may be waited for, or it may have been one that others wait for. What else came
-    over that connection is dropped.
+    A message that the check or the handler refuses is rejected.
+    """
+    try:
+        if message.kind == LEFT:
+            left(peer)
+        elif message.kind != JOINED:
+            handle(peer, check(message, fields))
+    except Refused as reason:
+        reject(listener, peer, reason)
+
+
+def reject(listener: Listener, peer: Peer, reason: Refused) -> None:
+    """Counts and logs a message that was refused, and closes the connection it came over.
+
+    Its sender may wait for an answer, or others may wait for the message. What else came over that
+    connection is dropped.
     """
     listener.refuse(peer, reason)
     listener.cut_off(peer, str(reason), drop_unread=True)
 
 
-def _misfit(message: Message, fields: Fields | None) -> str:
-    """What is wrong with a message; nothing if it is as it should be."""
+def unexpected(message: Message, when: str = "at this point") -> Refused:
+    """The error of a message of a kind that does not come now; its descriptors are closed."""
+    message.close_fds()
+    return Refused(f"a message of kind {message.kind} {when}")
+
+
+def _problem(message: Message, fields: Fields | None) -> str:
+    """What is wrong with a message; empty if nothing is."""
     if fields is None:
         return "is not expected on this stream"
     counts, named = message.counts, fields.counts

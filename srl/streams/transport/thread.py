@@ -10,15 +10,15 @@ from collections import deque
 from threading import Condition
 from typing import Any
 
-from srl.streams.channel import Connection, Disconnected, Listener, Peer, check_size, farewell
-from srl.streams.message import JOINED, LEFT, Identity, Message
+from srl.streams.transport.interface import Connection, Disconnected, Listener, Peer, check_size
+from srl.streams.transport.message import JOINED, LEFT, Identity, Message
 
 MOST_UNREAD = 1024
 """Messages that wait in a mailbox; then its senders wait too."""
 
 
 class Mailbox:
-    """What one end has yet to read."""
+    """The messages that one end has yet to read."""
 
     def __init__(self) -> None:
         """Makes an empty one."""
@@ -28,14 +28,14 @@ class Mailbox:
         self._event = -1
 
     def put(self, item: Any, wait: bool) -> bool:
-        """Adds an item; False if the box is closed, or full and nobody waits."""
+        """Adds an item; False if the box is closed, or full and `wait` is False."""
         with self._changed:
             while len(self._items) >= MOST_UNREAD and wait and not self.closed:
                 self._changed.wait()
             if self.closed or len(self._items) >= MOST_UNREAD:
                 return False
             self._items.append(item)
-            self._tell()
+            self._notify()
             return True
 
     def take(self, timeout: float | None) -> Any | None:
@@ -59,16 +59,16 @@ class Mailbox:
         """Makes `take` give None once."""
         with self._changed:
             self._items.append(None)
-            self._tell()
+            self._notify()
 
     def close(self, last: Any = None) -> list[Any]:
-        """Takes nothing any more; what was not read yet makes way for `last`, and is given."""
+        """Closes the box; replaces the unread items by `last`, and returns them."""
         with self._changed:
             rest = [item for item in self._items if item is not None]
             if not self.closed:
                 self._items = deque() if last is None else deque([last])
             self.closed = True
-            self._tell()
+            self._notify()
             return rest
 
     def fileno(self) -> int:
@@ -78,10 +78,10 @@ class Mailbox:
                 self._event = os.eventfd(0, os.EFD_CLOEXEC)
                 weakref.finalize(self, os.close, self._event)
                 if self._items or self.closed:
-                    self._tell()
+                    self._notify()
             return self._event
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._changed.notify_all()
         if self._event >= 0:
             os.eventfd_write(self._event, 1)
@@ -150,10 +150,9 @@ class ThreadConnection(Connection):
         """Connects at once."""
         super().__init__(address, identity, limit_bytes)
         self._answers = Mailbox()
-        self._closed = "it has closed"  # or the reason that the other end has given
         listener = _listeners.get(address)
         if listener is None:
-            raise Disconnected(f"nobody listens at {address}")
+            raise Disconnected(f"nothing listens at {address}")
         self._theirs = listener.mailbox
         self._put(Message(JOINED))
 
@@ -162,15 +161,11 @@ class ThreadConnection(Connection):
         check_size(message, self.limit_bytes)
         self._put(_with_own_fds(message))
 
-    def receive(self, timeout: float | None) -> Message | None:
-        """The next message; None after `timeout` seconds without one (None: waits for ever)."""
+    def _receive(self, timeout: float | None) -> tuple[Identity, Message] | None:
         message = self._answers.take(timeout)
         if message is None and self._answers.closed:
-            raise Disconnected(f"{self.address}: {self._closed}")
-        if message is not None and message.kind == LEFT:
-            self._closed = farewell(message)
-            raise Disconnected(f"{self.address}: {self._closed}")
-        return message
+            self._end()
+        return None if message is None else (self.identity, message)  # there is one run
 
     def fileno(self) -> int:
         """Readable when something may have come: then `receive(0)` until it gives None."""
@@ -184,7 +179,7 @@ class ThreadConnection(Connection):
 
     def _put(self, message: Message) -> None:
         if self._answers.closed:
-            self.receive(0)  # tells why
+            self.receive(0)  # raises with the reason
             raise Disconnected(f"{self.address}: this end has closed")
         if not self._theirs.put((self._answers, self.identity, message), wait=True):
             raise Disconnected(f"{self.address}: it has closed")

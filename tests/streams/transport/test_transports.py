@@ -17,8 +17,8 @@ import zmq
 
 from srl.errors import RunError
 from srl.streams import JOINED, LEFT, Identity, Message, Refused, connect, listen
-from srl.streams.message import HEADER_BYTES, encode
-from srl.streams.unix import INLINE_BYTES
+from srl.streams.transport.message import HEADER_BYTES, encode
+from srl.streams.transport.unix import INLINE_BYTES
 from srl.system.shared_memory import SharedMemory
 
 RUN = 77

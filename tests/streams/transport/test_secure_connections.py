@@ -13,9 +13,9 @@ from tcp_relay import Relay
 
 from srl.errors import UserError
 from srl.streams import JOINED, LEFT, Disconnected, Identity, Message, connect, listen
-from srl.streams.keys import Keys
-from srl.streams.message import encode
-from srl.streams.tcp import most_silent
+from srl.streams.transport.keys import Keys
+from srl.streams.transport.message import encode
+from srl.streams.transport.tcp import most_unidentified
 
 RUN, LIMIT, SECONDS = 77, 1 << 25, 20
 ME = Identity(RUN, 1, 0)
@@ -109,7 +109,7 @@ def test_a_stranger_changes_nothing_and_is_logged(listener, keys, caplog):
 
 @pytest.mark.parametrize("keys", [None, Keys.new()], ids=["none", "others"])
 def test_who_connects_without_the_keys_is_told(listener, keys):
-    with pytest.raises(Disconnected, match="only with the keys of its run"):
+    with pytest.raises(Disconnected, match="only processes with the keys of its run"):
         connect(listener.address, ME, limit_bytes=LIMIT, keys=keys, timeout=SECONDS)
 
 
@@ -216,7 +216,7 @@ def test_a_frame_before_the_handshake_takes_no_memory(listener):
 
 
 def test_only_so_many_connections_may_be_silent(monkeypatch, caplog):
-    monkeypatch.setattr("srl.streams.network.most_silent", lambda: 4)
+    monkeypatch.setattr("srl.streams.transport.network.most_unidentified", lambda: 4)
     with listen("network", Identity(RUN, 0, 0), limit_bytes=LIMIT, keys=KEYS) as listener:
         with contextlib.ExitStack() as stack:
             first, *_ = opened = [
@@ -231,7 +231,7 @@ def test_only_so_many_connections_may_be_silent(monkeypatch, caplog):
         connection, peer = joined(listener)
         with connection:
             assert_talks(listener, connection, peer)
-    assert most_silent() > 4
+    assert most_unidentified() > 4
 
 
 def test_beyond_this_host_nobody_listens_or_connects_without_keys(listener):
@@ -254,13 +254,3 @@ def test_an_interface_goes_by_its_name_or_address():
     for interface in ("nonsense0", "203.0.113.5"):
         with pytest.raises(UserError, match="one of its network interfaces"):
             listen("network", ME, limit_bytes=LIMIT, interface=interface, keys=KEYS)
-
-
-def test_ports_come_from_a_range_while_there_are_any():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        number = taken.getsockname()[1]
-        ports = range(number, number + 1)
-        with pytest.raises(UserError, match="has no free port from"):
-            listen("network", ME, limit_bytes=LIMIT, ports=ports)
-    with listen("network", ME, limit_bytes=LIMIT, ports=ports) as opened:
-        assert port(opened) == number

@@ -1,4 +1,4 @@
-"""Watches the TCP connections below ZeroMQ's sockets, by the kernel's account of each.
+"""Watches the TCP connections below ZeroMQ's sockets, by the kernel's statistics.
 
 ZeroMQ has heartbeats, but they abort the process when a peer dies while its queue is full. And it
 takes in all frames of a message, however many, before the first can be read. So one thread of each
@@ -36,7 +36,7 @@ class TcpConnection:
     """One TCP connection that belongs to ZeroMQ."""
 
     def __init__(self, fd: int, most_unread: int) -> None:
-        """Takes nothing over: ZeroMQ closes the descriptor when it likes.
+        """Does not own the descriptor: ZeroMQ closes it at any time.
 
         Args:
             fd: The connection's descriptor, as ZeroMQ reports it.
@@ -47,9 +47,9 @@ class TcpConnection:
         """
         self.fd = fd
         self.read_bytes = 0
-        """That came over it and were read from the ZeroMQ socket; its owner counts them."""
+        """How many bytes were read from the ZeroMQ socket; its owner counts them."""
         self.exceeded = ""
-        """What it was shut down for, if it brought in too much."""
+        """Why it was shut down, if it brought in too much."""
         self._most_unread = most_unread
         self._doubted_since: float | None = None
         with _borrowed(fd) as opened:
@@ -83,7 +83,7 @@ class TcpConnection:
         return now - self._doubted_since >= _DOUBTED_SECONDS
 
     def _check_unread(self, received: int) -> str:
-        """What is wrong with the number of bytes that came and were not read yet; else empty."""
+        """The error if too many bytes came and were not read yet; else empty."""
         if received - self.read_bytes <= self._most_unread:
             return ""
         in_kernel = struct.unpack("i", fcntl.ioctl(self.fd, termios.FIONREAD, b"\0" * 4))[0]
@@ -139,7 +139,7 @@ def watch(fd: int, most_unread: int) -> TcpConnection | None:
 
 
 def unwatch(connection: TcpConnection | None) -> None:
-    """Looks at it no more."""
+    """Stops watching a connection."""
     if connection is not None:
         _watch.remove(connection)
 

@@ -6,14 +6,23 @@ import stat
 import pytest
 
 from srl.errors import UserError
-from srl.streams.keys import VARIABLE, Keys, create_keys, key_file, keys_from_environment, read_keys
+from srl.streams.transport.keys import (
+    VARIABLE,
+    Keys,
+    create_keys,
+    key_file,
+    keys_from_environment,
+    read_keys,
+)
 
 
-def test_what_was_created_is_read_again(tmp_path):
+def test_what_was_created_is_read_again(tmp_path, monkeypatch):
     keys = create_keys(tmp_path)
     assert read_keys(tmp_path) == keys
-    assert keys_from_environment({VARIABLE: keys.to_text()}) == keys
-    assert keys_from_environment({}) is None
+    monkeypatch.setenv(VARIABLE, keys.to_text())
+    assert keys_from_environment() == keys
+    monkeypatch.delenv(VARIABLE)
+    assert keys_from_environment() is None
 
 
 def test_each_run_has_its_own():
@@ -64,7 +73,7 @@ def test_missing_keys_and_links_to_keys_are_refused(tmp_path):
         read_keys(tmp_path)
     key_file(tmp_path).unlink()
     os.mkfifo(key_file(tmp_path), 0o600)
-    with pytest.raises(UserError, match="is no file"):
+    with pytest.raises(UserError, match="is not a file"):
         read_keys(tmp_path)
 
 
@@ -82,11 +91,12 @@ def test_missing_keys_and_links_to_keys_are_refused(tmp_path):
     ],
     ids=["nothing", "x", "two words", "accents", "one key", "swapped", "too many", "too short"],
 )
-def test_broken_keys_are_refused_by_the_name_of_where_they_stand(tmp_path, text):
+def test_broken_keys_are_refused_by_the_name_of_where_they_stand(tmp_path, monkeypatch, text):
     create_keys(tmp_path)
     key_file(tmp_path).write_text(text)
     with pytest.raises(UserError, match=f"{key_file(tmp_path)} holds no pair of keys"):
         read_keys(tmp_path)
     if text:
+        monkeypatch.setenv(VARIABLE, text)
         with pytest.raises(UserError, match=f"{VARIABLE} holds no pair of keys"):
-            keys_from_environment({VARIABLE: text})
+            keys_from_environment()

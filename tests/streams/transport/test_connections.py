@@ -14,8 +14,8 @@ import pytest
 
 from srl.errors import RunError, UserError
 from srl.streams import JOINED, LEFT, Disconnected, Identity, Message, Refused, connect, listen
-from srl.streams.fields import turn_away
-from srl.streams.message import MOST_COUNTS
+from srl.streams.transport.message import MOST_COUNTS
+from srl.streams.transport.schema import reject
 
 RUN = 0xFEDCBA9876543210
 LIMIT = 1 << 24
@@ -121,7 +121,7 @@ def test_what_else_a_connection_has_sent_that_is_refused_is_dropped(ends):
     for _ in range(3):
         connection.send(Message(16))
     assert ends.next()[1] == Message(16)
-    turn_away(ends.listener, peer, Refused("it is of no use"))
+    reject(ends.listener, peer, Refused("it is of no use"))
     assert ends.next() == (peer, Message(LEFT))
     assert ends.listener.receive(0) is None
     assert ends.listener.refused == 1
@@ -158,7 +158,7 @@ def test_an_earlier_start_of_a_worker_is_refused(ends, caplog):
     ends.joined(incarnation=4)
     old = ends.join(incarnation=3)
     assert ends.listener.receive(0.2) is None
-    with pytest.raises(Disconnected, match="a later start of it, 4, is connected"):
+    with pytest.raises(Disconnected, match="a later incarnation of it, 4, is connected"):
         old.receive(SECONDS)
     assert ends.listener.refused == 1
     assert "refused from sender 1 (incarnation 3)" in caplog.text

@@ -1,25 +1,25 @@
-"""Memory that the two ends of a stream write in turn."""
+"""Buffers that the two ends of a stream write in turn."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from srl.streams.layout import Layout
-from srl.streams.message import Body
+from srl.streams.transport.message import Body
 from srl.system.shared_memory import SharedMemory
 from srl.tree import copy_tree
 from srl.types import Tree
 
 
-class Area:
-    """Parts of memory, by name.
+class SharedBuffers:
+    """Buffers of arrays, by name.
 
-    Within a host both ends see the same, and messages only say whose turn it is; between hosts
-    each end has its own, and messages carry what was written.
+    Within a host both ends map the same memory, and messages only pass the turn; between hosts each
+    end has its own, and messages carry the contents.
     """
 
     def __init__(self, layouts: Mapping[str, Layout], fds: tuple[int, ...] = ()) -> None:
-        """Maps the parts that the descriptors are of, which it takes over, or makes new ones.
+        """Maps the memory of descriptors, which it takes over, or makes new memory.
 
         Raises:
             RunError: If there is not enough memory, or the descriptors are of another layout.
@@ -36,21 +36,21 @@ class Area:
             self.close()
 
     def __getitem__(self, name: str) -> Tree:
-        """The arrays of a part, in place."""
+        """The arrays of a buffer, in place."""
         return self._views[name]
 
     @property
     def fds(self) -> tuple[int, ...]:
-        """Descriptors of the parts, for the other end."""
+        """Descriptors of the buffers, for the other end."""
         return tuple(memory.fd for memory in self._memory.values())
 
     def body(self, name: str) -> Body:
-        """The bytes of a part, in place."""
+        """The bytes of a buffer, in place."""
         # A mapping has at least one byte, a layout may have none.
         return self._memory[name].array[: self._layouts[name].size]
 
     def take_in(self, name: str, body: Body | None) -> None:
-        """Copies a part that a message has brought.
+        """Copies the contents of a buffer that a message has brought.
 
         Raises:
             Refused: If it is of another size.

@@ -1,7 +1,7 @@
 """Connections between hosts: ZeroMQ over TCP, a header and a body as two frames.
 
 A large body is sent from where it lies and read where it arrived. The kernel notices a peer that is
-cut off or dead (`tcp_watch`); its connection is then over, as nobody knows what of it had arrived.
+cut off or dead (`tcp_watch`); its connection is then closed, as it is unknown what had arrived.
 """
 
 from __future__ import annotations
@@ -18,9 +18,15 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from srl.errors import RunError
-from srl.streams.channel import Connection, Disconnected, Peer, PolledListener, check_size, farewell
-from srl.streams.keys import Keys
-from srl.streams.message import (
+from srl.streams.transport.interface import (
+    Connection,
+    Disconnected,
+    Peer,
+    PolledListener,
+    check_size,
+)
+from srl.streams.transport.keys import Keys
+from srl.streams.transport.message import (
     HEADER_BYTES,
     JOINED,
     LEFT,
@@ -31,23 +37,23 @@ from srl.streams.message import (
     decode,
     encode,
 )
-from srl.streams.tcp import (
+from srl.streams.transport.tcp import (
     COPIED_BYTES,
     MOST_UNREAD,
     STRANGE,
     accepted_from,
     bind,
     monitor,
-    most_silent,
+    most_unidentified,
     most_unread_bytes,
     open_socket,
     part_bytes,
     securing,
     wire_bytes,
 )
-from srl.streams.tcp_watch import TcpConnection, unwatch, watch
+from srl.streams.transport.tcp_watch import TcpConnection, unwatch, watch
 
-_AT_ONCE = 16  # messages read before peers that left are told of
+_AT_ONCE = 16  # messages read before the LEFT of peers is delivered
 _NEVER_MS = 2**31 - 1
 """Before a connection is begun again. With ZeroMQ's own "never" (-1), or with its option IMMEDIATE,
 a socket drops unread messages when the connection ends, also the rest of one that is being read,
@@ -95,13 +101,13 @@ def join_frames(
     """The message of these frames.
 
     Raises:
-        Refused: If they are none.
+        Refused: If they are not a message.
     """
     identity, message, size = decode(header, limit_bytes)
     lengths = [len(body) for body in bodies]
     if sum(lengths) != size or 0 in lengths or len(header) != HEADER_BYTES:
-        told = f"{len(bodies)} bodies of {sum(lengths):,} bytes in all"
-        raise Refused(f"{told} after a header of {len(header)} for {size:,}")
+        found = f"{len(bodies)} bodies of {sum(lengths):,} bytes in all"
+        raise Refused(f"{found} after a header of {len(header)} for {size:,}")
     if len(bodies) > 1:
         return identity, message._replace(body=b"".join(bodies))
     return identity, message._replace(body=bodies[0]) if size else message
@@ -131,7 +137,7 @@ def _epoll(*sockets: zmq.Socket) -> select.epoll:
 
 
 class NetworkListener(PolledListener):
-    """A ROUTER; its monitor tells which TCP connections have ended."""
+    """A ROUTER; its monitor reports which TCP connections have ended."""
 
     shares_memory = False
 
@@ -142,7 +148,6 @@ class NetworkListener(PolledListener):
         interface: str = "127.0.0.1",
         *,
         keys: Keys | None = None,
-        ports: range | None = None,
         encrypt: bool = True,
     ) -> None:
         """Takes a free port of the interface.
@@ -151,12 +156,11 @@ class NetworkListener(PolledListener):
             identity: Of this end.
             limit_bytes: Of one body.
             interface: An address of this host, or the name of one of its network interfaces.
-            keys: Of the run: only who has them is let in. None on this host alone.
-            ports: To choose from; by default any.
+            keys: Of the run: only peers that have them are admitted. None on this host alone.
             encrypt: False to do without keys, though others can then read and write everything.
 
         Raises:
-            UserError: If there is no such interface or port, or strangers could connect.
+            UserError: If there is no such interface, or peers without keys could connect.
         """
         super().__init__(identity, limit_bytes)
         keys = securing("listen at", interface, keys, encrypt)
@@ -165,7 +169,7 @@ class NetworkListener(PolledListener):
         self._socket = open_socket(zmq.ROUTER, limit_bytes, keys)
         self._socket.router_mandatory = True
         self._socket.sndhwm = MOST_UNREAD
-        self.address = bind(self._socket, interface, ports)
+        self.address = bind(self._socket, interface)
         self._monitor = monitor(
             self._socket, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | sum(STRANGE)
         )
@@ -176,13 +180,13 @@ class NetworkListener(PolledListener):
             self._poller.register(readable, zmq.POLLIN)
         self._routes: dict[bytes, Peer] = {}
         self._leaving: list[Peer] = []
-        self._farewells: list[list[Any]] = []  # to peers that have no room for them yet
-        self._watching = threading.Lock()  # for the monitor and what it tells of TCP sockets:
+        self._unsent_closes: list[list[Any]] = []  # to peers that have no room for them yet
+        self._watching = threading.Lock()  # guards the monitor and these:
         self._connected: dict[int, TcpConnection | None] = {}
-        self._speakers: dict[int, Peer] = {}
-        self._silent: dict[int, str] = {}  # those over which nothing was said, and where they end
-        self._fault = ""  # what ZeroMQ last said of one of them
-        self._most_silent = most_silent()
+        self._identified: dict[int, Peer] = {}
+        self._unidentified: dict[int, str] = {}  # peers' addresses
+        self._fault = ""  # ZeroMQ's last report of one of them
+        self._most_unidentified = most_unidentified()
         self._watcher = threading.Thread(
             target=self._keep_watch,
             args=(_epoll(self._monitor),),
@@ -198,7 +202,7 @@ class NetworkListener(PolledListener):
         for peer in tuple(self._routes.values()):
             self._hang_up(peer, "it has closed")
         self._wait_no_more()
-        self._socket.disable_monitor()  # its last word ends the watcher
+        self._socket.disable_monitor()  # its last event ends the watcher
         self._watcher.join()
         for connection in self._connected.values():
             unwatch(connection)
@@ -208,20 +212,19 @@ class NetworkListener(PolledListener):
 
     def _collect(self, timeout: float | None) -> bool:
         wait = _milliseconds(0 if self._leaving else timeout)
-        self._farewells = [frames for frames in self._farewells if not self._sent(frames)]
-        shorter = bool(self._farewells) and (wait is None or wait > _RETRY_MS)
+        self._unsent_closes = [frames for frames in self._unsent_closes if not self._sent(frames)]
+        shorter = bool(self._unsent_closes) and (wait is None or wait > _RETRY_MS)
         ready = dict(self._poller.poll(_RETRY_MS if shorter else wait))
         if self._noticed in ready:
             os.eventfd_read(self._noticed)
         if self._wakeup in ready:
-            os.eventfd_read(self._wakeup)
-            self._ready.append(None)
+            self._woken()
         more = self._read()
         for _ in range(1, _AT_ONCE):
             if not more or self._large_waits():
                 break
             more = self._read()
-        if self._leaving and not more:  # all that they said has been read
+        if self._leaving and not more:  # all that they sent has been read
             with self._watching:
                 left, self._leaving = self._leaving, []
             for peer in left:
@@ -230,12 +233,12 @@ class NetworkListener(PolledListener):
         return bool(ready) or shorter
 
     def _large_waits(self) -> bool:
-        """Whether a large body was read: the next better comes when that one's memory is free."""
+        """Whether a large body was read: the next one should come when its memory is free."""
         last = self._ready[-1] if self._ready else None
         return last is not None and len(last[1].body or b"") >= COPIED_BYTES
 
     def _keep_watch(self, epoll: select.epoll) -> None:
-        """Reads the monitor in a thread: ZeroMQ itself stands still while that is full."""
+        """Reads the monitor in a thread: ZeroMQ itself blocks while that is full."""
         with epoll:
             while self._watch():
                 epoll.poll()
@@ -250,7 +253,9 @@ class NetworkListener(PolledListener):
                     return False
                 if kind == zmq.EVENT_ACCEPTED:
                     self._connected[fd] = watch(fd, self._most_unread)
-                    self._silent[fd] = accepted_from(fd, len(self._silent) >= self._most_silent)
+                    self._unidentified[fd] = accepted_from(
+                        fd, len(self._unidentified) >= self._most_unidentified
+                    )
                 elif kind == zmq.EVENT_DISCONNECTED:
                     self._disconnected(fd)
                 else:
@@ -261,13 +266,13 @@ class NetworkListener(PolledListener):
         connection = self._connected.pop(fd, None)
         unwatch(connection)
         exceeded = connection.exceeded if connection else ""
-        if peer := self._speakers.pop(fd, None):
+        if peer := self._identified.pop(fd, None):
             self._leaving.append(peer)
             os.eventfd_write(self._noticed, 1)
             if exceeded:
                 self.refuse(peer, exceeded)
-        if stranger := self._silent.pop(fd, ""):
-            self.refuse(stranger, exceeded or self._fault or "it went without a word")
+        if address := self._unidentified.pop(fd, ""):
+            self.refuse(address, exceeded or self._fault or "it left without a message")
             self._fault = ""
 
     def _read(self) -> bool:
@@ -277,20 +282,20 @@ class NetworkListener(PolledListener):
         except zmq.Again:
             return False
         peer = self._routes.get(route)
-        # As a frame it can tell over which TCP connection it came; ROUTER itself does not.
+        # As a frame it has the TCP connection over which it came; ROUTER itself has not.
         header = self._socket.recv(copy=False) if self._socket.rcvmore else zmq.Frame()
         bodies, wire = _read_frames(self._socket, self.limit_bytes, self._part, self._encrypted)
         fd = _fd(header)
         if peer is None:
-            self._watch()  # so that it is known which TCP connections there are
+            self._watch()  # for the present TCP connections
             with self._watching:
-                self._silent.pop(fd, None)
+                self._unidentified.pop(fd, None)
         if connection := self._connected.get(fd):
             connection.read_bytes += wire + wire_bytes(len(header), self._encrypted)
         try:
             identity, message = join_frames(header.buffer, bodies, self.limit_bytes)
         except Refused as reason:
-            self.refuse(peer or "a process that said nothing yet", reason)
+            self.refuse(peer or "a process that has sent nothing yet", reason)
             return True
         if peer:
             self._deliver(peer, identity, message)
@@ -298,16 +303,16 @@ class NetworkListener(PolledListener):
                 self._forget(peer)
         elif message.kind != LEFT and (peer := self._admit(identity, message, route)):
             self._routes[route] = peer
-            self._speaks(peer, fd)
+            self._identify(peer, fd)
         return True
 
-    def _speaks(self, peer: Peer, fd: int) -> None:
-        """Notes whose TCP connection it is, which may have ended already."""
+    def _identify(self, peer: Peer, fd: int) -> None:
+        """Assigns a TCP connection, which may have ended already, to its peer."""
         with self._watching:
-            if before := self._speakers.pop(fd, None):
+            if before := self._identified.pop(fd, None):
                 self._leaving.append(before)
             if fd in self._connected:
-                self._speakers[fd] = peer
+                self._identified[fd] = peer
             else:
                 self._leaving.append(peer)
 
@@ -322,7 +327,7 @@ class NetworkListener(PolledListener):
         body = reason.encode()
         frames = [peer.route, encode(self.identity, Message(LEFT), len(body)), body]
         if not self._sent(frames):
-            self._farewells.append(frames)
+            self._unsent_closes.append(frames)
         self._routes.pop(peer.route, None)
 
     def _sent(self, frames: list[Any]) -> bool:
@@ -331,7 +336,7 @@ class NetworkListener(PolledListener):
             self._socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
         except zmq.Again:
             return False
-        except zmq.ZMQError:  # unreachable: its LEFT comes when all that it said was read
+        except zmq.ZMQError:  # unreachable: its LEFT comes when all that it sent was read
             self._dropped += 1
         return True
 
@@ -383,9 +388,9 @@ class NetworkConnection(Connection):
             self._socket.connect(address)
         except zmq.ZMQError as error:
             self._end(f"no address of a host: {error.strerror}")
-        if not self._introduced(timeout):
-            unlike = "it broke off; only with the keys of its run can one talk to it"
-            self._end(unlike if self._gone else f"nobody answers within {timeout:g} s")
+        if not self._handshaken(timeout):
+            failure = "it has closed; only processes with the keys of its run can connect"
+            self._end(failure if self._gone else f"nothing answers within {timeout:g} s")
         self.send(Message(JOINED))
 
     def send(self, message: Message) -> None:
@@ -404,11 +409,10 @@ class NetworkConnection(Connection):
             if isinstance(tracker, zmq.MessageTracker):
                 self._trackers.append(tracker)
             return
-        while self.receive(0):  # raises, with the other end's last words if it had any
+        while self.receive(0):  # raises, with the other end's close reason if there is one
             pass
 
-    def receive(self, timeout: float | None) -> Message | None:
-        """The next message; None after `timeout` seconds without one (None: waits for ever)."""
+    def _receive(self, timeout: float | None) -> tuple[Identity, Message] | None:
         deadline = None if timeout is None else time.monotonic() + timeout
         if self._socket.closed:
             raise Disconnected(f"{self.address}: {self._reason}")
@@ -427,12 +431,7 @@ class NetworkConnection(Connection):
         bodies, wire = _read_frames(self._socket, self.limit_bytes, self._part, self._encrypted)
         if self._tcp:
             self._tcp.read_bytes += wire + wire_bytes(len(header), self._encrypted)
-        identity, message = join_frames(header, bodies, self.limit_bytes)
-        if message.kind == LEFT:
-            self._end(farewell(message))
-        if identity.run != self.identity.run:
-            raise Refused(f"{self.address} answers for run {identity.run:016x}")
-        return message
+        return join_frames(header, bodies, self.limit_bytes)
 
     @property
     def held(self) -> int:
@@ -463,23 +462,23 @@ class NetworkConnection(Connection):
             try:
                 self._socket.send(encode(self.identity, Message(LEFT), 0), zmq.NOBLOCK)
             except zmq.Again:
-                pass  # it does not read; the end of the TCP connection tells it
+                pass  # it does not read; the end of the TCP connection shows it
         unwatch(self._tcp)
         self._epoll.close()
         self._socket.disable_monitor()
         self._monitor.close(0)
         self._socket.close()
 
-    def _introduced(self, timeout: float) -> bool:
-        """Waits until both ends know each other; False if it came to nothing."""
+    def _handshaken(self, timeout: float) -> bool:
+        """Waits for the handshake; False if it failed."""
         deadline = time.monotonic() + timeout
         while self._alive() and not self._known:
             if not self._monitor.poll(_milliseconds(deadline - time.monotonic())):
                 return False
         return self._known
 
-    def _end(self, reason: str) -> NoReturn:
-        """Closes, as the other end has; tells why now and at each later call."""
+    def _end(self, reason: str = "it has closed") -> NoReturn:
+        """Closes, as the other end has; raises the reason now and at each later call."""
         self._gone = True
         self._reason = reason
         self.close()

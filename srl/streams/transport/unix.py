@@ -16,8 +16,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from srl.errors import RunError
-from srl.streams.channel import Connection, Disconnected, Peer, PolledListener, check_size, farewell
-from srl.streams.message import (
+from srl.streams.transport.interface import (
+    Connection,
+    Disconnected,
+    Peer,
+    PolledListener,
+    check_size,
+)
+from srl.streams.transport.message import (
     HEADER_BYTES,
     JOINED,
     LEFT,
@@ -44,7 +50,7 @@ _PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
 def this_host() -> str:
-    """A word for what the names of this process's sockets reach: this start of this host.
+    """A name for the range in which this process's socket names are known: this boot of this host.
 
     Such names belong to a network namespace, so each of these is a host of its own.
     """
@@ -58,7 +64,7 @@ class Packet(NamedTuple):
     buffers: list[Any]
     fds: tuple[int, ...]
     owned: tuple[int, ...] = ()
-    """Those of `fds` that are closed with the packet."""
+    """The descriptors among `fds` that are closed with the packet."""
 
     def kept(self) -> Packet:
         """The packet for later, when the sender may have closed its descriptors."""
@@ -66,7 +72,7 @@ class Packet(NamedTuple):
         return self._replace(fds=own, owned=own)
 
     def close(self) -> None:
-        """Lets go of what the packet owns."""
+        """Closes what the packet owns."""
         for fd in self.owned:
             os.close(fd)
 
@@ -78,9 +84,9 @@ class Link:
         """Takes the socket over."""
         self.socket = connected
         self.peer: Peer | None = None
-        """Once it was admitted."""
+        """The peer, once it was admitted."""
         self.backlog: deque[Packet] = deque()
-        """What the socket does not take yet."""
+        """Packets that the socket does not take yet."""
         self._identity = identity
         self._limit_bytes = limit_bytes
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
@@ -107,7 +113,7 @@ class Link:
         return Packet([header], (*message.fds, memory.fd), (memory.fd,))
 
     def write(self, packet: Packet, flags: int = 0) -> None:
-        """Sends a packet and lets go of it.
+        """Sends a packet and closes it.
 
         Raises:
             BlockingIOError: If the socket is full and `flags` say not to wait; it is kept then.
@@ -128,7 +134,7 @@ class Link:
         """The next message; None if there is none yet.
 
         Raises:
-            Refused: If what came is no message.
+            Refused: If what came is not a message.
             EOFError: If the other end has gone.
         """
         try:
@@ -137,7 +143,7 @@ class Link:
             )
         except BlockingIOError:
             return None
-        except ConnectionResetError:  # it went without reading all; its own words are still here
+        except ConnectionResetError:  # it has not read all; its own messages are still here
             return self.read(buffer)
         if not size:
             raise EOFError
@@ -218,8 +224,7 @@ class UnixListener(PolledListener):
             if fd == self._socket.fileno():
                 self._accept()
             elif fd == self._wakeup:
-                os.eventfd_read(self._wakeup)
-                self._ready.append(None)
+                self._woken()
             elif link := self._links.get(fd):  # unless it was cut off a moment ago
                 if event & select.EPOLLOUT:
                     self._flush(link)
@@ -242,7 +247,7 @@ class UnixListener(PolledListener):
             try:
                 packet = link.read(self._buffer)
             except Refused as reason:
-                self.refuse(link.peer or "a process that said nothing yet", reason)
+                self.refuse(link.peer or "a process that has sent nothing yet", reason)
                 if link.peer is None:
                     self._forget(link)
                     return
@@ -270,7 +275,7 @@ class UnixListener(PolledListener):
                 return link.write(packet, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 self._epoll.modify(link.socket.fileno(), select.EPOLLIN | select.EPOLLOUT)
-            except OSError:  # its LEFT comes when all that it said was read
+            except OSError:  # its LEFT comes when all that it sent was read
                 self._dropped += 1
                 return None
         link.backlog.append(packet.kept())
@@ -287,7 +292,7 @@ class UnixListener(PolledListener):
             except BlockingIOError:
                 link.backlog.appendleft(packet)
                 return
-            except OSError:  # it has gone: what reads the socket notices
+            except OSError:  # it has gone: the next read notices
                 self._dropped += 1
         self._epoll.modify(link.socket.fileno(), select.EPOLLIN)
 
@@ -312,12 +317,11 @@ class UnixConnection(Connection):
         connected = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._link = Link(connected, identity, limit_bytes)
         self._buffer = bytearray(HEADER_BYTES + INLINE_BYTES)
-        self._closed = "it has closed"  # or the reason that the other end has given
         try:
             connected.connect("\0" + address.removeprefix("unix:"))
         except OSError as error:
             connected.close()
-            raise Disconnected(f"nobody listens at {address}: {error.strerror}") from error
+            raise Disconnected(f"nothing listens at {address}: {error.strerror}") from error
         if not self._link.same_user():
             connected.close()
             raise Disconnected(f"{address} belongs to another user")
@@ -348,22 +352,14 @@ class UnixConnection(Connection):
                 return
             message.close_fds()
 
-    def receive(self, timeout: float | None) -> Message | None:
-        """The next message; None after `timeout` seconds without one (None: waits for ever)."""
+    def _receive(self, timeout: float | None) -> tuple[Identity, Message] | None:
         try:
             while (packet := self._link.read(self._buffer)) is None:
                 if not self._poll.poll(None if timeout is None else 1000 * timeout):
                     return None
         except (EOFError, OSError) as error:
-            raise Disconnected(f"{self.address}: {self._closed}") from error
-        identity, message = packet
-        if message.kind == LEFT:
-            self._closed = farewell(message)
-            raise Disconnected(f"{self.address}: {self._closed}")
-        if identity.run != self.identity.run:
-            message.close_fds()
-            raise Refused(f"{self.address} answers for run {identity.run:016x}")
-        return message
+            raise Disconnected(f"{self.address}: {self._close_reason}") from error
+        return packet
 
     def fileno(self) -> int:
         """Readable when something may have come: then `receive(0)` until it gives None."""

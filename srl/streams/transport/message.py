@@ -1,4 +1,4 @@
-"""What crosses a stream: messages, each a small fixed header and at most one body.
+"""Messages, each a small fixed header and at most one body.
 
 Nothing that was received is evaluated: a header has fixed fields, which are checked before any
 memory is taken for the body, and a body is bytes whose layout both ends know (srl.streams.layout).
@@ -33,46 +33,46 @@ _NO_COUNTS = (0,) * MOST_COUNTS
 
 
 class Identity(NamedTuple):
-    """Who sends; in the header of every message."""
+    """The sender, in the header of every message."""
 
     run: int
-    """64 random bits that all workers of a run share."""
+    """A random number of 64 bits that all workers of a run share."""
     sender: int
-    """The worker, the same after a restart."""
+    """The number of the worker, the same after a restart."""
     incarnation: int
     """Which start of the worker this is; a later one replaces an earlier one."""
 
 
 class Message(NamedTuple):
-    """Something said over a connection."""
+    """A message on a connection."""
 
     kind: int
-    """What it means; 0 and 1 (JOINED, LEFT) are told by the connection itself."""
+    """Its meaning; 0 and 1 (JOINED, LEFT) come from the connection itself."""
     sequence: int = 0
     """Counts the messages of a stream, so that lost ones are noticed."""
     version: tuple[int, int] = (0, 0)
-    """(epoch, n) of the policies that this is of or about."""
+    """(epoch, n) of the policies that it is about."""
     schema: int = 0
-    """Hash of the body's layout."""
+    """The hash of the body's layout."""
     counts: tuple[int, ...] = ()
-    """Up to eight whole numbers of 64 bits; their meaning belongs to the kind."""
+    """Up to eight whole numbers of 64 bits, whose meaning depends on the kind."""
     body: Body | None = None
-    """Received over sockets it may be read-only, and has the announced size."""
+    """The body; received over sockets it may be read-only, and has the announced size."""
     fds: tuple[int, ...] = ()
-    """Descriptors. Who sends keeps its own; who receives is to close its copies."""
+    """Descriptors. The sender keeps its own; the receiver closes its copies."""
 
     def close_fds(self) -> None:
-        """Closes the descriptors of a received message that nobody wants."""
+        """Closes the descriptors of a received message that is dropped."""
         for fd in self.fds:
             os.close(fd)
 
 
 class Refused(RunError):
-    """A message that does not fit: it is dropped, counted and logged, and nothing else happens."""
+    """An invalid message: it is dropped, counted and logged, and has no other effect."""
 
 
 def demand(message: Message, kind: IntEnum) -> Message:
-    """The message itself, which is to be of this kind.
+    """The message itself, if it is of this kind.
 
     Raises:
         RunError: If it is of another.
@@ -89,7 +89,7 @@ def as_microseconds(seconds: Iterable[float]) -> tuple[int, ...]:
 
 
 def as_seconds(counts: Iterable[int]) -> list[float]:
-    """What `as_microseconds` gave."""
+    """The seconds from which `as_microseconds` made these counts."""
     return [1e-6 * count for count in counts]
 
 
@@ -121,25 +121,23 @@ def encode(identity: Identity, message: Message, body_size: int) -> bytes:
 def decode(
     frame: bytes | bytearray | memoryview, limit_bytes: int
 ) -> tuple[Identity, Message, int]:
-    """Reads a header: who sent it, the message yet without its body, and the body's size.
+    """Reads a header: its sender, the message without its body, and the body's size.
 
     Raises:
-        Refused: If it is no header of ours, or announces more than `limit_bytes`.
+        Refused: If it is not a valid header, or announces more than `limit_bytes`.
     """
     if len(frame) < HEADER_BYTES:
         raise Refused(f"a header of {len(frame)} bytes; expected {HEADER_BYTES}")
     fields = _HEADER.unpack_from(frame)
-    magic, form, number, kind, run, sender, incarnation, sequence, schema, epoch, n, size = fields[
-        :12
-    ]
-    if magic != _MAGIC or form != _FORMAT:
+    magic, version, number, kind, *identity, sequence, schema, epoch, n, size = fields[:12]
+    if magic != _MAGIC or version != _FORMAT:
         raise Refused(f"no message of format {_FORMAT}: it begins with {bytes(frame[:5])!r}")
     if number > MOST_COUNTS:
         raise Refused(f"{number} counts; expected at most {MOST_COUNTS}")
     if size > limit_bytes:
         raise Refused(f"a body of {size:,} bytes; expected at most {limit_bytes:,}")
     message = Message(kind, sequence, (epoch, n), schema, fields[12 : 12 + number])
-    return Identity(run, sender, incarnation), message, size
+    return Identity(*identity), message, size
 
 
 def as_bytes(body: Body | None) -> memoryview | None:

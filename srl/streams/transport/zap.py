@@ -1,4 +1,4 @@
-"""Who is let in by ZeroMQ: a thread that answers its questions about keys (RFC 27, ZAP).
+"""A thread that answers ZeroMQ's questions about keys (RFC 27, ZAP).
 
 There is one such thread for all listeners of a process. The domain that a listener names is the
 public key of its run, so the thread has nothing to remember.
@@ -18,7 +18,7 @@ _answering: zmq.Context | None = None
 
 
 def answer_about_keys(context: zmq.Context) -> None:
-    """Lets in who has the key that a listener of `context` names as its domain; nobody else."""
+    """Admits only peers that have the key which a listener of `context` names as its domain."""
     global _answering
     with _lock:
         if _answering is not context:
