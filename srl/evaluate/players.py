@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +44,7 @@ def trained(
     Raises:
         UserError: There is no such checkpoint, or it is of another network.
     """
-    with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
-        learners, counts = checkpoints.learners(version)
+    learners, counts = Checkpoints(folder.checkpoints).learners(version)
     teams = _teams(experiment, specs)
     states = teams.init(jax.random.key(0))
     for name, state in states.items():

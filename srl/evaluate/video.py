@@ -15,7 +15,7 @@ import numpy as np
 
 from srl.errors import RunError, UserError
 from srl.experiment import Experiment
-from srl.outputs import expect_place
+from srl.outputs import expect_place, replacing
 from srl.pools import NamedEnv, Pool, make_pool
 from srl.pools.pool import Painter
 from srl.shipped import config_class
@@ -197,22 +197,19 @@ def _writing(path: Path, frames_per_second: float) -> Iterator[Callable[[np.ndar
     """Gives what takes the frames; the file is complete, or it is not there."""
     import imageio.v2 as imageio
 
-    unfinished = path.with_name(f".{path.stem}.unfinished.mp4")
     try:
         path.parent.mkdir(exist_ok=True)
-        writer = imageio.get_writer(
-            unfinished,
-            format="FFMPEG",  # type: ignore[arg-type]
-            fps=frames_per_second,
-            codec="libx264",
-            pixelformat="yuv420p",
-            quality=8,
-            macro_block_size=2,
-        )
-        with writer:
-            yield writer.append_data
-        unfinished.replace(path)
+        with replacing(path) as unfinished:
+            writer = imageio.get_writer(
+                unfinished,
+                format="FFMPEG",  # type: ignore[arg-type]
+                fps=frames_per_second,
+                codec="libx264",
+                pixelformat="yuv420p",
+                quality=8,
+                macro_block_size=2,
+            )
+            with writer:
+                yield writer.append_data
     except OSError as error:
         raise RunError(f"cannot write {path}: {error}") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
