@@ -10,7 +10,7 @@ from srl.algorithms import PPO
 from srl.checkpoint import Checkpoints
 from srl.cli import main
 from srl.errors import UserError
-from srl.evaluate.main import evaluate
+from srl.evaluate.evaluate import evaluate
 from srl.evaluate.matches import OTHER, OURS, Match, castings, compare, tables
 from srl.evaluate.players import trained
 from srl.experiment import config_values, load_experiment

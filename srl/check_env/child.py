@@ -26,7 +26,7 @@ _CALLS_OF_A_CHECK = 2  # seconds of one call, in those of a check, from which on
 def findings_of_child(
     env: str, steps: int, seconds: float, seed: int, options: dict[str, Any]
 ) -> Iterator[Finding]:
-    """What `srl.check_env.main.findings` finds in another process; last of all how that ended.
+    """What `srl.check_env.check_env.findings` finds in another process; last of all how that ended.
 
     Raises:
         UserError: If there is no such environment.
@@ -106,7 +106,7 @@ def main(words: Sequence[str]) -> None:
         words: In JSON, descriptors of the file for the stack of a crash or hang and of the pipe for
             what is found, what `findings` takes, and the environment's options.
     """
-    from srl.check_env.main import findings
+    from srl.check_env.check_env import findings
 
     def send(kind: str, content: Any) -> None:
         os.write(results, json.dumps([kind, content]).encode() + b"\n")

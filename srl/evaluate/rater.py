@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from srl.errors import RunError, UserError
-from srl.evaluate.duty import DutyCycle, cores_granted
+from srl.evaluate.cpu_limit import CPULimit, cores_granted
 from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
 from srl.lazy import jax
@@ -55,16 +55,16 @@ def main(words: Sequence[str]) -> int:
     try:
         experiment = recorded_experiment(folder)
         assert experiment.self_play is not None
-        duty = DutyCycle(experiment.self_play.evaluate, cores_granted())
+        limit = CPULimit(experiment.self_play.evaluate, cores_granted())
         _keep_to_one_thread(cores)
-        rater = Rater(folder, experiment, duty)
+        rater = Rater(folder, experiment, limit)
     except UserError as error:
         sys.stderr.write(f"{error}\n")
         return 2
     while True:
         if not rater.play():
             time.sleep(_LOOK_SECONDS)
-        duty.rest()
+        limit.rest()
 
 
 def _keep_to_one_thread(cores: set[int]) -> None:
@@ -80,15 +80,15 @@ def _keep_to_one_thread(cores: set[int]) -> None:
 class Rater:
     """Plays one match after another."""
 
-    def __init__(self, folder: Path, experiment: Experiment, duty: DutyCycle) -> None:
+    def __init__(self, folder: Path, experiment: Experiment, limit: CPULimit) -> None:
         """Makes environments and compiles nothing yet.
 
         Args:
             folder: Of the run.
             experiment: Its own, with self-play.
-            duty: Rests at every step.
+            limit: Rests at every step.
         """
-        self._folder, self._seed, self._duty = folder, experiment.seed, duty
+        self._folder, self._seed, self._limit = folder, experiment.seed, limit
         threads = 1 if threaded(experiment.env) else 0
         environments = make_pool(experiment.env, _EPISODES, threads=threads)
         specs = environments.specs
@@ -149,4 +149,4 @@ class Rater:
         cast = {side: own if side == match.side else others for side in self._sides}
         seed = environment_seed(self._seed, f"rating {games}")
         self._evaluator.seed(seed, seed)
-        return self._evaluator.play(cast, lambda ended: self._duty.rest()).returns
+        return self._evaluator.play(cast, lambda ended: self._limit.rest()).returns

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from duels import DUEL
 
-from srl.evaluate.duty import DutyCycle
+from srl.evaluate.cpu_limit import CPULimit
 from srl.evaluate.rater import Rater
 from srl.workers.opponent_pool import OpponentPool
 from srl.workers.ratings import newest_ratings
@@ -20,7 +20,7 @@ def test_versions_that_win_are_rated_higher_for_both_sides(start, tmp_path):
     trainer = start(replace(DUEL, self_play=replace(DUEL.self_play, every=1)), in_folder)
     for _ in range(2):
         trainer.update()
-    rater = Rater(tmp_path, DUEL, DutyCycle(1.0, 1000))
+    rater = Rater(tmp_path, DUEL, CPULimit(1.0, 1000))
     assert all(rater.play() for _ in range(3))
     newest = newest_ratings(tmp_path)
     assert newest["elo/version"] == 2

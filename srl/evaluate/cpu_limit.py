@@ -28,7 +28,7 @@ def cores_granted(root: Path = ROOT, own: Path = OWN) -> float:
     return granted
 
 
-class DutyCycle:
+class CPULimit:
     """Makes a process rest, so that it takes no more than a share of the processors.
 
     What counts is the time of all its threads, from its start on, against the time that has passed

@@ -12,9 +12,9 @@ from srl.errors import UserError
 from srl.number_text import number_text
 from srl.outputs import expect_place, write_whole
 from srl.plot.curves import Axis, Curve, curve, keys_of, unchanging
+from srl.plot.labels import AXES, fitting, meaning, usual
 from srl.plot.runs import Group, read_groups
 from srl.plot.table import table
-from srl.plot.words import AXES, fitting, meaning, usual
 from srl.shipped import config_class
 
 _POINTS = 200

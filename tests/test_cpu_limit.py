@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srl.evaluate.duty import DutyCycle, cores_granted
+from srl.evaluate.cpu_limit import CPULimit, cores_granted
 
 
 class Machine:
@@ -25,7 +25,7 @@ class Machine:
 
 
 def begun(machine, share, cores):
-    return DutyCycle(
+    return CPULimit(
         share,
         cores,
         clock=lambda: machine.now,
@@ -41,38 +41,38 @@ def begun(machine, share, cores):
 )
 def test_the_share_is_never_passed_but_by_the_work_between_two_rests(share, cores, works):
     machine = Machine()
-    duty = begun(machine, share, cores)
+    limit = begun(machine, share, cores)
     for seconds, threads, pause in works:
         machine.now += pause  # there is nothing to do
         machine.work(seconds, threads)
-        duty.rest()
+        limit.rest()
         assert machine.spent <= share * cores * machine.now * (1 + 1e-9)
 
 
 def test_what_it_took_to_start_counts():
     machine = Machine()
-    duty = begun(machine, 0.05, 2)
+    limit = begun(machine, 0.05, 2)
     machine.work(8)
-    duty.rest()
+    limit.rest()
     assert machine.now == pytest.approx(80)
 
 
 def test_a_long_pause_is_not_made_up_for():
     machine = Machine()
-    duty = begun(machine, 0.05, 2)
+    limit = begun(machine, 0.05, 2)
     machine.now = 10_000
-    duty.rest()
+    limit.rest()
     for _ in range(1000):
         machine.work(0.1)
-        duty.rest()
+        limit.rest()
     assert machine.now - 10_000 == pytest.approx((100 - 1) / 0.1, rel=0.01)
 
 
 def test_who_stays_below_its_share_never_rests():
     machine = Machine()
-    duty = begun(machine, 1.0, 2)
+    limit = begun(machine, 1.0, 2)
     machine.work(5)
-    duty.rest()
+    limit.rest()
     assert machine.now == 5
 
 
