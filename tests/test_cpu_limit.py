@@ -13,11 +13,11 @@ class Machine:
     """A clock that goes on as long as one works or sleeps."""
 
     def __init__(self):
-        self.now = self.spent = 0.0
+        self.now = self.busy = 0.0
 
     def work(self, seconds, threads=1):
         self.now += seconds
-        self.spent += seconds * threads
+        self.busy += seconds * threads
 
     def sleep(self, seconds):
         assert seconds > 0
@@ -29,7 +29,7 @@ def begun(machine, share, cores):
         share,
         cores,
         clock=lambda: machine.now,
-        spent=lambda: machine.spent,
+        busy=lambda: machine.busy,
         sleep=machine.sleep,
     )
 
@@ -46,7 +46,7 @@ def test_the_share_is_never_passed_but_by_the_work_between_two_rests(share, core
         machine.now += pause  # there is nothing to do
         machine.work(seconds, threads)
         limit.rest()
-        assert machine.spent <= share * cores * machine.now * (1 + 1e-9)
+        assert machine.busy <= share * cores * machine.now * (1 + 1e-9)
 
 
 def test_what_it_took_to_start_counts():

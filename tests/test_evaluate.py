@@ -11,7 +11,7 @@ from srl.checkpoint import Checkpoints
 from srl.cli import main
 from srl.errors import UserError
 from srl.evaluate.evaluate import evaluate
-from srl.evaluate.matches import OTHER, OURS, Match, castings, compare, tables
+from srl.evaluate.matches import OTHER, OURS, Match, compare, lineups, tables
 from srl.evaluate.players import trained
 from srl.experiment import config_values, load_experiment
 from srl.launch.folder import create_run, open_run
@@ -306,8 +306,8 @@ def test_a_table_of_three_teams_has_what_all_matches_have():
     own = {"episode_return/cats": Estimate(1.0, None)}  # of a policy, where it plays all
     shared = {"episode_return/cat": Estimate(2.0, None)}
     played = [
-        Match(cast, {**shared, **(own if set(cast.values()) == {OURS} else {})})
-        for cast in castings(kinds)
+        Match(lineup, {**shared, **(own if set(lineup.values()) == {OURS} else {})})
+        for lineup in lineups(kinds)
     ]
     names = [line.split()[0] for line in tables(played, None)[1:] if line]
     assert names == ["episode_return/cat"]

@@ -1,4 +1,4 @@
-"""A bound on the processor time of a process that does its work beside others'."""
+"""A limit on the CPU time of a process that works beside others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from srl.control_group import OWN, ROOT, control_groups
 
-_SAVED_SECONDS = 1.0  # of processor time that may be made up for after a pause
+_SAVED_SECONDS = 1.0  # of CPU time that may be made up for after a pause
 
 
 def cores_granted(root: Path = ROOT, own: Path = OWN) -> float:
@@ -29,7 +29,7 @@ def cores_granted(root: Path = ROOT, own: Path = OWN) -> float:
 
 
 class CPULimit:
-    """Makes a process rest, so that it takes no more than a share of the processors.
+    """Makes a process rest, so it takes no more than a share of the cores.
 
     What counts is the time of all its threads, from its start on, against the time that has passed
     on all cores.
@@ -41,7 +41,7 @@ class CPULimit:
         cores: float,
         *,
         clock: Callable[[], float] = time.monotonic,
-        spent: Callable[[], float] = time.process_time,
+        busy: Callable[[], float] = time.process_time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Takes the share, and where time comes from.
@@ -50,18 +50,18 @@ class CPULimit:
             share: Of the time of all cores; above 0.
             cores: How many.
             clock: Seconds that have passed.
-            spent: Seconds of processor time that this process has taken.
+            busy: Seconds of CPU time that this process has taken.
             sleep: Waits so many seconds.
         """
         self._rate = share * cores
-        self._clock, self._spent_seconds, self._sleep = clock, spent, sleep
-        self._now, self._spent, self._debt = clock(), 0.0, 0.0
+        self._clock, self._busy_seconds, self._sleep = clock, busy, sleep
+        self._now, self._busy, self._debt = clock(), 0.0, 0.0
 
     def rest(self) -> None:
         """Waits until what was taken is paid for; to be called every few milliseconds of work."""
-        now, spent = self._clock(), self._spent_seconds()
+        now, busy = self._clock(), self._busy_seconds()
         earned = self._rate * (now - self._now)
-        self._debt = max(self._debt + spent - self._spent - earned, -_SAVED_SECONDS)
-        self._now, self._spent = now, spent
+        self._debt = max(self._debt + busy - self._busy - earned, -_SAVED_SECONDS)
+        self._now, self._busy = now, busy
         if self._debt > 0:
             self._sleep(self._debt / self._rate)

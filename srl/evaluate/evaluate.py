@@ -9,7 +9,7 @@ from typing import Any
 
 from srl.arguments import expect_at_least
 from srl.errors import UserError
-from srl.evaluate.matches import OTHER, OURS, Match, castings, compare, tables
+from srl.evaluate.matches import OTHER, OURS, Match, compare, lineups, tables
 from srl.evaluate.players import UNTRAINED, Side, opponent, trained
 from srl.evaluate.video import Film, expect_film
 from srl.experiment import Experiment
@@ -43,7 +43,7 @@ def evaluate(
     Args:
         run_dir: The run's folder.
         version: Of the checkpoint; the newest by default.
-        against: RUN_DIR[:V] or `untrained`: who else plays.
+        against: RUN_DIR[:V] or `untrained`: the policies that play the other agents.
         episodes: Of each combination of teams.
         greedy: Take the most probable actions in place of drawing them, as training does.
         seed: Of the environments, the drawing, and untrained policies.
@@ -119,8 +119,8 @@ def _film_in(folder: RunFolder, version: int, seed: int, *how: str) -> Path:
 
 def _alone(evaluator: Evaluator, ours: Side) -> tuple[dict[str, Any], list[str]]:
     """What one side's policies reach among themselves, for JSON and as lines."""
-    cast = dict.fromkeys(kinds_of(evaluator.specs.agents), ours)
-    results = _play(evaluator, cast, "")
+    lineup = dict.fromkeys(kinds_of(evaluator.specs.agents), ours)
+    results = _play(evaluator, lineup, "")
     shown = {k: v for k, v in results.items() if k not in _repeated(evaluator, ours)}
     width = max(map(len, shown))
     lines = [f"{name:<{width}}  {estimate}" for name, estimate in shown.items()]
@@ -139,12 +139,12 @@ def _against(
 ) -> tuple[dict[str, Any], list[str]]:
     """What all combinations of two sides' teams reach, for JSON and as lines."""
     kinds = list(kinds_of(evaluator.specs.agents))
-    combinations = castings(kinds)
+    combinations = lineups(kinds)
     matches = []
-    for number, cast in enumerate(combinations, 1):
-        sides = {kind: ours if name == OURS else other for kind, name in cast.items()}
+    for number, lineup in enumerate(combinations, 1):
+        sides = {kind: ours if name == OURS else other for kind, name in lineup.items()}
         title = f"combination {number} of {len(combinations)}"
-        matches.append(Match(cast, _play(evaluator, sides, title)))
+        matches.append(Match(lineup, _play(evaluator, sides, title)))
     config = config_class(experiment.env)
     contest = config.contest if config else None
     if contest and contest.statistic not in evaluator.specs.statistics:
@@ -152,7 +152,7 @@ def _against(
     label = UNTRAINED if other.untrained else "the other run's"
     comparisons = compare(matches, contest, label)
     found = {
-        "matches": [{"cast": dict(m.cast), "results": _plain(m.results)} for m in matches],
+        "matches": [{"cast": dict(m.lineup), "results": _plain(m.results)} for m in matches],
         "comparisons": [comparison.json() for comparison in comparisons],
     }
     return found, [
@@ -167,7 +167,7 @@ def _play(evaluator: Evaluator, sides: Mapping[str, Side], title: str) -> dict[s
     with Stages() as stages:
         progress = stages.counter("playing", f"episodes {title}".strip(), evaluator.episodes)
         played = evaluator.play({kind: side.player for kind, side in sides.items()}, progress)
-    # A policy's own return says something where one side has all the policies.
+    # A policy's own return means something where one side has all the policies.
     policies = first.player.teams.members if alone else {}
     return estimates(played, evaluator.specs, policies)
 

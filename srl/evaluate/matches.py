@@ -1,4 +1,4 @@
-"""Cross-play: what the combinations of two sides' teams say about either."""
+"""Cross-play: what the combinations of two sides' teams show about either."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from srl.workers.evaluator import Estimate
 OURS, OTHER = "ours", "other"
 
 
-def castings(kinds: Sequence[str]) -> list[dict[str, str]]:
+def lineups(kinds: Sequence[str]) -> list[dict[str, str]]:
     """Every way in which two sides can play the kinds of agents: the side of each."""
     sides = itertools.product((OURS, OTHER), repeat=len(kinds))
-    return [dict(zip(kinds, cast, strict=True)) for cast in sides]
+    return [dict(zip(kinds, lineup, strict=True)) for lineup in sides]
 
 
 class Match(NamedTuple):
     """Episodes of one combination."""
 
-    cast: Mapping[str, str]
+    lineup: Mapping[str, str]
     """The side that played each kind of agents."""
     results: Mapping[str, Estimate]
 
@@ -56,14 +56,14 @@ def compare(matches: Sequence[Match], contest: Contest | None, label: str) -> li
         contest: The statistic that decides; without one, returns do.
         label: Names the other side in a sentence: untrained.
     """
-    kinds = list(matches[0].cast)
+    kinds = list(matches[0].lineup)
     return [_compare(matches, kind, contest, label) for kind in kinds]
 
 
 def _compare(
     matches: Sequence[Match], kind: str, contest: Contest | None, label: str
 ) -> Comparison:
-    kinds = list(matches[0].cast)
+    kinds = list(matches[0].lineup)
     statistic, sign = _statistic(kind, kinds, contest)
     theirs = dict.fromkeys(kinds, OTHER)
     ours = _result(matches, {**theirs, kind: OURS}, statistic)
@@ -92,7 +92,7 @@ def _compare(
 
 
 def _statistic(kind: str, kinds: list[str], contest: Contest | None) -> tuple[str, int]:
-    """What tells how a kind does, and whether it wants that high (1) or low (-1)."""
+    """The statistic that measures a kind's success, and whether high (1) or low (-1) is better."""
     if contest and kind == contest.raised_by:
         return f"env/{contest.statistic}", 1
     if contest and kind == contest.lowered_by:
@@ -100,8 +100,8 @@ def _statistic(kind: str, kinds: list[str], contest: Contest | None) -> tuple[st
     return f"episode_return/{kind}" if len(kinds) > 1 else "episode_return", 1
 
 
-def _result(matches: Sequence[Match], cast: Mapping[str, str], statistic: str) -> Estimate:
-    return next(match.results[statistic] for match in matches if match.cast == cast)
+def _result(matches: Sequence[Match], lineup: Mapping[str, str], statistic: str) -> Estimate:
+    return next(match.results[statistic] for match in matches if match.lineup == lineup)
 
 
 def tables(matches: Sequence[Match], contest: Contest | None, other: str = OTHER) -> list[str]:
@@ -112,7 +112,7 @@ def tables(matches: Sequence[Match], contest: Contest | None, other: str = OTHER
         contest: The statistic that decides.
         other: Names the other side.
     """
-    kinds, shown = list(matches[0].cast), {OURS: OURS, OTHER: other}
+    kinds, shown = list(matches[0].lineup), {OURS: OURS, OTHER: other}
     if len(kinds) != 2:
         return _list(matches, shown)
     rows, columns = kinds
@@ -126,8 +126,8 @@ def tables(matches: Sequence[Match], contest: Contest | None, other: str = OTHER
         heads = [f"{columns}s: {name}" for name in shown.values()]
         lines += [_row("", heads)]
         for side in (OURS, OTHER):
-            casts = [{rows: side, columns: column} for column in (OURS, OTHER)]
-            cells = [str(_result(matches, cast, statistic)) for cast in casts]
+            row = [{rows: side, columns: column} for column in (OURS, OTHER)]
+            cells = [str(_result(matches, lineup, statistic)) for lineup in row]
             lines += [_row(f"{rows}s: {shown[side]}", cells)]
         lines += [""]
     return lines
@@ -135,11 +135,11 @@ def tables(matches: Sequence[Match], contest: Contest | None, other: str = OTHER
 
 def _list(matches: Sequence[Match], shown: Mapping[str, str]) -> list[str]:
     """A column for each combination."""
-    single = len(matches[0].cast) == 1
+    single = len(matches[0].lineup) == 1
     heads = [
         ", ".join(
             shown[side] if single else f"{kind}s: {shown[side]}"
-            for kind, side in match.cast.items()
+            for kind, side in match.lineup.items()
         )
         for match in matches
     ]

@@ -70,17 +70,17 @@ def untrained(experiment: Experiment, specs: Specs, seed: int) -> Side:
     return Side(Player(teams, teams.policies(teams.init(key))), {"run": UNTRAINED})
 
 
-def opponent(words: str, experiment: Experiment, specs: Specs, seed: int) -> Side:
+def opponent(name: str, experiment: Experiment, specs: Specs, seed: int) -> Side:
     """The policies that RUN_DIR[:V] or `untrained` names.
 
     Raises:
         UserError: They cannot play in the environments of `experiment`.
     """
-    if words == UNTRAINED:
+    if name == UNTRAINED:
         return untrained(experiment, specs, seed)
-    path, version = Path(words), None
+    path, version = Path(name), None
     if not path.is_dir():
-        before, colon, after = words.rpartition(":")
+        before, colon, after = name.rpartition(":")
         if colon and after.isdigit():
             path, version = Path(before), int(after)
     folder, resolved = open_run(path, trained=True)

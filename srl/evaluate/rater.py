@@ -38,16 +38,16 @@ _ENOUGH = 200  # games of each casting, after which little is left to find out
 _LOOK_SECONDS = 1.0  # between two looks for a version to play with
 
 
-def main(words: Sequence[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     """Rates the versions of a run until its parent ends.
 
     Args:
-        words: The run's folder.
+        argv: The run's folder.
 
     Returns:
         The exit code: 2 for what another start would not mend.
     """
-    folder = Path(words[0])
+    folder = Path(argv[0])
     os.nice(19)
     logging.basicConfig(format="%(asctime)s %(levelname)s rater %(name)s: %(message)s")
     logging.getLogger("srl").setLevel(logging.INFO)
@@ -102,15 +102,15 @@ class Rater:
     def play(self) -> bool:
         """Lets a pair play that has played least, and writes all ratings; False if there is none.
 
-        It plays in all castings before anything is written, so that no side's rating is missing.
+        It plays in all pairings before anything is written, so that no side's rating is missing.
         """
         try:
             identities = self._identities()
             payoff = read_matches(self._folder, identities)
-            castings = payoff.next(list(self._sides), identities)
-            if not castings or payoff.results[castings[0]][0] >= _ENOUGH:
+            pairings = payoff.next(list(self._sides), identities)
+            if not pairings or payoff.results[pairings[0]][0] >= _ENOUGH:
                 return False
-            for match in castings:
+            for match in pairings:
                 returns = self._returns(match, payoff.results[match][0])
                 payoff.add(match, scores_of(returns, self._sides[match.side]))
             write_ratings(self._folder, payoff, list(self._sides), identities)
@@ -146,7 +146,7 @@ class Rater:
     def _returns(self, match: Match, games: int) -> np.ndarray:
         """Of all agents in the episodes of a match, [N, A]."""
         own, others = self._player(match.version), self._player(match.others)
-        cast = {side: own if side == match.side else others for side in self._sides}
+        lineup = {side: own if side == match.side else others for side in self._sides}
         seed = environment_seed(self._seed, f"rating {games}")
         self._evaluator.seed(seed, seed)
-        return self._evaluator.play(cast, lambda ended: self._limit.rest()).returns
+        return self._evaluator.play(lineup, lambda ended: self._limit.rest()).returns

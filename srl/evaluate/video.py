@@ -46,7 +46,7 @@ class Film:
         Args:
             experiment: Whose environment is filmed.
             drawing: Film the environment's drawing in place of its rendering.
-            camera: Where it is filmed from, in words that the environment knows.
+            camera: Where it is filmed from, one of the names that the environment knows.
 
         Raises:
             UserError: When it cannot be filmed.
@@ -90,9 +90,9 @@ class Film:
             env_seed = environment_seed(seed, "evaluation")
             evaluator = Evaluator(pool, episodes, env_seed=env_seed, seed=seed, greedy=greedy)
             with _writing(path, painter.frames_per_second) as write:
-                cast = dict.fromkeys(kinds_of(pool.specs.agents), player)
+                lineup = dict.fromkeys(kinds_of(pool.specs.agents), player)
                 ended = 0
-                for timestep in evaluator.timesteps(cast):
+                for timestep in evaluator.timesteps(lineup):
                     last = bool((timestep.terminated | timestep.truncated).all())
                     frame = _checked(painter.paint(pool, 0, timestep), self._experiment.env)
                     # The end of an episode stands still for a second.
@@ -156,7 +156,7 @@ def _forms(specs: Specs) -> list[Any]:
 
 
 def _frame_rate(env: Any) -> float:
-    """What the environment says of itself, else 30."""
+    """The rate that the environment declares, else 30."""
     with contextlib.suppress(gymnasium.error.Error, ImportError, AttributeError):
         maker = env
         if isinstance(env, NamedEnv):

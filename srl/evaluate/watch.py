@@ -13,7 +13,7 @@ import numpy as np
 
 from srl.arguments import expect_at_least
 from srl.errors import UserError
-from srl.evaluate.matches import OTHER, OURS, castings
+from srl.evaluate.matches import OTHER, OURS, lineups
 from srl.evaluate.players import UNTRAINED, Side, opponent, trained
 from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
@@ -48,7 +48,7 @@ def watch(
         episodes: How many; with `against`, of each way to seat the two sides.
         seed: Of the environments, the drawing, and untrained policies.
         version: Of the checkpoint; the newest by default.
-        against: RUN_DIR[:V] or `untrained`: who plays the other kinds of agents.
+        against: RUN_DIR[:V] or `untrained`: the policies that play the other kinds of agents.
         greedy: Take the most probable actions in place of drawing them, as training does.
 
     Returns:
@@ -73,7 +73,7 @@ def watch(
             pool, 1, env_seed=environment_seed(seed, "evaluation"), seed=seed, greedy=greedy
         )
         played: list[dict[str, Any]] = []
-        for title, sides in _castings(list(kinds_of(pool.specs.agents)), ours, other):
+        for title, sides in _lineups(list(kinds_of(pool.specs.agents)), ours, other):
             with Stages() as stages:
                 progress = stages.counter("playing", f"episodes {title}".strip(), episodes)
                 shown = list(_play(evaluator, pool, recorder, sides, episodes, progress))
@@ -135,19 +135,19 @@ def _recorder(experiment: Experiment) -> Recorder:
     return recorder
 
 
-def _castings(
+def _lineups(
     kinds: list[str], ours: Side, other: Side | None
 ) -> Iterator[tuple[str, dict[str, Side]]]:
-    """Who plays each kind of agents; with two sides, each way in which both of them play."""
+    """Gives which side plays each kind of agents; of two sides, each way in which both play."""
     if other is None:
         yield "", dict.fromkeys(kinds, ours)
         return
     sides = {OURS: ours, OTHER: other}
     names = {OURS: OURS, OTHER: UNTRAINED if other.untrained else OTHER}
-    for seats in castings(kinds):
-        if len(kinds) == 1 or len(set(seats.values())) > 1:
-            title = ", ".join(f"{kind}s: {names[side]}" for kind, side in seats.items())
-            yield title, {kind: sides[side] for kind, side in seats.items()}
+    for lineup in lineups(kinds):
+        if len(kinds) == 1 or len(set(lineup.values())) > 1:
+            title = ", ".join(f"{kind}s: {names[side]}" for kind, side in lineup.items())
+            yield title, {kind: sides[side] for kind, side in lineup.items()}
 
 
 def _play(
@@ -161,7 +161,7 @@ def _play(
     """Whole episodes of a pool's one environment, by the names of what was recorded.
 
     The actions have a row less than all else: row t led from step t to step t + 1. `progress` is
-    told at each step how many episodes have ended.
+    called at each step with how many episodes have ended.
     """
     ended = 0
     frames: list[Mapping[str, np.ndarray]] = []
