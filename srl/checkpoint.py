@@ -1,18 +1,17 @@
-"""Checkpoints of a run: arrays and a few JSON values, complete or absent.
+"""Checkpoints of a run: a file of arrays for each version, with a few JSON values as metadata.
 
-Orbax writes them, in a thread of ours, and makes each visible by one rename. Arrays are stored
-flat, by names such as `learners/policy/params/policy/Dense_0/kernel`, with a checksum each, so that
-a checkpoint can be read without the code that made it and a damaged one is noticed.
+A thread writes them while training goes on. Each is complete or absent, and a damaged one is
+noticed, as `srl.array_file` does it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
-import logging
+import json
 import os
 import shutil
-import zlib
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -20,15 +19,12 @@ from typing import Any
 
 import numpy as np
 
+from srl import array_file
+from srl.array_file import SUFFIX, Unreadable, copied_leaves, named_leaves
 from srl.errors import RunError, Unwritable, UserError
-from srl.files import is_count, parse_json
+from srl.files import UNFINISHED, is_count, parse_json
 from srl.lazy import jax
 from srl.types import Tree
-
-logger = logging.getLogger(__name__)
-
-_OVERHEAD = 200_000  # bytes of a checkpoint beside its arrays
-_TEMPORARY = "*.orbax-checkpoint-tmp*"
 
 
 class Damaged(RunError):
@@ -44,10 +40,9 @@ class Checkpoints:
     """The checkpoints of one folder; a version is the number of updates done."""
 
     def __init__(self, folder: Path, keep: int = 5) -> None:
-        """Looks at `folder`, which the first save makes; the newest `keep` stay."""
+        """Opens nothing; the first save makes `folder`. The newest `keep` versions stay."""
         self.folder = folder.absolute()
         self._keep = keep
-        self._manager: Any = None
         self._thread = ThreadPoolExecutor(1, "checkpoints")
         self._saving: Future[None] | None = None
 
@@ -55,7 +50,7 @@ class Checkpoints:
         """The complete checkpoints there are, oldest first.
 
         Raises:
-            UserError: If the folder is none, or cannot be read.
+            UserError: If the folder is none, cannot be read, or is of another format.
         """
         try:
             names = os.listdir(self.folder)
@@ -65,7 +60,13 @@ class Checkpoints:
             raise UserError(
                 f"cannot read the checkpoints in {self.folder}: {error.strerror}"
             ) from error
-        return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
+        if old := next((name for name in names if _is_number(name)), None):
+            raise UserError(
+                f"{self.folder / old} is a checkpoint in the format of an earlier srl, before "
+                f"checkpoints were {SUFFIX} files; use the srl that wrote it"
+            )
+        versions = (name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX))
+        return sorted(int(name) for name in versions if _is_number(name))
 
     def latest(self) -> int | None:
         """The newest complete checkpoint."""
@@ -84,9 +85,7 @@ class Checkpoints:
         Raises:
             UserError: If there is no room for one.
         """
-        leaves = named_leaves(tree).values()
-        arrays = (leaf if hasattr(leaf, "nbytes") else np.asarray(leaf) for leaf in leaves)
-        size = sum(array.nbytes for array in arrays) + _OVERHEAD
+        size = array_file.file_bytes(named_leaves(tree))
         place = self.folder if self.folder.is_dir() else self.folder.parent
         room = shutil.disk_usage(place).free // size
         wanted = self._keep + 1 - len(self.versions())
@@ -118,8 +117,8 @@ class Checkpoints:
                 return
         except UserError as error:  # it was a folder when the run began
             raise Unwritable(f"cannot save a checkpoint in {self.folder}: {error}") from error
-        arrays = {n: np.array(leaf) for n, leaf in named_leaves(jax.device_get(tree)).items()}
-        self._saving = self._thread.submit(self._write, updates, arrays, dict(metadata))
+        texts = {name: json.dumps(value) for name, value in metadata.items()}
+        self._saving = self._thread.submit(self._write, updates, copied_leaves(tree), texts)
         if wait:
             self.wait()
 
@@ -146,7 +145,11 @@ class Checkpoints:
 
     def metadata(self, version: int | None = None) -> dict[str, Any]:
         """The JSON values saved with a version; the newest by default."""
-        return self._description(self._existing(version))["metadata"]
+        version = self._existing(version)
+        try:
+            return _parsed(array_file.read_header(self._file(version))[0])
+        except (Unreadable, ValueError) as error:
+            raise self._damaged(version, error) from None
 
     def restore(self, version: int | None = None, like: Tree = None) -> tuple[Tree, dict[str, Any]]:
         """The tree and the metadata of a version; the newest by default.
@@ -161,15 +164,16 @@ class Checkpoints:
             Damaged: It cannot be read.
         """
         version = self._existing(version)
-        description = self._description(version)
-        leaves: dict[str, list[Any]] = description["leaves"]
-        if like is not None:
-            self._compare(version, leaves, named_leaves(like))
-        arrays = self._read(version, leaves)
+        try:
+            arrays, texts = array_file.read(self._file(version))
+            metadata = _parsed(texts)
+        except (Unreadable, ValueError) as error:
+            raise self._damaged(version, error) from None
         if like is None:
-            return _nest(arrays), description["metadata"]
-        names, structure = list(named_leaves(like)), jax.tree.structure(like)
-        return structure.unflatten([arrays[name] for name in names]), description["metadata"]
+            return _nest(arrays), metadata
+        leaves = named_leaves(like)
+        self._compare(version, arrays, leaves)
+        return jax.tree.structure(like).unflatten([arrays[n] for n in leaves]), metadata
 
     def restore_newest(self, like: Tree = None) -> tuple[Tree, list[Damaged]]:
         """The tree of the newest version that is not damaged, and what is wrong with later ones.
@@ -212,12 +216,9 @@ class Checkpoints:
         paths = (self.folder / f"{version}.{name}" for name in names)
         path = next(path for path in paths if not os.path.lexists(path))
         try:
-            self._manager = None  # it remembers which there are
-            return (self.folder / str(version)).rename(path)
+            return self._file(version).rename(path)
         except OSError as error:
-            raise RunError(
-                f"cannot rename {self.folder / str(version)}: {error.strerror}"
-            ) from error
+            raise RunError(f"cannot rename {self._file(version)}: {error.strerror}") from error
 
     def _counts(self, version: int, metadata: dict[str, Any]) -> dict[str, int]:
         env_steps, updates = metadata.get("env_steps"), metadata.get("updates")
@@ -234,149 +235,54 @@ class Checkpoints:
             raise UserError(f"there is no version {version} in {self.folder}; it has {listed}")
         return there[-1] if version is None else version
 
-    def _description(self, version: int) -> dict[str, Any]:
-        try:
-            text = (self.folder / str(version) / "metadata/metadata").read_bytes()
-            description = parse_json(text)
-        except (OSError, ValueError) as error:
-            raise self._damaged(version, error) from None
-        if not _is_description(description):
-            raise self._damaged(version, "its metadata are not those of a checkpoint")
-        return description
-
-    def _read(self, version: int, leaves: dict[str, list[Any]]) -> dict[str, np.ndarray]:
-        import tensorstore
-
-        # Orbax's format, without Orbax: that reads in many coroutines, and of damaged arrays all
-        # but the first print a traceback. An array without elements is not in the files.
-        store = {"driver": "ocdbt", "base": (self.folder / str(version) / "state").as_uri()}
-        arrays: dict[str, np.ndarray] = {}
-        try:
-            opened = {
-                name: tensorstore.open(
-                    {"driver": "zarr", "kvstore": {**store, "path": f"{name}/"}},
-                    open=True,
-                    read=True,
-                )
-                for name, (_, shape, _) in leaves.items()
-                if 0 not in shape
-            }
-            for name, (dtype, shape, _) in leaves.items():
-                if name in opened:
-                    arrays[name] = np.asarray(opened[name].result().read().result())
-                else:
-                    arrays[name] = np.empty(shape, dtype)
-        except (ValueError, TypeError, OSError) as error:
-            raise self._damaged(version, error) from None
-        for name, (dtype, shape, expected) in leaves.items():
-            array = arrays[name]
-            if array.dtype.name != dtype or list(array.shape) != shape:
-                raise self._damaged(version, f"{name} is not what was saved")
-            if checksum(array) != expected:
-                raise self._damaged(version, f"the checksum of {name} does not match")
-        return arrays
-
-    def _compare(self, version: int, leaves: dict[str, list[Any]], like: dict[str, Any]) -> None:
+    def _compare(self, version: int, saved: dict[str, np.ndarray], like: dict[str, Any]) -> None:
         """Raises UserError at the first array that is not the same in both."""
-        arrays = {
-            name: leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
-            for name, leaf in like.items()
-        }
-        here = {name: _form(np.dtype(a.dtype).name, list(a.shape)) for name, a in arrays.items()}
-        saved = {name: _form(dtype, shape) for name, (dtype, shape, _) in leaves.items()}
-        for name in [*here, *saved]:
-            if here.get(name) != saved.get(name):
+        here, there = _specs(like), _specs(saved)
+        for name in [*here, *there]:
+            if here.get(name) != there.get(name):
                 raise UserError(
                     f"checkpoint {version} in {self.folder} is of another network: {name} is "
-                    f"{saved.get(name, 'absent')} in it and {here.get(name, 'absent')} here; "
+                    f"{there.get(name, 'absent')} in it and {here.get(name, 'absent')} here; "
                     "run it with the experiment it was made with"
                 )
 
-    def _write(self, updates: int, arrays: dict[str, np.ndarray], metadata: dict[str, Any]) -> None:
-        import orbax.checkpoint as ocp
-
-        logging.getLogger("absl").setLevel(logging.CRITICAL + 1)  # what Orbax logs it also raises
+    def _write(self, updates: int, arrays: dict[str, np.ndarray], texts: dict[str, str]) -> None:
+        """Writes a version, and removes those that are too many, and what killed processes left."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        needed = sum(a.nbytes for a in arrays.values()) + _OVERHEAD
-        if shutil.disk_usage(self.folder).free < needed:
-            raise OSError(f"No space left on device for {needed / 1e6:.1f} MB")
-        leaves = {n: [a.dtype.name, list(a.shape), checksum(a)] for n, a in arrays.items()}
-        full = {n: a if a.size else np.zeros(1) for n, a in arrays.items()}  # Orbax wants a size
-        items = ocp.args.Composite(
-            state=ocp.args.PyTreeSave(full),
-            metadata=ocp.args.JsonSave({"metadata": metadata, "leaves": leaves}),
-        )
-        if self._manager is None:
-            options = ocp.CheckpointManagerOptions(
-                max_to_keep=self._keep,
-                create=False,
-                multiprocessing_options=_alone(),
-                cleanup_tmp_directories=True,
-                enable_async_checkpointing=False,
-            )
-            self._manager = ocp.CheckpointManager(self.folder, options=options)
-        self._manager.save(updates, args=items, force=True)
+        for rest in self.folder.glob(f"{UNFINISHED}*"):
+            rest.unlink(missing_ok=True)
+        if shutil.disk_usage(self.folder).free < array_file.file_bytes(arrays):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        array_file.write(self._file(updates), arrays, texts)
+        for version in self.versions()[: -self._keep]:
+            self._file(version).unlink()
 
     def _failure(self, error: Exception) -> Unwritable:
-        """Gives the failed save's space back and says what is still there."""
-        logger.info("Orbax could not save", exc_info=error)
-        self._manager = None
-        for rest in self.folder.glob(_TEMPORARY):
-            shutil.rmtree(rest, ignore_errors=True)
+        """What is reported of a save that failed, with what is still there."""
         try:
             listed = ", ".join(map(str, self.versions()))
         except UserError:  # there is no folder any more
             listed = ""
         kept = f"the earlier checkpoints ({listed}) are intact" if listed else "there is no other"
-        return Unwritable(f"cannot save a checkpoint in {self.folder}: {_reason(error)}; {kept}")
+        reason = getattr(error, "strerror", None) or error
+        return Unwritable(f"cannot save a checkpoint in {self.folder}: {reason}; {kept}")
+
+    def _file(self, version: int) -> Path:
+        return self.folder / f"{version}{SUFFIX}"
 
     def _damaged(self, version: int, reason: object) -> Damaged:
         others = ", ".join(str(v) for v in self.versions() if v != version)
         hint = f"--version takes another one: {others}" if others else "there is no other"
-        folder = self.folder / str(version)
-        return Damaged(version, f"checkpoint {folder} is damaged ({_reason(reason)})", hint)
+        return Damaged(version, f"checkpoint {self._file(version)} is damaged ({reason})", hint)
 
 
-def _is_description(value: Any) -> bool:
-    """Whether a value is what `save` writes beside the arrays."""
-    if not isinstance(value, dict) or not isinstance(value.get("metadata"), dict):
-        return False
-    leaves = value.get("leaves")
-    return isinstance(leaves, dict) and all(map(_is_leaf, leaves.values()))
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdecimal()
 
 
-def _is_leaf(value: Any) -> bool:
-    """Whether a value is a dtype's name, a shape and a checksum."""
-    if not isinstance(value, list) or len(value) != 3:
-        return False
-    dtype, shape, _ = value
-    return isinstance(dtype, str) and isinstance(shape, list) and all(map(is_count, shape))
-
-
-def _alone() -> Any:
-    """Options by which Orbax asks no other process: of several learners one saves for all."""
-    from orbax.checkpoint.options import MultiprocessingOptions
-
-    if jax.process_count() == 1:
-        return MultiprocessingOptions()
-    own = jax.process_index()
-    return MultiprocessingOptions(
-        primary_host=own, active_processes={own}, barrier_sync_key_prefix="srl"
-    )
-
-
-def _reason(error: object) -> str:
-    text = " ".join(str(error).split())
-    if "No space left on device" in text:
-        return "no space left on device"
-    text = text.split(" [")[0]  # what follows is TensorStore's own context
-    return (text if len(text) < 300 else f"{text[:100]} ... {text[-190:]}") or repr(error)
-
-
-def named_leaves(tree: Tree) -> dict[str, Any]:
-    """The leaves of a tree by name, in its own order."""
-    paths, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {jax.tree_util.keystr(p, simple=True, separator="/"): leaf for p, leaf in paths}
+def _parsed(texts: dict[str, str]) -> dict[str, Any]:
+    """The values of a checkpoint's metadata; raises ValueError where a text is no JSON."""
+    return {name: parse_json(text) for name, text in texts.items()}
 
 
 def _nest(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -390,11 +296,11 @@ def _nest(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
     return tree
 
 
-def _form(dtype: str, shape: list[int]) -> str:
+def _specs(arrays: Mapping[str, Any]) -> dict[str, str]:
     """What must be equal in two checkpoints; bytes, such as a simulator's state, vary in length."""
-    return "bytes" if dtype == "uint8" and len(shape) == 1 else f"{dtype}{shape}"
-
-
-def checksum(array: np.ndarray) -> int:
-    """CRC-32 of an array's bytes."""
-    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    specs: dict[str, str] = {}
+    for name, value in arrays.items():
+        array = value if hasattr(value, "dtype") else np.asarray(value)
+        dtype, shape = np.dtype(array.dtype).name, list(array.shape)
+        specs[name] = "bytes" if dtype == "uint8" and len(shape) == 1 else f"{dtype}{shape}"
+    return specs

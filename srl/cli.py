@@ -16,18 +16,21 @@ from srl.errors import RunError, UserError, explained
 
 COMMANDS = {
     "run": ("srl.cli:run", "train an experiment"),
-    "plan": ("srl.draw.main:plan", "show what would run where, and what would cross between"),
+    "plan": ("srl.draw.plan:plan", "show what would run where, and what would cross between"),
     "resume": ("srl.cli:resume", "go on with a run"),
     "top": ("srl.cli:top", "show a run that another process, or a cluster, trains"),
     "stop": (
         "srl.cli:stop",
         "end a run that another process, or a cluster, trains, after a checkpoint",
     ),
-    "bench": ("srl.bench.main:bench", "measure how fast a part runs"),
-    "check-env": ("srl.check_env.main:check_env", "check that an environment keeps its promises"),
+    "bench": ("srl.bench.bench:bench", "measure how fast a part runs"),
+    "check-env": (
+        "srl.check_env.check_env:check_env",
+        "check that an environment keeps its promises",
+    ),
     "eval": ("srl.cli:evaluate", "play whole episodes with a run's policies"),
     "watch": ("srl.cli:watch", "make a page that shows a run's policies at play, step by step"),
-    "plot": ("srl.plot.main:plot", "draw how runs have gone"),
+    "plot": ("srl.plot.plot:plot", "draw how runs have gone"),
     "export": ("srl.cli:export", "write a run's policies to a safetensors file"),
 }
 """Name -> (module:function taking the words after the name and giving the exit code, help)."""
@@ -236,7 +239,7 @@ def evaluate(words: list[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(words)
-    from srl.evaluate.main import evaluate
+    from srl.evaluate.evaluate import evaluate
 
     return _say(evaluate(**vars(options)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from srl import array_file
+from srl.array_file import SUFFIX
 from srl.checkpoint import Checkpoints
 from srl.errors import UserError
-from srl.files import write_atomically
 
-SUFFIX = ".safetensors"
-"""What the name of an export ends in: the suffix names the format."""
 _PARTS = {"params": "", "observations": "observations", "values": "values"}
 
 
@@ -32,8 +30,6 @@ def export(run_dir: Path, output: Path, version: int | None = None) -> int:
         UserError: For a name with another suffix, a run without such a checkpoint, or a file that
             cannot be written.
     """
-    from safetensors.numpy import save
-
     from srl.run.folder import find_run, read_config
 
     if output.suffix != SUFFIX:
@@ -43,8 +39,7 @@ def export(run_dir: Path, output: Path, version: int | None = None) -> int:
         )
     folder = find_run(run_dir, trained=True)
     config = read_config(folder)
-    with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
-        learners, counts = checkpoints.learners(version)
+    learners, counts = Checkpoints(folder.checkpoints).learners(version)
     tensors: dict[str, np.ndarray] = {}
     for policy, state in learners.items():
         prefix = f"{policy}/" if len(learners) > 1 else ""
@@ -60,25 +55,10 @@ def export(run_dir: Path, output: Path, version: int | None = None) -> int:
     }
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(output, _with_sorted_metadata(save(tensors, metadata)))
+        array_file.write(output, tensors, metadata)
     except OSError as error:
         raise UserError(f"cannot write {output}: {error.strerror or error}") from error
     return counts["updates"]
-
-
-def _with_sorted_metadata(body: bytes) -> bytes:
-    """The same file with its metadata in order, so that equal policies make equal files.
-
-    safetensors writes them in the order of a hash map, which is another one each time. A file is
-    the length of its header (8 bytes, little endian), the header (JSON, with spaces behind it up to
-    a multiple of 8 bytes), and the tensors.
-    """
-    size = int.from_bytes(body[:8], "little")
-    header = json.loads(body[8 : 8 + size])
-    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text + body[8 + size :]
 
 
 def _leaves(tree: Any, path: str = "") -> Iterator[tuple[str, np.ndarray]]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from srl.errors import UserError
 
 _DEEPEST = 100  # levels: what walks over the values may be recursive
+UNFINISHED = ".unfinished-"
+"""What the name of a file that is being written begins with."""
 
 
 def expect_place(flag: str, file: Path) -> None:
@@ -33,29 +36,52 @@ def write_output(file: Path, content: bytes) -> None:
         raise UserError(f"cannot write {file}: {error.strerror}") from error
 
 
-def write_atomically(file: Path, content: bytes, *, durable: bool = False) -> None:
+def write_atomically(file: Path, content: bytes) -> None:
     """Writes a file; what stood there before stays until all is written.
 
     Args:
         file: In a folder that exists.
         content: All of it.
+
+    Raises:
+        OSError: If it cannot be written; nothing is left of it.
+    """
+    with replacing(file) as unfinished:
+        unfinished.write_bytes(content)
+
+
+@contextmanager
+def replacing(file: Path, *, durable: bool = False) -> Iterator[Path]:
+    """Gives the path of an unfinished file, which takes the place of `file` at the end.
+
+    Args:
+        file: In a folder that exists; what stands there stays until then, or if an error is raised.
         durable: Wait until the disk has it, so that it outlasts a loss of power.
 
     Raises:
         OSError: If it cannot be written; nothing is left of it.
     """
-    unfinished = file.with_name(f".{file.name}.unfinished")
+    unfinished = file.with_name(f"{UNFINISHED}{file.name}")
     try:
-        with unfinished.open("wb") as written:
-            written.write(content)
-            if durable:
-                written.flush()
-                os.fsync(written.fileno())
+        yield unfinished
+        if durable:
+            _sync(unfinished)
         unfinished.replace(file)
     except BaseException:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
         raise
+    if durable:
+        _sync(file.parent)  # which holds the new name
+
+
+def _sync(path: Path) -> None:
+    """Returns when the disk has a file, or the names in a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def parse_json(text: str | bytes) -> Any:

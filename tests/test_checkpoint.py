@@ -11,9 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from safetensors import safe_open
 
+from srl import array_file
 from srl.checkpoint import Checkpoints, Damaged
 from srl.errors import RunError, Unwritable, UserError
+from srl.files import UNFINISHED
 
 COUNTS = {"env_steps": 100, "updates": 1}
 
@@ -127,11 +130,6 @@ def test_a_checkpoint_of_another_network_names_the_first_difference(checkpoints,
         checkpoints.restore(like=other)
 
 
-def data_files(checkpoints, version):
-    files = [p for p in (checkpoints.folder / str(version) / "state").rglob("*") if p.is_file()]
-    return sorted(files, key=lambda path: path.stat().st_size)
-
-
 def cut_short(path):
     os.truncate(path, path.stat().st_size // 2)
 
@@ -142,14 +140,18 @@ def flip_a_bit(path):
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("damage", [cut_short, flip_a_bit, os.remove])
+def empty(path):
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [cut_short, flip_a_bit, empty])
 def test_a_damaged_checkpoint_is_named_and_the_earlier_one_offered(checkpoints, damage):
     tree = {"x": np.random.default_rng(0).normal(size=100_000)}
     checkpoints.save(1, tree, COUNTS, wait=True)
     checkpoints.save(2, tree, COUNTS, wait=True)
-    damage(data_files(checkpoints, 2)[-1])
+    damage(checkpoints.folder / "2.safetensors")
     with pytest.raises(
-        RunError, match=r"checkpoints/2 is damaged .* --version takes another one: 1"
+        RunError, match=r"checkpoints/2.safetensors is damaged .* --version takes another one: 1"
     ):
         checkpoints.restore(like=tree)
     newest, damaged = checkpoints.restore_newest(like=tree)
@@ -161,38 +163,74 @@ def test_a_damaged_checkpoint_is_named_and_the_earlier_one_offered(checkpoints, 
     checkpoints.save(2, {"x": np.ones(1)}, COUNTS, wait=True)
     checkpoints.set_aside(2, "damaged")
     names = sorted(path.name for path in checkpoints.folder.iterdir())
-    assert names == ["1", "2.damaged", "2.damaged-2"]
+    assert names == ["1.safetensors", "2.damaged", "2.damaged-2"]
 
 
-def test_damaged_metadata_are_told(checkpoints):
+def test_a_lone_damaged_checkpoint_is_named_and_kept(checkpoints):
     checkpoints.save(1, {"x": np.zeros(3)}, COUNTS, wait=True)
-    cut_short(checkpoints.folder / "1/metadata/metadata")
-    with pytest.raises(RunError, match=r"checkpoints/1 is damaged .* there is no other"):
+    cut_short(checkpoints.folder / "1.safetensors")
+    with pytest.raises(RunError, match=r"1.safetensors is damaged .* there is no other"):
         checkpoints.restore()
-    with pytest.raises(RunError, match=r"checkpoints/1 is damaged"):
+    with pytest.raises(RunError, match=r"1.safetensors is damaged"):
         checkpoints.restore_newest()
     assert checkpoints.versions() == [1]
 
 
-@pytest.mark.parametrize(
-    "metadata",
-    [
-        "",
-        "\x00\xff",
-        "7",
-        "{}",
-        '{"metadata": {}, "leaves": 7}',
-        '{"metadata": {}, "leaves": {"x": ["float64", 3, 1]}}',
-        '{"metadata": {}, "leaves": {"x": ["nonsense", [0], 1]}}',
-        '{"metadata": {}, "leaves": {"y": ["float64", [3], 1]}}',
-        "[" * 100_000,
-    ],
-)
-def test_metadata_that_srl_did_not_write_are_damaged(checkpoints, metadata):
-    checkpoints.save(1, {"x": np.zeros(3)}, COUNTS, wait=True)
-    (checkpoints.folder / "1/metadata/metadata").write_bytes(metadata.encode("latin-1"))
+@pytest.mark.parametrize("flipped", range(0, 400, 7))
+def test_a_changed_bit_anywhere_in_a_checkpoint_is_noticed(checkpoints, flipped):
+    checkpoints.save(1, {"x": np.arange(9)}, COUNTS, wait=True)
+    path = checkpoints.folder / "1.safetensors"
+    data = bytearray(path.read_bytes())
+    assert 200 < len(data) < 400
+    data[flipped % len(data)] ^= 1
+    path.write_bytes(data)
     with pytest.raises(Damaged):
         checkpoints.restore()
+
+
+@pytest.mark.parametrize("count", ["", "x", "[" * 100_000, "\ud83d"])
+def test_metadata_that_srl_did_not_write_are_damaged(checkpoints, count):
+    checkpoints.save(1, {"x": np.zeros(3)}, COUNTS, wait=True)
+    array_file.write(checkpoints.folder / "1.safetensors", {"x": np.zeros(3)}, {"updates": count})
+    for read in (checkpoints.restore, checkpoints.metadata):
+        with pytest.raises(Damaged):
+            read()
+    assert checkpoints.newest_counts() is None
+
+
+def test_a_checkpoint_can_be_read_without_srl(checkpoints):
+    checkpoints.save(1, {"learners": {"policy": learner()}}, COUNTS, wait=True)
+    with safe_open(checkpoints.folder / "1.safetensors", framework="numpy") as file:
+        kernel = file.get_tensor("learners/policy/params/policy/Dense_0/kernel")
+        assert file.metadata()["env_steps"] == "100"
+    assert kernel.tolist() == [[1.0] * 4] * 3
+
+
+def test_equal_states_make_equal_files(tmp_path):
+    written = set()
+    for name in "abcdefgh":
+        array_file.write(
+            tmp_path / name, {"y": np.ones(2), "x": np.zeros(3, "b")}, {"1": "", "0": ""}
+        )
+        written.add((tmp_path / name).read_bytes())
+    assert len(written) == 1
+
+
+def test_a_type_that_the_format_lacks_is_reported_when_it_is_saved(checkpoints):
+    with pytest.raises(
+        Unwritable, match=r"the type of x is 'complex128'; expected bool bfloat16 .*"
+    ):
+        checkpoints.save(1, {"x": np.zeros(3, complex)}, COUNTS, wait=True)
+    assert checkpoints.versions() == []
+
+
+def test_a_checkpoint_of_an_earlier_srl_is_refused_in_a_line_and_kept(checkpoints):
+    (checkpoints.folder / "7" / "state").mkdir(parents=True)
+    for use in (checkpoints.latest, checkpoints.restore, checkpoints.newest_counts):
+        with pytest.raises(UserError, match=r"checkpoints/7 is a checkpoint .* of an earlier srl"):
+            use()
+    with pytest.raises(Unwritable, match="of an earlier srl"):
+        checkpoints.save(8, {"x": np.zeros(1)}, COUNTS, wait=True)
 
 
 def test_a_file_in_place_of_the_folder_is_told(tmp_path):
@@ -205,6 +243,7 @@ SAVE_UNTIL_KILLED = """
 import sys
 from pathlib import Path
 import numpy as np
+from srl import array_file
 from srl.checkpoint import Checkpoints
 checkpoints = Checkpoints(Path(sys.argv[1]), keep=2)
 for version in range(1, 1000):
@@ -231,7 +270,7 @@ def test_a_process_killed_while_saving_leaves_whole_checkpoints(tmp_path, saves)
         assert metadata == {"updates": version}
     checkpoints.save(2000, {"x": np.zeros(1)}, COUNTS, wait=True)
     assert checkpoints.latest() == 2000
-    assert not list(checkpoints.folder.glob("*tmp*"))
+    assert not list(checkpoints.folder.glob(f"{UNFINISHED}*"))
     checkpoints.close()
 
 
@@ -251,7 +290,7 @@ def test_a_full_disk_is_told_and_loses_nothing(small_disk):
     small = {"x": np.arange(1000)}
     checkpoints.save(1, small, COUNTS, wait=True)
     noise = np.random.default_rng(0).integers(0, 256, size=8_000_000, dtype=np.uint8)
-    with pytest.raises(RunError, match=r"checkpoints: no space left .*checkpoints \(1\) are"):
+    with pytest.raises(RunError, match=r"checkpoints: No space left .*checkpoints \(1\) are"):
         checkpoints.save(2, {"x": noise}, COUNTS, wait=True)
     assert checkpoints.versions() == [1]
     assert same(checkpoints.restore(like=small)[0], small)
@@ -274,7 +313,7 @@ def test_a_write_that_fails_midway_is_told_and_loses_nothing(checkpoints):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert checkpoints.versions() == [1]
     assert same(checkpoints.restore(like=small)[0], small)
-    assert not list(checkpoints.folder.glob("*tmp*"))
+    assert not list(checkpoints.folder.glob(f"{UNFINISHED}*"))
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path):

@@ -12,7 +12,7 @@ from srl.checkpoint import Checkpoints
 from srl.cli import main
 from srl.episodes import kinds_of
 from srl.errors import UserError
-from srl.evaluate.main import evaluate
+from srl.evaluate.evaluate import evaluate
 from srl.evaluate.matches import OTHER, OURS, Match, compare, lineups, tables
 from srl.evaluate.players import trained
 from srl.experiment import config_values, load_experiment

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from srl.bench.main import _BENCHMARKS
+from srl.bench.bench import _BENCHMARKS
 from srl.cli import COMMANDS, main
 
 CALLS = [

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import json
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,7 +13,7 @@ from typing import Any
 
 from srl.bench.act_peer import RUN, serve
 from srl.bench.alone import act_alone, first_timestep
-from srl.bench.rounds import in_turns, median, parse_training, repeated, training_arguments
+from srl.bench.rounds import in_turns, median, parse_training, repeated, show, training_arguments
 from srl.errors import UserError, expect
 from srl.experiment import Experiment, load_experiment
 from srl.launch.compilation import keep_compiled_programs
@@ -33,13 +32,13 @@ _NOTES = """Lists are separated by commas. What is not listed goes to the experi
 --algorithm.network.width 128."""
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """`srl bench act [FILE|ENV_ID] [--num-slots 8,64,256] ... [--json]`."""
     parser = training_arguments("act", "native:CartPole-v1", 2.0, _NOTES)
     parser.add_argument("--num-slots", default="8,64,256", metavar="NS", help="default 8,64,256")
     through = f"inference streams too: {', '.join(_THROUGH)}"
     parser.add_argument("--through", metavar="TRANSPORT,...", help=through)
-    options, overrides = parse_training(parser, words)
+    options, overrides = parse_training(parser, argv)
     # Past versions would play a part of the slots: what is measured here is one policy's acting.
     experiment = replace(load_experiment(options.target, overrides).experiment, self_play=None)
     keep_compiled_programs()
@@ -68,7 +67,7 @@ def _tell(options: Any, way: str, size: int, rates: list[float]) -> None:
     }
     numbers = f"{line['latency_us']:>10,.1f} us  {line['value']:>14,.0f} slots/s"
     text = f"{size:>8} slots  {way:<14} {numbers}"
-    sys.stdout.write((json.dumps(line) if options.json else text) + "\n")
+    show(line, text, options.json)
 
 
 def _ways(text: str | None) -> list[str]:
@@ -129,8 +128,8 @@ def _server(
         listener.close()
         return
     sizes = ["--num-envs", str(experiment.num_envs), "--groups", "1"]
-    orders = {"target": target, "overrides": [*overrides, *sizes], "transport": way}
-    command = child_command("srl.bench.act_peer", json.dumps(orders))
+    settings = {"target": target, "overrides": [*overrides, *sizes], "transport": way}
+    command = child_command("srl.bench.act_peer", json.dumps(settings))
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         yield process.stdout.readline().decode().strip()

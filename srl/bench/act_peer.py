@@ -41,14 +41,14 @@ def serve(
     return serve_policies(site, learner.teams, published, listener, None), listener
 
 
-def main(words: Sequence[str]) -> None:
+def main(argv: Sequence[str]) -> None:
     """Serves until standard input ends."""
-    orders = json.loads(words[0])
+    settings = json.loads(argv[0])
     keep_compiled_programs()
-    experiment = load_experiment(orders["target"], orders["overrides"]).experiment
+    experiment = load_experiment(settings["target"], settings["overrides"]).experiment
     experiment = replace(experiment, self_play=None)
     specs, _ = first_timestep(experiment, 1)
-    server, listener = serve(experiment, specs, orders["transport"])
+    server, listener = serve(experiment, specs, settings["transport"])
     sys.stdout.write(listener.address + "\n")
     sys.stdout.flush()
     ended = threading.Event()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from srl.bench.rounds import show
 from srl.bench.watched import CONTROLLER, Snapshot, WatchedHost
 from srl.console.arguments import Arguments
 from srl.errors import RunError, UserError, expect_number
@@ -31,7 +31,7 @@ _WARM_SECONDS = 5.0
 _BUSY = 0.9  # of the machine's cores, from which on these are the limit
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """`srl bench actors [FILE|ENV_ID] [--num-actors N] [--slots N] ... [--json]`."""
     synopsis = ("[FILE|ENV_ID]", "[OPTION VALUE ...]", "[--FIELD VALUE ...]")
     parser = Arguments("bench actors", epilog=_NOTES, synopsis=synopsis)
@@ -48,14 +48,14 @@ def main(words: list[str]) -> int:
     )
     add("--seconds", type=float, default=60.0, metavar="S", help="default 60")
     add("--json", action="store_true", help="print one JSON object")
-    first = words[:1] if words and not words[0].startswith("-") else []
-    options, overrides = parser.parse_known_args(words[len(first) :])
+    first = argv[:1] if argv and not argv[0].startswith("-") else []
+    options, overrides = parser.parse_known_args(argv[len(first) :])
     for name in ("num_actors", "slots", "policies", "learners"):
         expect_number(f"--{name.replace('_', '-')}", getattr(options, name), 1)
     if options.seconds <= 0:
         raise UserError(f"--seconds {options.seconds}; expected more than 0")
     line = bench_actors(first[0] if first else _IDLE, options, overrides)
-    sys.stdout.write((json.dumps(line) if options.json else _text(line)) + "\n")
+    show(line, _text(line), options.json)
     return 0
 
 
@@ -109,14 +109,14 @@ def _sized(target: str, options: Any, overrides: list[str]) -> Resolved:
         raise UserError(
             f"--slots {options.slots}: an environment has {agents} slots; expected a multiple"
         )
-    words = ["--plan", "decoupled", "--plan.actors.replicas", str(options.num_actors)]
-    words += ["--plan.policies.replicas", str(options.policies)]
-    words += ["--plan.learner.replicas", str(options.learners)]
-    words += ["--num-envs", str(options.num_actors * options.slots // agents)]
+    options_given = ["--plan", "decoupled", "--plan.actors.replicas", str(options.num_actors)]
+    options_given += ["--plan.policies.replicas", str(options.policies)]
+    options_given += ["--plan.learner.replicas", str(options.learners)]
+    options_given += ["--num-envs", str(options.num_actors * options.slots // agents)]
     if "--max-staleness" not in overrides:
-        words += ["--max-staleness", "1"]
+        options_given += ["--max-staleness", "1"]
     endless = ["--updates", str(10**9), "--report-every", "1"]
-    return load_experiment(target, [*words, *overrides, *endless])
+    return load_experiment(target, [*options_given, *overrides, *endless])
 
 
 class _Watch:
@@ -128,7 +128,7 @@ class _Watch:
         self._begun = 0.0
         self.snapshots: list[Snapshot] = []
         self.bottleneck = ""
-        """In the words of the last report."""
+        """What the last report names as such."""
 
     @property
     def begin_seconds(self) -> float:
@@ -136,7 +136,7 @@ class _Watch:
         return self._begun - self._created
 
     def say(self, text: str) -> None:
-        """What a run tells is a warning here."""
+        """Logs what a run reports as a warning."""
         sys.stderr.write(text + "\n")
 
     def report(self, metrics: Mapping[str, Any]) -> None:
@@ -147,8 +147,8 @@ class _Watch:
         """Whether the run may end; asked several times a second."""
         now = time.perf_counter()
         if not self._begun:
-            told = self._hosts.told.items()
-            stepped = [name for name, each in told if each.counters.get("env_steps", 0) > 0]
+            reports = self._hosts.reports.items()
+            stepped = [name for name, each in reports if each.counters.get("env_steps", 0) > 0]
             if len(stepped) == self._num_actors and self.bottleneck:
                 self._begun = now
             elif now > self._created + _PATIENCE_SECONDS:
@@ -176,7 +176,7 @@ def _found(first: Snapshot, last: Snapshot, bottleneck: str) -> dict[str, Any]:
     requests = sum(_rates(first, last, "requests").values())
     fps = sum(rates)
     if fps == 0:
-        raise RunError("nobody has stepped while it was measured; give more --seconds")
+        raise RunError("no environment has stepped during the measurement; give more --seconds")
     mean = fps / len(rates)
     roles = _roles(first, last)
     for role in roles.values():
@@ -205,11 +205,11 @@ def _found(first: Snapshot, last: Snapshot, bottleneck: str) -> dict[str, Any]:
 def _rates(first: Snapshot, last: Snapshot, counter: str) -> dict[str, float]:
     """How fast a counter grew, by worker; from one word of its to another."""
     rates = {}
-    for name, told in last.told.items():
-        before = first.told[name]
-        if counter in told.counters:
-            grown = told.counters[counter] - before.counters.get(counter, 0.0)
-            rates[name] = grown / (told.time - before.time) if told.time > before.time else 0.0
+    for name, report in last.reports.items():
+        before = first.reports[name]
+        if counter in report.counters:
+            grown = report.counters[counter] - before.counters.get(counter, 0.0)
+            rates[name] = grown / (report.time - before.time) if report.time > before.time else 0.0
     return rates
 
 

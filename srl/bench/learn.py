@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import sys
-
 from srl.bench.alone import learn_alone
-from srl.bench.rounds import in_turns, median, parse_training, repeated, training_arguments
+from srl.bench.rounds import in_turns, median, parse_training, repeated, show, training_arguments
 from srl.experiment import load_experiment
 from srl.launch.compilation import keep_compiled_programs
 
@@ -14,10 +11,10 @@ _NOTES = """A sample is one step of one slot, however often the algorithm goes t
 not listed goes to the experiment: --num-envs 256."""
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """`srl bench learn [FILE|ENV_ID] ... [--json]`."""
     parser = training_arguments("learn", "native:CartPole-v1", 5.0, _NOTES)
-    options, overrides = parse_training(parser, words)
+    options, overrides = parse_training(parser, argv)
     experiment = load_experiment(options.target, overrides).experiment
     keep_compiled_programs()
     learn, samples = learn_alone(experiment)
@@ -34,5 +31,5 @@ def main(words: list[str]) -> int:
     }
     milliseconds = 1e3 * samples / median(rates)
     text = f"{samples:,} samples in {milliseconds:,.2f} ms: {line['value']:,.0f} samples/s"
-    sys.stdout.write((json.dumps(line) if options.json else text) + "\n")
+    show(line, text, options.json)
     return 0

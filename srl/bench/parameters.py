@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import subprocess
-import sys
 import time
 from contextlib import ExitStack, closing
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from srl.bench.parameters_host import FOLLOWING
+from srl.bench.rounds import show
 from srl.console.arguments import Arguments
 from srl.errors import RunError, UserError, expect_number
 from srl.streams import Identity, Layout, listen
@@ -31,7 +30,7 @@ together, which real hosts make side by side.
 """
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """`srl bench parameters [--hosts N] [--bytes N] [--fan-out NS] [--keys] ... [--json]`."""
     parser = Arguments("bench parameters", epilog=_NOTES)
     add = parser.add_argument
@@ -42,7 +41,7 @@ def main(words: list[str]) -> int:
     add("--updates", type=int, default=20, metavar="N", help="after a first; default 20")
     add("--keys", action="store_true", help="encrypt, as between the hosts of a run")
     add("--json", action="store_true", help="one JSON object a line")
-    options = parser.parse_args(words)
+    options = parser.parse_args(argv)
     for name in ("hosts", "bytes", "updates"):
         expect_number(f"--{name}", getattr(options, name), 1)
     try:
@@ -55,8 +54,7 @@ def main(words: list[str]) -> int:
         hosts = Hosts(options.hosts, options.bytes, Keys.new() if options.keys else None, opened)
         for fan_out in fan_outs:
             line = hosts.measure(fan_out, options.updates)
-            sys.stdout.write((json.dumps(line) if options.json else _text(line)) + "\n")
-            sys.stdout.flush()
+            show(line, _text(line), options.json)
     return 0
 
 

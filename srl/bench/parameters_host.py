@@ -1,7 +1,7 @@
-"""One host of `srl bench parameters`; its words are RUN, BYTES and NUMBER.
+"""One host of `srl bench parameters`; its arguments are RUN, BYTES and NUMBER.
 
 It prints its relay's address, then the number of each update that its worker has. Each line that it
-reads says whom the relay is to follow: the publisher's address, a bar, that of another relay. It
+reads names what the relay follows: the publisher's address, a bar, that of another relay. It
 answers when the relay knows.
 """
 
@@ -20,9 +20,9 @@ from srl.streams.transport.keys import keys_from_environment
 FOLLOWING = "following"
 
 
-def main(words: list[str]) -> None:
+def main(argv: list[str]) -> None:
     """Serves until its input ends."""
-    run, limit_bytes, number = map(int, words)
+    run, limit_bytes, number = map(int, argv)
     host, keys = f"host{number}", keys_from_environment()
 
     def connected(address: str, sender: int = number) -> Connection:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -36,14 +38,14 @@ def training_arguments(name: str, target: str | None, seconds: float, epilog: st
     return parser
 
 
-def parse_training(parser: Arguments, words: list[str]) -> tuple[Any, list[str]]:
-    """Gives the options, and the words that are for the experiment.
+def parse_training(parser: Arguments, argv: list[str]) -> tuple[Any, list[str]]:
+    """Gives the options, and the arguments that are for the experiment.
 
     Raises:
         UserError: Where they make no measurement.
     """
-    first = words[:1] if words and not words[0].startswith("-") else []
-    options, overrides = parser.parse_known_args(words[len(first) :])
+    first = argv[:1] if argv and not argv[0].startswith("-") else []
+    options, overrides = parser.parse_known_args(argv[len(first) :])
     options.target = first[0] if first else options.target
     if options.target is None:
         raise UserError(f"{parser.prog} needs an experiment file or an environment id first")
@@ -95,3 +97,9 @@ def repeated(call: Callable[[], Any], per_call: float) -> Callable[[float], floa
 def median(rates: Sequence[float]) -> float:
     """The median round's."""
     return float(np.median(rates))
+
+
+def show(line: Mapping[str, Any], text: str, as_json: bool) -> None:
+    """Prints a result at once: as JSON, or as a text for a person."""
+    sys.stdout.write((json.dumps(line) if as_json else text) + "\n")
+    sys.stdout.flush()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from srl.bench.pool import Comparison
-from srl.bench.rounds import check_rounds, in_turns
+from srl.bench.rounds import check_rounds, in_turns, show
 from srl.bench.stream_peer import (
     BLOCK,
     BLOCKS,
@@ -51,7 +49,7 @@ With --vs zmq, a bare ZeroMQ PUSH and PULL do the same over TCP, in turns.
 """
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """`srl bench stream [--transport NAMES] [--bytes NS] [--keys] [--vs zmq] ... [--json]`."""
     parser = Arguments("bench stream", epilog=_NOTES)
     add = parser.add_argument
@@ -62,7 +60,7 @@ def main(words: list[str]) -> int:
     add("--seconds", type=float, default=3.0, metavar="S", help="for each side; default 3")
     add("--rounds", type=int, default=5, metavar="N", help="after a first to warm up; default 5")
     add("--json", action="store_true", help="one JSON object a line")
-    options = parser.parse_args(words)
+    options = parser.parse_args(argv)
     check_rounds(options.seconds, options.rounds)
     transports = options.transport.split(",")
     if unknown := set(transports) - {"thread", "host", "network"}:
@@ -71,8 +69,7 @@ def main(words: list[str]) -> int:
         vs = options.vs if transport == "network" else None
         for keys in (None, Keys.new()) if options.keys and transport == "network" else (None,):
             line = bench_stream(transport, size, vs, options.seconds, options.rounds, keys)
-            sys.stdout.write((json.dumps(line) if options.json else _text(line)) + "\n")
-            sys.stdout.flush()
+            show(line, _text(line), options.json)
     return 0
 
 
@@ -229,7 +226,7 @@ class NearEnd:
     def _next(self) -> tuple[Any, Message]:
         got = self._listener.receive(_PATIENCE_SECONDS)
         if got is None:
-            raise RunError(f"the far end says nothing for {_PATIENCE_SECONDS:g} s")
+            raise RunError(f"the far end has sent nothing for {_PATIENCE_SECONDS:g} s")
         return got
 
 

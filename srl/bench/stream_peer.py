@@ -42,7 +42,7 @@ def limit_bytes(size: int) -> int:
 
 
 class FarEnd:
-    """Does what the messages say, until it is disconnected."""
+    """Obeys the messages until it is disconnected."""
 
     def __init__(self, connection: Connection) -> None:
         """Sends over `connection`."""
@@ -113,7 +113,7 @@ def connected(address: str, run: int, size: int) -> FarEnd:
     return FarEnd(connect(address, identity, limit_bytes=limit_bytes(size), keys=keys))
 
 
-def main(words: Sequence[str]) -> None:
-    """Runs until it is disconnected; its words are what `connected` takes."""
-    address, run, size = words
+def main(argv: Sequence[str]) -> None:
+    """Runs until it is disconnected; its arguments are those of `connected`."""
+    address, run, size = argv
     connected(address, int(run), int(size)).run()

@@ -6,7 +6,6 @@ import contextlib
 import json
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from srl.bench.rounds import (
     median,
     parse_training,
     repeated,
+    show,
     training_arguments,
 )
 from srl.errors import RunError
@@ -36,11 +36,11 @@ _PATIENCE_SECONDS = 300.0
 _STOP_SECONDS = 60.0
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """`srl bench train FILE|ENV_ID [--plan NAME,NAME] ... [--json]`."""
     parser = training_arguments("train", None, 20.0, _NOTES)
     parser.add_argument("--plan", metavar="NAMES", help="such as fused,inline; default: its own")
-    options, overrides = parse_training(parser, words)
+    options, overrides = parse_training(parser, argv)
     sides: dict[str, PlanSide] = {}
     experiments: dict[str, Experiment] = {}
     for name in options.plan.split(",") if options.plan else [None]:
@@ -51,7 +51,7 @@ def main(words: list[str]) -> int:
     rates = _measure(experiments, sides, options.seconds, options.rounds)
     for name, experiment in experiments.items():
         line = _line(options.target, name, experiment, rates[name], _allowed(rates))
-        sys.stdout.write((json.dumps(line) if options.json else _text(line)) + "\n")
+        show(line, _text(line), options.json)
     return 0
 
 
@@ -67,7 +67,7 @@ class PlanSide:
         """Trains for so long after the first report, and gives env steps per second.
 
         Raises:
-            RunError: With the run's own words, if it ends by itself.
+            RunError: With the run's own error, if it ends by itself.
         """
         with TemporaryDirectory() as folder, self._run(Path(folder)) as run:
             first = last = _next_report(run, Path(folder), after=0.0)
@@ -82,10 +82,10 @@ class PlanSide:
     @contextlib.contextmanager
     def _run(self, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
         """A run in a folder, interrupted at the end."""
-        words = ["--updates", _ENDLESS, "--report-every", str(self._report_every)]
-        words += ["--run-dir", str(folder / "run")]
+        argv = ["--updates", _ENDLESS, "--report-every", str(self._report_every)]
+        argv += ["--run-dir", str(folder / "run")]
         with (folder / "output").open("wb") as output:
-            run = subprocess.Popen([*self._command, *words], stdout=output, stderr=output)
+            run = subprocess.Popen([*self._command, *argv], stdout=output, stderr=output)
         try:
             yield run
         finally:
@@ -101,7 +101,7 @@ def _next_report(run: subprocess.Popen[bytes], folder: Path, after: float) -> di
     """The last line of metrics, once there is one that was written after a time.
 
     Raises:
-        RunError: With the run's last words, if it ends before, or writes nothing for long.
+        RunError: With the run's last output, if it ends before, or writes nothing for long.
     """
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while run.poll() is None and time.monotonic() < deadline:

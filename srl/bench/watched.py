@@ -21,8 +21,8 @@ CONTROLLER = "controller"
 """The role of this process, beside the plan's fragments."""
 
 
-class Told(NamedTuple):
-    """What a worker said last of its progress."""
+class Report(NamedTuple):
+    """The last report of a worker's progress."""
 
     time: float
     """When that was heard, by `time.perf_counter`."""
@@ -42,7 +42,7 @@ class Snapshot:
     """Seconds of user and system time, by name."""
     memory: Mapping[str, int]
     """Bytes, by name; what processes share is divided among them."""
-    told: Mapping[str, Told]
+    reports: Mapping[str, Report]
     """By name."""
     messages: int
     """That the controller has received."""
@@ -58,7 +58,7 @@ class WatchedHost(ThisHost):
         super().__init__(plan)
         self.messages = 0
         """That the controller has received."""
-        self.told: dict[str, Told] = {}
+        self.reports: dict[str, Report] = {}
         """By name, such as actors-3."""
         self._pids: dict[str, int] = {}
         self._names: dict[int, str] = {}
@@ -72,14 +72,14 @@ class WatchedHost(ThisHost):
         return process
 
     def receive(self, timeout: float) -> WorkerMessage | None:
-        """What was said next; see `ThisHost`."""
-        said = super().receive(timeout)
-        if said is not None:
+        """The next message; see `ThisHost`."""
+        received = super().receive(timeout)
+        if received is not None:
             self.messages += 1
-            if said.message.kind == Kind.BEAT:
-                grown = unpack(said.message)["grown"]
-                self.told[self._names[said.number]] = Told(time.perf_counter(), grown)
-        return said
+            if received.message.kind == Kind.BEAT:
+                grown = unpack(received.message)["grown"]
+                self.reports[self._names[received.number]] = Report(time.perf_counter(), grown)
+        return received
 
     def snapshot(self, *, first: bool) -> Snapshot:
         """Looks at everything.
@@ -97,7 +97,7 @@ class WatchedHost(ThisHost):
             pids=pids,
             cpu=cpu,
             memory=memory or _memory(pids),
-            told=dict(self.told),
+            reports=dict(self.reports),
             messages=self.messages,
             machine=machine,
         )

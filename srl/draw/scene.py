@@ -1,4 +1,4 @@
-"""What a picture of a plan shows, in words and numbers."""
+"""The texts and numbers that a picture of a plan shows."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def names(fields: tuple[Field, ...]) -> list[str]:
 
 
 def nbytes(count: float) -> str:
-    """A number of bytes, as people say it."""
+    """A number of bytes with a decimal unit."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 999.5 or unit == "GB":
             break

@@ -65,9 +65,9 @@ def picture(scene: Scene) -> str:
         parts += _frame(right, bottom)
     for y, stream in lanes:
         parts += _stream(scene, stream, columns, y)
-    told = f"Per second at {scene.fps:,.0f} env steps/s."
-    told = told if lanes else "Nothing crosses: every edge is a function call."
-    parts.append(_text(_MARGIN, height - 20, told, "soft"))
+    note = f"Per second at {scene.fps:,.0f} env steps/s."
+    note = note if lanes else "Nothing crosses: every edge is a function call."
+    parts.append(_text(_MARGIN, height - 20, note, "soft"))
     body = "\n".join(f"  {part}" for part in parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}">\n'

@@ -33,8 +33,8 @@ def draw(scene: Scene, console: Console) -> None:
         console.print("nothing crosses: every edge is a function call")
         return
     console.print(_streams(scene))
-    told = f"per second at {scene.fps:,.0f} env steps/s; --fps N assumes another number"
-    console.print(told, style="dim", highlight=False)
+    note = f"per second at {scene.fps:,.0f} env steps/s; --fps N assumes another number"
+    console.print(note, style="dim", highlight=False)
 
 
 def _fragment(scene: Scene, name: str) -> Panel:

@@ -1,4 +1,4 @@
-"""Cross-play: what the combinations of two sides' teams say about either."""
+"""Cross-play: what the combinations of two sides' teams show about either."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _compare(
 
 
 def _statistic(kind: str, kinds: list[str], contest: Contest | None) -> tuple[str, int]:
-    """What tells how a kind does, and whether it wants that high (1) or low (-1)."""
+    """The statistic that measures a kind's success, and whether high (1) or low (-1) is better."""
     if contest and kind == contest.raised_by:
         return f"env/{contest.statistic}", 1
     if contest and kind == contest.lowered_by:

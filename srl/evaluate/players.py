@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +44,7 @@ def trained(
     Raises:
         UserError: There is no such checkpoint, or it is of another network.
     """
-    with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
-        learners, counts = checkpoints.learners(version)
+    learners, counts = Checkpoints(folder.checkpoints).learners(version)
     teams = _teams(experiment, specs)
     states = teams.init(jax.random.key(0))
     for name, state in states.items():
@@ -72,17 +70,17 @@ def untrained(experiment: Experiment, specs: Specs, seed: int) -> Side:
     return Side(Player(teams, teams.policies(teams.init(key))), {"run": UNTRAINED})
 
 
-def opponent(words: str, experiment: Experiment, specs: Specs, seed: int) -> Side:
+def opponent(name: str, experiment: Experiment, specs: Specs, seed: int) -> Side:
     """The policies that RUN_DIR[:V] or `untrained` names.
 
     Raises:
         UserError: They cannot play in the environments of `experiment`.
     """
-    if words == UNTRAINED:
+    if name == UNTRAINED:
         return untrained(experiment, specs, seed)
-    path, version = Path(words), None
+    path, version = Path(name), None
     if not path.is_dir():
-        before, colon, after = words.rpartition(":")
+        before, colon, after = name.rpartition(":")
         if colon and after.isdigit():
             path, version = Path(before), int(after)
     folder, resolved = open_run(path, trained=True)

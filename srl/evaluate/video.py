@@ -17,7 +17,7 @@ from srl.built_in import config_class
 from srl.episodes import kinds_of
 from srl.errors import RunError, UserError
 from srl.experiment import Experiment
-from srl.files import expect_place
+from srl.files import expect_place, replacing
 from srl.loop.seeds import environment_seed
 from srl.pools import NamedEnv, Pool, make_pool
 from srl.pools.pool import Painter
@@ -47,7 +47,7 @@ class Film:
         Args:
             experiment: Whose environment is filmed.
             drawing: Film the environment's drawing in place of its rendering.
-            camera: Where it is filmed from, in words that the environment knows.
+            camera: Where it is filmed from, one of the names that the environment knows.
 
         Raises:
             UserError: When it cannot be filmed.
@@ -157,7 +157,7 @@ def _forms(specs: Specs) -> list[Any]:
 
 
 def _frame_rate(env: Any) -> float:
-    """What the environment says of itself, else 30."""
+    """The rate that the environment declares, else 30."""
     with contextlib.suppress(gymnasium.error.Error, ImportError, AttributeError):
         maker = env
         if isinstance(env, NamedEnv):
@@ -198,22 +198,19 @@ def _writing(path: Path, frames_per_second: float) -> Iterator[Callable[[np.ndar
     """Gives what takes the frames; the file is complete, or it is not there."""
     import imageio.v2 as imageio
 
-    unfinished = path.with_name(f".{path.stem}.unfinished.mp4")
     try:
         path.parent.mkdir(exist_ok=True)
-        writer = imageio.get_writer(
-            unfinished,
-            format="FFMPEG",  # type: ignore[arg-type]
-            fps=frames_per_second,
-            codec="libx264",
-            pixelformat="yuv420p",
-            quality=8,
-            macro_block_size=2,
-        )
-        with writer:
-            yield writer.append_data
-        unfinished.replace(path)
+        with replacing(path) as unfinished:
+            writer = imageio.get_writer(
+                unfinished,
+                format="FFMPEG",  # type: ignore[arg-type]
+                fps=frames_per_second,
+                codec="libx264",
+                pixelformat="yuv420p",
+                quality=8,
+                macro_block_size=2,
+            )
+            with writer:
+                yield writer.append_data
     except OSError as error:
         raise RunError(f"cannot write {path}: {error}") from error
-    finally:
-        unfinished.unlink(missing_ok=True)

@@ -49,7 +49,7 @@ def watch(
         episodes: How many; with `against`, of each lineup of the two sides.
         seed: Of the environments, the drawing, and untrained policies.
         version: Of the checkpoint; the newest by default.
-        against: RUN_DIR[:V] or `untrained`: who plays the other kinds of agents.
+        against: RUN_DIR[:V] or `untrained`: the policies that play the other kinds of agents.
         greedy: Take the most probable actions in place of drawing them, as training does.
 
     Returns:
@@ -74,7 +74,7 @@ def watch(
             pool, 1, env_seed=environment_seed(seed, "evaluation"), seed=seed, greedy=greedy
         )
         played: list[dict[str, Any]] = []
-        for title, sides in _castings(list(kinds_of(pool.specs.agents)), ours, other):
+        for title, sides in _lineups(list(kinds_of(pool.specs.agents)), ours, other):
             with Stages() as stages:
                 progress = stages.counter("playing", f"episodes {title}".strip(), episodes)
                 shown = list(_play(evaluator, pool, recorder, sides, episodes, progress))
@@ -136,10 +136,10 @@ def _recorder(experiment: Experiment) -> Recorder:
     return recorder
 
 
-def _castings(
+def _lineups(
     kinds: list[str], ours: Side, other: Side | None
 ) -> Iterator[tuple[str, dict[str, Side]]]:
-    """Who plays each kind of agents; with two sides, each way in which both of them play."""
+    """Gives which side plays each kind of agents; of two sides, each way in which both play."""
     if other is None:
         yield "", dict.fromkeys(kinds, ours)
         return
@@ -162,7 +162,7 @@ def _play(
     """Whole episodes of a pool's one environment, by the names of what was recorded.
 
     The actions have a row less than all else: row t led from step t to step t + 1. `progress` is
-    told at each step how many episodes have ended.
+    called at each step with how many episodes have ended.
     """
     ended = 0
     frames: list[Mapping[str, np.ndarray]] = []

@@ -17,7 +17,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Curve:
-    """One metric of one group at P places; arrays are float64 [P] unless they say otherwise."""
+    """One metric of one group at P places; arrays are float64 [P] unless noted otherwise."""
 
     label: str
     key: str

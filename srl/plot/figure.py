@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Of falling darkness, so that they differ in grey, too; their marks tell them apart as well.
+# Of falling darkness, so that they differ in grey, too; their markers differ as well.
 _COLORS = ("#1b2a49", "#b3263a", "#2f8f6b", "#d9822b", "#7fb3d5", "#e3c567")
 _MARKS = "osD^vPX"
 _MARKS_A_CURVE = 7
@@ -69,7 +69,7 @@ def draw(
         meanings: What each metric is, for the y-axis.
         x_label: For the x-axes.
         note: Below the picture: how the curves were made.
-        files: Where to write it; the endings say in which format.
+        files: Where to write it; each suffix names its format.
 
     Raises:
         UserError: If a file cannot be written.

@@ -1,4 +1,4 @@
-"""Runs as their folders tell them, and groups of runs that differ in nothing but the seed."""
+"""Runs as their folders record them, and groups of runs that differ in nothing but the seed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Group:
     """Runs with the same settings."""
 
     label: str
-    """The experiment's name, and the settings that tell it from other groups of this name."""
+    """The experiment's name, and the settings that other groups of this name do not have."""
     runs: Sequence[Run]
 
 
@@ -91,9 +91,9 @@ def read_groups(paths: Iterable[Path], ignore: Sequence[str] = ()) -> list[Group
 
 
 def labels(settings: Sequence[Settings]) -> list[str]:
-    """Short names that tell groups apart: the experiment's, and the settings in which they differ.
+    """Short names that distinguish groups: the experiment's, and the settings in which they differ.
 
-    Only groups of the same name are told apart by settings. Where a part is of another type or
+    Only groups of the same name are distinguished by settings. Where a part is of another type or
     has another name, such as another plan, its further settings are left out if they can be.
     """
     names = [str(group.get("name")) for group in settings]
@@ -103,12 +103,12 @@ def labels(settings: Sequence[Settings]) -> list[str]:
         members = [settings[place] for place in places]
         differing = _differing(members)
         few = [key for key in differing if not _follows(key, differing)]
-        told = _told(members, few)
-        if len(set(told)) < len(told):
-            told = _told(members, differing)
-        if len(set(told)) < len(told):
-            told = _told(members, differing, repr)
-        for place, text in zip(places, told, strict=True):
+        texts = _settings_texts(members, few)
+        if len(set(texts)) < len(texts):
+            texts = _settings_texts(members, differing)
+        if len(set(texts)) < len(texts):
+            texts = _settings_texts(members, differing, repr)
+        for place, text in zip(places, texts, strict=True):
             labels[place] = ", ".join(filter(None, (name, text)))
     return labels
 
@@ -130,10 +130,10 @@ def _follows(key: str, differing: Sequence[str]) -> bool:
 def _value(value: Any) -> str:
     if isinstance(value, float):
         return number_text(value, digits=6)
-    return str(value).rpartition(":")[2] or str(value)  # "module:Class" is told as "Class"
+    return str(value).rpartition(":")[2] or str(value)  # "module:Class" is shown as "Class"
 
 
-def _told(
+def _settings_texts(
     settings: Sequence[Settings], keys: Sequence[str], show: Callable[[Any], str] = _value
 ) -> list[str]:
     shown = {key: _shown(key) for key in keys}

@@ -69,7 +69,7 @@ class MetricsWriter:
     def close(self) -> None:
         """Flushes and closes the files."""
         os.close(self._file)
-        with contextlib.suppress(OSError):  # on a full disk, which `write` has told
+        with contextlib.suppress(OSError):  # on a full disk, which `write` has reported
             self._events.close()
 
 
@@ -125,7 +125,7 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """Every report of a run's metrics.
 
     A torn last line, which may be being written, is left out; so are lines before it that are no
-    reports, which are told as warnings.
+    reports, each with a warning.
     """
     reports, path = [], folder / FILE
     lines = path.read_bytes().split(b"\n")
@@ -151,7 +151,7 @@ def report_of(line: bytes) -> dict[str, Any] | None:
 def _forget_after(path: Path, env_steps: int) -> None:
     """Rewrites the file without the reports after `env_steps`, and without a torn last line.
 
-    Broken lines before it stay: who knows what they were.
+    Broken lines before it stay, as they may hold what another program wrote.
     """
     if not path.exists():
         return

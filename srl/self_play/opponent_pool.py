@@ -1,6 +1,6 @@
 """The pool of opponents: past versions of a run's policies, a file each in its folder.
 
-Files are safetensors, complete or absent, with a checksum; `srl.self_play` says which there are.
+The files are those of `srl.array_file`; `srl.self_play` decides which there are.
 Only learners write here. Others may read, and find that a version has left meanwhile.
 """
 
@@ -10,20 +10,17 @@ import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from srl.checkpoint import checksum, named_leaves
+from srl import array_file
+from srl.array_file import SUFFIX, Unreadable, copied_leaves, named_leaves
 from srl.errors import RunError, Unwritable
-from srl.files import write_atomically
 from srl.lazy import jax
 from srl.types import Policy
 
 FOLDER = "opponents"
 """Of a run's folder, where the pool is."""
-
-_ENDING, _CHECKSUM = ".safetensors", "checksum"
 
 
 class OpponentPool:
@@ -35,7 +32,7 @@ class OpponentPool:
 
     def versions(self) -> list[int]:
         """Those that there are, oldest first."""
-        names = (path.name.removesuffix(_ENDING) for path in self.folder.glob(f"*{_ENDING}"))
+        names = (path.name.removesuffix(SUFFIX) for path in self.folder.glob(f"*{SUFFIX}"))
         return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
 
     def write(self, version: int, policies: Mapping[str, Policy]) -> None:
@@ -44,14 +41,10 @@ class OpponentPool:
         Raises:
             RunError: If it cannot be written; what was there stays.
         """
-        from safetensors.numpy import save
-
-        arrays = _arrays(policies)
-        body = save(arrays, {_CHECKSUM: str(_checksum_of(arrays))})
         path = self._path(version)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, body, durable=True)
+            array_file.write(path, copied_leaves(dict(policies)), {})
         except OSError as error:
             raise Unwritable(f"cannot write {path}: {error.strerror or error}") from error
 
@@ -68,22 +61,15 @@ class OpponentPool:
         Raises:
             RunError: If it is not there, damaged, or of other networks.
         """
-        from safetensors import SafetensorError, safe_open
-
         path = self._path(version)
         deadline = time.monotonic() + patience
         while not path.exists() and time.monotonic() < deadline:
             time.sleep(0.1)
         try:
-            with safe_open(path, framework="numpy") as file:
-                arrays = {name: file.get_tensor(name) for name in file.keys()}
-                expected = (file.metadata() or {}).get(_CHECKSUM)
-        except (OSError, SafetensorError) as error:
-            missing = not path.exists()
-            told = "is missing" if missing else f"is damaged ({' '.join(str(error).split())})"
-            raise RunError(f"opponent {path} {told}") from error
-        if expected != str(_checksum_of(arrays)):
-            raise RunError(f"opponent {path} is damaged (its checksum does not match)")
+            arrays, _ = array_file.read(path)
+        except Unreadable as error:
+            state = f"is damaged ({error})" if path.exists() else "is missing"
+            raise RunError(f"opponent {path} {state}") from error
         leaves = named_leaves(like)
         forms = {name: (np.dtype(x.dtype), tuple(x.shape)) for name, x in leaves.items()}
         if forms != {name: (x.dtype, x.shape) for name, x in arrays.items()}:
@@ -102,12 +88,9 @@ class OpponentPool:
         Raises:
             RunError: If it is not there, or cannot be read.
         """
-        from safetensors import SafetensorError, safe_open
-
         try:
-            with safe_open(self._path(version), framework="numpy") as file:
-                return (file.metadata() or {}).get(_CHECKSUM, "")
-        except (OSError, SafetensorError) as error:
+            return array_file.read_header(self._path(version))[1]
+        except Unreadable as error:
             raise RunError(f"cannot read opponent {self._path(version)}: {error}") from error
 
     def readable(self, version: int) -> bool:
@@ -118,15 +101,4 @@ class OpponentPool:
             return False
 
     def _path(self, version: int) -> Path:
-        return self.folder / f"{version}{_ENDING}"
-
-
-def _arrays(policies: Mapping[str, Policy]) -> dict[str, np.ndarray]:
-    leaves = named_leaves(jax.device_get(dict(policies)))
-    return {name: np.array(leaf, order="C") for name, leaf in leaves.items()}
-
-
-def _checksum_of(arrays: Mapping[str, Any]) -> int:
-    """Of all arrays and their names."""
-    each = [f"{name} {arrays[name].dtype} {checksum(arrays[name])}" for name in sorted(arrays)]
-    return checksum(np.frombuffer("\n".join(each).encode(), np.uint8))
+        return self.folder / f"{version}{SUFFIX}"

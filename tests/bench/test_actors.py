@@ -6,7 +6,7 @@ import pytest
 
 from srl import RunError
 from srl.bench.actors import _found
-from srl.bench.watched import CONTROLLER, Snapshot, Told
+from srl.bench.watched import CONTROLLER, Report, Snapshot
 from srl.cli import main
 
 SMALL = ["--num-actors", "3", "--policies", "1", "--seconds", "1", "--algorithm.unroll-length", "8"]
@@ -45,8 +45,8 @@ def snapshot(time, steps, *, cpu=0.0, busy=0.0, pid=7):
         pids=dict.fromkeys([*names, CONTROLLER], pid),
         cpu={names[0]: cpu, names[1]: cpu, CONTROLLER: cpu / 4},
         memory=dict.fromkeys([*names, CONTROLLER], int(1e6 * time)),
-        told={
-            name: Told(time - 0.5, {"env_steps": n}) for name, n in zip(names, steps, strict=True)
+        reports={
+            name: Report(time - 0.5, {"env_steps": n}) for name, n in zip(names, steps, strict=True)
         },
         messages=round(4 * time),
         machine=(busy, 2 * time),

@@ -13,6 +13,7 @@ import time
 import pytest
 from watching import account, processes
 
+from srl.checkpoint import Checkpoints
 from srl.cli import main
 from srl.run.terminal import INTERRUPTED
 from srl.system.child_process import program_command
@@ -72,8 +73,7 @@ class RayRun:
 
     def checkpoints(self):
         """The updates after which there is one."""
-        names = [path.name for path in (self.folder / "checkpoints").glob("*")]
-        return sorted(int(name) for name in names if name.isdigit())
+        return Checkpoints(self.folder / "checkpoints").versions()
 
     def hosts(self, fragment):
         """Those that have come for a fragment, the first first."""

@@ -18,7 +18,7 @@ experiment = Experiment(
     name="disk",
     env="native:CartPole-v1",
     num_envs=8,
-    algorithm=PPO(network=MLP(width=16), unroll_length=16, epochs=1),
+    algorithm=PPO(network=MLP(width=128), unroll_length=16, epochs=1),
     report_every=1,
 )
 """
@@ -67,14 +67,14 @@ def test_a_disk_without_room_for_a_checkpoint_is_refused_before_the_first_update
 
 
 def test_a_disk_with_room_for_some_checkpoints_is_warned_of_and_trained_on(disk):
-    code, shown = disk("1m", "$tiny run updates=3 keep-checkpoints=9")
+    code, shown = disk("1m", "$tiny run width=25000 updates=3 keep-checkpoints=9")
     assert code == 0, shown
     assert re.search(
         r"has room for [345] checkpoints of at least 0\.2 MB, and the run needs 10", shown
     )
 
 
-FILLS = "updates=300 report-every=1 checkpoint-minutes=0 keep-checkpoints=1000"
+FILLS = "width=25000 updates=300 report-every=1 checkpoint-minutes=0 keep-checkpoints=1000"
 
 
 def test_a_run_whose_disk_becomes_full_ends_in_a_line_and_goes_on_once_there_is_room(
@@ -83,13 +83,13 @@ def test_a_run_whose_disk_becomes_full_ends_in_a_line_and_goes_on_once_there_is_
     code, shown = disk(
         "2m",
         f"$tiny run {FILLS}; echo ended with $?\n"
-        "mount -o remount,size=100m $disk; $tiny run resume && cp -r run ../copy",
+        "mount -o remount,size=100m $disk; $tiny run width=25000 resume && cp -r run ../copy",
     )
     assert code == 0, shown
     ending = re.search(r"\ncannot save a checkpoint in .*", shown, re.DOTALL)
     assert ending, shown
     first, second, third, *_ = ending[0].strip().splitlines()
-    assert "no space left on device; the earlier checkpoints (1, 2," in first
+    assert "No space left on device; the earlier checkpoints (1, 2," in first
     version = re.search(r", (\d+)\) are intact", first)
     assert f"goes on after update {version[1]}" in second
     assert third == "ended with 1"
@@ -103,7 +103,7 @@ def test_a_learner_whose_disk_becomes_full_ends_the_run_at_once_with_its_reason(
     words = "--plan inline --plan.actors.replicas 1 --checkpoint-minutes 0 --keep-checkpoints 1000"
     code, shown = disk("3m", f"$srl run $experiment {words} --run-dir run")
     assert code == 1, shown
-    assert "no space left on device; the earlier checkpoints (1, 2," in shown
+    assert "No space left on device; the earlier checkpoints (1, 2," in shown
     assert re.search(r"`srl resume run` goes on after update \d+", shown)
     assert "Traceback" not in shown
     assert "started again" not in shown

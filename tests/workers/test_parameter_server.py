@@ -12,6 +12,7 @@ import pytest
 from watching import account
 
 from srl.algorithms import PPO
+from srl.checkpoint import Checkpoints
 from srl.dataflow import plans
 from srl.experiment import Experiment, load_experiment
 from srl.launch.controller import Controller
@@ -277,9 +278,7 @@ def test_a_killed_worker_and_a_killed_server_leave_an_exact_account(tmp_path):
     assert len(faults.account) == 3, faults.account
     produced, learned, in_flight, lost, rolled_back = account(faults.account[-1])
     assert produced == learned + in_flight + lost + rolled_back
-    assert learned == 2 * max(
-        int(path.name) for path in faults.folder.checkpoints.iterdir() if path.name.isdigit()
-    )
+    assert learned == 2 * Checkpoints(faults.folder.checkpoints).latest()
     assert in_flight == 0
     # One of each worker at each death at most; none where it dies between two unrolls.
     assert lost <= 4

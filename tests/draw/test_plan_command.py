@@ -7,7 +7,7 @@ import pytest
 
 from srl.cli import main
 from srl.dataflow import plans
-from srl.draw.main import scene_of
+from srl.draw.plan import scene_of
 from srl.draw.svg import picture
 from srl.experiment import load_experiment
 

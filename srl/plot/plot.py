@@ -13,18 +13,18 @@ from srl.console.number_text import number_text
 from srl.errors import UserError
 from srl.files import expect_place, write_output
 from srl.plot.curves import Axis, Curve, curve, keys_of, unchanging
+from srl.plot.labels import AXES, fitting, label, usual
 from srl.plot.runs import Group, read_groups
 from srl.plot.table import table
-from srl.plot.words import AXES, fitting, meaning, usual
 
 _POINTS = 200
 """Places at which a picture's curves are drawn at most: more is not seen, and makes SVG large."""
 _FORMATS = (".png", ".svg", ".pdf")
 
 
-def plot(words: list[str]) -> int:
+def plot(argv: list[str]) -> int:
     """`srl plot RUN_DIR... [--x AXIS] [--keys PATTERN] [--out FILE] [--csv FILE] ...`."""
-    options = _parser().parse_args(words)
+    options = _parser().parse_args(argv)
     _check(options)
     groups = read_groups(options.run_dirs, options.ignore)
     keys, constant = _keys(groups, options.keys)
@@ -38,13 +38,13 @@ def plot(words: list[str]) -> int:
         _draw(panels, groups, options, pictures)
         files += pictures
     count = sum(len(group.runs) for group in groups)
-    told = [f"{count} {'run' if count == 1 else 'runs'}: {', '.join(map(str, files))}"]
+    lines = [f"{count} {'run' if count == 1 else 'runs'}: {', '.join(map(str, files))}"]
     if constant:
         same = ", ".join(
             f"{key} ({number_text(value, digits=6)})" for key, value in constant.items()
         )
-        told.append(f"left out, as they never change (--keys shows them): {same}")
-    sys.stdout.write("\n".join(told) + "\n")
+        lines.append(f"left out, as they never change (--keys shows them): {same}")
+    sys.stdout.write("\n".join(lines) + "\n")
     return 0
 
 
@@ -167,5 +167,5 @@ def _draw(
         notes += [f"each run averaged over {100 * options.smooth:g} % of its extent"]
         if any(len(group.runs) == 1 for group in groups):
             notes += ["light: one run's reports as they are"]
-    meanings = {key: meaning(key, statistics) for key in panels}
-    draw(panels, meanings, AXES[options.x], "; ".join(notes), files)
+    labels = {key: label(key, statistics) for key in panels}
+    draw(panels, labels, AXES[options.x], "; ".join(notes), files)

@@ -44,7 +44,7 @@ def evaluate(
     Args:
         run_dir: The run's folder.
         version: Of the checkpoint; the newest by default.
-        against: RUN_DIR[:V] or `untrained`: who else plays.
+        against: RUN_DIR[:V] or `untrained`: the policies that play the other agents.
         episodes: Of each combination of teams.
         greedy: Take the most probable actions in place of drawing them, as training does.
         seed: Of the environments, the drawing, and untrained policies.
@@ -168,7 +168,7 @@ def _play(evaluator: Evaluator, sides: Mapping[str, Side], title: str) -> dict[s
     with Stages() as stages:
         progress = stages.counter("playing", f"episodes {title}".strip(), evaluator.episodes)
         played = evaluator.play({kind: side.player for kind, side in sides.items()}, progress)
-    # A policy's own return says something where one side has all the policies.
+    # A policy's own return means something where one side has all the policies.
     policies = first.player.teams.members if alone else {}
     return estimates(played, evaluator.specs, policies)
 

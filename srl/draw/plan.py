@@ -18,14 +18,15 @@ from srl.dataflow.trace import trace
 from srl.draw.scene import Scene
 from srl.errors import UserError
 from srl.experiment import Experiment, load_experiment
+from srl.files import write_output
 from srl.launch.hosts.resources import machine_gpus
 from srl.pools import make_pool
 
 FPS = 100_000.0
-"""Environment steps a second that rates are told for, unless another number is given."""
+"""Environment steps a second that rates are given for, unless another number is given."""
 
 
-def plan(words: list[str]) -> int:
+def plan(argv: list[str]) -> int:
     """`srl plan FILE[:NAME]|ENV_ID [--plan NAME] [--svg OUT] [--json] [--FIELD VALUE ...]`."""
     about = "Show what would run where. Makes one environment, to know its shapes; trains nothing."
     synopsis = (
@@ -38,8 +39,8 @@ def plan(words: list[str]) -> int:
     parser.add_argument(
         "--fps", type=float, default=FPS, metavar="N", help=f"for rates; default {FPS:,.0f}"
     )
-    target = words.pop(0) if words and not words[0].startswith("-") else None
-    options, overrides = parser.parse_known_args(words)
+    target = argv.pop(0) if argv and not argv[0].startswith("-") else None
+    options, overrides = parser.parse_known_args(argv)
     if target is None:
         raise UserError("srl plan needs an experiment file or an environment id first")
     if not options.fps > 0:
@@ -48,10 +49,7 @@ def plan(words: list[str]) -> int:
     if options.svg is not None:
         from srl.draw.svg import picture
 
-        try:
-            options.svg.write_text(picture(scene))
-        except OSError as error:
-            raise UserError(f"cannot write {options.svg}: {error.strerror}") from error
+        write_output(options.svg, picture(scene).encode())
     if options.json:
         sys.stdout.write(json.dumps(scene.json(), indent=2) + "\n")
     elif options.svg is None:
@@ -77,7 +75,7 @@ def scene_of(experiment: Experiment, fps: float = FPS) -> Scene:
             "--plan auto measures plans when the run starts; give --plan NAME to see one"
         )
     count = num_groups(chosen, experiment)
-    cut(trace(experiment.algorithm), chosen)  # a plan that cannot work is told at once
+    cut(experiment.graph, chosen)  # which refuses a plan that cannot work
     pool = make_pool(experiment.env, 1)
     try:
         timestep = pool.rows(1)[0].timestep

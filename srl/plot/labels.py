@@ -1,4 +1,4 @@
-"""What metrics are called on axes, with their units."""
+"""Labels of metrics and axes, with their units, and which metrics are drawn."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _MEANINGS = {
 }
 
 
-def meaning(key: str, statistics: Mapping[str, str]) -> str:
-    """What a metric is, in words.
+def label(key: str, statistics: Mapping[str, str]) -> str:
+    """Gives the label of a metric.
 
     Args:
         key: Its name in `metrics.jsonl`.
-        statistics: What the environment's statistics are, by name; `env/NAME` is told by them.
+        statistics: Descriptions of the environment's statistics, by name; they label `env/NAME`.
     """
     if key in _MEANINGS:
         return _MEANINGS[key]
@@ -47,7 +47,7 @@ def meaning(key: str, statistics: Mapping[str, str]) -> str:
         return f"Elo rating of {rest}, the first version's being 0"
     if first == "past" and "/" in rest:
         side, _, own = rest.partition("/")
-        return f"{meaning(own, statistics)}, where a past version plays {side}"
+        return f"{label(own, statistics)}, where a past version plays {side}"
     if first == "time":
         return f"share of time: {rest.replace('/', ', ')}"
     if first == "loss":
@@ -62,8 +62,8 @@ _NO_RESULTS = ("elo/version", "elo/games")
 def usual(keys: list[str]) -> list[str]:
     """The metrics that are drawn unless others are asked for, in the order to draw them in.
 
-    Where returns are told for several policies or kinds of agents, the mean over all of them is
-    left out: between teams that play each other it says nothing.
+    Where there are returns for several policies or kinds of agents, the mean over all of them is
+    left out: between teams that play each other it means nothing.
     """
     chosen = [key for key in fitting(keys, _USUAL) if key not in _NO_RESULTS]
     several = {key.rpartition("/")[0] for key in chosen if "episode_return/" in key}
