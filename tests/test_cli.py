@@ -55,7 +55,7 @@ def exported(path):
 def test_help_lists_every_command_and_loads_nothing_heavy():
     program = (
         "import sys; from srl.cli import main; main(['--help']);"
-        "heavy = {'jax', 'flax', 'orbax', 'mujoco', 'rich', 'tyro'} & sys.modules.keys();"
+        "heavy = {'jax', 'flax', 'orbax', 'mujoco', 'rich'} & sys.modules.keys();"
         "sys.exit(str(heavy) if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -108,13 +108,25 @@ def test_a_dry_run_prints_the_resolved_experiment_and_stops(capsys, tmp_path, mo
         ("run --seed 3", "srl run needs an experiment file or an environment id first"),
         ("run none.py", "cannot read the experiment file none.py: No such file"),
         ("run CartPole-v1 --num-env 3", "unknown option --num-env; did you mean --num-envs?"),
-        ("run CartPole-v1 --seed x", "--seed: invalid literal"),
+        ("run CartPole-v1 --seed x", "--seed is 'x'; expected a whole number"),
         ("run CartPole-v1 --num-envs 0", "num_envs is 0"),
+        ("run CartPole-v1 --num-envs many", "--num-envs is 'many'; expected a whole number"),
+        ("run CartPole-v1 --env-steps 1.5", "--env-steps is '1.5'; expected a whole number"),
+        ("eval / --episodes 1.5", "--episodes: '1.5'; expected a whole number, such as 64"),
+        (
+            "run CartPole-v1 --plan inline --plan decoupled",
+            "--plan is given twice, with 'inline' and 'decoupled'; give it once",
+        ),
+        ("run CartPole-v1 --num_envs=3 --num-envs 4", "--num-envs is given twice, with '3' and"),
+        ("run CartPole-v1 --run-dir a --run-dir b", "--run-dir is given twice"),
         ("run CartPole-v1 --run-dir", "--run-dir: expected one argument"),
         ("run CartPole-v1 --run-dir /proc/run", "cannot write the run folder /proc/run"),
         ("resume", "the following arguments are required: RUN_DIR"),
         ("resume /", "/ is not a run folder"),
-        ("resume / --env-steps x", "invalid int value: 'x'"),
+        (
+            "resume / --env-steps x",
+            "--env-steps: 'x'; expected a whole number, such as 64, 10_000 or 1e6",
+        ),
         ("export / out.safetensors", "/ is not a run folder"),
         ("export / x.onnx", "only .safetensors is offered; call it x.safetensors"),
         ("export / policy", "only .safetensors is offered; call it policy.safetensors"),

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from srl.arguments import Arguments, table
 from srl.errors import UserError, expect_number
+from srl.field_types import whole_number
 from srl.pools.named import environment_options
 from srl.search_path import add_folder
 
@@ -97,11 +98,11 @@ def _rows(options: Any, env_options: dict[str, Any]) -> Any:
     for name in filter(None, (options.backend, *peers)):
         if name not in BACKENDS:
             raise UserError(f"there is no backend {name!r}; there are {', '.join(BACKENDS)}")
-    cores = tuple(_list("--cores", options.cores, int)) if options.cores else ()
+    cores = tuple(_list("--cores", options.cores, whole_number)) if options.cores else ()
     for env, size, threads, vs in itertools.product(
         _list("--env", options.env, str),
         _list("--num-envs", options.num_envs, _size),
-        _list("--threads", options.threads, int),
+        _list("--threads", options.threads, whole_number),
         peers,
     ):
         prefix, bare = split_env(env)
@@ -120,7 +121,7 @@ def _rows(options: Any, env_options: dict[str, Any]) -> Any:
 def _size(text: str) -> tuple[int, int]:
     """`256/64` as 256 environments in batches of 64; 0 stands for all."""
     num_envs, _, batch_size = text.partition("/")
-    return int(num_envs), int(batch_size or 0)
+    return whole_number(num_envs), whole_number(batch_size or "0")
 
 
 def _list(option: str, text: str, convert: Callable[[str], T]) -> list[T]:

@@ -17,6 +17,7 @@ from srl.arguments import Arguments
 from srl.bench.parameters_host import FOLLOWING
 from srl.child_process import child_command
 from srl.errors import RunError, UserError, expect_number
+from srl.field_types import whole_number
 from srl.streams import Identity, Layout, listen
 from srl.streams.keys import VARIABLE, Keys
 from srl.streams.publishing import Publisher
@@ -46,7 +47,7 @@ def main(words: list[str]) -> int:
     for name in ("hosts", "bytes", "updates"):
         expect_number(f"--{name}", getattr(options, name), 1)
     try:
-        fan_outs = [int(part) for part in options.fan_out.split(",")]
+        fan_outs = [whole_number(part) for part in options.fan_out.split(",")]
     except ValueError:
         fan_outs = [0]
     if min(fan_outs) < 1:

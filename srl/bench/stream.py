@@ -33,6 +33,7 @@ from srl.bench.stream_peer import (
 )
 from srl.child_process import child_command
 from srl.errors import RunError, UserError
+from srl.field_types import whole_number
 from srl.shared_memory import SharedMemory
 from srl.streams import Identity, Layout, Message, listen
 from srl.streams.keys import VARIABLE, Keys
@@ -78,7 +79,7 @@ def main(words: list[str]) -> int:
 
 def _sizes(text: str) -> list[int]:
     try:
-        sizes = [int(part) for part in text.split(",")]
+        sizes = [whole_number(part) for part in text.split(",")]
     except ValueError:
         sizes = [0]
     if not all(8 <= size <= 1 << 28 for size in sizes):
