@@ -22,6 +22,11 @@ _STDERR_BYTES = 8_000  # kept of each worker
 _ASK_SECONDS, _TERM_SECONDS = 5.0, 2.0  # that a worker has to end by itself, and after SIGTERM
 
 
+PROGRESS_STEPS, PROGRESS_STARTS = 100, 10.0
+"""What forgives a worker's earlier deaths: so many steps of its environments, and so many times as
+much time as its start took. Otherwise most of the time would go into starts."""
+
+
 class ProcessHandle:
     """A worker and its environments; `start` may be called again once its process has died."""
 
@@ -40,6 +45,8 @@ class ProcessHandle:
         """The environments of the last synchronous step; None for all."""
         self.stepped = 0
         """Steps of environments since it was started."""
+        self.started_at = self.ready_at = 0.0
+        """When its process was started, and had made its environments."""
         self.known: set[int] = set()
         """Memory that it has mapped."""
         self.heard = 0.0
@@ -92,7 +99,14 @@ class ProcessHandle:
         self.pidfd = os.pidfd_open(self.pid)
         theirs.close()
         os.close(stderr)
-        self.heard = time.monotonic()
+        self.heard = self.started_at = time.monotonic()
+
+    @property
+    def progressed(self) -> bool:
+        """Whether the process has done enough for earlier deaths to be forgiven."""
+        worked, starting = time.monotonic() - self.ready_at, self.ready_at - self.started_at
+        enough = self.stepped >= PROGRESS_STEPS and worked >= PROGRESS_STARTS * starting
+        return self.ready and enough
 
     def send(self, *command: Any, **more: Any) -> None:
         """Sends a command, given as `send_command` takes it.

@@ -46,6 +46,8 @@ class Progress:
         self.replicas = 1
         """Learners that see as many steps as this one, each."""
         self.episodes = EpisodeWindow(specs, members)
+        self.episodes_lost = 0
+        """Since this process began, as what steps their environments died."""
         """Of matches between present policies."""
         self._past = past
         self._seconds: dict[tuple[str, str], float] = defaultdict(float)
@@ -74,6 +76,7 @@ class Progress:
         steps = timesteps.episode_length.size * self.replicas
         self.env_steps += steps
         self.agent_steps += steps * self._agents
+        self.episodes_lost += int(np.count_nonzero(timesteps.lost))
         if self._past is None:
             self.episodes.add(timesteps)
         else:
@@ -107,6 +110,7 @@ class Progress:
             "updates": self.updates,
             "fps": (self.env_steps - steps) / elapsed,
             **self.episodes.report(),
+            "episodes_lost": self.episodes_lost,
             **({} if self._past is None else self._past.report()),
             "policy_version": self.updates,
             **self._staleness.report(),

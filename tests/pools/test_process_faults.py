@@ -201,12 +201,34 @@ def test_a_worker_that_dies_too_often_ends_the_pool_with_its_last_words(pools):
     act(pool, e0=EXIT)
     act(pool)
     for _ in range(2):
-        with pytest.raises(RunError, match=r"exited with code 3, 2 times in a row\n") as told:
+        with pytest.raises(
+            RunError, match=r"exited with code 3, 2 times in a row, soon after each start\n"
+        ) as told:
             act(pool, e0=EXIT)
         assert "licence server is gone" in str(told.value)
 
 
-def test_steps_in_between_give_a_worker_its_restarts_back(pools):
+def test_a_worker_that_dies_soon_after_each_start_ends_the_pool_though_it_has_stepped(pools):
+    pool = pools(1, restarts=1, workers=1)
+    pool.reset(seed=0)
+    assert act(pool, e0=KILL).lost.all()
+    for _ in range(101):
+        act(pool)
+    with pytest.raises(RunError, match="2 times in a row, soon after each start"):
+        act(pool, e0=KILL)
+
+
+def test_a_pool_tells_at_its_end_how_often_workers_died(pools, caplog):
+    pool = pools()
+    pool.reset(seed=0)
+    act(pool, e0=KILL)
+    act(pool, e3=KILL)
+    pool.close()
+    assert "worker processes died 2 times, and were started again" in caplog.text
+
+
+def test_work_in_between_gives_a_worker_its_restarts_back(pools, monkeypatch):
+    monkeypatch.setattr("srl.pools.process_handle.PROGRESS_STARTS", 0.0)
     pool = pools(1, restarts=1, workers=1)
     pool.reset(seed=0)
     for _ in range(3):
