@@ -119,6 +119,8 @@ def _unknown(value: Any, flag: str, known: list[str]) -> str:
         )
     near = difflib.get_close_matches(flag, known, n=1, cutoff=0.5)
     cure = f"did you mean {near[0]}?" if near else "--help lists what there is"
+    if not near and len(names) == 1 and isinstance(getattr(value, "env", None), str | NamedEnv):
+        cure = f"an option of the environment is --env.{flag[2:]}; {cure}"
     return f"unknown option {flag}; {cure}"
 
 
@@ -174,7 +176,7 @@ def _choose_environment(value: T, words: Sequence[str]) -> tuple[T, list[str]]:
         if flag == "--env":
             name, options = text, options if text == name else {}
         else:
-            given |= environment_options([f"--{flag.removeprefix('--env.')}", text])
+            given |= environment_options([flag, text])
     options |= given
     chosen = NamedEnv(name, options) if options else name
     return dataclasses.replace(value, env=chosen), kept  # type: ignore[type-var]

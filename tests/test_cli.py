@@ -69,6 +69,14 @@ def test_the_module_is_the_command():
     assert subprocess.run(command, capture_output=True, text=True).stdout.startswith("srl ")
 
 
+def test_a_ctrl_c_that_comes_after_the_command_ends_the_process_without_a_traceback():
+    program = "import atexit, os; atexit.register(os.kill, os.getpid(), 2); " + (
+        "import sys; from srl.cli import main; sys.argv[1:] = ['--version']; sys.exit(main())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (-2, "")
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help(capsys, name):
     try:
@@ -108,6 +116,7 @@ def test_a_dry_run_prints_the_resolved_experiment_and_stops(capsys, tmp_path, mo
         ("run --seed 3", "srl run needs an experiment file or an environment id first"),
         ("run none.py", "cannot read the experiment file none.py: No such file"),
         ("run CartPole-v1 --num-env 3", "unknown option --num-env; did you mean --num-envs?"),
+        ("run Pendulum-v1 --gravity 3", "an option of the environment is --env.gravity; --help"),
         ("run CartPole-v1 --seed x", "--seed is 'x'; expected a whole number"),
         ("run CartPole-v1 --num-envs 0", "num_envs is 0"),
         ("run CartPole-v1 --num-envs many", "--num-envs is 'many'; expected a whole number"),
@@ -227,7 +236,7 @@ def test_errors_become_exit_codes(monkeypatch, error, code):
 
 
 def test_an_exported_policy_has_its_networks_names_and_the_configuration(run_dir, tmp_path):
-    output = tmp_path / "new" / "policy.safetensors"
+    output = tmp_path / "policy.safetensors"
     assert main(["export", str(run_dir.parent), str(output)]) == 0  # its only run is meant
     tensors, metadata = exported(output)
     assert {name: array.shape for name, array in tensors.items()} == {
@@ -238,7 +247,7 @@ def test_an_exported_policy_has_its_networks_names_and_the_configuration(run_dir
     assert tensors["observations/mean"].dtype == np.float64
     assert json.loads(metadata["config"])["seed"] == 9
     assert (metadata["version"], metadata["env_steps"]) == ("6", "300")
-    assert [path.name for path in output.parent.iterdir()] == ["policy.safetensors"]
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "policy.safetensors"}
 
 
 def test_an_earlier_version_can_be_exported(run_dir, tmp_path, capsys):
@@ -267,7 +276,12 @@ def test_several_policies_are_told_apart_by_name(tmp_path):
 def test_an_export_that_cannot_be_written_is_told(run_dir, tmp_path, capsys):
     (tmp_path / "file").write_text("")
     output = str(tmp_path / "file" / "policy.safetensors")
-    assert "cannot write" in complaint(capsys, "export", str(run_dir), output)
+    assert "there is no folder" in complaint(capsys, "export", str(run_dir), output)
+    missing = tmp_path / "missing"
+    told = f"there is no folder {missing / 'dir'}; make it, or choose another"
+    words = ["export", str(run_dir), str(missing / "dir" / "x.safetensors")]
+    assert told in complaint(capsys, *words)
+    assert not missing.exists()
     assert "there is no checkpoint" in complaint(
         capsys, "export", str(empty_run(tmp_path)), str(tmp_path / "out.safetensors")
     )

@@ -115,6 +115,44 @@ def test_an_option_takes_as_many_values_as_its_field_holds():
     assert experiment.seed == 2
 
 
+ENVIRONMENT = """
+import gymnasium
+
+class Walk(gymnasium.Env):
+    pass
+"""
+
+
+def test_a_file_with_an_environment_and_no_experiment_is_answered_with_what_to_write(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_envs.py").write_text(ENVIRONMENT)
+    told = failure("my_envs.py")
+    assert (
+        "my_envs.py has no `experiment`; `srl run my_envs:Walk` trains on the environment" in told
+    )
+    assert "or add `experiment = Experiment(name=..., env=Walk)` to it" in told
+    monkeypatch.chdir("/")
+    assert "; add `experiment = Experiment(name=..., env=Walk)`" in failure(tmp_path / "my_envs.py")
+
+
+@pytest.mark.parametrize(
+    ("mistake", "told"),
+    [
+        ("x = 1 / 0", "line 2, imported by .*exp.py, raised ZeroDivisionError"),
+        ("def f(:", "line 2, imported by .*exp.py, raised SyntaxError"),
+        ("import no_such_module", "line 2, imported by .*exp.py, raised ModuleNotFoundError"),
+    ],
+)
+def test_a_mistake_in_an_imported_file_is_placed_there(tmp_path, monkeypatch, mistake, told):
+    name = f"imported_{abs(hash(mistake))}"
+    (tmp_path / f"{name}.py").write_text(f"\n{mistake}\n")
+    (tmp_path / "exp.py").write_text(f"import {name}\n")
+    with pytest.raises(UserError, match=rf"{name}\.py, {told}"):
+        load_experiment(str(tmp_path / "exp.py"))
+
+
 def test_an_option_for_a_setting_without_a_type_says_so(tmp_path):
     path = tmp_path / "mine.py"
     body = "@dataclass(frozen=True)\nclass Mine(PPO):\n    tau = 0.5"

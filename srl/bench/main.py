@@ -30,7 +30,7 @@ _BENCHMARKS = {
 
 _NOTES = """
 Lists are separated by commas; each combination is a row. What is not listed above goes to the
-environment: --scenario full. Backends, for --backend and --vs:
+environment: --env.scenario full. Backends, for --backend and --vs:
 
   native           srl's C++ pool of srl's C++ environments
   srl-envpool      srl's pool over EnvPool: what envpool:Pong-v5 means

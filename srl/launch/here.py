@@ -17,11 +17,12 @@ from srl.inputs import is_count
 from srl.launch.display import Display
 from srl.launch.folder import RunFolder
 from srl.launch.follow import Say, asked_to_stop
-from srl.launch.host_words import read_outcome, read_reason
+from srl.launch.host_words import read_outcome, read_reason, read_stage
 from srl.launch.terminal import DONE, FAILED, INTERRUPTED, MISTAKEN, shown
 from srl.metrics import FILE, report_of
 from srl.recorded import recorded_experiment
 from srl.workers.run import finished
+from srl.workers.stage import Stage
 
 _LOOK_SECONDS = 0.5
 
@@ -59,6 +60,10 @@ def follow_here(folder: RunFolder, say: Say) -> int:
             try:
                 trains = folder.trained_by() is not None
                 new = reports.new()
+                if trains and not started and (stage := read_stage(folder.path)):
+                    display.stage(stage)
+                    # Before its first step, reports are of an earlier training.
+                    new = new if stage == Stage.STEPPING else []
                 for report in new if started else new[-1:]:
                     counts = _Counts(report["env_steps"], report["updates"])
                     if not started:

@@ -15,6 +15,7 @@ from srl.inputs import is_count, parse_json
 from srl.outputs import replace_whole, write_whole
 from srl.streams import Message, Refused
 from srl.workers.ledger import MOST_LEARNERS, Ledger
+from srl.workers.stage import Stage
 from srl.workers.words import ADDRESS, COUNT, demand_shape
 
 ADDRESS_FILE = "controller.json"
@@ -23,6 +24,8 @@ OUTCOME_FILE = "outcome.json"
 """Of the run's folder; in it the controller says how the run has ended."""
 BEGUN_FILE = "begun.json"
 """Of the run's folder; there once all workers that the run needs have begun."""
+STAGE_FILE = "stage.json"
+"""Of the run's folder; what a training on this machine does before its first report."""
 BROKEN, NO_CONTROLLER = 70, 75
 """Exit codes of a supervisor that has failed, and of one that no controller needs for now: both may
 be better another time, or elsewhere (EX_SOFTWARE and EX_TEMPFAIL of sysexits.h)."""
@@ -198,6 +201,19 @@ def read_reason(folder: Path) -> str:
     """Why a run has failed; empty where that is not recorded."""
     reason = _read(folder / OUTCOME_FILE).get("reason")
     return reason if isinstance(reason, str) else ""
+
+
+def note_stage(folder: Path, stage: Stage) -> None:
+    """Records what a run on this machine does before its first report."""
+    with contextlib.suppress(OSError):  # on a full disk; then only `srl top` lacks it
+        _write(folder / STAGE_FILE, {"stage": stage})
+
+
+def read_stage(folder: Path) -> Stage | None:
+    """The stage that a run was in last; None where that is not recorded."""
+    with contextlib.suppress(ValueError):
+        return Stage(_read(folder / STAGE_FILE).get("stage"))
+    return None
 
 
 def _write(file: Path, values: dict[str, Any]) -> None:
