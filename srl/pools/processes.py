@@ -373,7 +373,7 @@ class ProcessPool(PythonPool):
         stack = "" if "stopped" in state else handle.stack()
         raise WorkerLost(
             f"{self.name}: {where} within {limit:g} s; the process is {state}"
-            + (f"; its stack:\n{stack}" if stack else "")
+            + (f"; it was here:\n{stack}" if stack else "")
         )
 
     def _described(self, handle: ProcessHandle) -> str:

@@ -122,7 +122,7 @@ def test_rewards_whose_sum_overflows_are_told(pools):
     ("fault", "told"),
     [
         (EXIT, "exited with code 3"),
-        (SEGFAULT, r"was killed by SIGSEGV(.|\n)*Segmentation fault(.|\n)*string_at"),
+        (SEGFAULT, r"was killed by SIGSEGV(.|\n)*Segmentation fault; it was here:\n.*string_at"),
         (KILL, "was killed by SIGKILL"),
     ],
 )
@@ -243,6 +243,8 @@ def test_an_environment_that_hangs_is_named_with_its_stack(pools):
     with pytest.raises(RunError, match=r"environment 3, in worker 1 .* has not finished") as told:
         act(pool, e3=HANG)
     assert "wait_for_ever" in str(told.value)
+    assert "it was here:" in str(told.value)
+    assert "srl/pools" not in str(told.value)  # the environment's frames alone
     assert "sleeping" in str(told.value)
 
 
