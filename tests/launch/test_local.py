@@ -13,7 +13,6 @@ import pytest
 from tiny_trainer import STEPS, TinyTrainer
 
 from srl.checkpoint import Checkpoints
-from srl.child_process import program_command
 from srl.cli import main
 from srl.errors import RunError, UserError
 from srl.experiment import load_experiment
@@ -232,21 +231,6 @@ def test_a_run_of_this_machine_is_shown_elsewhere_until_it_ends(tmp_path, capsys
     shown = capsys.readouterr().out
     for line in ("updates 7/21", "updates 14/21", "updates 21/21", "is finished: 2,100 env steps"):
         assert line in shown
-
-
-def test_srl_top_shows_the_stage_of_a_run_that_has_no_report_yet(tmp_path):
-    folder, shown = tmp_path / "run", tmp_path / "shown"
-    with Program(folder, "updates=60", "pause=3600") as program, shown.open("wb") as output:
-        program.wait_for("first steps")
-        words = program_command("srl", "top", str(folder))
-        top = subprocess.Popen(words, stdout=output, stderr=output)
-        deadline = time.monotonic() + 60
-        while "first steps" not in shown.read_text():
-            assert top.poll() is None, shown.read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        top.kill()
-        top.wait()
 
 
 def failures(folder, capsys):
