@@ -97,8 +97,9 @@ class Checkpoints:
             )
         if room >= wanted:
             return ""
+        checkpoints = "1 checkpoint" if room == 1 else f"{room} checkpoints"
         return (
-            f"the disk of {place} has room for {room} checkpoints {sizes}, and the run needs "
+            f"the disk of {place} has room for {checkpoints} {sizes}, and the run needs "
             f"{wanted}: it ends when the disk is full; make room, or choose a lower "
             "--keep-checkpoints"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import importlib
 import json
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -37,8 +38,19 @@ COMMANDS = {
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Runs one command; gives its exit code."""
-    words = list(sys.argv[1:] if words is None else words)
+    """Runs one command; gives its exit code.
+
+    Args:
+        words: After `srl`. By default those of this process, which is about to end then: a Ctrl-C
+            that comes late ends it without a traceback.
+    """
+    code = _run_command(list(sys.argv[1:] if words is None else words))
+    if words is None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return code
+
+
+def _run_command(words: list[str]) -> int:
     with suppress(OSError, ValueError):
         if not faulthandler.is_enabled():  # a crash in native code leaves its stack at least
             faulthandler.enable(2)

@@ -14,6 +14,7 @@ import math
 import os
 import re
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -324,16 +325,23 @@ def _import(path: Path, directory: Path) -> ModuleType:
         if before is not None:
             sys.modules[module.__name__] = before
         text = " ".join(str(error).split()) + hidden_by(error, directory)
-        raise UserError(f"{_place(error, path)} raised {type(error).__name__}: {text}") from error
+        place = _place(error, path, directory)
+        raise UserError(f"{place} raised {type(error).__name__}: {text}") from error
     return module
 
 
-def _place(error: BaseException, path: Path) -> str:
-    """The file, and the last of its lines that the error passed."""
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
-    if isinstance(error, SyntaxError) and error.filename == str(path):
-        lines.append(error.lineno)
-    return f"{_shown(path)}, line {lines[-1]}," if lines else _shown(path)
+def _place(error: BaseException, path: Path, directory: Path) -> str:
+    """Where an error is: the innermost line that it passed of the file, or of those beside it."""
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError):
+        frames.append((error.filename or "", error.lineno))
+    installed = tuple(sysconfig.get_paths().values())
+    for name, line in reversed(frames):
+        own = Path(name).is_relative_to(directory) and not name.startswith(installed)
+        if name == str(path) or own:
+            other = f", imported by {_shown(path)}," if name != str(path) else ","
+            return f"{_shown(Path(name))}, line {line}{other}"
+    return _shown(path)
 
 
 def _shown(path: Path) -> str:
@@ -348,11 +356,41 @@ def _named(module: ModuleType, name: str, path: Path) -> Experiment:
     if value is not None:
         raise UserError(f"`{name}` in {path} is {value!r}; expected an Experiment(...)")
     there = [k for k, v in vars(module).items() if isinstance(v, Experiment)]
+    classes = _environment_classes(module)
+    env = classes[0] if classes else "..."
+    cure = f"add `experiment = Experiment(name=..., env={env})` to it"
     if there:
         cure = f"it has {', '.join(there)}: run {path}:{there[0]}"
-    else:
-        cure = "add `experiment = Experiment(name=..., env=...)` to it"
+    elif ids := _ids(path, classes):
+        cure = f"`srl run {ids[0]}` trains on the environment in it; or {cure}"
     raise UserError(f"{path} has no `{name}`; {cure}")
+
+
+def environment_ids(path: Path) -> list[str]:
+    """The classes of environments that a Python file holds, as ids such as my_envs:MyEnv.
+
+    Raises:
+        UserError: If the file cannot be imported.
+    """
+    return _ids(path, _environment_classes(_import(path.resolve(), path.resolve().parent)))
+
+
+def _environment_classes(module: ModuleType) -> list[str]:
+    """The names of the classes of environments that a module itself defines."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if isinstance(value, type) and value.__module__ == module.__name__
+        if issubclass(value, gymnasium.Env)
+        or any(kind.__name__ == "ParallelEnv" for kind in value.__mro__)
+    ]
+
+
+def _ids(path: Path, classes: Sequence[str]) -> list[str]:
+    """Ids for classes in a file; none where the file cannot be imported from the current folder."""
+    parts = Path(_shown(path.resolve())).with_suffix("").parts
+    good = all(part.isidentifier() for part in parts)
+    return [f"{'.'.join(parts)}:{name}" for name in classes] if good else []
 
 
 def config_values(value: Any) -> Any:

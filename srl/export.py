@@ -37,6 +37,10 @@ def export(run_dir: Path, output: Path, version: int | None = None) -> int:
             f"{output}: the suffix names the format, and only {SUFFIX} is offered; "
             f"call it {output.stem}{SUFFIX}"
         )
+    if not output.parent.is_dir():
+        raise UserError(
+            f"there is no folder {output.parent}; make it, or choose another for {output}"
+        )
     folder = find_run(run_dir, trained=True)
     config = read_config(folder)
     learners, counts = Checkpoints(folder.checkpoints).learners(version)
@@ -54,7 +58,6 @@ def export(run_dir: Path, output: Path, version: int | None = None) -> int:
         "srl": str(config.get("srl")),
     }
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
         array_file.write(output, tensors, metadata)
     except OSError as error:
         raise UserError(f"cannot write {output}: {error.strerror or error}") from error

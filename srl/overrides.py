@@ -1,13 +1,14 @@
-"""Fields of an experiment set from the command line; the only file that knows tyro."""
+"""Fields of an experiment set from the command line."""
 
 from __future__ import annotations
 
-import contextlib
+import ast
 import dataclasses
 import difflib
-import io
-import os
-import re
+import functools
+import inspect
+import itertools
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -15,10 +16,32 @@ from srl.console.arguments import wrapped
 from srl.dataflow.plan import Plan
 from srl.dataflow.plans import named
 from srl.errors import UserError
+from srl.field_types import item_type, read, text_types
 from srl.pools import NamedEnv
 from srl.pools.named import environment_options
 
 T = TypeVar("T")
+Path = tuple[str, ...]  # names of fields, and keys of mappings, from the experiment inwards
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """What sets one field."""
+
+    path: Path
+    annotation: Any
+    value: Any
+
+    @property
+    def flag(self) -> str:
+        """Such as --algorithm.learning-rate."""
+        return _flag(self.path)
+
+    @property
+    def off(self) -> str | None:
+        """What turns a switch off, such as --algorithm.no-anneal."""
+        *outer, name = self.path
+        return _flag((*outer, f"no-{name}")) if self.annotation is bool else None
 
 
 def override(value: T, words: Sequence[str]) -> T:
@@ -29,25 +52,76 @@ def override(value: T, words: Sequence[str]) -> T:
     """
     value, words = _choose_plan(value, words)
     value, words = _choose_environment(value, words)
-    value = _with_parts(value, words)
-    if not words:
-        return value
-    given = [word.partition("=")[0].replace("_", "-") for word in words if word.startswith("--")]
-    known = flags(value)
-    for flag in given:
+    known = {option.flag: option for option in _options(value)}
+    off = {option.off: option for option in known.values() if option.off}
+    given: dict[Path, Any] = {}
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        flag, has_value, text = word.partition("=")
+        flag = flag.replace("_", "-")
+        if not flag.startswith("--"):
+            raise UserError(
+                f"not expected: {word}; a switch is --NAME or --no-NAME, other options take a value"
+            )
+        if flag in off and not has_value:
+            given[off[flag].path] = False
+            continue
         if flag not in known:
-            field = flag[2:].partition(".")[0]
-            if callable(getattr(value, field, None)):
-                raise UserError(f"{field} is a function; change it in the experiment file")
-            near = difflib.get_close_matches(flag, known, n=1, cutoff=0.5)
-            cure = f"did you mean {near[0]}?" if near else "--help lists what there is"
-            raise UserError(f"unknown option {flag}; {cure}")
-    if "--env-steps" in given and "--updates" in given:
+            raise UserError(_unknown(value, flag, [*known, *off]))
+        if has_value:
+            rest.insert(0, text)
+        given[known[flag].path] = _take(known[flag], rest, after_equals=bool(has_value))
+    if ("env_steps",) in given and ("updates",) in given:
         raise UserError("--env-steps and --updates were both given; give the one that ends the run")
-    result = _parse(value, words)
-    if "--env-steps" in given and getattr(result, "updates", None) is not None:
-        result = dataclasses.replace(result, updates=None)  # type: ignore[type-var]
-    return result
+    if ("env_steps",) in given and getattr(value, "updates", None) is not None:
+        given[("updates",)] = None
+    return _replaced(value, given)
+
+
+def _take(option: Option, rest: list[str], *, after_equals: bool) -> Any:
+    """Takes an option's value out of the words that follow it."""
+    following = list(itertools.takewhile(lambda word: not word.startswith("--"), rest))
+    following = rest[:1] if after_equals else following
+    if option.annotation is bool and not after_equals:
+        if not following or following[0].lower() not in ("true", "false"):
+            return True
+    if not following:
+        raise UserError(f"{option.flag} has no value; give {option.flag} {_metavar(option)}")
+    many = item_type(option.annotation)
+    taken = following if many else following[:1]
+    del rest[: len(taken)]
+    kind, annotation = many or (None, option.annotation)
+    try:
+        values = [read(annotation, text) for text in taken]
+    except ValueError as error:
+        given = " ".join(taken)
+        raise UserError(f"{option.flag} is {given!r}; expected {error}") from None
+    return kind(values) if kind else values[0]
+
+
+def _unknown(value: Any, flag: str, known: list[str]) -> str:
+    """Why a flag is none of an experiment's options."""
+    whole, names = value, flag.removeprefix("--").replace("-", "_").split(".")
+    name = names[0]
+    for name in names:
+        part = dict(_items(whole)).get(name) if _is_nested(whole) else None
+        if part is None:
+            break
+        if callable(part) and not _is_nested(part):
+            return f"{name} is a function; change it in the experiment file"
+        whole = part
+    plain = getattr(type(whole), name, None)
+    if name == names[-1] and isinstance(plain, bool | int | float | str):
+        return (
+            f"{type(whole).__name__}.{name} has no type annotation, and so is no setting: write "
+            f"`{name}: {type(plain).__name__} = {plain!r}`"
+        )
+    near = difflib.get_close_matches(flag, known, n=1, cutoff=0.5)
+    cure = f"did you mean {near[0]}?" if near else "--help lists what there is"
+    if not near and len(names) == 1 and isinstance(getattr(value, "env", None), str | NamedEnv):
+        cure = f"an option of the environment is --env.{flag[2:]}; {cure}"
+    return f"unknown option {flag}; {cure}"
 
 
 def without(words: Sequence[str], *options: str) -> list[str]:
@@ -63,86 +137,18 @@ def without(words: Sequence[str], *options: str) -> list[str]:
     return kept
 
 
-def flags(value: Any, prefix: str = "--") -> list[str]:
-    """Every option that `override` takes for `value`."""
-    found = []
-    for name, item in _items(value):
-        flag = prefix + name.replace("_", "-")
-        if isinstance(item, NamedEnv):
-            found.append(flag)
-        elif dataclasses.is_dataclass(item) or (isinstance(item, Mapping) and item):
-            found += flags(item, flag + ".")
-        elif not callable(item):
-            found.append(flag)
-        if isinstance(item, bool):
-            found.append(f"{prefix}no-{name.replace('_', '-')}")
-    return found
-
-
-def help_text(value: Any) -> str:
-    """What each option means, with its present value."""
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit), _columns(100):
-        _tyro(value, ["--help"])
-    return "\n".join(wrapped(text, hanging) for text, hanging in _paragraphs(output.getvalue()))
-
-
-@contextlib.contextmanager
-def _columns(count: int) -> Iterator[None]:
-    """Lets tyro write its help in one column, wherever it is going to be shown."""
-    before = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = str(count)
-    try:
-        yield
-    finally:
-        del os.environ["COLUMNS"]
-        if before is not None:
-            os.environ["COLUMNS"] = before
-
-
-def _paragraphs(text: str) -> Iterator[tuple[str, int]]:
-    """The options in tyro's help, each paragraph as a line, and the indentation of what follows.
-
-    Tyro breaks lines at its own width and also where the source of a docstring does.
-    """
-    lines = [line.rstrip() for line in text.partition("\n\n")[2].splitlines()]
-    joined: list[str] = []
-    for line in lines:
-        bare = line.strip()
-        if bare.startswith("---"):  # a rule
-            continue
-        fresh = not bare or not joined or not joined[-1] or bare.startswith("-")
-        if fresh or _indentation(line) != _indentation(joined[-1]):
-            joined.append(line)
-        else:
-            joined[-1] += f" {bare}"
-    own_help = next((n for n, line in enumerate(joined) if line.startswith("  -h,")), len(joined))
-    for line in joined[:own_help] + joined[own_help + 2 :]:  # the command's own help has that one
-        yield line, _indentation(line) + 4 * line.lstrip().startswith("-")
-
-
-def _indentation(line: str) -> int:
-    return len(line) - len(line.lstrip())
-
-
 def _choose_plan(value: T, words: Sequence[str]) -> tuple[T, list[str]]:
-    """Takes `--plan NAME` out of the words; options of the plan's fragments then fit that one.
-
-    The unbounded staleness may be written in lower case, as the metrics do.
-    """
+    """Takes `--plan NAME` out of the words; options of the plan's fragments then fit that one."""
     kept: list[str] = []
     rest = iter(words)
     for word in rest:
         flag, has_value, text = word.partition("=")
-        if flag.replace("_", "-") not in ("--plan", "--max-staleness"):
+        if flag != "--plan":
             kept.append(word)
             continue
         text = text if has_value else next(rest, "")
-        if flag == "--plan":
-            plan = text if text == "auto" else named(text)
-            value = dataclasses.replace(value, plan=plan)  # type: ignore[type-var]
-        else:
-            kept += [flag, "None" if text == "none" else text]
+        plan = text if text == "auto" else named(text)
+        value = dataclasses.replace(value, plan=plan)  # type: ignore[type-var]
     return value, kept
 
 
@@ -170,95 +176,133 @@ def _choose_environment(value: T, words: Sequence[str]) -> tuple[T, list[str]]:
         if flag == "--env":
             name, options = text, options if text == name else {}
         else:
-            given |= environment_options([f"--{flag.removeprefix('--env.')}", text])
+            given |= environment_options([flag, text])
     options |= given
     chosen = NamedEnv(name, options) if options else name
     return dataclasses.replace(value, env=chosen), kept  # type: ignore[type-var]
 
 
-def _with_parts(value: T, words: Sequence[str]) -> T:
-    """Makes a part that was none, where one of its options is given: --self-play.past 0.2."""
-    hints = get_type_hints(type(value)) if dataclasses.is_dataclass(value) else {}
-    made: Any = value
-    for name, hint in hints.items():
-        kinds = [kind for kind in get_args(hint) if kind is not type(None)]
-        option = f"--{name.replace('_', '-')}."
-        asked = any(word.replace("_", "-").startswith(option) for word in words)
-        if asked and getattr(value, name) is None and len(kinds) == 1:
-            made = dataclasses.replace(made, **{name: kinds[0]()})
-    return made
+def _is_nested(item: Any) -> bool:
+    """Whether a value has options for its parts in place of one of its own."""
+    if isinstance(item, NamedEnv):  # chosen already
+        return False
+    return dataclasses.is_dataclass(item) or (isinstance(item, Mapping) and bool(item))
+
+
+def _options(value: Any, outer: Path = ()) -> Iterator[Option]:
+    """What sets the fields of a value and of the values in it."""
+    annotations = _annotations(type(value))
+    for name, item in _items(value):
+        if _is_nested(item):
+            yield from _options(item, (*outer, name))
+            continue
+        annotation = annotations.get(name, type(item))
+        if isinstance(item, NamedEnv) or item_type(annotation) or text_types(annotation):
+            if not callable(item) or isinstance(item, NamedEnv):
+                yield Option((*outer, name), annotation, item)
+
+
+@functools.cache
+def _annotations(kind: type) -> dict[str, Any]:
+    try:
+        return get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
+    except NameError:  # of an import for type checkers alone
+        return {}
 
 
 def _items(value: Any) -> list[tuple[str, Any]]:
+    """The parts of a value by name; one that is none is made where its options could make it."""
     if isinstance(value, Mapping):
         return list(value.items())
     if isinstance(value, Plan):
         return list(value.fragments.items())
-    return [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value) if f.init]
+    annotations = _annotations(type(value))
+    items = [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value) if f.init]
+    return [(n, _made(annotations.get(n)) if item is None else item) for n, item in items]
 
 
-def _parse(value: T, words: Sequence[str]) -> T:
-    """Runs tyro; its boxed error becomes one line."""
-    output = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(output), contextlib.redirect_stdout(output):
-            return _tyro(value, list(words))
-    except SystemExit as stop:
-        raise UserError(_told(output.getvalue())) from stop
+def _made(annotation: Any) -> Any:
+    """The default of the dataclass that may stand in a field, such as self_play; else None."""
+    kinds = [kind for kind in get_args(annotation) if dataclasses.is_dataclass(kind)]
+    missing = dataclasses.MISSING
+    for kind in kinds if len(kinds) == 1 else []:
+        if all({f.default, f.default_factory} != {missing} for f in dataclasses.fields(kind)):
+            return kind()  # type: ignore[operator]
+    return None
 
 
-def _told(box: str) -> str:
-    """What the box says above its first rule, in one line."""
-    text = re.sub(r"\x1b\[[0-9;]*m", "", box)
-    lines = [line.strip("│╭╮╰╯ ") for line in text.splitlines()]
-    body = "\n".join(line for line in lines[1:] if line).lstrip("─-\n")  # without its title
-    told = re.split(r"\n[─-]{9,}|\nGot errors:", body)[0].replace("\n", " ")
-    stray = told.removeprefix("Unrecognized options: ")
-    if stray != told:
-        return f"not expected: {stray}; a switch is --NAME or --no-NAME, other options take a value"
-    return told or "the options cannot be read; see --help"
+def _replaced(value: Any, given: Mapping[Path, Any]) -> Any:
+    """A value with what is given put in its place."""
+    if () in given:
+        return given[()]
+    parts, changed = dict(_items(value)) if given else {}, {}
+    for name in {path[0]: None for path in given}:
+        inner = {path[1:]: item for path, item in given.items() if path[0] == name}
+        changed[name] = _replaced(parts[name], inner)
+    if isinstance(value, Mapping):
+        return {**value, **changed}
+    if isinstance(value, Plan):
+        return dataclasses.replace(value, fragments={**value.fragments, **changed})
+    return dataclasses.replace(value, **changed) if changed else value
 
 
-def _tyro(value: T, words: list[str]) -> T:
-    """Parses against a twin of the value's class whose fields have their values' own types.
-
-    A field that may hold several things (an id, a callable, a configuration) then offers the
-    options of what it does hold, without subcommands; a callable cannot be written in words and
-    stays as it is.
-    """
-    import tyro
-
-    narrowed: list[tuple[str, Any]] = []
-    values = dict(_items(value))
-    for name, item in values.items():
-        if isinstance(item, Plan):
-            values[name] = _plan_options(item)
-            narrowed.append((name, type(values[name])))
-        elif isinstance(item, NamedEnv):  # chosen already
-            narrowed.append((name, tyro.conf.Fixed[Any]))
-        elif dataclasses.is_dataclass(item) or (name == "env" and isinstance(item, str)):
-            narrowed.append((name, type(item)))
-        elif callable(item):
-            narrowed.append((name, tyro.conf.Fixed[Any]))
-    kind = type(value)
-    twin = dataclasses.make_dataclass(
-        kind.__name__, narrowed, bases=(kind,), frozen=True, kw_only=True
-    )
-    twin.__doc__ = kind.__doc__
-    config = (tyro.conf.AvoidSubcommands,)
-    parsed = tyro.cli(twin, args=words, default=twin(**values), prog="srl run", config=config)
-    plans = {k: _plan_of(v, getattr(parsed, k)) for k, v in _items(value) if isinstance(v, Plan)}
-    return kind(**{**dict(_items(parsed)), **plans})
+def _flag(path: Path) -> str:
+    return "--" + ".".join(path).replace("_", "-")
 
 
-def _plan_options(plan: Plan) -> Any:
-    """A value with a field for each fragment, in place of the plan's mapping of them."""
-    values = dict(_items(plan))
-    types = {name: type(item) for name, item in values.items()}
-    options = dataclasses.make_dataclass("Plan", list(types.items()), frozen=True)
-    return options(**values)
+def _metavar(option: Option) -> str:
+    many = item_type(option.annotation)
+    name = "|".join(way.metavar for way in text_types(many[1] if many else option.annotation))
+    return f"{name} [{name} ...]" if many else name
 
 
-def _plan_of(plan: Plan, options: Any) -> Plan:
-    """The plan with the values of its options."""
-    return dataclasses.replace(plan, fragments=dict(_items(options)))
+def help_text(value: Any) -> str:
+    """What each option means, with its present value."""
+    lines, group = [f"{_summary(type(value))}\n\n options"], ()
+    for option in sorted(_options(value), key=lambda option: len(option.path) > 1):
+        if option.path[:-1] != group:
+            group = option.path[:-1]
+            lines.append(f"\n {'.'.join(group)} options")
+            about = _about(value, group) or _summary(type(_at(value, group)))
+            lines += [wrapped(f"  {about}", 2)] if about else []
+        head = f"{option.flag}, {option.off}" if option.off else f"{option.flag} {_metavar(option)}"
+        text = f"{_about(value, option.path)} (default: {_shown(option.value)})".strip()
+        lines += [wrapped(f"  {head}", 4), wrapped(f"{' ' * 8}{text}", 8)]
+    return "\n".join(lines)
+
+
+def _at(value: Any, path: Path) -> Any:
+    return functools.reduce(lambda outer, name: dict(_items(outer))[name], path, value)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return " ".join(map(str, value))
+    return "none" if value is None else str(value)
+
+
+def _about(value: Any, path: Path) -> str:
+    """What stands below a field in the source of its class."""
+    return _field_docs(type(_at(value, path[:-1]))).get(path[-1], "")
+
+
+def _summary(kind: type) -> str:
+    """The first paragraph of a dataclass's docstring."""
+    text = inspect.getdoc(kind) if dataclasses.is_dataclass(kind) else None
+    return " ".join((text or "").partition("\n\n")[0].split())
+
+
+@functools.cache
+def _field_docs(kind: type) -> dict[str, str]:
+    """The text below each field in the source of a dataclass and of those that it extends."""
+    found: dict[str, str] = {}
+    for each in filter(dataclasses.is_dataclass, reversed(kind.__mro__)):
+        try:
+            body = ast.parse(textwrap.dedent(inspect.getsource(each))).body[0].body  # type: ignore[attr-defined]
+        except (OSError, TypeError, SyntaxError):  # a class that was not written in a file
+            continue
+        for field, text in itertools.pairwise(body):
+            match field, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(ast.Constant(str(about))):
+                    found[name] = " ".join(about.split())
+    return found

@@ -55,7 +55,7 @@ def exported(path):
 def test_help_lists_every_command_and_loads_nothing_heavy():
     program = (
         "import sys; from srl.cli import main; main(['--help']);"
-        "heavy = {'jax', 'flax', 'orbax', 'mujoco', 'rich', 'tyro'} & sys.modules.keys();"
+        "heavy = {'jax', 'flax', 'orbax', 'mujoco', 'rich'} & sys.modules.keys();"
         "sys.exit(str(heavy) if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -67,6 +67,14 @@ def test_help_lists_every_command_and_loads_nothing_heavy():
 def test_the_module_is_the_command():
     command = [sys.executable, "-m", "srl", "--version"]
     assert subprocess.run(command, capture_output=True, text=True).stdout.startswith("srl ")
+
+
+def test_a_ctrl_c_that_comes_after_the_command_ends_the_process_without_a_traceback():
+    program = "import atexit, os; atexit.register(os.kill, os.getpid(), 2); " + (
+        "import sys; from srl.cli import main; sys.argv[1:] = ['--version']; sys.exit(main())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (-2, "")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -108,13 +116,26 @@ def test_a_dry_run_prints_the_resolved_experiment_and_stops(capsys, tmp_path, mo
         ("run --seed 3", "srl run needs an experiment file or an environment id first"),
         ("run none.py", "cannot read the experiment file none.py: No such file"),
         ("run CartPole-v1 --num-env 3", "unknown option --num-env; did you mean --num-envs?"),
-        ("run CartPole-v1 --seed x", "--seed: invalid literal"),
+        ("run Pendulum-v1 --gravity 3", "an option of the environment is --env.gravity; --help"),
+        ("run CartPole-v1 --seed x", "--seed is 'x'; expected a whole number"),
         ("run CartPole-v1 --num-envs 0", "num_envs is 0"),
+        ("run CartPole-v1 --num-envs many", "--num-envs is 'many'; expected a whole number"),
+        ("run CartPole-v1 --env-steps 1.5", "--env-steps is '1.5'; expected a whole number"),
+        ("eval / --episodes 1.5", "--episodes: '1.5'; expected a whole number, such as 64"),
+        (
+            "run CartPole-v1 --plan inline --plan decoupled",
+            "--plan is given twice, with 'inline' and 'decoupled'; give it once",
+        ),
+        ("run CartPole-v1 --num_envs=3 --num-envs 4", "--num-envs is given twice, with '3' and"),
+        ("run CartPole-v1 --run-dir a --run-dir b", "--run-dir is given twice"),
         ("run CartPole-v1 --run-dir", "--run-dir: expected one argument"),
         ("run CartPole-v1 --run-dir /proc/run", "cannot write the run folder /proc/run"),
         ("resume", "the following arguments are required: RUN_DIR"),
         ("resume /", "/ is not a run folder"),
-        ("resume / --env-steps x", "invalid int value: 'x'"),
+        (
+            "resume / --env-steps x",
+            "--env-steps: 'x'; expected a whole number, such as 64, 10_000 or 1e6",
+        ),
         ("export / out.safetensors", "/ is not a run folder"),
         ("export / x.onnx", "only .safetensors is offered; call it x.safetensors"),
         ("export / policy", "only .safetensors is offered; call it policy.safetensors"),
@@ -215,7 +236,7 @@ def test_errors_become_exit_codes(monkeypatch, error, code):
 
 
 def test_an_exported_policy_has_its_networks_names_and_the_configuration(run_dir, tmp_path):
-    output = tmp_path / "new" / "policy.safetensors"
+    output = tmp_path / "policy.safetensors"
     assert main(["export", str(run_dir.parent), str(output)]) == 0  # its only run is meant
     tensors, metadata = exported(output)
     assert {name: array.shape for name, array in tensors.items()} == {
@@ -226,7 +247,7 @@ def test_an_exported_policy_has_its_networks_names_and_the_configuration(run_dir
     assert tensors["observations/mean"].dtype == np.float64
     assert json.loads(metadata["config"])["seed"] == 9
     assert (metadata["version"], metadata["env_steps"]) == ("6", "300")
-    assert [path.name for path in output.parent.iterdir()] == ["policy.safetensors"]
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "policy.safetensors"}
 
 
 def test_an_earlier_version_can_be_exported(run_dir, tmp_path, capsys):
@@ -255,7 +276,12 @@ def test_several_policies_are_told_apart_by_name(tmp_path):
 def test_an_export_that_cannot_be_written_is_told(run_dir, tmp_path, capsys):
     (tmp_path / "file").write_text("")
     output = str(tmp_path / "file" / "policy.safetensors")
-    assert "cannot write" in complaint(capsys, "export", str(run_dir), output)
+    assert "there is no folder" in complaint(capsys, "export", str(run_dir), output)
+    missing = tmp_path / "missing"
+    told = f"there is no folder {missing / 'dir'}; make it, or choose another"
+    words = ["export", str(run_dir), str(missing / "dir" / "x.safetensors")]
+    assert told in complaint(capsys, *words)
+    assert not missing.exists()
     assert "there is no checkpoint" in complaint(
         capsys, "export", str(empty_run(tmp_path)), str(tmp_path / "out.safetensors")
     )

@@ -94,6 +94,73 @@ def test_overrides_reach_every_level_and_keep_types(file):
     assert type(experiment) is Experiment
 
 
+@pytest.mark.parametrize(("text", "value"), [("1e6", 10**6), ("10_000", 10**4), ("2e5", 200_000)])
+def test_a_count_may_be_written_with_an_exponent_or_underscores(text, value):
+    experiment = load("CartPole-v1", "--env-steps", text)
+    assert experiment.env_steps == value
+    assert type(experiment.env_steps) is int
+    assert load("CartPole-v1", f"--updates={text}").updates == value
+
+
+@pytest.mark.parametrize("words", ["--env.no-lidar", "--env.lidar false", "--env.lidar=False"])
+def test_a_switch_is_turned_off_by_its_name_or_by_a_value(file, words):
+    experiment = load(file, *words.split(), "--seed", "2")
+    assert (experiment.env.lidar, experiment.seed) == (False, 2)
+
+
+def test_an_option_takes_as_many_values_as_its_field_holds():
+    words = ["--plan.learners.nodes", "step", "act", "collect", "learn", "--seed", "2"]
+    experiment = load("CartPole-v1", *words)
+    assert experiment.plan.fragments["learners"].nodes == ("step", "act", "collect", "learn")
+    assert experiment.seed == 2
+
+
+ENVIRONMENT = """
+import gymnasium
+
+class Walk(gymnasium.Env):
+    pass
+"""
+
+
+def test_a_file_with_an_environment_and_no_experiment_is_answered_with_what_to_write(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_envs.py").write_text(ENVIRONMENT)
+    told = failure("my_envs.py")
+    assert (
+        "my_envs.py has no `experiment`; `srl run my_envs:Walk` trains on the environment" in told
+    )
+    assert "or add `experiment = Experiment(name=..., env=Walk)` to it" in told
+    monkeypatch.chdir("/")
+    assert "; add `experiment = Experiment(name=..., env=Walk)`" in failure(tmp_path / "my_envs.py")
+
+
+@pytest.mark.parametrize(
+    ("mistake", "told"),
+    [
+        ("x = 1 / 0", "line 2, imported by .*exp.py, raised ZeroDivisionError"),
+        ("def f(:", "line 2, imported by .*exp.py, raised SyntaxError"),
+        ("import no_such_module", "line 2, imported by .*exp.py, raised ModuleNotFoundError"),
+    ],
+)
+def test_a_mistake_in_an_imported_file_is_placed_there(tmp_path, monkeypatch, mistake, told):
+    name = f"imported_{abs(hash(mistake))}"
+    (tmp_path / f"{name}.py").write_text(f"\n{mistake}\n")
+    (tmp_path / "exp.py").write_text(f"import {name}\n")
+    with pytest.raises(UserError, match=rf"{name}\.py, {told}"):
+        load_experiment(str(tmp_path / "exp.py"))
+
+
+def test_an_option_for_a_setting_without_a_type_says_so(tmp_path):
+    path = tmp_path / "mine.py"
+    body = "@dataclass(frozen=True)\nclass Mine(PPO):\n    tau = 0.5"
+    path.write_text(ALGORITHM.format(body=body, made="Mine()"))
+    told = "Mine.tau has no type annotation, and so is no setting: write `tau: float = 0.5`"
+    assert told in failure(path, "--algorithm.tau", "0.1")
+
+
 def test_an_id_can_be_overridden_by_an_id(file):
     assert load(f"{file}:plain", "--env", "Pendulum-v1").env == "Pendulum-v1"
     assert load("CartPole-v1", "--env", "Pendulum-v1").env == "Pendulum-v1"
@@ -186,10 +253,15 @@ def test_the_plan_stands_in_the_values_of_a_run():
         ("--learning-rate 1", "did you mean --algorithm.learning-rate?"),
         ("--env.scenaro full", "did you mean --env.scenario?"),
         ("--zzzzzz 1", "unknown option --zzzzzz; --help lists"),
-        ("--seed x", "--seed: invalid literal for int() with base 10: 'x'"),
-        ("--env.scenario big", "'big' for argument '--env.scenario'. Expected one of"),
-        ("--num-envs", "Missing value for argument '--num-envs'"),
-        ("--env.lidar False", "not expected: False; a switch is --NAME or --no-NAME"),
+        ("--seed x", "--seed is 'x'; expected a whole number, such as 64, 10_000 or 1e6"),
+        ("--env-steps 1.5", "--env-steps is '1.5'; expected a whole number"),
+        ("--updates inf", "--updates is 'inf'; expected none or a whole number"),
+        ("--algorithm.clip big", "--algorithm.clip is 'big'; expected a number, such as 0.5"),
+        ("--env.scenario big", "--env.scenario is 'big'; expected small, full"),
+        ("--num-envs", "--num-envs has no value; give --num-envs INT"),
+        ("--num-envs --seed 3", "--num-envs has no value; give --num-envs INT"),
+        ("--env.lidar 3", "not expected: 3; a switch is --NAME or --no-NAME"),
+        ("--env.lidar=3", "--env.lidar is '3'; expected true, false"),
         ("stray", "not expected: stray"),
         ("--updates 3 --env-steps 3", "--env-steps and --updates were both given"),
         ("--num-envs 0", "num_envs is 0; expected a whole number from 1 to 2147483647"),

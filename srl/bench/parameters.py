@@ -15,6 +15,7 @@ from srl.bench.parameters_host import FOLLOWING
 from srl.bench.rounds import show
 from srl.console.arguments import Arguments
 from srl.errors import RunError, UserError, expect_number
+from srl.field_types import whole_number
 from srl.streams import Identity, Layout, listen
 from srl.streams.parameters import Publisher
 from srl.streams.relay import FAN_OUT, parents
@@ -45,7 +46,7 @@ def main(argv: list[str]) -> int:
     for name in ("hosts", "bytes", "updates"):
         expect_number(f"--{name}", getattr(options, name), 1)
     try:
-        fan_outs = [int(part) for part in options.fan_out.split(",")]
+        fan_outs = [whole_number(part) for part in options.fan_out.split(",")]
     except ValueError:
         fan_outs = [0]
     if min(fan_outs) < 1:

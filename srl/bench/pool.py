@@ -18,12 +18,13 @@ from srl.bench.rounds import show
 from srl.console.arguments import Arguments
 from srl.console.stages import Stages
 from srl.errors import UserError, expect_number
+from srl.field_types import whole_number
 from srl.pools.named import environment_options
 from srl.system.search_path import add_folder
 
 _NOTES = """
 Lists are separated by commas; each combination is a row. What is not listed above goes to the
-environment: --scenario full. Backends, for --backend and --vs:
+environment: --env.scenario full. Backends, for --backend and --vs:
 
   native           srl's C++ pool of srl's C++ environments
   srl-envpool      srl's pool over EnvPool: what envpool:Pong-v5 means
@@ -244,11 +245,11 @@ def _rows(options: Any, env_options: dict[str, Any]) -> Iterator[tuple[str, Case
     for name in filter(None, (options.backend, *peers)):
         if name not in BACKENDS:
             raise UserError(f"there is no backend {name!r}; there are {', '.join(BACKENDS)}")
-    cores = tuple(_list("--cores", options.cores, int)) if options.cores else ()
+    cores = tuple(_list("--cores", options.cores, whole_number)) if options.cores else ()
     for env, size, threads, vs in itertools.product(
         _list("--env", options.env, str),
         _list("--num-envs", options.num_envs, _size),
-        _list("--threads", options.threads, int),
+        _list("--threads", options.threads, whole_number),
         peers,
     ):
         prefix, bare = split_env(env)
@@ -267,7 +268,7 @@ def _rows(options: Any, env_options: dict[str, Any]) -> Iterator[tuple[str, Case
 def _size(text: str) -> tuple[int, int]:
     """`256/64` as 256 environments in batches of 64; 0 stands for all."""
     num_envs, _, batch_size = text.partition("/")
-    return int(num_envs), int(batch_size or 0)
+    return whole_number(num_envs), whole_number(batch_size or "0")
 
 
 def _list(option: str, text: str, convert: Callable[[str], T]) -> list[T]:

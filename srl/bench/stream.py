@@ -30,6 +30,7 @@ from srl.bench.stream_peer import (
 )
 from srl.console.arguments import Arguments
 from srl.errors import RunError, UserError
+from srl.field_types import whole_number
 from srl.streams import Identity, Layout, Message, listen
 from srl.streams.transport.keys import VARIABLE, Keys
 from srl.system.child_process import child_command
@@ -75,7 +76,7 @@ def main(argv: list[str]) -> int:
 
 def _sizes(text: str) -> list[int]:
     try:
-        sizes = [int(part) for part in text.split(",")]
+        sizes = [whole_number(part) for part in text.split(",")]
     except ValueError:
         sizes = [0]
     if not all(8 <= size <= 1 << 28 for size in sizes):

@@ -17,7 +17,7 @@ def check_env(words: list[str]) -> int:
     parser = Arguments(
         "check-env",
         description="Checks that an environment keeps the promises that training relies on.",
-        epilog="Other options go to the environment: --gravity 9.0. The exit code is 0 if nothing "
+        epilog="Options of the environment are --env.NAME VALUE. The exit code is 0 if nothing "
         "must be mended, else 1.",
     )
     add = parser.add_argument

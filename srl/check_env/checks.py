@@ -15,12 +15,14 @@ from srl.check_env.gymnasium_checks import GymnasiumChecks
 from srl.check_env.pool_checks import PoolChecks
 from srl.check_env.report import Fault, Finding, Watch, draw_action, run_checks
 from srl.errors import SrlError, UserError
+from srl.experiment import environment_ids
 from srl.pools import make_pool
-from srl.pools.simulator import named_maker
+from srl.pools.simulator import named_maker, refuse_unknown_option
 from srl.system.search_path import add_folder
 
 _POOLS = ("native:", "envpool:", "pettingzoo:")
 """Prefixes of what is checked through a pool's interface."""
+_NAMING = "srl check-env MODULE:FACTORY"
 
 
 def findings(
@@ -45,8 +47,16 @@ def findings(
         return
     source, path = _source(env)
     settings = {} if callable(source) else {"disable_env_checker": True}
-    make = source if callable(source) else functools.partial(gymnasium.make, source)
-    single = GymnasiumChecks(lambda: make(**settings, **options), steps, seconds, seed, watch)
+    maker = source if callable(source) else functools.partial(gymnasium.make, source)
+
+    def make() -> Any:
+        try:
+            return maker(**settings, **options)
+        except TypeError as error:
+            refuse_unknown_option(error, source, options)
+            raise
+
+    single = GymnasiumChecks(make, steps, seconds, seed, watch)
     checks = {**single.checks(), "pool": lambda: _in_pools(source, path, options, seed, watch)}
     with warnings.catch_warnings():  # Gymnasium's own checks say the same in other words
         warnings.simplefilter("ignore")
@@ -56,6 +66,10 @@ def findings(
 def _source(env: str) -> tuple[Any, str]:
     """What makes one environment, and by what name another process finds it."""
     add_folder(Path.cwd())
+    if Path(env).is_file():
+        ids = environment_ids(Path(env))
+        hint = " or ".join(f"srl check-env {name}" for name in ids)
+        raise UserError(f"{env} is a file; name what makes an environment: {hint or _NAMING}")
     try:
         found = named_maker(env)
     except ModuleNotFoundError as error:

@@ -61,27 +61,32 @@ class Subject:
             self._masks = mask_method(self.env, self.action_space, "the environment")
         except UserError as error:
             raise Fault(str(error)) from error
-        self.steps = 0  # of the episode
+        self.steps, self.episode = 0, 0  # of the episode, and which since a seed was given
         self.raw: Any = None  # the last observation, the environment's own object
 
     def reset(self, seed: int | None = None) -> Result:
         """Starts an episode."""
         given = self._guarded("reset", lambda: self.env.reset(seed=seed))
-        self.steps = 0
+        self.steps, self.episode = 0, self.episode + 1 if seed is None else 1
         if not (isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], dict)):
             raise Fault(f"reset gave {_shape_of(given)}; expected (observation, info)")
         return self._result(given[0], info=given[1])
 
     def step(self, action: Any) -> Result:
         """Acts once."""
-        given = self._guarded(f"step {self.steps + 1}", lambda: self.env.step(action))
         self.steps += 1
+        given = self._guarded(self.where, lambda: self.env.step(action))
         if not (isinstance(given, tuple) and len(given) == 5 and isinstance(given[4], dict)):
             raise Fault(
                 f"step gave {_shape_of(given)}; expected (observation, reward, terminated, "
                 "truncated, info)"
             )
         return self._result(*given[:4], info=given[4])
+
+    @property
+    def where(self) -> str:
+        """The call that was last begun."""
+        return _call(self.steps, self.episode)
 
     def close(self) -> None:
         """Ends the environment."""
@@ -171,7 +176,7 @@ class GymnasiumChecks:
         seen: dict[str, str] = {}  # the first text of each kind
         masked = False
         space, one = self._one.env.observation_space, self._one
-        for number, result, first in self._play(one, self._seed):
+        for _, result in self._play(one, self._seed):
             texts = [*misfits(space, result.observation), reward_misfit(result.reward)]
             texts += [flag_misfit("terminated", result.terminated)]
             texts += [flag_misfit("truncated", result.truncated)]
@@ -179,8 +184,7 @@ class GymnasiumChecks:
                 masked = True
                 texts.append(mask_misfit(result.mask, one.action_space))
             for text in filter(None, texts):
-                call = "reset" if first else f"step {number}"
-                seen.setdefault(" ".join(text.split()[:3]), f"{call}: {text}")
+                seen.setdefault(" ".join(text.split()[:3]), f"{one.where}: {text}")
             if any(texts):
                 break  # the values are no longer to be relied on
         for text in seen.values():
@@ -196,7 +200,8 @@ class GymnasiumChecks:
             for number, (a, b) in enumerate(zip(expected, given, strict=False)):
                 if (differs := _difference(a, b)) is not None:
                     self._alike = False
-                    call = "the reset" if number == 0 else f"step {number}"
+                    ends = [place for place in range(number) if expected[place].ended]
+                    call = _call(number - (ends[-1] + 1 if ends else 0), len(ends) + 1)
                     raise Fault(
                         f"with the same seed and actions {what} gives another {differs} at {call}; "
                         "take all chance from self.np_random, which super().reset(seed=seed) "
@@ -240,20 +245,20 @@ class GymnasiumChecks:
 
     def _fresh_arrays(self) -> Iterator[Finding]:
         """Whether an observation stays as it was given."""
-        held: Any = None
-        for number, result, _ in self._play(self._one, self._seed, 50):
-            if held is not None and not _same(*held):
+        held, before = (None, None), ""
+        for _, result in self._play(self._one, self._seed, 50):
+            if not _same(*held):
                 raise Fault(
-                    f"the observation of step {number - 1} changes in step {number}: an array is "
-                    "used again; return a copy of it"
+                    f"the observation of {before} changes in {self._one.where}: an array is used "
+                    "again; return a copy of it"
                 )
-            held = (self._one.raw, result.observation)
+            held, before = (self._one.raw, result.observation), self._one.where
         yield Finding("fresh arrays", "ok", "observations stay as they were given")
 
     def _episode_end(self) -> Iterator[Finding]:
         limit = getattr(self._one.env.spec, "max_episode_steps", None)
         lengths, began, number = [], 0, 0
-        for number, result, _ in self._play(self._one, self._seed):
+        for number, result in self._play(self._one, self._seed):
             if result.ended:
                 lengths.append(number - began)
                 began = number
@@ -276,7 +281,7 @@ class GymnasiumChecks:
         fresh = subject.reset(self._seed)
         subject.step(draw_action(subject.action_space, fresh.mask, self._rngs()[0]))
         again = {"in the middle of an episode": subject.reset(self._seed)}
-        for _, result, _ in self._play(subject, self._seed):
+        for _, result in self._play(subject, self._seed):
             if result.ended:
                 again["after an episode's end"] = subject.reset(self._seed)
                 break
@@ -292,9 +297,9 @@ class GymnasiumChecks:
         """Steps and resets, timed apart."""
         times: dict[bool, list[float]] = {True: [], False: []}
         last = time.perf_counter()
-        for _, _, first in self._play(self._one, self._seed):
+        for _ in self._play(self._one, self._seed):
             now = time.perf_counter()
-            times[first].append(now - last)
+            times[self._one.steps == 0].append(now - last)
             last = now
         step, reset = (float(np.median(times[kind])) for kind in (False, True))
         each, one_reset = (number_text(seconds * 1e3, digits=2) for seconds in (step, reset))
@@ -315,23 +320,28 @@ class GymnasiumChecks:
 
     def _play(
         self, subject: Subject, seed: int, steps: int | None = None
-    ) -> Iterator[tuple[int, Result, bool]]:
-        """Episodes one after the other: steps so far, the result, whether of a reset."""
+    ) -> Iterator[tuple[int, Result]]:
+        """Episodes one after the other: steps so far, and the result."""
         rng, _ = self._rngs()
         end = time.perf_counter() + self._seconds
         result = subject.reset(seed)
-        yield 0, result, True
+        yield 0, result
         for number in range(1, (steps or self._steps) + 1):
             if result.ended:
                 result = subject.reset()
-                yield number - 1, result, True
+                yield number - 1, result
             result = subject.step(draw_action(subject.action_space, result.mask, rng))
-            yield number, result, False
+            yield number, result
             if time.perf_counter() > end:
                 return
 
     def _record(self, subject: Subject, seed: int) -> list[Result]:
-        return [result for _, result, _ in self._play(subject, seed, min(self._steps, 200))]
+        return [result for _, result in self._play(subject, seed, min(self._steps, 200))]
+
+
+def _call(step: int, episode: int) -> str:
+    """How a reset or a step is named."""
+    return f"step {step} of episode {episode}" if step else f"the reset of episode {episode}"
 
 
 def _difference(one: Result, other: Result) -> str | None:

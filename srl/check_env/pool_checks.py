@@ -85,7 +85,9 @@ class PoolChecks:
                     texts.append(mask_misfit(mask, specs.action))
                 if any(texts):
                     who = f"environment {slot // agents}, {specs.agents[slot % agents]}"
-                    raise Fault(f"step {number}, {who}: {next(filter(None, texts))}")
+                    step = timestep.episode_length[slot // agents]
+                    when = f"step {step} of its episode, {number} steps after the first reset"
+                    raise Fault(f"{who}, {when}: {next(filter(None, texts))}")
         mask = ", masks allow an action" if masked else ""
         yield Finding("results", "ok", f"in their spaces and finite{mask}")
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import shutil
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
 from srl.errors import UserError
+from srl.field_types import NUMBERS, TextType
 
 
 class Arguments(argparse.ArgumentParser):
@@ -27,6 +29,8 @@ class Arguments(argparse.ArgumentParser):
         """
         settings.setdefault("formatter_class", _Paragraphs)
         super().__init__(f"srl {command}", allow_abbrev=False, **settings)
+        for kind, way in NUMBERS.items():
+            self.register("type", kind, _argument_type(way))
         elements = [element.replace(" ", "\xa0") for element in synopsis]
         if elements:
             prefix = len("usage: ")
@@ -35,7 +39,40 @@ class Arguments(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raises UserError with the message."""
-        raise UserError(f"{message}; see {self.prog} --help")
+        raise UserError(f"{message.removeprefix('argument ')}; see {self.prog} --help")
+
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, args: Any = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """As argparse does; refuses an option that is given twice with different values."""
+        known, others = super().parse_known_args(args, namespace)
+        self._expect_once(list(args or ()))
+        return known, others
+
+    def _expect_once(self, words: list[str]) -> None:
+        lists = [action for action in self._actions if isinstance(action.default, list)]
+        repeatable = {flag for action in lists for flag in action.option_strings}
+        first: dict[str, str] = {}
+        for word, following in itertools.pairwise([*words, "--"]):
+            flag, has_value, text = word.partition("=")
+            text = text if has_value else "" if following.startswith("--") else following
+            key = flag.replace("_", "-")
+            if not flag.startswith("--") or key in repeatable:
+                continue
+            if first.setdefault(key, text) != text:
+                raise UserError(
+                    f"{flag} is given twice, with {first[key]!r} and {text!r}; give it once"
+                )
+
+
+def _argument_type(way: TextType) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        try:
+            return way.read(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r}; expected {way.expected}") from None
+
+    return read
 
 
 class _Paragraphs(argparse.HelpFormatter):

@@ -10,11 +10,12 @@ from typing import Any, Protocol
 
 from srl.dataflow.plan import Plan
 from srl.errors import RunError, SrlError, UserError
-from srl.launch.gang import Member, gangs_of, stage_of
+from srl.launch.gang import Failures, Member, gangs_of, stage_of
 from srl.launch.hosts.hosts import Found, Hosts, ThisHost, WorkerMessage
 from srl.loop.stage import Stage
 from srl.run.terminal import PATIENCE_SECONDS
 from srl.streams import JOINED, LEFT, Refused, Transport
+from srl.system.child_process import crash_place, innermost_frames
 from srl.workers.control import Kind, pack
 from srl.workers.orders import Orders
 from srl.workers.words import words_of
@@ -85,6 +86,7 @@ class Controller:
         self._gangs, self._members = gangs_of(plan, log)
         self._specs: dict[str, Any] | None = None
         self._peers_changed = False
+        self._failures = Failures()
         self._looked = 0.0  # when all workers were last looked at
         self._failure: SrlError | None = None  # that the run ends with, after a checkpoint
         self._ending: float | None = None  # when workers that have not ended by then are killed
@@ -298,7 +300,7 @@ class Controller:
         elif not member.killed and (trouble := member.trouble(now, self._heartbeat_seconds)):
             stopped = member.process.state().startswith("stopped")
             stack = "" if stopped else member.process.stack()
-            self._announce(f"{member.name} {trouble}; it is killed\n{stack}".rstrip())
+            self._announce(f"{member.name} {trouble}; it is killed", stack)
             member.killed = trouble.partition(" for ")[0]
             member.process.kill()
 
@@ -320,9 +322,10 @@ class Controller:
             logger.info("%s %s at the end", member.name, why)
         else:
             if failure and not any(failure.get(k) for k in ("by_user", "by_peer", "final")):
-                logger.error("%s failed:\n%s", member.name, failure["text"].rstrip())
+                self._failures.log(member.name, failure["text"].rstrip())
             elif any(name in how for name in _CRASHES):
-                logger.error("%s %s:\n%s", member.name, how, dump)
+                logger.info("%s %s:\n%s", member.name, how, dump)
+                self._failures.log(member.name, crash_place(dump))
             if leaving:
                 self._abandon(member, why)
             else:
@@ -352,7 +355,7 @@ class Controller:
             other.done = False
         member.forget()
         together = f", and with it {', '.join(o.name for o in others)}" if others else ""
-        self._announce(f"{member.name} {why}; it is started again{together}")
+        self._announce(f"{member.name} {why}; it is started again{together} ({gang.restart})")
         self._peers_changed = True
 
     def _could_progress(self, member: Member) -> bool:
@@ -464,9 +467,7 @@ class Controller:
         for member in overdue[:_SHOWN_STACKS]:
             stack = member.process.stack() if member.process else ""
             idle = member.beat["idle"]
-            self._announce(
-                f"{member.name} has shown no progress for {idle:.0f} s\n{stack}".rstrip()
-            )
+            self._announce(f"{member.name} has shown no progress for {idle:.0f} s", stack)
         names = ", ".join(member.name for member in overdue[:_SHOWN_STACKS])
         self._announce(f"the update in progress is not waited for, because of {names}")
         self._kill([m for m in self._members if not m.gang.updates or len(m.gang.members) > 1])
@@ -492,6 +493,7 @@ class Controller:
 
     # ---- words ----
 
-    def _announce(self, text: str) -> None:
-        logger.info("%s", text)
-        self._terminal.say(text)
+    def _announce(self, text: str, stack: str = "") -> None:
+        """Shows a line, and where an environment was; the log gets the stacks of all threads."""
+        logger.info("%s", f"{text}\n{stack}".rstrip())
+        self._terminal.say(f"{text}\n{innermost_frames(stack)}".rstrip())

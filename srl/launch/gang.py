@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -14,6 +16,8 @@ from srl.errors import RunError, UserError, WorkerLost
 from srl.launch.hosts.hosts import Process
 from srl.loop.stage import Stage
 from srl.run.terminal import PATIENCE_SECONDS
+
+logger = logging.getLogger(__name__)
 
 _TRAINER_DEATHS, _OTHER_DEATHS = 5, 10  # in a row, without progress
 _SAME_FAILURES = 3  # in a row, that end a run
@@ -119,6 +123,20 @@ class Member:
         return f"has shown no progress for {idle:.0f} s: it is {self.process.state()}"
 
 
+class Failures:
+    """What workers have failed of; the terminal gets each once."""
+
+    def __init__(self) -> None:
+        self._shown: set[str] = set()
+
+    def log(self, name: str, text: str) -> None:
+        """Shows what a worker failed of, unless it, or another, failed alike before."""
+        alike = re.sub(r"0x[0-9a-f]+|\d+", "", text)  # in another process, another environment
+        level = logging.INFO if alike in self._shown else logging.ERROR
+        logger.log(level, "%s failed:\n%s", name, text)
+        self._shown.add(alike)
+
+
 @dataclass
 class Gang:
     """Workers that are started, killed and started again together: often a single one.
@@ -143,6 +161,13 @@ class Gang:
     """Of all deaths."""
     start_at: float = 0.0
     _failure: tuple[str, int] = ("", 0)  # the last exception, and how often in a row
+
+    @property
+    def restart(self) -> str:
+        """Which start the next one is, such as "restart 2 of 9 in a row"."""
+        failure, times = self._failure
+        count, most = (times, _SAME_FAILURES) if failure else (self.deaths, self.most_deaths)
+        return f"restart {max(count, 1)} of {most - 1} in a row"
 
     def died(self, member: Member, why: str, *, counts: bool = True) -> None:
         """Counts the death of a member, after which all are to be started again.

@@ -55,8 +55,8 @@ def make_pool(
         workers: Processes that step environments written in Python; 0 steps them in this process,
             one after the other. By default 0 if `recv` gives all at a time, else one for each core.
         restarts: How many times in a row a worker process may die, 3 by default; it is started
-            again, and a hundred steps of its environments end the row. The episodes that it had
-            begun are marked in `Timestep.lost`.
+            again. One that steps for ten times as long as it took to start ends the row. The
+            episodes that it had begun are marked in `Timestep.lost`.
         step_timeout: Seconds that a step or reset of one environment may take in a worker process,
             60 by default.
         start_timeout: Seconds that a worker process may take to make its environments, 300 by

@@ -36,17 +36,26 @@ class NamedEnv(EnvConfig):
 
 
 def environment_options(words: Sequence[str]) -> dict[str, Any]:
-    """`--scenario full --hiders 3` as {"scenario": "full", "hiders": 3}.
+    """`--env.scenario full --env.hiders=3` as {"scenario": "full", "hiders": 3}.
+
+    The prefix may be left out, where no other options can be meant.
 
     Raises:
         UserError: If an option has no value.
     """
-    if len(words) % 2 or any(not word.startswith("--") for word in words[::2]):
-        raise UserError(f"{' '.join(words)!r} is not made of pairs --option value")
-    return {
-        name[2:].replace("-", "_"): _value(text)
-        for name, text in zip(words[::2], words[1::2], strict=True)
-    }
+    options: dict[str, Any] = {}
+    rest = iter(words)
+    for word in rest:
+        flag, has_value, text = word.partition("=")
+        if not flag.startswith("--"):
+            raise UserError(
+                f"not expected: {word}; options of the environment are --env.NAME VALUE"
+            )
+        text = text if has_value else next(rest, "--")
+        if not has_value and text.startswith("--"):
+            raise UserError(f"{flag} has no value; give {flag} VALUE")
+        options[flag[2:].removeprefix("env.").replace("-", "_")] = _value(text)
+    return options
 
 
 def _value(text: str) -> Any:

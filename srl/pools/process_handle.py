@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import subprocess
@@ -14,12 +15,27 @@ from typing import Any
 import numpy as np
 
 from srl.pools.process_protocol import Kind, receive_message, send_command
-from srl.system.child_process import child_command, crash_dump, ending, process_state, python_stack
+from srl.system.child_process import (
+    child_command,
+    crash_dump,
+    crash_place,
+    ending,
+    innermost_frames,
+    process_state,
+    python_stack,
+)
 from srl.types import Specs
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
 _STDERR_BYTES = 8_000  # kept of each worker
 _ASK_SECONDS, _TERM_SECONDS = 5.0, 2.0  # that a worker has to end by itself, and after SIGTERM
+
+
+logger = logging.getLogger(__name__)
+
+PROGRESS_STEPS, PROGRESS_STARTS = 100, 10.0
+"""What forgives a worker's earlier deaths: so many steps of its environments, and so many times as
+much time as its start took. Otherwise most of the time would go into starts."""
 
 
 class ProcessHandle:
@@ -40,6 +56,8 @@ class ProcessHandle:
         """The environments of the last synchronous step; None for all."""
         self.stepped = 0
         """Steps of environments since it was started."""
+        self.started_at = self.ready_at = 0.0
+        """When its process was started, and had made its environments."""
         self.known: set[int] = set()
         """Memory that it has mapped."""
         self.heard = 0.0
@@ -92,7 +110,14 @@ class ProcessHandle:
         self.pidfd = os.pidfd_open(self.pid)
         theirs.close()
         os.close(stderr)
-        self.heard = time.monotonic()
+        self.heard = self.started_at = time.monotonic()
+
+    @property
+    def progressed(self) -> bool:
+        """Whether the process has done enough for earlier deaths to be forgiven."""
+        worked, starting = time.monotonic() - self.ready_at, self.ready_at - self.started_at
+        enough = self.stepped >= PROGRESS_STEPS and worked >= PROGRESS_STARTS * starting
+        return self.ready and enough
 
     def send(self, *command: Any, **more: Any) -> None:
         """Sends a command, given as `send_command` takes it.
@@ -150,16 +175,21 @@ class ProcessHandle:
         return ending(code)
 
     def crash_dump(self) -> str:
-        """What faulthandler wrote; empty if nothing."""
-        return crash_dump(self._dump)
+        """What the process crashed of, and where; empty if nothing. The log gets all threads."""
+        dump = crash_dump(self._dump)
+        if dump:
+            logger.info("worker %d crashed:\n%s", self.number, dump)
+        return crash_place(dump)
 
     def state(self) -> str:
         """Whether it runs, sleeps or is stopped, in words."""
         return process_state(self.pid)
 
     def stack(self, seconds: float = 1.0) -> str:
-        """Its Python stack, if it can still tell; a stopped process cannot."""
-        return python_stack(self.pid, self._dump, seconds)
+        """Where its environment is; a stopped process cannot tell. The log gets all threads."""
+        stack = python_stack(self.pid, self._dump, seconds)
+        logger.info("the threads of worker %d:\n%s", self.number, stack)
+        return innermost_frames(stack)
 
     # ---- the end ----
 

@@ -28,9 +28,6 @@ from srl.tree import leaves_of
 
 logger = logging.getLogger(__name__)
 
-PROGRESS_STEPS = 100
-"""A worker that has done so many steps of its environments may die `restarts` times again."""
-
 
 class ProcessPool(PythonPool):
     """Each worker process steps some consecutive environments.
@@ -59,8 +56,8 @@ class ProcessPool(PythonPool):
             batch_size: How many `recv` gives.
             workers: How many processes; at most `num_envs`.
             options: Of the environments.
-            restarts: How many times in a row a worker may die; a hundred steps of its environments
-                end a row.
+            restarts: How many times in a row a worker may die; one that lives ten times as long as
+                it took to start, and steps, ends a row.
             step_timeout: Seconds that one step or reset of an environment may take.
             start_timeout: Seconds that a worker may take to start and make its environments.
 
@@ -168,7 +165,7 @@ class ProcessPool(PythonPool):
             raise RunError(f"{text}\nin worker {handle.number} of {self.name}")
         assert kind == READY
         handle.ready, handle.specs = True, content
-        handle.heard = time.monotonic()
+        handle.heard = handle.ready_at = time.monotonic()
         if self._control_fd < 0:
             return
         if found := difference(self.specs, content):
@@ -376,7 +373,7 @@ class ProcessPool(PythonPool):
         stack = "" if "stopped" in state else handle.stack()
         raise WorkerLost(
             f"{self.name}: {where} within {limit:g} s; the process is {state}"
-            + (f"; its stack:\n{stack}" if stack else "")
+            + (f"; it was here:\n{stack}" if stack else "")
         )
 
     def _described(self, handle: ProcessHandle) -> str:
@@ -394,10 +391,10 @@ class ProcessPool(PythonPool):
         self._unwatch(handle, "message", "death", "stderr")
         ending, dump = handle.reap(), handle.crash_dump()
         self._deaths += 1
-        handle.deaths = 1 if handle.stepped >= PROGRESS_STEPS else handle.deaths + 1
+        handle.deaths = 1 if handle.progressed else handle.deaths + 1
         details = "".join(f"\n{text}" for text in (dump, handle.last_words) if text)
         if handle.deaths > restarts:
-            many = f", {handle.deaths} times in a row" if restarts else ""
+            many = f", {handle.deaths} times in a row, soon after each start" if restarts else ""
             self._broken = f"{self.name}: {described} {ending}{many}{details}"
             raise WorkerLost(self._broken)
         dump = dump and f"\n{dump}"
@@ -466,6 +463,9 @@ class ProcessPool(PythonPool):
             raise RunError(f"{self.name}: {self._described(handle)} died while rendering") from None
 
     def _end(self) -> None:
+        if self._deaths and not self._broken:
+            times = "once" if self._deaths == 1 else f"{self._deaths} times"
+            logger.warning("%s: worker processes died %s, and were started again", self.name, times)
         for fd in (*self._memory.values(), self._control_fd):
             if fd >= 0:
                 os.close(fd)

@@ -108,10 +108,7 @@ def make_simulator(
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         raise UserError(f"{name!r} cannot be made: {error}") from error
     except (Exception, SystemExit) as error:
-        if unknown := _unknown_option(error, options):
-            raise UserError(
-                f"{name} has no option {unknown!r}; {_hint(unknown, source)}"
-            ) from error
+        refuse_unknown_option(error, source, options)
         raise RunError(
             f"{name}: making environment {index} raised {type(error).__name__}: {error}"
         ) from error
@@ -196,10 +193,14 @@ def _make(source: SimulatorSource, options: dict[str, Any]) -> Any:
     return maker_of(source)(**options)
 
 
-def _unknown_option(error: BaseException, options: dict[str, Any]) -> str:
-    """The option that what makes the environment does not take; empty if that is not the error."""
+def refuse_unknown_option(
+    error: BaseException, source: SimulatorSource, options: dict[str, Any]
+) -> None:
+    """Raises UserError where making an environment raised for an option that it does not take."""
     found = re.search(r"unexpected keyword argument '(\w+)'", str(error))
-    return found[1] if found and isinstance(error, TypeError) and found[1] in options else ""
+    if found and isinstance(error, TypeError) and found[1] in options:
+        hint = _hint(found[1], source)
+        raise UserError(f"{source_name(source)} has no option {found[1]!r}; {hint}") from error
 
 
 def _hint(unknown: str, source: SimulatorSource) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from srl.system.child_process import child_command, innermost_frames
+from srl.system.child_process import child_command, crash_place
 
 _GOODBYE = b"\0the process ends in good order\0"
 
@@ -94,7 +94,7 @@ def _report(text: str, path: Path, worker: str, hint: str) -> None:
         file.write(f"{text or 'the process ended without a word'}\n")
     if text:
         reason = text.partition("\n")[0]
-        shown = f"{reason}; it was here:\n{innermost_frames(text)}"
+        shown = crash_place(text)
         with suppress(OSError):
             write_outcome(path, FAILED, reason)
     else:

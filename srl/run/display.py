@@ -18,6 +18,7 @@ from srl.loop.stage import Stage
 from srl.pools import NamedEnv
 from srl.run.course import report_interval
 from srl.run.folder import RunFolder
+from srl.run.status import note_stage
 
 _REFRESH_SECONDS = 0.25
 _KNOWN_SECONDS = 1.0  # after which it can be said how long the rest takes
@@ -50,10 +51,12 @@ class Display:
         self._awaits_report = True
         self._next_refresh = 0.0
         self._begin = (0.0, 0)
+        self._folder: RunFolder | None = None
+        self._noted: Stage | None = None
 
     def header(self, folder: RunFolder) -> None:
         """Says what is about to run."""
-        experiment = self._experiment
+        self._folder, experiment = folder, self._experiment
         env = _in_few_words(experiment.env)
         self._line("experiment", experiment.name)
         self._line("environment", f"{env}, {experiment.num_envs} at a time")
@@ -66,6 +69,9 @@ class Display:
         if self._awaits_report and self._progress is None and stage in _STAGES:
             name, known = _STAGES[stage]
             self._stages.show(name, details or known)
+            if self._folder is not None and stage is not self._noted:
+                self._noted = stage
+                note_stage(self._folder.path, stage)
 
     def start(self, trainer: Any) -> None:
         """Says who is trained, and shows the bar."""

@@ -10,6 +10,7 @@ import importlib.metadata
 import json
 import logging
 import os
+import re
 import shutil
 import socket
 import time
@@ -27,6 +28,7 @@ from srl.overrides import without
 logger = logging.getLogger(__name__)
 
 SCHEMA = 1
+_TIME, _TIME_PATTERN = "%Y-%m-%d_%H-%M-%S", r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d"
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ def create_run(resolved: Resolved, run_dir: Path | None = None) -> RunFolder:
     Raises:
         UserError: When it cannot be written, or holds a run or anything else already.
     """
-    path = Path("runs") / resolved.experiment.name / time.strftime("%Y-%m-%d_%H-%M-%S")
+    path = Path("runs") / resolved.experiment.name / time.strftime(_TIME)
     if run_dir is None:
         path = next(p for p in _numbered(path) if not p.exists())
     else:
@@ -172,16 +174,16 @@ def find_run(run_dir: Path, *, trained: bool = False) -> RunFolder:
     folder = RunFolder(run_dir.absolute())
     if _written(folder) is not None:
         return folder
-    inner = [RunFolder(path.parent) for path in folder.path.glob("*/config.json")]
-    runs = sorted(inner, key=lambda run: _written(run) or 0, reverse=True)
-    newest = runs[0] if runs else folder
-    if not trained:
-        return newest
-    found = next((run for run in runs if _has_checkpoint(run)), newest)
+    runs = sorted(_runs_in(folder.path), key=lambda run: _written(run) or 0, reverse=True)
+    newest = found = runs[0] if runs else folder
+    if trained:
+        found = next((run for run in runs if _has_checkpoint(run)), newest)
     if found is not newest:
         logger.warning(
             "%s has no checkpoint yet; %s is the newest that has", newest.path, found.path
         )
+    elif runs:
+        logger.warning("%s is taken, the newest of %d in %s", found.path, len(runs), run_dir)
     return found
 
 
@@ -192,6 +194,17 @@ def _has_checkpoint(run: RunFolder) -> bool:
     except UserError as error:
         logger.warning("%s", error)
         return False
+
+
+def _runs_in(folder: Path) -> list[RunFolder]:
+    """The runs of a folder of runs: of one whose folders are all runs, or have the time as name."""
+    with contextlib.suppress(OSError):
+        inner = [path for path in folder.iterdir() if path.is_dir() and path.name[0] != "."]
+        runs = [path for path in inner if (path / "config.json").is_file()]
+        if len(runs) < len(inner):
+            runs = [path for path in runs if re.match(_TIME_PATTERN, path.name)]
+        return [RunFolder(path) for path in runs]
+    return []
 
 
 def _written(run: RunFolder) -> int | None:

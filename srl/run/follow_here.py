@@ -13,13 +13,14 @@ from typing import Any
 from srl.checkpoint import Checkpoints
 from srl.errors import UserError
 from srl.files import is_count
+from srl.loop.stage import Stage
 from srl.run.course import finished
 from srl.run.display import Counts, Display
 from srl.run.folder import RunFolder
 from srl.run.follow import Say, asked_to_stop
 from srl.run.metrics import FILE, report_of
 from srl.run.recorded import recorded_experiment
-from srl.run.status import read_outcome, read_reason
+from srl.run.status import read_outcome, read_reason, read_stage
 from srl.run.terminal import DONE, FAILED, INTERRUPTED, MISTAKEN, shown
 
 _LOOK_SECONDS = 0.5
@@ -58,6 +59,10 @@ def follow_here(folder: RunFolder, say: Say) -> int:
             try:
                 trains = folder.trained_by() is not None
                 new = reports.new()
+                if trains and not started and (stage := read_stage(folder.path)):
+                    display.stage(stage)
+                    # Before its first step, reports are of an earlier training.
+                    new = new if stage == Stage.STEPPING else []
                 for report in new if started else new[-1:]:
                     counts = Counts(report["env_steps"], report["updates"])
                     if not started:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from srl.files import is_count, parse_json, write_atomically, write_output
+from srl.loop.stage import Stage
 
 ADDRESS_FILE = "controller.json"
 """Of the run's folder; in it the controller says where it is."""
@@ -16,6 +17,8 @@ OUTCOME_FILE = "outcome.json"
 """Of the run's folder; in it the controller says how the run has ended."""
 BEGUN_FILE = "begun.json"
 """Of the run's folder; there once all workers that the run needs have begun."""
+STAGE_FILE = "stage.json"
+"""Of the run's folder; what a training on this machine does before its first report."""
 
 
 def write_address(folder: Path, address: str) -> int:
@@ -73,6 +76,19 @@ def read_reason(folder: Path) -> str:
     """Why a run has failed; empty where that is not recorded."""
     reason = _read(folder / OUTCOME_FILE).get("reason")
     return reason if isinstance(reason, str) else ""
+
+
+def note_stage(folder: Path, stage: Stage) -> None:
+    """Records what a run on this machine does before its first report."""
+    with contextlib.suppress(OSError):  # on a full disk; then only `srl top` lacks it
+        _write(folder / STAGE_FILE, {"stage": stage})
+
+
+def read_stage(folder: Path) -> Stage | None:
+    """The stage that a run was in last; None where that is not recorded."""
+    with contextlib.suppress(ValueError):
+        return Stage(_read(folder / STAGE_FILE).get("stage"))
+    return None
 
 
 def _write(file: Path, values: dict[str, Any]) -> None:

@@ -151,7 +151,9 @@ def failed(folder: RunFolder, worker: str, what: str = "") -> str:
         worker: Whose log tells more.
         what: Has failed; the worker by default.
     """
-    return f"{what or worker} failed; its log is {shown(folder, worker)}{resume_hint(folder)}"
+    goes_on = resume_hint(folder).removeprefix("; ")
+    hint = goes_on and f"; once its cause is mended, {goes_on}"
+    return f"{what or worker} failed; its log is {shown(folder, worker)}{hint}"
 
 
 class End(Protocol):

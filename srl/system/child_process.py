@@ -154,23 +154,44 @@ def crash_dump(dump: int) -> str:
     return os.pread(dump, os.fstat(dump).st_size, 0).decode(errors="replace").strip()
 
 
+_SRL = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_POOLS = f"{_SRL}pools{os.sep}"
+
+
 def innermost_frames(dump: str) -> str:
     """The part of a faulthandler's dump that a simulator is to blame for, innermost frame first.
 
-    These are the frames that srl called, of the thread that crashed, else of the main thread; where
-    srl itself was innermost, the whole dump.
+    These are the frames that srl called, of the thread that crashed; of a process that hangs, of
+    the threads that step environments, else of the main thread. Where srl itself was innermost, it
+    is the whole dump.
     """
     threads = re.findall(r"^(Current t|T)hread 0x.*\n((?:  .*\n?)*)", dump, re.MULTILINE)
     if not threads:
         return dump
     faulting = next((part for kind, part in threads if kind == "Current t"), threads[-1][1])
+    stepping = [frames for _, part in threads if (frames := _called_by(part, _POOLS))]
+    if stepping and not dump.startswith("Fatal"):
+        return "\n".join(stepping)
+    return _called_by(faulting, _SRL) or dump
+
+
+def _called_by(stack: str, folder: str) -> str:
+    """The frames of a stack, innermost first, that srl called from a file in a folder; or none."""
     frames: list[str] = []
-    for line in faulting.splitlines():
+    for line in stack.splitlines():
         frame = re.match(r' *File "([^"]*)"', line)
-        if frame is None or is_own(frame[1]):
+        if frame is None:
             break
+        if is_own(frame[1]):
+            return "\n".join(frames) if frame[1].startswith(folder) else ""
         frames.append(line)
-    return "\n".join(frames) or dump
+    return "\n".join(frames) if folder == _SRL else ""
+
+
+def crash_place(dump: str) -> str:
+    """What a process crashed of, by faulthandler's dump, and where; empty without a dump."""
+    reason = dump.partition("\n")[0]
+    return dump and f"{reason}; it was here:\n{innermost_frames(dump)}"
 
 
 def process_state(pid: int) -> str:

@@ -275,3 +275,17 @@ class Exits(Good):
 
 
 gymnasium.register("Registered-v0", Good)
+
+
+class LeavesBoundsInItsThirdEpisode(Good):
+    """Is right for two episodes."""
+
+    def reset(self, *, seed=None, options=None):
+        self.steps, self.episode = 0, 1 if seed is not None else self.episode + 1
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action):
+        observation, *rest = super().step(action)
+        self.steps += 1
+        far = 100 if (self.episode, self.steps) == (3, 2) else 0
+        return observation + np.float32(far), *rest

@@ -18,7 +18,8 @@ def _importable(monkeypatch):
 
 def checked(capsys, env, *words):
     """The exit code and (check, verdict, text) of each line."""
-    code = main(["check-env", env, *QUICK, *words, "--json"])
+    quick = () if "--steps" in words else QUICK
+    code = main(["check-env", env, *quick, *words, "--json"])
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     return code, [(line["check"], line["verdict"], line["text"]) for line in lines]
 
@@ -41,10 +42,14 @@ def test_a_good_environment_passes_every_check(capsys, env):
         ("NoEnvironment", "making", "NoEnvironment; expected a gymnasium.Env"),
         ("TextObserved", "spaces", "is not supported"),
         ("DictActions", "spaces", "srl has Box, Discrete and MultiDiscrete"),
-        ("Raises", "results", "step 1 raised KeyError: 'joint_3'"),
+        ("Raises", "results", "step 1 of episode 1 raised KeyError: 'joint_3'"),
         ("ResetGivesNoInfo", "results", "reset gave ndarray; expected (observation, info)"),
         ("StepGivesFour", "results", "step gave a tuple of ndarray, float, bool, dict"),
-        ("WrongShape", "results", "step 1: observation has shape (1,); its space says (2,)"),
+        (
+            "WrongShape",
+            "results",
+            "step 1 of episode 1: observation has shape (1,); its space says (2,)",
+        ),
         ("WrongType", "results", "observation is an array of shape (2,), float32; its space says"),
         ("OutOfBounds", "results", "is less than -0.5"),
         ("NotFinite", "results", "observation is not finite: nan"),
@@ -55,10 +60,22 @@ def test_a_good_environment_passes_every_check(capsys, env):
         ("MethodForbidsAll", "results", "action_mask allows no action at all"),
         ("MethodMasksBox", "making", "masks are for Discrete and MultiDiscrete actions"),
         ("MaskTooLong", "results", "action_mask has 3 entries; the actions are 2"),
-        ("OwnChance", "determinism", "the same copy again gives another observation at step 1"),
-        ("Remembers", "determinism", "the same copy again gives another observation at step 1"),
+        (
+            "OwnChance",
+            "determinism",
+            "the same copy again gives another observation at step 1 of episode 1",
+        ),
+        (
+            "Remembers",
+            "determinism",
+            "the same copy again gives another observation at step 1 of episode 1",
+        ),
         ("Shared", "independence", "stepping one copy moves the other"),
-        ("ReusesArray", "fresh arrays", "the observation of step 0 changes in step 1"),
+        (
+            "ReusesArray",
+            "fresh arrays",
+            "the observation of the reset of episode 1 changes in step 1 of episode 1",
+        ),
         ("KeepsItsPlace", "reset", "after an episode's end gives another observation"),
         ("SlowToClose", "close", "close raised RuntimeError: the simulator has gone"),
     ],
@@ -105,7 +122,7 @@ def test_pools_are_checked_through_their_face(capsys, env):
 
 
 def test_options_go_to_the_environment_and_a_person_can_read_it(capsys):
-    assert main(["check-env", f"{MODULE}:make_good", *QUICK, "--speed", "2.0"]) == 0
+    assert main(["check-env", f"{MODULE}:make_good", *QUICK, "--env.speed", "2.0"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "ok       making        two copies of Good"
     assert main(["check-env", f"{MODULE}:make_good", *QUICK, "--speed", "0"]) == 1
@@ -121,6 +138,11 @@ def test_options_go_to_the_environment_and_a_person_can_read_it(capsys):
         ([f"{MODULE}:Absent"], "neither an environment id nor module:factory"),
         (["CartPole-v1", "--steps", "0"], "--steps"),
         (["native:CartPoll-v1"], "did you mean native:CartPole-v1"),
+        (["CartPole-v1", "--foo", "3"], "CartPole-v1 has no option 'foo'; it has sutton_barto_"),
+        (["Pendulum-v1", "--env.gg", "3"], "Pendulum-v1 has no option 'gg'; did you mean g?"),
+        ([f"{MODULE}:make_good", "--env.sped", "3"], "no option 'sped'; did you mean speed?"),
+        (["Pendulum-v1", "--env.g"], "--env.g has no value; give --env.g VALUE"),
+        (["native:CartPole-v1", "--foo", "3"], "foo"),
     ],
 )
 def test_a_wrong_call_is_told_in_a_line(capsys, words, told):
@@ -155,6 +177,21 @@ def test_a_hang_after_many_steps_is_found_too(capsys):
     code, found = checked(capsys, f"{MODULE}:HangsLate", "--seconds", "0.5")
     assert (code, found[-1][1]) == (1, "mend")
     assert "in step" in found[-1][2]
+
+
+def test_a_file_in_place_of_an_id_is_answered_with_what_to_write(capsys, monkeypatch):
+    monkeypatch.chdir(Path(__file__).parent)
+    assert main(["check-env", "broken_environments.py"]) == 2
+    told = capsys.readouterr().err
+    assert "broken_environments.py is a file; name what makes an environment: srl check-env" in told
+    assert "srl check-env broken_environments:Good" in told
+
+
+def test_a_broken_promise_is_placed_in_its_episode(capsys):
+    code, found = checked(capsys, f"{MODULE}:LeavesBoundsInItsThirdEpisode")
+    assert code == 1
+    told = next(text for check, _, text in found if check == "results")
+    assert told.startswith("step 2 of episode 3: observation is outside its space")
 
 
 def test_an_id_that_its_module_registers_is_found(capsys):

@@ -225,7 +225,7 @@ def test_resources_beyond_the_machine_are_told():
 def test_a_plan_costs_an_experiment_file_nothing():
     program = (
         "import sys; from srl import plans, Plan, Fragment; plans.inline().validate();"
-        "heavy = {'jax', 'numpy', 'gymnasium', 'rich', 'tyro'} & set(sys.modules);"
+        "heavy = {'jax', 'numpy', 'gymnasium', 'rich'} & set(sys.modules);"
         "assert not heavy, heavy"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

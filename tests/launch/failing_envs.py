@@ -33,3 +33,11 @@ class Aborts(Raises):
 class Exits(Raises):
     def fail(self):
         os._exit(3)
+
+
+class RaisesLater(Raises):
+    """Fails after the first update."""
+
+    def fail(self):
+        if self.steps > 100:
+            raise KeyError("joint_3")

@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 
 from srl.cli import main
+from srl.system import child_process
 
 HERE = str(Path(__file__).parent)
-WORDS = ["--num-envs", "4", "--updates", "1"]
+WORDS = ["--num-envs", "4"]
 
 
 def run(tmp_path, env, *words):
     """Runs `srl run` to its end; the process, and the words of its log."""
-    command = [sys.executable, "-m", "srl", "run", env, *WORDS, *words]
+    updates = [] if "--updates" in words else ["--updates", "1"]
+    command = [sys.executable, "-m", "srl", "run", env, *WORDS, *updates, *words]
     folder = tmp_path / "run"
     done = subprocess.run(
         [*command, "--run-dir", str(folder)],
@@ -68,3 +70,49 @@ def test_a_run_that_is_done_reports_no_crash(tmp_path):
     assert done.returncode == 0
     assert done.stderr == ""
     assert "Fatal" not in log.read_text()
+
+
+def test_the_traceback_of_a_failure_that_comes_again_is_shown_once(tmp_path):
+    done, _ = run(tmp_path, "failing_envs:Raises", "--plan", "inline")
+    shown = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert "(restart 2 of 2 in a row)" in shown
+    assert shown.count("in fail\n") == 1
+    log = (tmp_path / "run" / "logs" / "controller.log").read_text()
+    assert log.count("in fail\n") >= 3
+
+
+def test_a_crash_in_a_worker_process_is_shown_with_the_environments_own_frames(tmp_path):
+    done, _ = run(tmp_path, "failing_envs:Aborts", "--workers", "1")
+    shown = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert "Fatal Python error: Aborted; it was here:" in shown
+    frames = [line for line in shown.splitlines() if line.startswith("  File ")]
+    assert frames
+    assert all("failing_envs.py" in frame for frame in frames)
+
+
+def test_a_failed_run_is_to_be_mended_before_it_goes_on(tmp_path):
+    done, _ = run(tmp_path, "failing_envs:RaisesLater", "--updates", "9")
+    assert done.returncode == 1
+    assert "; once its cause is mended, `srl resume" in done.stderr
+
+
+DUMP = """{kind} 0x01 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 359 in wait
+  File "{srl}/workers/groups.py", line 88 in wait
+
+{other} 0x02 (most recent call first):
+  File "/home/me/walk.py", line 7 in step
+  File "{srl}/pools/stepper.py", line 99 in advance
+  File "{srl}/workers/groups.py", line 120 in _run
+"""
+
+
+@pytest.mark.parametrize("own", ["Current thread", "Thread"])
+def test_of_a_hang_the_thread_that_steps_an_environment_is_shown(own):
+    other = "Thread" if own == "Current thread" else "Current thread"
+    srl = Path(child_process.__file__).parent
+    dump = DUMP.format(kind=own, other=other, srl=srl)
+    shown = child_process.innermost_frames(dump)
+    assert shown == '  File "/home/me/walk.py", line 7 in step'

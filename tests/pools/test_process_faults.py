@@ -122,7 +122,7 @@ def test_rewards_whose_sum_overflows_are_told(pools):
     ("fault", "told"),
     [
         (EXIT, "exited with code 3"),
-        (SEGFAULT, r"was killed by SIGSEGV(.|\n)*Segmentation fault(.|\n)*string_at"),
+        (SEGFAULT, r"was killed by SIGSEGV(.|\n)*Segmentation fault; it was here:\n.*string_at"),
         (KILL, "was killed by SIGKILL"),
     ],
 )
@@ -201,12 +201,34 @@ def test_a_worker_that_dies_too_often_ends_the_pool_with_its_last_words(pools):
     act(pool, e0=EXIT)
     act(pool)
     for _ in range(2):
-        with pytest.raises(RunError, match=r"exited with code 3, 2 times in a row\n") as told:
+        with pytest.raises(
+            RunError, match=r"exited with code 3, 2 times in a row, soon after each start\n"
+        ) as told:
             act(pool, e0=EXIT)
         assert "licence server is gone" in str(told.value)
 
 
-def test_steps_in_between_give_a_worker_its_restarts_back(pools):
+def test_a_worker_that_dies_soon_after_each_start_ends_the_pool_though_it_has_stepped(pools):
+    pool = pools(1, restarts=1, workers=1)
+    pool.reset(seed=0)
+    assert act(pool, e0=KILL).lost.all()
+    for _ in range(101):
+        act(pool)
+    with pytest.raises(RunError, match="2 times in a row, soon after each start"):
+        act(pool, e0=KILL)
+
+
+def test_a_pool_tells_at_its_end_how_often_workers_died(pools, caplog):
+    pool = pools()
+    pool.reset(seed=0)
+    act(pool, e0=KILL)
+    act(pool, e3=KILL)
+    pool.close()
+    assert "worker processes died 2 times, and were started again" in caplog.text
+
+
+def test_work_in_between_gives_a_worker_its_restarts_back(pools, monkeypatch):
+    monkeypatch.setattr("srl.pools.process_handle.PROGRESS_STARTS", 0.0)
     pool = pools(1, restarts=1, workers=1)
     pool.reset(seed=0)
     for _ in range(3):
@@ -221,6 +243,8 @@ def test_an_environment_that_hangs_is_named_with_its_stack(pools):
     with pytest.raises(RunError, match=r"environment 3, in worker 1 .* has not finished") as told:
         act(pool, e3=HANG)
     assert "wait_for_ever" in str(told.value)
+    assert "it was here:" in str(told.value)
+    assert "srl/pools" not in str(told.value)  # the environment's frames alone
     assert "sleeping" in str(told.value)
 
 

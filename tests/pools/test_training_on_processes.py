@@ -54,6 +54,7 @@ def test_training_goes_on_past_segmentation_faults(caplog):
     assert caplog.text.count("SIGSEGV") >= 4  # each worker, more than once
     assert report["env_steps"] == 10 * 16 * 4
     assert report["episodes"] == 0  # a lost episode is no result
+    assert report["episodes_lost"] >= 8  # both of each worker's, more than once
 
 
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")

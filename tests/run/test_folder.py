@@ -168,12 +168,26 @@ def test_a_budget_that_is_used_up_is_refused(tmp_path):
     assert extend_run(folder, resolved, 301).experiment.env_steps == 301
 
 
-def test_a_folder_of_runs_means_its_newest(tmp_path):
+def test_a_folder_that_only_happens_to_hold_a_run_is_refused(tmp_path):
+    make("CartPole-v1", run_dir=tmp_path / "run")
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(UserError, match="is not a run folder"):
+        open_run(tmp_path)
+
+
+def test_a_folder_of_runs_by_their_times_may_hold_other_folders(tmp_path):
+    make("CartPole-v1", run_dir=tmp_path / "2026-11-01_10-00-00")
+    (tmp_path / "notes").mkdir()
+    assert open_run(tmp_path)[0].path.name == "2026-11-01_10-00-00"
+
+
+def test_a_folder_of_runs_means_its_newest(tmp_path, caplog):
     for number, name in enumerate(("b", "c", "a")):
         folder = make("CartPole-v1", "--seed", str(number), run_dir=tmp_path / name)[1]
         os.utime(folder.config, (number, number))
     folder, resolved = open_run(tmp_path)
     assert (folder.path.name, resolved.experiment.seed) == ("a", 2)
+    assert f"{folder.path} is taken, the newest of 3 in {tmp_path}" in caplog.text
     assert open_run(tmp_path / "b")[0].path.name == "b"
 
 

@@ -1,6 +1,5 @@
 """An experiment put back from its run's record is the one that its command line made."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -31,12 +30,11 @@ WORDS = [
 
 
 @pytest.mark.parametrize("words", WORDS)
-def test_a_record_gives_the_same_experiment_without_the_command_line(tmp_path, words, monkeypatch):
+def test_a_record_gives_the_same_experiment_without_the_command_line(tmp_path, words):
     file = tmp_path / "file.py"
     file.write_text(FILE)
     folder = create_run(load_experiment(str(file), words.split()), tmp_path / "run")
     _, resolved = open_run(tmp_path / "run")
-    monkeypatch.setitem(sys.modules, "tyro", None)
     experiment = recorded_experiment(folder.path)
     assert experiment == resolved.experiment
     assert repr(experiment) == repr(resolved.experiment)

@@ -273,7 +273,7 @@ def test_a_killed_worker_and_a_killed_server_leave_an_exact_account(tmp_path):
     faults = Faults(tmp_path)
     faults.run()
     told = "\n".join(faults.lines)
-    assert "actors-1 was killed by SIGKILL; it is started again\n" in told
+    assert "actors-1 was killed by SIGKILL; it is started again (restart 1 of 9 in a row)" in told
     assert "server-0 was killed by SIGKILL; it is started again" in told
     assert len(faults.account) == 3, faults.account
     produced, learned, in_flight, lost, rolled_back = account(faults.account[-1])

@@ -40,6 +40,8 @@ class Progress:
         self.replicas = 1
         """Learners that see as many steps as this one, each."""
         self.episodes = EpisodeWindow(specs, members)
+        self.episodes_lost = 0
+        """Since this process began, as what steps their environments died."""
         """Of matches between present policies."""
         self.opponents: Opponents | None = None
         """Counts matches against past versions, where these are played."""
@@ -74,6 +76,7 @@ class Progress:
         steps *= timesteps.episode_length.shape[1] * self.replicas
         self.env_steps += steps
         self.agent_steps += steps * self._agents
+        self.episodes_lost += int(np.count_nonzero(timesteps.lost))
         opponents = self.opponents
         present = None if opponents is None else opponents.count(timesteps, self.updates)
         self.episodes.add(timesteps, present)
@@ -106,6 +109,7 @@ class Progress:
             "updates": self.updates,
             "fps": (self.env_steps - steps) / elapsed,
             **self.episodes.report(),
+            "episodes_lost": self.episodes_lost,
             **({} if self.opponents is None else self.opponents.report()),
             "policy_version": self.updates,
             **self._staleness.report(),
