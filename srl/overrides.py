@@ -16,7 +16,7 @@ from srl.dataflow.plan import Plan
 from srl.dataflow.plans import named
 from srl.errors import UserError
 from srl.pools import NamedEnv
-from srl.pools.named import environment_options
+from srl.pools.config import environment_options
 
 T = TypeVar("T")
 

@@ -118,7 +118,7 @@ class BarePhysics:
 
     def rate(self, seconds: float) -> float:
         """Env steps per second in about `seconds`."""
-        from srl.pools.native import bare_physics
+        from srl.pools.native.pool import bare_physics
 
         case = self._case
         hold = STICKY_STEPS if case.sticky else 1

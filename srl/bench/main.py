@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from srl.arguments import Arguments, table
 from srl.errors import UserError, expect_number
-from srl.pools.named import environment_options
+from srl.pools.config import environment_options
 from srl.search_path import add_folder
 
 T = TypeVar("T")

@@ -25,8 +25,8 @@ from srl.check_env.report import (
 )
 from srl.errors import UserError
 from srl.number_text import number_text
-from srl.pools.masks import mask_method
 from srl.pools.pool import empty_observation
+from srl.pools.python.masks import mask_method
 
 SLOW = 5_000
 """Steps per second below which a process of its own for some environments pays."""

@@ -8,8 +8,8 @@ timestep = pool.step(actions)
 of PettingZoo's parallel environments.
 """
 
+from srl.pools.config import NamedEnv
 from srl.pools.make import make_pool
-from srl.pools.named import NamedEnv
 from srl.pools.parallel import ParallelPool
 from srl.pools.pool import EnvConfig, Pool, Rows
 from srl.pools.vector import VectorEnv, make_vec

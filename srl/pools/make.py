@@ -11,8 +11,8 @@ import gymnasium
 
 from srl.errors import UserError, expect_number
 from srl.pools.pool import EnvConfig, Pool
+from srl.pools.python.simulator import maker_of, source_name
 from srl.pools.room import SAMPLE, Growth, refuse_too_many
-from srl.pools.simulator import maker_of, source_name
 
 _IN_PROCESS = "steps in this process: give workers=N"
 EnvSource = str | EnvConfig | Callable[[], gymnasium.Env]
@@ -83,7 +83,7 @@ def make_pool(
     given = {} if workers is None else {"workers": workers}
     _refuse(env, given | limits, "steps on threads: give threads=N")
     if kind == "native":
-        from srl.pools.native import NativePool
+        from srl.pools.native.pool import NativePool
 
         def native(num_envs: int, batch_size: int, threads: int = 1) -> Pool:
             return NativePool(name, num_envs, batch_size, threads, options, cores)
@@ -157,11 +157,11 @@ def _python_pool(
         if limit in limits:
             expect_number(limit, limits[limit], least, most)
     if workers == 0:
-        from srl.pools.serial import SerialPool
+        from srl.pools.python.serial import SerialPool
 
         _refuse(env, limits, _IN_PROCESS)
         return SerialPool(env, num_envs, batch_size, options)
-    from srl.pools.processes import ProcessPool
+    from srl.pools.python.processes.pool import ProcessPool
 
     return ProcessPool(env, num_envs, batch_size, workers, options, **limits)
 

@@ -9,8 +9,8 @@ import gymnasium
 import numpy as np
 
 from srl.errors import UserError
-from srl.pools.padding import corner, crop
 from srl.pools.pool import Pool
+from srl.pools.python.padding import corner, crop
 from srl.types import Timestep, Tree
 
 Results = tuple[dict[str, Any], ...]

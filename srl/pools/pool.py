@@ -18,7 +18,7 @@ from srl.tree import map_tree
 from srl.types import Specs, Timestep, Tree
 
 if TYPE_CHECKING:
-    from srl.pools.xla import Xla
+    from srl.pools.native.xla import Xla
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from srl.dataflow.loop import Interact, Loop
 from srl.errors import UserError
 from srl.lazy import jax, jnp
 from srl.pools import Pool
-from srl.pools.xla import PoolState, Xla
+from srl.pools.native.xla import PoolState, Xla
 from srl.streams.batch import expect_room
 from srl.types import Array, Decision, Metrics, Timestep, Tree, Unroll
 from srl.workers.actor import group_state

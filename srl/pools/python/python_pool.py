@@ -13,10 +13,10 @@ from gymnasium import spaces
 
 from srl.errors import RunError, UserError
 from srl.pools.exclusive import ExclusivePool, exclusive
-from srl.pools.padding import corner
 from srl.pools.pool import Row, as_actions, as_array, checked_seed, empty_timestep
-from srl.pools.simulator import Rendered, outside
-from srl.pools.stepper import Control, Failure, Target
+from srl.pools.python.padding import corner
+from srl.pools.python.simulator import Rendered, outside
+from srl.pools.python.stepper import Control, Failure, Target
 from srl.tree import leaves_of
 from srl.types import Specs, Timestep, Tree
 

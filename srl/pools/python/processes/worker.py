@@ -17,7 +17,7 @@ import gymnasium
 
 from srl.errors import UserError, explained, foreign_frames
 from srl.pools.pool import empty_timestep, timestep_at
-from srl.pools.process_protocol import (
+from srl.pools.python.processes.protocol import (
     FAILED,
     FAILURES,
     PICTURE,
@@ -29,9 +29,9 @@ from srl.pools.process_protocol import (
     Kind,
     send_message,
 )
-from srl.pools.shared_memory import shared_arrays
-from srl.pools.simulator import Simulator, make_simulators, rendered
-from srl.pools.stepper import Control, Failure, Stepper, Target, empty_control
+from srl.pools.python.processes.shared_memory import shared_arrays
+from srl.pools.python.simulator import Simulator, make_simulators, rendered
+from srl.pools.python.stepper import Control, Failure, Stepper, Target, empty_control
 
 PROMPT_SECONDS = 200e-6
 """Results of quick environments are reported together if they come within this time."""

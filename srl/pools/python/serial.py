@@ -8,9 +8,15 @@ from typing import Any
 import numpy as np
 
 from srl.pools.pool import Row
-from srl.pools.python_pool import PythonPool
-from srl.pools.simulator import Rendered, SimulatorSource, make_simulators, rendered, source_name
-from srl.pools.stepper import Stepper, empty_control
+from srl.pools.python.python_pool import PythonPool
+from srl.pools.python.simulator import (
+    Rendered,
+    SimulatorSource,
+    make_simulators,
+    rendered,
+    source_name,
+)
+from srl.pools.python.stepper import Stepper, empty_control
 
 
 class SerialPool(PythonPool):

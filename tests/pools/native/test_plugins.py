@@ -13,7 +13,7 @@ import srl
 from srl import RunError, UserError, make_pool
 from srl.cli import main
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def build(source: Path, folder: Path, *settings: str) -> Path:

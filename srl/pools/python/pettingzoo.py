@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.errors import UserError
-from srl.pools.masks import (
+from srl.pools.python.masks import (
     MASK,
     add_mask,
     expect_no_mask,
@@ -18,8 +18,14 @@ from srl.pools.masks import (
     refuse_unfit_mask,
     with_mask,
 )
-from srl.pools.padding import common_space, corner, crop
-from srl.pools.simulator import Misfit, Simulator, narrowed, observation_writer, supported_action
+from srl.pools.python.padding import common_space, corner, crop
+from srl.pools.python.simulator import (
+    Misfit,
+    Simulator,
+    narrowed,
+    observation_writer,
+    supported_action,
+)
 from srl.tree import leaves_of
 from srl.types import Specs, Timestep, Tree
 
@@ -73,7 +79,7 @@ def is_parallel_env(env: Any) -> bool:
 class PettingZooSimulator(Simulator):
     """A `pettingzoo.ParallelEnv`.
 
-    Agents whose spaces differ in size are padded to be alike (`srl.pools.padding`), and
+    Agents whose spaces differ in size are padded to be alike (`srl.pools.python.padding`), and
     `specs.agent_spaces` holds their own. Where their Discrete actions differ in number, and where
     the environment gives masks in its infos, the observation is a Dict with an `action_mask` of
     allowed actions (MultiBinary): it gets one, or becomes one with the parts `observation` and

@@ -17,8 +17,8 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.errors import RunError, UserError
-from srl.pools.mujoco import core_options
-from srl.pools.plugins import resolve_plugin
+from srl.pools.native.mujoco import core_options
+from srl.pools.native.plugins import resolve_plugin
 from srl.pools.pool import (
     Pool,
     Row,
@@ -28,11 +28,11 @@ from srl.pools.pool import (
     empty_timestep,
     narrow_dtype,
 )
-from srl.pools.simulator import outside
+from srl.pools.python.simulator import outside
 from srl.types import Specs, Timestep, Tree
 
 if TYPE_CHECKING:
-    from srl.pools.xla import Xla
+    from srl.pools.native.xla import Xla
 
 
 def _load_core() -> Any:
@@ -276,14 +276,14 @@ class NativePool(Pool):
             raise self._told(error) from None
 
     def xla(self) -> Xla:
-        """The pool's calls for use inside `jax.jit`; see `srl.pools.xla`.
+        """The pool's calls for use inside `jax.jit`; see `srl.pools.native.xla`.
 
         An asynchronous pool is then stepped by them alone.
 
         Raises:
             UserError: If the pool is closed, or asynchronous and used already.
         """
-        from srl.pools.xla import Xla
+        from srl.pools.native.xla import Xla
 
         self.xla_state()
         return Xla(self)

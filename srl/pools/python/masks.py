@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.errors import UserError
-from srl.pools.simulator import Misfit
+from srl.pools.python.simulator import Misfit
 
 MASK = "action_mask"
 

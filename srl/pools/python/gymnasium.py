@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from srl.pools.masks import (
+from srl.pools.python.masks import (
     MASK,
     add_mask,
     expect_no_mask,
@@ -18,7 +18,13 @@ from srl.pools.masks import (
     refuse_unfit_mask,
     with_mask,
 )
-from srl.pools.simulator import Misfit, Simulator, narrowed, observation_writer, supported_action
+from srl.pools.python.simulator import (
+    Misfit,
+    Simulator,
+    narrowed,
+    observation_writer,
+    supported_action,
+)
 from srl.types import Specs, Timestep
 
 
@@ -26,7 +32,7 @@ class GymnasiumSimulator(Simulator):
     """A `gymnasium.Env`.
 
     Masks of allowed actions that it gives by a method `action_masks()` or in its infos become a
-    part of the observation (`srl.pools.masks`). Whether infos hold masks shows at a reset only, so
+    part of the observation (`srl.pools.python.masks`). Whether infos hold masks shows at a reset only, so
     an environment whose source names them is reset once when it is made; others are left alone.
     """
 

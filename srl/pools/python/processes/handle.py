@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from srl.child_process import child_command, crash_dump, ending, process_state, python_stack
-from srl.pools.process_protocol import Kind, receive_message, send_command
+from srl.pools.python.processes.protocol import Kind, receive_message, send_command
 from srl.types import Specs
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
@@ -76,7 +76,7 @@ class ProcessHandle:
         # worker dies of, and where it hangs, is written into a file of its own.
         setup = self.number, theirs.fileno(), completions, lifeline
         command = child_command(
-            "srl.pools.process_worker",
+            "srl.pools.python.processes.worker",
             *map(str, setup),
             ignores_interrupts=True,
             dump=self._dump,

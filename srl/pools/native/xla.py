@@ -33,7 +33,7 @@ from srl.lazy import jax, jnp
 from srl.types import Array, Timestep, Tree
 
 if TYPE_CHECKING:
-    from srl.pools.native import NativePool
+    from srl.pools.native.pool import NativePool
 
 
 class PoolState(NamedTuple):
@@ -190,7 +190,7 @@ def _primitive() -> Any:
     from jax.extend.core import Primitive
     from jax.interpreters import batching, mlir
 
-    from srl.pools.native import pool_calls
+    from srl.pools.native.pool import pool_calls
 
     for name, handler in pool_calls().items():
         try:

@@ -95,8 +95,8 @@ def make_simulator(
         UserError: For an unknown id, a missing module, or what is no environment.
         RunError: If making it raised, with the cause.
     """
-    from srl.pools.gymnasium import GymnasiumSimulator
-    from srl.pools.pettingzoo import PettingZooSimulator, is_parallel_env
+    from srl.pools.python.gymnasium import GymnasiumSimulator
+    from srl.pools.python.pettingzoo import PettingZooSimulator, is_parallel_env
 
     name = source_name(source)
     try:
@@ -259,7 +259,7 @@ def maker_of(source: str) -> Callable[..., Any]:
         ModuleNotFoundError: If there is no such module.
     """
     if source.startswith(_PETTINGZOO):
-        from srl.pools.pettingzoo import parallel_maker
+        from srl.pools.python.pettingzoo import parallel_maker
 
         return parallel_maker(source.removeprefix(_PETTINGZOO))
     if maker := named_maker(source):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from srl import RunError, UserError, make_pool
-from srl.pools.mujoco import MODELS
-from srl.pools.native import bare_physics
+from srl.pools.native.mujoco import MODELS
+from srl.pools.native.pool import bare_physics
 
 ANT = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / "ant.xml"
 
