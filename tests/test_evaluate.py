@@ -17,7 +17,7 @@ from srl.experiment import config_values, load_experiment
 from srl.launch.folder import create_run, open_run
 from srl.launch.local import train
 from srl.pools import make_pool
-from srl.pools.pool import Contest
+from srl.pools.config import Contest
 from srl.shipped import config_class
 from srl.types import Specs
 from srl.workers.evaluator import Episodes, Estimate, Evaluator, Player, estimates, kinds_of

@@ -118,11 +118,11 @@ class BarePhysics:
 
     def rate(self, seconds: float) -> float:
         """Env steps per second in about `seconds`."""
-        from srl.pools.native.pool import bare_physics
+        from srl.bench.physics import physics_rate
 
         case = self._case
         hold = STICKY_STEPS if case.sticky else 1
-        return bare_physics(case.env, case.num_envs, self.threads, seconds, hold, **case.options)
+        return physics_rate(case.env, case.num_envs, self.threads, seconds, hold, **case.options)
 
     def close(self) -> None:
         """Nothing is held between measurements."""

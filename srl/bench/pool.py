@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from srl.bench.backends import STICKY_STEPS, Case, Side, Stepper, open_backend
 from srl.errors import UserError
+from srl.spaces import choice_counts, limits
 from srl.stages import Stages
 
 BATCHES = 20 * STICKY_STEPS
@@ -57,14 +58,12 @@ def random_actions(
     rng = np.random.default_rng(seed)
 
     def draw(count: int) -> np.ndarray:
-        if isinstance(space, spaces.Discrete):
-            return space.start + rng.integers(0, space.n, (count, slots)).astype(space.dtype)
-        if isinstance(space, spaces.MultiDiscrete):
-            drawn = rng.integers(0, space.nvec, (count, slots, *space.shape))
-            return space.start + drawn.astype(space.dtype)
+        shape = (count, slots, *(space.shape or ()))
         if isinstance(space, spaces.Box):
             low, high = np.maximum(space.low, -1e3), np.minimum(space.high, 1e3)
-            return rng.uniform(low, high, (count, slots, *space.shape)).astype(space.dtype)
+            return rng.uniform(low, high, shape).astype(space.dtype)
+        if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+            return limits(space)[0] + rng.integers(0, choice_counts(space), shape, space.dtype)
         raise UserError(f"no random actions for {space}")
 
     if not sticky:
@@ -173,11 +172,7 @@ def _check_alike(backend: str, own: Side, vs: str | None, peer: Side) -> None:
 
 def _choice(space: gymnasium.Space) -> tuple[Any, ...]:
     """What may be chosen, whatever the dtype."""
-    if isinstance(space, spaces.Discrete):
-        return ("discrete", int(space.n), int(space.start))
-    if isinstance(space, spaces.MultiDiscrete):
-        return ("discrete", space.nvec.tolist(), space.start.tolist())
-    if isinstance(space, spaces.Box):
-        low, high = (np.round(b.astype(float), 4).tolist() for b in (space.low, space.high))
-        return ("box", low, high)
+    if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete):
+        kind = "box" if isinstance(space, spaces.Box) else "discrete"
+        return (kind, *(np.round(np.asarray(x, float), 4).tolist() for x in limits(space)))
     return (space,)

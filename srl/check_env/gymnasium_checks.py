@@ -25,7 +25,7 @@ from srl.check_env.report import (
 )
 from srl.errors import UserError
 from srl.number_text import number_text
-from srl.pools.pool import empty_observation
+from srl.pools.memory import empty_observation
 from srl.pools.python.masks import mask_method
 
 SLOW = 5_000

@@ -22,7 +22,7 @@ from srl.check_env.report import Fault, Finding, Watch, draw_action, run_checks
 from srl.errors import SrlError, UserError, expect_number
 from srl.pools import make_pool
 from srl.pools.config import environment_options
-from srl.pools.python.simulator import named_maker
+from srl.pools.python.sources import named_maker
 from srl.search_path import add_folder
 
 _POOLS = ("native:", "envpool:", "pettingzoo:")

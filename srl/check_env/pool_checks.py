@@ -21,7 +21,7 @@ from srl.check_env.report import (
 )
 from srl.errors import RunError, UserError
 from srl.pools.pool import Pool
-from srl.tree import leaves_of
+from srl.tree import leaves_of, map_tree
 from srl.types import Timestep, Tree
 
 
@@ -206,26 +206,15 @@ def _guarded(call: Callable[[], Any]) -> Any:
         raise
 
 
-def _part(tree: Tree, slot: int) -> Tree:
-    """One slot's row."""
-    if isinstance(tree, dict):
-        return {name: _part(value, slot) for name, value in tree.items()}
-    if isinstance(tree, tuple):
-        return tuple(_part(value, slot) for value in tree)
-    return np.asarray(tree[slot])
-
-
 def _rows(timestep: Timestep, envs: int, agents: int) -> Timestep:
     """The rows of the first environments."""
+    first = (map_tree(lambda x: x[: envs * agents], tree) for tree in timestep[:5])
+    return Timestep(*first, *(array[:envs] for array in timestep[5:]))
 
-    def first(tree: Tree) -> Tree:
-        if isinstance(tree, dict):
-            return {name: first(value) for name, value in tree.items()}
-        if isinstance(tree, tuple):
-            return tuple(first(value) for value in tree)
-        return tree[: envs * agents]
 
-    return Timestep(*(first(tree) for tree in timestep[:5]), *(a[:envs] for a in timestep[5:]))
+def _part(tree: Tree, slot: int) -> Tree:
+    """One slot's row."""
+    return map_tree(lambda x: np.asarray(x[slot]), tree)
 
 
 def _mask(observation: Tree) -> Tree:

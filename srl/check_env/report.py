@@ -11,6 +11,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from srl.spaces import choice_counts, limits
+
 Verdict = Literal["ok", "warning", "mend"]
 
 
@@ -142,14 +144,7 @@ def _leaf_misfits(space: gymnasium.Space, value: Any, path: str) -> Iterator[str
 
 def _outside(space: gymnasium.Space, array: np.ndarray) -> str:
     """A value outside its bounds and the bound; empty if there is none."""
-    if isinstance(space, spaces.Box):
-        low, high = space.low, space.high
-    elif isinstance(space, spaces.Discrete):
-        low, high = np.asarray(space.start), np.asarray(space.start + space.n - 1)
-    elif isinstance(space, spaces.MultiDiscrete):
-        low, high = space.start, space.start + space.nvec - 1
-    else:
-        low, high = np.zeros(array.shape), np.ones(array.shape)
+    low, high = limits(space)
     slack = 1e-5 * np.maximum(1, np.abs(array)) if array.dtype.kind == "f" else 0  # of rounding
     for wrong, bound, word in (
         (array < low - slack, low, "less than"),
@@ -182,11 +177,10 @@ def mask_misfit(mask: Any, action: gymnasium.Space) -> str:
     """What is wrong with a mask of allowed actions; empty if nothing is."""
     if isinstance(action, spaces.Box):
         return "action_mask masks a Box of actions; masks are for Discrete and MultiDiscrete"
-    sizes = [int(action.n)] if isinstance(action, spaces.Discrete) else list(action.nvec)  # type: ignore[attr-defined]
-    parts = mask if isinstance(mask, tuple) else (mask,)
-    flat = np.concatenate([np.ravel(np.asarray(part)) for part in parts])
-    if flat.size != sum(sizes):
-        return f"action_mask has {flat.size} entries; the actions are {sum(sizes)}"
+    sizes = np.ravel(choice_counts(action))
+    flat = _flat(mask)
+    if flat.size != sizes.sum():
+        return f"action_mask has {flat.size} entries; the actions are {sizes.sum()}"
     if not np.isin(flat, (0, 1)).all():
         return f"action_mask holds {flat[~np.isin(flat, (0, 1))][0]}; expected 1 for an action"
     for part in np.split(flat, np.cumsum(sizes)[:-1]):
@@ -200,17 +194,19 @@ def draw_action(action: gymnasium.Space, mask: Any, rng: np.random.Generator) ->
     if isinstance(action, spaces.Box):
         low, high = np.maximum(action.low, -10), np.minimum(action.high, 10)
         return rng.uniform(low, high).astype(action.dtype)
-    sizes = [int(action.n)] if isinstance(action, spaces.Discrete) else list(action.nvec)  # type: ignore[attr-defined]
+    counts = choice_counts(action)
     if mask is None:
-        drawn = [int(rng.integers(size)) for size in sizes]
+        drawn = [int(rng.integers(size)) for size in np.ravel(counts)]
     else:
-        parts = mask if isinstance(mask, tuple) else (mask,)
-        flat = np.concatenate([np.ravel(np.asarray(part)) for part in parts]).astype(bool)
-        allowed = np.split(flat, np.cumsum(sizes)[:-1])
+        allowed = np.split(_flat(mask).astype(bool), np.cumsum(counts)[:-1])
         drawn = [int(rng.choice(np.flatnonzero(part))) for part in allowed]
-    if isinstance(action, spaces.Discrete):
-        return action.dtype.type(action.start + drawn[0])  # type: ignore[union-attr]
-    return (action.start + np.array(drawn)).astype(action.dtype)  # type: ignore[attr-defined]
+    return (limits(action)[0] + np.reshape(drawn, counts.shape)).astype(action.dtype)
+
+
+def _flat(mask: Any) -> np.ndarray:
+    """A mask as one array, be it given in parts or whole."""
+    parts = mask if isinstance(mask, tuple) else (mask,)
+    return np.concatenate([np.ravel(np.asarray(part)) for part in parts])
 
 
 def _kind(value: Any) -> str:

@@ -14,7 +14,7 @@ from srl.experiment import Experiment
 from srl.launch.folder import RunFolder, open_run
 from srl.lazy import jax
 from srl.pools import make_pool
-from srl.pools.python.simulator import source_name
+from srl.pools.python.sources import source_name
 from srl.types import Specs, Tree
 from srl.workers.evaluator import Player
 from srl.workers.seeds import environment_seed

@@ -17,7 +17,7 @@ from srl.errors import RunError, UserError
 from srl.experiment import Experiment
 from srl.outputs import expect_place
 from srl.pools import NamedEnv, Pool, make_pool
-from srl.pools.pool import Painter
+from srl.pools.config import Painter
 from srl.shipped import config_class
 from srl.types import Specs, Timestep
 from srl.workers.evaluator import Evaluator, Player, kinds_of

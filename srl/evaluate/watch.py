@@ -20,7 +20,7 @@ from srl.launch.compilation import keep_compiled_programs
 from srl.launch.folder import open_run
 from srl.outputs import expect_place, write_whole
 from srl.pools import Pool, make_pool
-from srl.pools.pool import Recorder
+from srl.pools.config import Recorder
 from srl.shipped import config_class, shipped
 from srl.stages import Stages
 from srl.workers.evaluator import Evaluator, kinds_of

@@ -8,10 +8,11 @@ timestep = pool.step(actions)
 of PettingZoo's parallel environments.
 """
 
-from srl.pools.config import NamedEnv
+from srl.pools.config import EnvConfig, NamedEnv
 from srl.pools.make import make_pool
+from srl.pools.memory import Rows
 from srl.pools.parallel import ParallelPool
-from srl.pools.pool import EnvConfig, Pool, Rows
+from srl.pools.pool import Pool
 from srl.pools.vector import VectorEnv, make_vec
 
 __all__ = [

@@ -1,14 +1,117 @@
-"""An environment by its id together with options, as command lines and experiment files give it."""
+"""Configurations of environments, as experiment files and command lines give them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
 
 from srl.errors import UserError
-from srl.pools.pool import EnvConfig
+from srl.pools.pool import Pool
+from srl.types import Timestep
+
+
+@dataclass(frozen=True)
+class Contest:
+    """The statistic that tells how a game between two kinds of agents goes."""
+
+    statistic: str
+    """One of the environment's."""
+    meaning: str
+    """What it counts, in words."""
+    raised_by: str
+    """The kind of agents that want it high: hider, of hider_0 and hider_1."""
+    raising: str
+    """The verb for what these do to the others: evade."""
+    lowered_by: str
+    """The kind that wants it low: seeker."""
+    lowering: str
+    """Their verb: catch."""
+
+
+class Painter(Protocol):
+    """Pictures of environments that have none of their own."""
+
+    @property
+    def frames_per_second(self) -> float:
+        """How fast a person can follow, with a picture for each step."""
+        ...
+
+    def paint(self, pool: Pool, env_id: int, timestep: Timestep) -> np.ndarray:
+        """A picture of an environment as it stands, uint8 [height, width, 3].
+
+        Args:
+            pool: Of this kind of environment.
+            env_id: The environment.
+            timestep: The pool's last.
+        """
+        ...
+
+    def close(self) -> None:
+        """Lets go of what painting needs."""
+
+
+class Recorder(Protocol):
+    """What people need to see of an environment in a browser (`srl watch`)."""
+
+    @property
+    def script(self) -> Path:
+        """JavaScript that shows what was recorded; docs/seeing.md says what it has to define."""
+        ...
+
+    def record(self, pool: Pool, env_id: int, timestep: Timestep) -> Mapping[str, np.ndarray]:
+        """Named numbers of an environment as it stands; floats are kept to three decimals.
+
+        Names and shapes are the same at all steps of an episode.
+
+        Args:
+            pool: Of this kind of environment.
+            env_id: The environment.
+            timestep: The pool's last.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class EnvConfig:
+    """Base of environment configurations such as `HideAndSeek(scenario="full")`.
+
+    Its fields are the environment's options; None leaves one to the environment.
+    """
+
+    pool_id: ClassVar[str]
+    """What `make_pool` takes, such as native:HideAndSeek-v1."""
+    contest: ClassVar[Contest | None] = None
+    """What evaluations of one team against another compare; by default their returns."""
+    statistics: ClassVar[Mapping[str, str]] = {}
+    """What the environment's statistics count, by name, with their units."""
+
+    @classmethod
+    def painter(cls, drawing: bool = False, camera: str | None = None) -> Painter | None:
+        """What paints the environment for videos, if anything does.
+
+        Args:
+            drawing: Ask for a drawing, which is quick and needs no OpenGL, where there is one.
+            camera: Where it is seen from, in words that the environment knows.
+
+        Raises:
+            UserError: If there is no such camera.
+        """
+        return None
+
+    @classmethod
+    def recorder(cls) -> Recorder | None:
+        """What records the environment for a page in a browser, if anything does."""
+        return None
+
+    def options(self) -> dict[str, Any]:
+        """The options that are set."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from srl.pools.envpool_specs import (
     space_tree,
 )
 from srl.pools.exclusive import ExclusivePool, exclusive
-from srl.pools.pool import Row, as_actions, as_array, checked_seed, empty_observation
+from srl.pools.memory import Row, empty_observation
+from srl.pools.pool import as_actions, as_array, checked_seed
 from srl.tree import leaves_of
 from srl.types import Specs, Timestep, Tree
 

@@ -11,7 +11,8 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.errors import RunError, UserError
-from srl.pools.pool import narrow_dtype
+from srl.pools.memory import narrow_dtype
+from srl.spaces import choice_counts
 
 _OURS = {
     "num_envs": "it is an argument of make_pool",
@@ -149,5 +150,7 @@ def action_range(space: gymnasium.Space) -> tuple[Any, Any]:
     """How many values integer actions may take and the first, if not 0; None for floats."""
     if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return None, None
-    count = int(space.n) if isinstance(space, spaces.Discrete) else space.nvec.astype(np.uint32)
-    return count, space.start if np.any(space.start) else None
+    counts = choice_counts(space)
+    return counts.astype(np.uint32) if counts.ndim else int(counts), space.start if np.any(
+        space.start
+    ) else None

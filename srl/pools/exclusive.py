@@ -11,7 +11,8 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from srl.errors import UserError
-from srl.pools.pool import Pool, Row, Rows
+from srl.pools.memory import Row, Rows
+from srl.pools.pool import Pool
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 

@@ -10,8 +10,9 @@ from typing import Any
 import gymnasium
 
 from srl.errors import UserError, expect_number
-from srl.pools.pool import EnvConfig, Pool
-from srl.pools.python.simulator import maker_of, source_name
+from srl.pools.config import EnvConfig
+from srl.pools.pool import Pool
+from srl.pools.python.sources import maker_of, source_name
 from srl.pools.room import SAMPLE, Growth, refuse_too_many
 
 _IN_PROCESS = "steps in this process: give workers=N"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -14,6 +14,7 @@ from gymnasium.vector.utils import batch_space
 from srl.errors import UserError
 from srl.pools.make import EnvSource, make_pool
 from srl.pools.pool import Pool, checked_seed
+from srl.tree import map_tree
 from srl.types import Timestep, Tree
 
 
@@ -133,7 +134,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             super().reset(seed=seeds[0])
         self._restart(mask, seeds)
         self._fresh = False
-        return _map(np.copy, self._row.timestep.observation), {}
+        return map_tree(np.copy, self._row.timestep.observation), {}
 
     def step(
         self, actions: Tree
@@ -169,7 +170,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
                 "_final_info": ended.copy(),
             }
             self._restart(ended, [None] * self.num_envs)
-        return _map(np.copy, row.observation), *results, info
+        return map_tree(np.copy, row.observation), *results, info
 
     def render(self) -> tuple[Any, ...]:
         """Gives a picture of each environment, uint8 [height, width, 3].
@@ -223,7 +224,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         """The observations of the environments that the mask names, one by one: object [N]."""
         observations = np.full(self.num_envs, None, object)
         for i in np.flatnonzero(mask):
-            observations[i] = _map(lambda x, i=i: x[i].copy(), self._row.timestep.observation)
+            observations[i] = map_tree(lambda x, i=i: x[i].copy(), self._row.timestep.observation)
         return observations
 
     def _episode_info(self, row: Timestep, ended: np.ndarray) -> dict[str, Any]:
@@ -245,11 +246,3 @@ class VectorEnv(gymnasium.vector.VectorEnv):
 
 def _ended(row: Timestep) -> np.ndarray:
     return row.terminated | row.truncated
-
-
-def _map(function: Callable[[np.ndarray], Any], tree: Tree) -> Tree:
-    if isinstance(tree, dict):
-        return {name: _map(function, part) for name, part in tree.items()}
-    if isinstance(tree, tuple):
-        return tuple(_map(function, part) for part in tree)
-    return function(tree)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from srl.pools.pool import aligned_zeros
+from srl.pools.memory import aligned_zeros
 from srl.shared_memory import SharedMemory
 from srl.streams.batch import Batch, check_state, state_layout, widened
 from srl.streams.channel import Connection, Listener, Peer

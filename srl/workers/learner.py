@@ -14,7 +14,7 @@ from srl.dataflow.plan import groups
 from srl.errors import UserError
 from srl.experiment import Experiment, plan_of
 from srl.lazy import jax, jnp
-from srl.pools.pool import empty_timestep
+from srl.pools.memory import empty_timestep
 from srl.streams.batch import Batch, batch_form
 from srl.types import Decision, Metrics, Policy, Specs, Tree, Unroll
 from srl.workers.league import League, hold_of

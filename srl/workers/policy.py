@@ -12,7 +12,7 @@ import numpy as np
 
 from srl.experiment import Experiment
 from srl.lazy import jax
-from srl.pools.pool import empty_timestep
+from srl.pools.memory import empty_timestep
 from srl.streams.channel import Listener, Peer
 from srl.streams.fields import check, turn_away
 from srl.streams.inference import ACTED_ON, FIELDS, Desk, Kind

@@ -9,7 +9,7 @@ import numpy as np
 from srl.dataflow.plan import groups
 from srl.experiment import Experiment, plan_of
 from srl.pools import Pool
-from srl.pools.pool import aligned_zeros
+from srl.pools.memory import aligned_zeros
 from srl.streams.batch import Batch, expect_room, widened
 from srl.tree import map_tree
 from srl.types import Policy, Specs, Tree

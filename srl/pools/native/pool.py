@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import difflib
-import importlib
-import importlib.util
-import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import gymnasium
@@ -17,53 +12,16 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.errors import RunError, UserError
+from srl.pools.memory import Row, empty_timestep, narrow_dtype
+from srl.pools.native.core import core
 from srl.pools.native.mujoco import core_options
 from srl.pools.native.plugins import resolve_plugin
-from srl.pools.pool import (
-    Pool,
-    Row,
-    as_actions,
-    as_array,
-    checked_seed,
-    empty_timestep,
-    narrow_dtype,
-)
-from srl.pools.python.simulator import outside
+from srl.pools.pool import Pool, as_actions, as_array, checked_seed
+from srl.spaces import outside
 from srl.types import Specs, Timestep, Tree
 
 if TYPE_CHECKING:
     from srl.pools.native.xla import Xla
-
-
-def _load_core() -> Any:
-    """Loads the C++ module, after the MuJoCo library that it was built for.
-
-    MuJoCo's library comes in a wheel, where the loader does not look: it is loaded here first,
-    and the module then finds it by its name.
-    """
-    found = importlib.util.find_spec("mujoco")
-    places = (found.submodule_search_locations if found else None) or []
-    libraries = [file for place in places for file in Path(place).glob("libmujoco.so.*")]
-    for library in libraries:
-        ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
-    try:
-        return importlib.import_module("srl._core")
-    except ImportError as error:
-        have = ", ".join(file.name for file in libraries) or "no libmujoco"
-        built = re.search(r"libmujoco\.so\.([\d.]+\d)", str(error))
-        cure = f"pip install mujoco=={built[1]}" if built else "install srl again"
-        raise RunError(
-            f"srl's C++ module cannot be loaded: {error}. It needs the very MuJoCo that it was "
-            f"built for, and installed is {have}: {cure}"
-        ) from error
-
-
-_core = _load_core()
-
-
-def pool_calls() -> dict[str, Any]:
-    """The handlers of XLA's custom calls, by name; for xla.py alone."""
-    return _core.pool_calls()
 
 
 def _space(description: dict[str, Any]) -> gymnasium.Space:
@@ -101,7 +59,7 @@ def _view(fields: list[str], step: Timestep) -> Any:
     trees = [] if bare else [step.observation]
     arrays = [*observation, *step[1:-1]]  # nothing is ever lost here
     watched = [step, *trees, *arrays, *(array.base for array in arrays)]
-    return _core.Batch(step, observation, *step[1:-1], watched)
+    return core.Batch(step, observation, *step[1:-1], watched)
 
 
 def _own_view(view: Callable[[Timestep], Any], specs: Specs, batch_size: int) -> Any:
@@ -131,46 +89,6 @@ def _ids(num_envs: int, env_ids: Any) -> np.ndarray:
     if len(wrong := ids[(ids < 0) | (ids >= num_envs)]):  # before they wrap
         raise UserError(f"environment id {wrong[0]}, expected 0 to {num_envs - 1}")
     return np.require(ids.astype(np.int32), requirements=["C", "A"])
-
-
-def bare_physics(
-    name: str,
-    num_envs: int,
-    threads: int = 0,
-    seconds: float = 5.0,
-    hold: int = 1,
-    **options: Any,
-) -> float:
-    """Measures what a pool could reach at best: the physics of a MuJoCo environment alone.
-
-    Each thread steps its own environments with random controls and starts them again where the
-    environment would, without observations and without waiting for other threads. Hide-and-seek is
-    played for this, and its physics done once more: the same models, states, controls, locks and
-    grips.
-
-    Args:
-        name: Such as "Ant-v5".
-        num_envs: How many environments, of all threads together.
-        threads: 0 takes one for each core.
-        seconds: How long to measure.
-        hold: Steps for which random controls stay; 1: drawn anew at each.
-        options: The environment's.
-
-    Returns:
-        Env steps per second.
-
-    Raises:
-        UserError: If the environment does not run on MuJoCo, or an option does not fit.
-        RunError: If MuJoCo fails.
-    """
-    try:
-        return _core.bare_physics(
-            name, core_options(name, options), num_envs, threads, seconds, hold
-        )
-    except ValueError as error:
-        raise UserError(f"native:{name}: {error}") from None
-    except RuntimeError as error:
-        raise RunError(f"native:{name}: {error}") from None
 
 
 def _refuse_wide(description: dict[str, Any], name: str) -> None:
@@ -207,8 +125,8 @@ class NativePool(Pool):
             UserError: For an unknown name or option, or a library that cannot be loaded.
             RunError: If making one raised.
         """
-        name = resolve_plugin(name, _core.load_plugin)
-        known = _core.environment_ids()
+        name = resolve_plugin(name, core.load_plugin)
+        known = core.environment_ids()
         if name not in known:
             near = difflib.get_close_matches(name, known, 1, 0.4)
             hint = f"; did you mean native:{near[0]}?" if near else ""
@@ -218,7 +136,7 @@ class NativePool(Pool):
         self.name = name
         self.num_envs, self.batch_size = num_envs, batch_size
         try:
-            self._pool: Any = _core.Pool(
+            self._pool: Any = core.Pool(
                 name, num_envs, batch_size, threads, list(cores), core_options(name, options)
             )
         except ValueError as error:

@@ -24,16 +24,27 @@ JAX runs the programs of one thread one after the other.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from srl.errors import RunError, UserError
 from srl.lazy import jax, jnp
-from srl.types import Array, Timestep, Tree
+from srl.types import Array, Specs, Timestep, Tree
 
-if TYPE_CHECKING:
-    from srl.pools.native.pool import NativePool
+
+class CallablePool(Protocol):
+    """A pool whose calls compiled programs can make: a `NativePool`."""
+
+    specs: Specs
+    num_envs: int
+    batch_size: int
+    observation_fields: list[tuple[str, tuple[int, ...], str]]
+    """Name, shape and dtype of each array of an observation, in the order of C++."""
+
+    def xla_state(self) -> tuple[int, int]:
+        """The handle and the token that a program begins with."""
+        ...
 
 
 class PoolState(NamedTuple):
@@ -56,7 +67,7 @@ class Xla:
     `init` gives a state to go on with.
     """
 
-    def __init__(self, pool: NativePool) -> None:
+    def __init__(self, pool: CallablePool) -> None:
         """Wraps `pool`."""
         self._pool = pool
         specs = pool.specs
@@ -190,9 +201,9 @@ def _primitive() -> Any:
     from jax.extend.core import Primitive
     from jax.interpreters import batching, mlir
 
-    from srl.pools.native.pool import pool_calls
+    from srl.pools.native.core import core
 
-    for name, handler in pool_calls().items():
+    for name, handler in core.pool_calls().items():
         try:
             jax.ffi.register_ffi_target(name, handler, platform="cpu")
         except Exception as error:

@@ -18,13 +18,8 @@ from srl.pools.python.masks import (
     refuse_unfit_mask,
     with_mask,
 )
-from srl.pools.python.simulator import (
-    Misfit,
-    Simulator,
-    narrowed,
-    observation_writer,
-    supported_action,
-)
+from srl.pools.python.simulator import Misfit, Simulator, narrowed, supported_action
+from srl.pools.python.writer import observation_writer
 from srl.types import Specs, Timestep
 
 
@@ -32,8 +27,9 @@ class GymnasiumSimulator(Simulator):
     """A `gymnasium.Env`.
 
     Masks of allowed actions that it gives by a method `action_masks()` or in its infos become a
-    part of the observation (`srl.pools.python.masks`). Whether infos hold masks shows at a reset only, so
-    an environment whose source names them is reset once when it is made; others are left alone.
+    part of the observation (`srl.pools.python.masks`). Whether infos hold masks shows at a reset
+    only, so an environment whose source names them is reset once when it is made; others are left
+    alone.
     """
 
     def __init__(self, env: gymnasium.Env, name: str, masked: bool | None = None) -> None:

@@ -18,6 +18,7 @@ from gymnasium import spaces
 
 from srl.errors import UserError
 from srl.pools.python.simulator import Misfit
+from srl.spaces import choice_counts
 
 MASK = "action_mask"
 
@@ -29,10 +30,7 @@ def has_mask(observation: gymnasium.Space) -> bool:
 
 def num_choices(action: gymnasium.Space) -> int:
     """How many numbers a mask of such actions has."""
-    if isinstance(action, spaces.Discrete):
-        return int(action.n)
-    assert isinstance(action, spaces.MultiDiscrete)
-    return int(action.nvec.sum())
+    return int(choice_counts(action).sum())
 
 
 def with_mask(observation: gymnasium.Space, action: gymnasium.Space) -> spaces.Dict:

@@ -9,6 +9,8 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.errors import UserError
+from srl.spaces import space_tree
+from srl.tree import map_tree
 from srl.types import Tree
 
 
@@ -38,11 +40,7 @@ def common_space(own: Mapping[str, gymnasium.Space], kind: str, name: str) -> gy
 
 def crop(space: gymnasium.Space, tree: Tree, rows: slice) -> Tree:
     """Rows of padded arrays [n, ...], and of them what belongs to an agent's own space."""
-    if isinstance(space, spaces.Dict):
-        return {name: crop(part, tree[name], rows) for name, part in space.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(crop(part, tree[i], rows) for i, part in enumerate(space))
-    return tree[(rows, *corner(space))]
+    return map_tree(lambda leaf, x: x[(rows, *corner(leaf))], space_tree(space), tree)
 
 
 def corner(space: gymnasium.Space) -> tuple[slice, ...]:

@@ -19,13 +19,9 @@ from srl.pools.python.masks import (
     with_mask,
 )
 from srl.pools.python.padding import common_space, corner, crop
-from srl.pools.python.simulator import (
-    Misfit,
-    Simulator,
-    narrowed,
-    observation_writer,
-    supported_action,
-)
+from srl.pools.python.simulator import Misfit, Simulator, narrowed, supported_action
+from srl.pools.python.writer import observation_writer
+from srl.spaces import outside
 from srl.tree import leaves_of
 from srl.types import Specs, Timestep, Tree
 
@@ -174,7 +170,7 @@ class PettingZooSimulator(Simulator):
         """An action without what it was padded with."""
         space = self._own[index][1]
         if isinstance(space, spaces.Discrete):
-            if not space.start <= action < space.start + space.n:
+            if outside(action, space):
                 raise UserError(
                     f"the action {action} of {self.specs.agents[index]} is not in {space}; "
                     "observation['action_mask'] tells what is"

@@ -13,10 +13,12 @@ from gymnasium import spaces
 
 from srl.errors import RunError, UserError
 from srl.pools.exclusive import ExclusivePool, exclusive
-from srl.pools.pool import Row, as_actions, as_array, checked_seed, empty_timestep
+from srl.pools.memory import Row, empty_timestep
+from srl.pools.pool import as_actions, as_array, checked_seed
 from srl.pools.python.padding import corner
-from srl.pools.python.simulator import Rendered, outside
+from srl.pools.python.simulator import Rendered
 from srl.pools.python.stepper import Control, Failure, Target
+from srl.spaces import limits, outside
 from srl.tree import leaves_of
 from srl.types import Specs, Timestep, Tree
 
@@ -45,7 +47,8 @@ class PythonPool(ExclusivePool):
         self._action_shape = (len(specs.agents), *(space.shape or ()))
         self._action_limits: tuple[int, int] | None = None  # of a single choice, for a quick check
         if isinstance(space, spaces.Discrete):
-            self._action_limits = int(space.start), int(space.start + space.n - 1)
+            low, high = limits(space)
+            self._action_limits = int(low), int(high)
         self._narrower = [  # agents some of whose actions in `space` are not their own
             (agent, own)
             for agent, (_, own) in enumerate(specs.agent_spaces)

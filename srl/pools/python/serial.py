@@ -7,15 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from srl.pools.pool import Row
+from srl.pools.memory import Row
 from srl.pools.python.python_pool import PythonPool
-from srl.pools.python.simulator import (
-    Rendered,
-    SimulatorSource,
-    make_simulators,
-    rendered,
-    source_name,
-)
+from srl.pools.python.simulator import Rendered, rendered
+from srl.pools.python.sources import SimulatorSource, make_simulators, source_name
 from srl.pools.python.stepper import Stepper, empty_control
 
 

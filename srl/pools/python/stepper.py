@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from srl.pools.pool import Allocate, aligned_zeros
+from srl.pools.memory import Allocate, aligned_zeros
 from srl.pools.python.simulator import Misfit, Simulator
 from srl.tree import leaves_of
 from srl.types import Array, Specs, Timestep

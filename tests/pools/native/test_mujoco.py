@@ -9,7 +9,6 @@ import pytest
 
 from srl import RunError, UserError, make_pool
 from srl.pools.native.mujoco import MODELS
-from srl.pools.native.pool import bare_physics
 
 ANT = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / "ant.xml"
 
@@ -288,24 +287,3 @@ def test_the_model_is_there_to_be_drawn(tmp_path):
         saved = tmp_path / "ant.mjb"
         saved.write_bytes(pool.model(0))
     assert mujoco.MjModel.from_binary_path(str(saved)).nq == 15
-
-
-def test_bare_physics_gives_steps_per_second():
-    assert bare_physics("HalfCheetah-v5", num_envs=4, threads=2, seconds=0.1) > 0
-    assert bare_physics("HideAndSeek-v1", num_envs=3, threads=2, seconds=0.1, hold=10) > 0
-
-
-def test_bare_physics_is_for_the_game_and_not_for_tasks():
-    with pytest.raises(UserError, match="leave out task"):
-        bare_physics("HideAndSeek-v1", num_envs=1, task="object_counting")
-
-
-def test_bare_physics_is_for_mujoco_alone():
-    with pytest.raises(UserError, match=r"'CartPole-v1' has no bare physics .* Ant-v5"):
-        bare_physics("CartPole-v1", num_envs=4)
-    with pytest.raises(UserError, match="unknown option 'wings'"):
-        bare_physics("Ant-v5", num_envs=4, wings=2)
-    with pytest.raises(UserError, match="num_envs = 0"):
-        bare_physics("Ant-v5", num_envs=0)
-    with pytest.raises(UserError, match=r"hold = 0; expected .* at least 1"):
-        bare_physics("HideAndSeek-v1", num_envs=1, hold=0)

@@ -5,7 +5,7 @@ import pytest
 from gymnasium import spaces
 
 from srl import UserError
-from srl.pools.pool import empty_observation
+from srl.pools.memory import empty_observation
 from srl.pools.python.padding import common_space, crop
 from srl.tree import leaves_of
 

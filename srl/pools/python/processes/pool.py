@@ -17,12 +17,12 @@ import gymnasium
 import numpy as np
 
 from srl.errors import RunError, UserError, WorkerLost
-from srl.pools.pool import Row, Rows, empty_timestep, timestep_at
+from srl.pools.memory import Row, Rows, empty_timestep, timestep_at
 from srl.pools.python.processes.handle import ProcessHandle, end_all
 from srl.pools.python.processes.protocol import FAILED, FAILURES, PICTURE, READY, RECORD, Kind
 from srl.pools.python.processes.shared_memory import shared_arrays
 from srl.pools.python.python_pool import PythonPool, Rendered, copy_rows, slots_of
-from srl.pools.python.simulator import SimulatorSource, difference, refuse_unlike, source_name
+from srl.pools.python.sources import SimulatorSource, difference, refuse_unlike, source_name
 from srl.pools.python.stepper import Failure, empty_control
 from srl.tree import leaves_of
 

@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from srl.pools.pool import Allocate
+from srl.pools.memory import Allocate
 from srl.shared_memory import SharedMemory
 
 T = TypeVar("T")

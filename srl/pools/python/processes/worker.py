@@ -16,7 +16,7 @@ from contextlib import suppress
 import gymnasium
 
 from srl.errors import UserError, explained, foreign_frames
-from srl.pools.pool import empty_timestep, timestep_at
+from srl.pools.memory import empty_timestep, timestep_at
 from srl.pools.python.processes.protocol import (
     FAILED,
     FAILURES,
@@ -30,7 +30,8 @@ from srl.pools.python.processes.protocol import (
     send_message,
 )
 from srl.pools.python.processes.shared_memory import shared_arrays
-from srl.pools.python.simulator import Simulator, make_simulators, rendered
+from srl.pools.python.simulator import Simulator, rendered
+from srl.pools.python.sources import make_simulators
 from srl.pools.python.stepper import Control, Failure, Stepper, Target, empty_control
 
 PROMPT_SECONDS = 200e-6

@@ -1,4 +1,4 @@
-#include "envs/hide_and_seek/bare_physics.h"
+#include "bench/hide_and_seek_physics.h"
 
 #include <algorithm>
 #include <chrono>
@@ -6,10 +6,12 @@
 #include <memory>
 #include <stdexcept>
 
-namespace srl::hide_and_seek {
+#include "bench/physics.h"
 
-PhysicsAgain::PhysicsAgain(const Options& options, int first, int end, int hold)
-    : specs_(HideAndSeek::MakeSpecs(options)), hold_(hold) {
+namespace srl::bench {
+
+PhysicsReplay::PhysicsReplay(const Options& options, int first, int end, int hold)
+    : specs_(hide_and_seek::HideAndSeek::MakeSpecs(options)), hold_(hold) {
   for (int i = first; i < end; ++i) {
     games_.push_back(std::make_unique<Game>(options, i));
     Game& game = *games_.back();
@@ -18,7 +20,7 @@ PhysicsAgain::PhysicsAgain(const Options& options, int first, int end, int hold)
   }
 }
 
-void PhysicsAgain::PlayStep(Game* game) {
+void PhysicsReplay::PlayStep(Game* game) {
   const std::vector<int>& choices = specs_.action.nvec;
   for (std::size_t i = 0; i < game->action.size(); ++i) {
     const auto agent = static_cast<int>(i / choices.size());
@@ -30,10 +32,10 @@ void PhysicsAgain::PlayStep(Game* game) {
   ++game->steps;
 }
 
-void PhysicsAgain::Play() {
+void PhysicsReplay::Play() {
   for (const auto& game : games_) {
     // A stretch lies within an episode: the physics is not to be charged for beginning one.
-    const Simulation* simulation = &game->environment.simulation();
+    const hide_and_seek::Simulation* simulation = &game->environment.simulation();
     if (game->step + kStretch > specs_.max_episode_steps || simulation->diverged()) {
       game->environment.Reset(game->random);
       game->step = 0;
@@ -46,7 +48,7 @@ void PhysicsAgain::Play() {
   }
 }
 
-void PhysicsAgain::Game::Copy() {
+void PhysicsReplay::Game::Copy() {
   const mjModel& from = environment.simulation().model();
   // Into the memory of the last copy, which is warm as the game's own is.
   if (model && model->nq == from.nq) {
@@ -58,13 +60,14 @@ void PhysicsAgain::Game::Copy() {
   }
 }
 
-void PhysicsAgain::Again() {
+void PhysicsReplay::Replay() {
   for (int i = 0; i < kStretch; ++i) {
-    for (const auto& game : games_) Replay(game->tape[i], game->model.get(), game->data.get());
+    for (const auto& game : games_)
+      hide_and_seek::Replay(game->tape[i], game->model.get(), game->data.get());
   }
 }
 
-bool PhysicsAgain::Same() const {
+bool PhysicsReplay::Same() const {
   return std::all_of(games_.begin(), games_.end(), [](const auto& game) {
     const mjData& played = game->environment.simulation().data();
     const mjModel& model = *game->model;
@@ -73,29 +76,36 @@ bool PhysicsAgain::Same() const {
   });
 }
 
-double BarePhysics(const Options& options, const PhysicsRun& run) {
-  if (!Config(options).is_game()) {
+namespace {
+
+// With the models, states, controls, locks and welds of games, on as many threads.
+double RateOf(const Options& options, const PhysicsRun& run) {
+  if (!hide_and_seek::Config(options).is_game()) {
     throw std::invalid_argument(
         "tasks move things by more than controls, locks and grips, so their physics cannot be done "
         "again: leave out task, or --vs physics");
   }
-  return mujoco::SumOfRates(run, [&](int first, int end) {
+  return SumOfRates(run, [&](int first, int end) {
     using Clock = std::chrono::steady_clock;
-    PhysicsAgain again(options, first, end, run.hold);
+    PhysicsReplay replay(options, first, end, run.hold);
     const int stretches =
-        std::max(1, HideAndSeek::MakeSpecs(options).max_episode_steps / PhysicsAgain::kStretch);
+        std::max(1, hide_and_seek::HideAndSeek::MakeSpecs(options).max_episode_steps /
+                        PhysicsReplay::kStretch);
     std::chrono::duration<double> passed{0};
     double steps = 0.0;
     // Whole episodes: they begin with seekers that stand still.
     for (int played = 0; played % stretches != 0 || passed.count() < run.seconds; ++played) {
-      again.Play();
+      replay.Play();
       const auto start = Clock::now();
-      again.Again();
+      replay.Replay();
       passed += Clock::now() - start;
-      steps += again.steps();
+      steps += replay.steps();
     }
     return steps / passed.count();
   });
 }
 
-}  // namespace srl::hide_and_seek
+const bool registered = Measures().emplace("HideAndSeek-v1", &RateOf).second;
+
+}  // namespace
+}  // namespace srl::bench
