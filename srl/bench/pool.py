@@ -85,7 +85,7 @@ def compare(
 ) -> Comparison:
     """Steps both in turns, for about `seconds` each; a round before the first warms up.
 
-    `progress` is told how many rounds are done.
+    `progress` is called with how many rounds are done.
     """
     result = Comparison([], [])
     for number in range(rounds + 1):
@@ -158,7 +158,7 @@ def bench_pool(
 
 
 def _check_alike(backend: str, own: Side, vs: str | None, peer: Side) -> None:
-    """Refuses sides that would not do the same work."""
+    """Checks that both sides do the same work."""
     ours, theirs = own.action_space, peer.action_space
     if ours is None or theirs is None:  # the bare physics draw their own
         return

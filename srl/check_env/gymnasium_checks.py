@@ -17,10 +17,10 @@ from srl.check_env.report import (
     Finding,
     Watch,
     draw_action,
-    flag_misfit,
-    mask_misfit,
-    misfits,
-    reward_misfit,
+    flag_error,
+    mask_error,
+    observation_errors,
+    reward_error,
     spaces_findings,
 )
 from srl.errors import UserError
@@ -48,7 +48,7 @@ class Result(NamedTuple):
 
 
 class Subject:
-    """An environment whose calls are guarded: what it raises is told as a Fault."""
+    """An environment whose calls are guarded: what it raises becomes a Fault."""
 
     def __init__(self, make: Callable[[], Any], watch: Watch) -> None:
         """Makes the environment."""
@@ -122,7 +122,7 @@ class GymnasiumChecks:
             steps: How many to play at most in a check.
             seconds: How long at most.
             seed: Of the actions and the environment.
-            watch: Told of each call.
+            watch: Its `call` is called before each call.
         """
         self._watch = watch
         self._make, self._steps, self._seconds, self._seed = make, steps, seconds, seed
@@ -172,12 +172,12 @@ class GymnasiumChecks:
         masked = False
         space, one = self._one.env.observation_space, self._one
         for number, result, first in self._play(one, self._seed):
-            texts = [*misfits(space, result.observation), reward_misfit(result.reward)]
-            texts += [flag_misfit("terminated", result.terminated)]
-            texts += [flag_misfit("truncated", result.truncated)]
+            texts = [*observation_errors(space, result.observation), reward_error(result.reward)]
+            texts += [flag_error("terminated", result.terminated)]
+            texts += [flag_error("truncated", result.truncated)]
             if result.mask is not None:
                 masked = True
-                texts.append(mask_misfit(result.mask, one.action_space))
+                texts.append(mask_error(result.mask, one.action_space))
             for text in filter(None, texts):
                 call = "reset" if first else f"step {number}"
                 seen.setdefault(" ".join(text.split()[:3]), f"{call}: {text}")

@@ -26,10 +26,10 @@ from srl.pools.python.sources import named_maker
 from srl.search_path import add_folder
 
 _POOLS = ("native:", "envpool:", "pettingzoo:")
-"""Prefixes of what is checked through a pool's face."""
+"""Prefixes of what is checked through a pool's interface."""
 
 
-def check_env(words: list[str]) -> int:
+def check_env(arguments: list[str]) -> int:
     """`srl check-env ID|MODULE:FACTORY [--seed S] [--steps N] [--seconds S] [--json]`."""
     parser = Arguments(
         "check-env",
@@ -49,7 +49,7 @@ def check_env(words: list[str]) -> int:
         help="at most, a check; default 5. A step or reset that takes twice as long is a hang",
     )
     add("--json", action="store_true", help="one JSON object a line")
-    given, rest = parser.parse_known_args(words)
+    given, rest = parser.parse_known_args(arguments)
     expect_number("--steps", given.steps, 1)
     expect_number("--seconds", given.seconds, 1e-3)
     options = environment_options(rest)
@@ -75,7 +75,7 @@ def findings(
         seconds: How long at most.
         seed: Of the actions and the environment.
         options: The environment's.
-        watch: Told of each call of the environment.
+        watch: Its `call` is called before each call of the environment.
 
     Raises:
         UserError: If there is no such environment.
@@ -89,7 +89,7 @@ def findings(
     make = source if callable(source) else functools.partial(gymnasium.make, source)
     single = GymnasiumChecks(lambda: make(**settings, **options), steps, seconds, seed, watch)
     checks = {**single.checks(), "pool": lambda: _in_pools(source, path, options, seed, watch)}
-    with warnings.catch_warnings():  # Gymnasium's own checks say the same in other words
+    with warnings.catch_warnings():  # Gymnasium's own checks report the same
         warnings.simplefilter("ignore")
         yield from run_checks(checks, single.needed)
 

@@ -1,4 +1,4 @@
-"""Pools: many environments stepped together, behind one face.
+"""Pools: many environments stepped together, behind one interface.
 
 pool = make_pool("native:CartPole-v1", num_envs=64)
 timestep = pool.reset(seed=0)

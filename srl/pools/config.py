@@ -17,12 +17,12 @@ from srl.types import Timestep
 
 @dataclass(frozen=True)
 class Contest:
-    """The statistic that tells how a game between two kinds of agents goes."""
+    """The statistic that measures how a game between two kinds of agents goes."""
 
     statistic: str
-    """One of the environment's."""
+    """Its name, one of the environment's statistics."""
     meaning: str
-    """What it counts, in words."""
+    """What it counts, for people to read."""
     raised_by: str
     """The kind of agents that want it high: hider, of hider_0 and hider_1."""
     raising: str
@@ -96,7 +96,7 @@ class EnvConfig:
 
         Args:
             drawing: Ask for a drawing, which is quick and needs no OpenGL, where there is one.
-            camera: Where it is seen from, in words that the environment knows.
+            camera: The name of a view that the environment has.
 
         Raises:
             UserError: If there is no such camera.
@@ -138,17 +138,17 @@ class NamedEnv(EnvConfig):
         return f"{self.id}({settings})" if settings else self.id
 
 
-def environment_options(words: Sequence[str]) -> dict[str, Any]:
+def environment_options(arguments: Sequence[str]) -> dict[str, Any]:
     """`--scenario full --hiders 3` as {"scenario": "full", "hiders": 3}.
 
     Raises:
         UserError: If an option has no value.
     """
-    if len(words) % 2 or any(not word.startswith("--") for word in words[::2]):
-        raise UserError(f"{' '.join(words)!r} is not made of pairs --option value")
+    if len(arguments) % 2 or any(not name.startswith("--") for name in arguments[::2]):
+        raise UserError(f"{' '.join(arguments)!r} is not made of pairs --option value")
     return {
         name[2:].replace("-", "_"): _value(text)
-        for name, text in zip(words[::2], words[1::2], strict=True)
+        for name, text in zip(arguments[::2], arguments[1::2], strict=True)
     }
 
 

@@ -1,4 +1,4 @@
-"""What EnvPool says of an environment, in the words of a pool."""
+"""EnvPool's description of an environment as the specs of a pool."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from srl.spaces import choice_counts
 _OURS = {
     "num_envs": "it is an argument of make_pool",
     "batch_size": "it is an argument of make_pool",
-    "num_threads": "say threads=",
-    "seed": "say reset(seed=)",
-    "env_seed": "say reset(seed=)",
+    "num_threads": "give threads=",
+    "seed": "give reset(seed=)",
+    "env_seed": "give reset(seed=)",
     "max_num_players": "the environment fixes it",
     "gym_reset_return_info": "it has no effect here",
 }

@@ -21,7 +21,7 @@ class Pool(ABC):
 
     With next-step autoreset: the step after an episode's end ignores the action and gives the
     first observation of the next episode, with reward 0. Arrays that a call returns stay as they
-    are for as long as somebody holds them; those of a row that was passed in are that row's.
+    are for as long as they are referenced; those of a row that was passed in are that row's.
 
     A synchronous pool (`batch_size == num_envs`) has `reset` and `step`; any pool has
     `async_reset`, `send` and `recv`, which gives the first `batch_size` environments that are
@@ -45,7 +45,7 @@ class Pool(ABC):
 
         Args:
             seed: From 0 to 2**64 - 1; by default each environment's chance goes on as it stands.
-            into: Where to write; by default memory of the pool's own that nobody holds.
+            into: Where to write; by default memory of the pool's own that is not referenced.
             mask: bool [N], where to start a new episode; by default everywhere. Of `into`, which
                 must be given then, only the rows of these environments are written.
 
@@ -60,7 +60,7 @@ class Pool(ABC):
 
         Args:
             actions: [B, ...], of the action space's dtype and within it.
-            into: Where to write; by default memory of the pool's own that nobody holds.
+            into: Where to write; by default memory of the pool's own that is not referenced.
 
         Raises:
             UserError: If an action has a wrong shape or type or is out of the space.
@@ -121,7 +121,7 @@ class Pool(ABC):
         """Prepares a row for `into`."""
         return row
 
-    def _refuse_foreign(self, into: Row | None) -> None:
+    def _check_row(self, into: Row | None) -> None:
         if into is not None and (not isinstance(into, Row) or into.owner is not self._token):
             raise UserError("`into` is a row of another pool; take it from this pool's rows()")
 
@@ -146,7 +146,7 @@ class Pool(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Ends the environments; any later call is refused, but a second close does nothing.
+        """Ends the environments; any later call is an error, but a second close does nothing.
 
         Raises:
             UserError: While another thread is in a call.

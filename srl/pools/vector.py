@@ -1,4 +1,4 @@
-"""A pool behind the face that vector environments have in Gymnasium, for its wrappers and loops."""
+"""A pool with Gymnasium's interface of vector environments, for its wrappers and loops."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def make_vec(
         pool_arguments: Passed on to `make_pool`, options of the environment included.
 
     Raises:
-        UserError: For what `make_pool` or `VectorEnv` refuse.
+        UserError: For arguments that `make_pool` or `VectorEnv` do not take.
         RunError: If making an environment raised.
     """
     pool = make_pool(env, num_envs, **pool_arguments)
@@ -57,7 +57,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
 
     * Numbers of 64 bits are of 32, as in the pool, and `single_observation_space` says so;
       rewards are float32.
-    * `info` holds what the pool knows, not what environments tell of themselves: with the last
+    * `info` holds what the pool knows, not the environments' own infos: with the last
       step of an episode come `episode_return` (float32), `episode_length` (int32) and the
       statistics that `pool.specs` names; in SAME_STEP mode they stand in `final_info`. The key
       `episode` is left to the wrapper `RecordEpisodeStatistics`.
@@ -228,7 +228,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         return observations
 
     def _episode_info(self, row: Timestep, ended: np.ndarray) -> dict[str, Any]:
-        """What is told of the episodes that end in a row, each name with a mask `_name`."""
+        """The infos of the episodes that end in a row, each name with a mask `_name`."""
         info: dict[str, Any] = {}
         if not ended.any():
             return info

@@ -91,7 +91,7 @@ def _ids(num_envs: int, env_ids: Any) -> np.ndarray:
     return np.require(ids.astype(np.int32), requirements=["C", "A"])
 
 
-def _refuse_wide(description: dict[str, Any], name: str) -> None:
+def _check_narrow(description: dict[str, Any], name: str) -> None:
     for field, space in description["observation"]:
         dtype = np.dtype(space["dtype"])
         if narrow_dtype(dtype) != dtype:
@@ -144,7 +144,7 @@ class NativePool(Pool):
         except RuntimeError as error:
             raise RunError(f"native:{name}: {error}") from error
         description = self._pool.specs
-        _refuse_wide(description, name)
+        _check_narrow(description, name)
         self.specs = _specs(description)
         self.threads = self._pool.threads
         self.observation_fields = [
@@ -172,7 +172,7 @@ class NativePool(Pool):
         try:
             return self._pool.step(actions, None if into is None else self._core_of(into))
         except _ERRORS as error:
-            raise self._told(error) from None
+            raise self._as_srl_error(error) from None
 
     def async_reset(self, seed: int | None = None) -> None:
         """Asks for new episodes everywhere; see the base class."""
@@ -184,14 +184,14 @@ class NativePool(Pool):
         try:
             self._pool.send(actions, env_ids)
         except _ERRORS as error:
-            raise self._told(error) from None
+            raise self._as_srl_error(error) from None
 
     def recv(self) -> Timestep:
         """Waits for the first environments that are ready; see the base class."""
         try:
             return self._pool.receive()
         except _ERRORS as error:
-            raise self._told(error) from None
+            raise self._as_srl_error(error) from None
 
     def xla(self) -> Xla:
         """The pool's calls for use inside `jax.jit`; see `srl.pools.native.xla`.
@@ -245,16 +245,16 @@ class NativePool(Pool):
     def _core_of(self, into: Row | None) -> Any:
         if into is None:
             return None
-        self._refuse_foreign(into)
+        self._check_row(into)
         return into.core
 
     def _call(self, call: Callable[[], T]) -> T:
         try:
             return call()
         except _ERRORS as error:
-            raise self._told(error) from None
+            raise self._as_srl_error(error) from None
 
-    def _told(self, error: Exception) -> Exception:
+    def _as_srl_error(self, error: Exception) -> Exception:
         if isinstance(self._pool, _Closed):
             return UserError(f"the pool of native:{self.name} is closed")
         if isinstance(error, ValueError):

@@ -16,7 +16,7 @@
 
 The environments themselves stay in the pool, on the processor; a state only says which pool is
 meant and which call came before. A call takes the state that the call before it gave: that keeps
-them in order, and a state from before another call is refused while the program runs. `init`
+them in order, and a state from before another call is an error while the program runs. `init`
 gives a state to begin with wherever the pool stands, for any number of programs and of their runs;
 JAX runs the programs of one thread one after the other.
 """
@@ -208,8 +208,8 @@ def _primitive() -> Any:
             jax.ffi.register_ffi_target(name, handler, platform="cpu")
         except Exception as error:
             raise RunError(
-                f"jaxlib {jax.lib.__version__} refuses srl's calls ({error}): srl was built for "
-                "another; install it again, where this jaxlib is: pip install "
+                f"jaxlib {jax.lib.__version__} does not take srl's calls ({error}): srl was built "
+                "for another; install it again, where this jaxlib is: pip install "
                 "--no-build-isolation --force-reinstall --no-deps srl-rl"
             ) from error
     primitive = Primitive("srl_pool")
@@ -226,13 +226,13 @@ def _primitive() -> Any:
     def lower(context: Any, *operands: Any, name: str, **_: Any) -> Any:
         return jax.ffi.ffi_lowering(name, has_side_effect=True)(context, *operands)
 
-    def refuse_platform(*_: Any, **__: Any) -> Any:
+    def report_platform(*_: Any, **__: Any) -> Any:
         raise UserError(
             "a pool steps on the CPU: a program that calls one must run there. Its state is "
             "committed to the CPU; pass it to the program and leave the device to JAX"
         )
 
-    def refuse_vmap(*_: Any, **__: Any) -> Any:
+    def report_vmap(*_: Any, **__: Any) -> Any:
         raise UserError(
             "vmap of a pool's call: a pool is one thing and already steps many environments; "
             "make it with more of them (num_envs) in place of vmap"
@@ -240,7 +240,7 @@ def _primitive() -> Any:
 
     primitive.def_abstract_eval(avals)
     primitive.def_impl(lambda *operands, **parameters: compiled(**parameters)(*operands))
-    mlir.register_lowering(primitive, refuse_platform)
+    mlir.register_lowering(primitive, report_platform)
     mlir.register_lowering(primitive, lower, platform="cpu")
-    batching.primitive_batchers[primitive] = refuse_vmap
+    batching.primitive_batchers[primitive] = report_vmap
     return primitive

@@ -11,14 +11,14 @@ from gymnasium import spaces
 from srl.pools.python.masks import (
     MASK,
     add_mask,
+    check_mask,
     expect_no_mask,
     has_mask,
     mask_method,
     mentions_masks,
-    refuse_unfit_mask,
     with_mask,
 )
-from srl.pools.python.simulator import Misfit, Simulator, narrowed, supported_action
+from srl.pools.python.simulator import InvalidOutput, Simulator, narrowed, supported_action
 from srl.pools.python.writer import observation_writer
 from srl.types import Specs, Timestep
 
@@ -45,7 +45,7 @@ class GymnasiumSimulator(Simulator):
         """
         self._action = action = supported_action(env.action_space, name)
         observed = narrowed(env.observation_space)
-        refuse_unfit_mask(observed, action, name)
+        check_mask(observed, action, name)
         self._observes_mask = has_mask(observed)
         self._method = None if self._observes_mask else mask_method(env, action, name)
         elsewhere = self._observes_mask or self._method is not None
@@ -65,7 +65,9 @@ class GymnasiumSimulator(Simulator):
         """Starts an episode; see the base class."""
         given = self._env.reset(seed=seed)
         if not isinstance(given, tuple) or len(given) != 2:
-            raise Misfit(f"gave {type(given).__name__} at reset; expected (observation, info)")
+            raise InvalidOutput(
+                f"gave {type(given).__name__} at reset; expected (observation, info)"
+            )
         self._observe(*given, "reset", rows, env)
         rows.reward[env] = 0
         rows.terminated[env] = rows.truncated[env] = False
@@ -76,7 +78,7 @@ class GymnasiumSimulator(Simulator):
         try:
             observation, reward, terminated, truncated, info = given
         except ValueError:
-            raise Misfit(
+            raise InvalidOutput(
                 f"gave {len(given)} values at step; expected (observation, reward, terminated, "
                 "truncated, info)"
             ) from None
@@ -101,7 +103,7 @@ class GymnasiumSimulator(Simulator):
 
 
 def _gives_masks(env: gymnasium.Env, action: gymnasium.Space) -> bool:
-    """Whether infos hold masks, which no space says: an episode is begun to see."""
+    """Whether infos hold masks, which no space shows: an episode is begun to see."""
     if isinstance(action, spaces.Box) or not mentions_masks(env):
         return False
     try:

@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.errors import UserError
-from srl.pools.python.simulator import Misfit
+from srl.pools.python.simulator import InvalidOutput
 from srl.spaces import choice_counts
 
 MASK = "action_mask"
@@ -56,15 +56,15 @@ def _flat(mask: Any) -> np.ndarray:
     return flat
 
 
-def refuse_unfit_mask(observation: gymnasium.Space, action: gymnasium.Space, name: str) -> None:
-    """Refuses an observed mask that policies could not apply to the actions.
+def check_mask(observation: gymnasium.Space, action: gymnasium.Space, name: str) -> None:
+    """Checks that policies can apply an observed mask to the actions.
 
     Raises:
         UserError: If the actions are a Box, or the mask has not one number for each of them.
     """
     if not isinstance(observation, spaces.Dict) or not has_mask(observation):
         return
-    _refuse_box(f"{name}: observation['{MASK}']", action)
+    _check_maskable(f"{name}: observation['{MASK}']", action)
     mask = observation[MASK]
     shapes: list[tuple[int, ...]] = [
         part.shape or () for part in (mask if isinstance(mask, spaces.Tuple) else [mask])
@@ -77,7 +77,7 @@ def refuse_unfit_mask(observation: gymnasium.Space, action: gymnasium.Space, nam
         )
 
 
-def _refuse_box(what: str, action: gymnasium.Space) -> None:
+def _check_maskable(what: str, action: gymnasium.Space) -> None:
     if isinstance(action, spaces.Box):
         raise UserError(
             f"{what} masks actions that are {action}; masks are for Discrete and MultiDiscrete "
@@ -96,7 +96,7 @@ def mask_method(env: gymnasium.Env, action: gymnasium.Space, name: str) -> Calla
     method = env.get_wrapper_attr("action_masks")
     if not callable(method):
         return None
-    _refuse_box(f"{name}: action_masks()", action)
+    _check_maskable(f"{name}: action_masks()", action)
     return method
 
 
@@ -120,13 +120,15 @@ def _source(module: str) -> str:
 
 
 def expect_no_mask(info: Mapping[str, Any], call: str, action: gymnasium.Space) -> None:
-    """Raises Misfit where an info has a mask that would have to be ignored."""
+    """Raises InvalidOutput where an info has a mask that would have to be ignored."""
     if MASK not in info:
         return
     gave = f"gave info['{MASK}'] at {call}, but "
     if isinstance(action, spaces.Box):
-        raise Misfit(f"{gave}masks are for Discrete and MultiDiscrete actions, not for {action}")
-    raise Misfit(
+        raise InvalidOutput(
+            f"{gave}masks are for Discrete and MultiDiscrete actions, not for {action}"
+        )
+    raise InvalidOutput(
         f"{gave}none was found when it was made: give one at every reset and step from a module "
         "that names action_mask, as that of the environment or of a wrapper, or add a method "
         "action_masks()"

@@ -13,13 +13,13 @@ from srl.errors import UserError
 from srl.pools.python.masks import (
     MASK,
     add_mask,
+    check_mask,
     expect_no_mask,
     has_mask,
-    refuse_unfit_mask,
     with_mask,
 )
 from srl.pools.python.padding import common_space, corner, crop
-from srl.pools.python.simulator import Misfit, Simulator, narrowed, supported_action
+from srl.pools.python.simulator import InvalidOutput, Simulator, narrowed, supported_action
 from srl.pools.python.writer import observation_writer
 from srl.spaces import outside
 from srl.tree import leaves_of
@@ -82,8 +82,8 @@ class PettingZooSimulator(Simulator):
     `action_mask`.
 
     An agent that an environment no longer has is terminated, one that it does not have yet is
-    truncated, with observations of zeros. One that leaves without being said to be terminated or
-    truncated is truncated.
+    truncated, with observations of zeros. One that leaves and is flagged neither
+    terminated nor truncated is truncated.
     """
 
     def __init__(self, env: Any, name: str, masked: bool | None = None) -> None:
@@ -113,7 +113,7 @@ class PettingZooSimulator(Simulator):
         }
         action = common_space(actions, "action", name)
         for own in names:
-            refuse_unfit_mask(observed[own], actions[own], f"{name}: {own}")
+            check_mask(observed[own], actions[own], f"{name}: {own}")
         self._observes_mask = any(map(has_mask, observed.values()))
         self.masked = not self._observes_mask and not isinstance(action, spaces.Box)
         if self.masked:
@@ -135,7 +135,7 @@ class PettingZooSimulator(Simulator):
         self._done = np.zeros(len(names), bool)
 
     def _gives_masks(self) -> bool:
-        """Whether infos hold masks, which no space tells: an episode is begun to see."""
+        """Whether infos hold masks, which no space shows: an episode is begun to see."""
         _, infos = self._env.reset(seed=0)
         return any(MASK in info for info in infos.values())
 
@@ -143,9 +143,11 @@ class PettingZooSimulator(Simulator):
         """Starts an episode; see the base class."""
         given = self._env.reset(seed=seed)
         if not isinstance(given, tuple) or len(given) != 2:
-            raise Misfit(f"gave {type(given).__name__} at reset; expected (observations, infos)")
+            raise InvalidOutput(
+                f"gave {type(given).__name__} at reset; expected (observations, infos)"
+            )
         if not self._env.agents:
-            raise Misfit("has no agents after a reset")
+            raise InvalidOutput("has no agents after a reset")
         self._joined[:] = self._done[:] = False
         nothing: dict[Any, Any] = {}
         self._write(set(), (given[0], nothing, nothing, nothing, given[1]), rows, env)
@@ -160,7 +162,7 @@ class PettingZooSimulator(Simulator):
         }
         given = self._env.step(chosen)
         if len(given) != 5:
-            raise Misfit(
+            raise InvalidOutput(
                 f"gave {len(given)} values at step; expected (observations, rewards, "
                 "terminations, truncations, infos)"
             )
@@ -173,7 +175,7 @@ class PettingZooSimulator(Simulator):
             if outside(action, space):
                 raise UserError(
                     f"the action {action} of {self.specs.agents[index]} is not in {space}; "
-                    "observation['action_mask'] tells what is"
+                    "observation['action_mask'] marks the actions that are"
                 )
             return action
         return action[corner(space)]
@@ -183,7 +185,9 @@ class PettingZooSimulator(Simulator):
         observations, rewards, terminations, truncations, infos = given
         staying = set(self._env.agents)
         if unknown := staying.difference(self._agents):
-            raise Misfit(f"has agents {sorted(map(str, unknown))}, which are no possible_agents")
+            raise InvalidOutput(
+                f"has agents {sorted(map(str, unknown))}, which are no possible_agents"
+            )
         for i, agent in enumerate(self._agents):
             slot = env * len(self._agents) + i
             rows.reward[slot] = rewards.get(agent, 0) if agent in acting else 0
@@ -192,7 +196,9 @@ class PettingZooSimulator(Simulator):
             present = agent in staying or (agent in acting and agent in observations)
             if present and not (self._done[i] and (terminated or truncated)):
                 if agent not in observations:
-                    raise Misfit(f"gave no observation of {agent}, which is among its agents")
+                    raise InvalidOutput(
+                        f"gave no observation of {agent}, which is among its agents"
+                    )
                 self._observe(i, observations[agent], infos.get(agent, {}), rows, slot)
                 self._joined[i] = True
                 truncated = truncated or (agent not in staying and not terminated)

@@ -36,7 +36,7 @@ class PythonPool(ExclusivePool):
         self._fresh = np.ones(num_envs, bool)  # never reset
         self._flying = np.zeros(num_envs, bool)
         self._ready: deque[int] = deque()  # of those in flight, in the order they became so
-        self._failures: list[Failure] = []  # not told yet
+        self._failures: list[Failure] = []  # not reported yet
         self._seed: int | None = None
         self._last: Row | None = None  # not to be written over yet
         self._own: list[_OwnRow] = []
@@ -63,25 +63,25 @@ class PythonPool(ExclusivePool):
         self, seed: int | None = None, into: Row | None = None, mask: np.ndarray | None = None
     ) -> Timestep:
         """Starts new episodes; see the base class."""
-        self._refuse_asynchronous("reset")
+        self._check_synchronous("reset")
         ids = self._masked(mask, into)
         row = self._row(into)
         self._prepare_reset(seed, ids)
         self._advance(None if mask is None else ids, row)
-        self._tell_failures()
+        self._raise_failures()
         return row.timestep
 
     @exclusive
     def step(self, actions: Tree, into: Row | None = None) -> Timestep:
         """Steps all environments; see the base class."""
-        self._refuse_asynchronous("step")
-        self._refuse_fresh(slice(None))
+        self._check_synchronous("step")
+        self._check_reset(slice(None))
         checked = self._checked(actions, None)
         row = self._row(into)
         self._finish_started()
         self._control.action[...] = checked
         self._advance(None, row)
-        self._tell_failures()
+        self._raise_failures()
         return row.timestep
 
     @exclusive
@@ -95,8 +95,8 @@ class PythonPool(ExclusivePool):
     @exclusive
     def send(self, actions: Tree, env_ids: np.ndarray) -> None:
         """Asks for a step of the given environments; see the base class."""
-        ids = self._checked_ids(env_ids)
-        self._refuse_fresh(ids)
+        ids = self._idle_ids(env_ids)
+        self._check_reset(ids)
         self._control.action[ids] = self._checked(actions, ids)
         self._flying[ids] = True
         self._begin_exchange(ids)
@@ -109,10 +109,10 @@ class PythonPool(ExclusivePool):
     @exclusive
     def recv(self) -> Timestep:
         """Waits for the first environments that are ready; see the base class."""
-        self._refuse_scarce()
+        self._check_in_flight()
         while len(self._ready) < self.batch_size and not self._failures:
             self._work()
-        self._tell_failures()
+        self._raise_failures()
         ids = np.array([self._ready.popleft() for _ in range(self.batch_size)], np.int32)
         self._flying[ids] = False
         return self._gathered(ids)
@@ -132,7 +132,7 @@ class PythonPool(ExclusivePool):
     @exclusive
     def render(self, env_id: int) -> np.ndarray:
         """A picture of one environment; see the base class."""
-        self._refuse_unknown(as_array("env_id", [env_id]))
+        self._check_ids(as_array("env_id", [env_id]))
         picture, failure, missing = self._picture(env_id)
         if missing:
             raise UserError(f"{self.name} cannot be rendered: {missing}")
@@ -167,7 +167,7 @@ class PythonPool(ExclusivePool):
     def _finish_started(self) -> None:
         """Ends what an earlier call started, be it one that was broken off."""
 
-    def _tell_failures(self) -> None:
+    def _raise_failures(self) -> None:
         """Raises RunError for the first failure; what failed is no longer in flight."""
         if not self._failures:
             return
@@ -178,12 +178,12 @@ class PythonPool(ExclusivePool):
 
     # ---- checks ----
 
-    def _refuse_asynchronous(self, call: str) -> None:
-        super()._refuse_asynchronous(call)
+    def _check_synchronous(self, call: str) -> None:
+        super()._check_synchronous(call)
         if np.count_nonzero(self._flying):
             raise UserError(f"environments are in flight; receive them before {call}")
 
-    def _refuse_fresh(self, ids: Any) -> None:
+    def _check_reset(self, ids: Any) -> None:
         if np.count_nonzero(self._fresh) and (fresh := self._fresh[ids]).any():
             env = np.arange(self.num_envs)[ids][fresh][0]
             raise UserError(f"environment {env} was never reset; call reset first")
@@ -200,18 +200,6 @@ class PythonPool(ExclusivePool):
             self._control.seed[ids] = ids.astype(np.uint64) + np.uint64(seed)  # modulo 2**64
             self._control.seeded[ids] = True
 
-    def _checked_ids(self, env_ids: Any) -> np.ndarray:
-        ids = as_array("env_ids", env_ids)
-        self._refuse_unknown(ids)
-        if self._flying[ids].any():
-            raise UserError(
-                f"environment {ids[self._flying[ids]][0]} is in flight; receive it first"
-            )
-        known, counts = np.unique(ids, return_counts=True)
-        if len(known) < len(ids):
-            raise UserError(f"environment {known[counts > 1][0]} is named twice in env_ids")
-        return ids.astype(np.int32)
-
     def _checked(self, actions: Tree, ids: np.ndarray | None) -> np.ndarray:
         """The actions of the environments as the control holds them: [n, A, ...]."""
         shape, space, dtype = self._action_shape, self.specs.action, self._control.action.dtype
@@ -225,31 +213,31 @@ class PythonPool(ExclusivePool):
         else:
             wrong = outside(array, space)
         if np.count_nonzero(wrong):
-            self._tell_wrong_action(array, int(np.argwhere(wrong)[0][0]), ids, space)
+            self._raise_wrong_action(array, int(np.argwhere(wrong)[0][0]), ids, space)
         for agent, own in self._narrower:
-            self._refuse_others(array, agent, own, ids)
+            self._check_own(array, agent, own, ids)
         return array.reshape(count, *shape)
 
-    def _refuse_others(
+    def _check_own(
         self, array: np.ndarray, agent: int, own: gymnasium.Space, ids: np.ndarray | None
     ) -> None:
-        """Refuses actions that other agents have, unless they are ignored."""
+        """Checks that actions are the agent's own, unless they are ignored."""
         agents, control = len(self.specs.agents), self._control
         envs = slice(None) if ids is None else ids
         wrong = outside(array[agent::agents][(slice(None), *corner(own))], own)
         wrong = wrong.reshape(len(wrong), -1).any(1)
         wrong &= ~(control.reset_next[envs] | control.absent[envs, agent])
         if wrong.any():
-            self._tell_wrong_action(array, int(np.argmax(wrong)) * agents + agent, ids, own)
+            self._raise_wrong_action(array, int(np.argmax(wrong)) * agents + agent, ids, own)
 
-    def _tell_wrong_action(
+    def _raise_wrong_action(
         self, array: np.ndarray, slot: int, ids: np.ndarray | None, space: gymnasium.Space
     ) -> NoReturn:
         agents = self.specs.agents
         env = slot // len(agents) if ids is None else ids[slot // len(agents)]
         whose = f" of {agents[slot % len(agents)]}" if len(agents) > 1 else ""
-        told = "not finite" if array.dtype.kind == "f" else f"not in {space}"
-        raise UserError(f"environment {env}: the action{whose} {array[slot]} is {told}")
+        fault = "not finite" if array.dtype.kind == "f" else f"not in {space}"
+        raise UserError(f"environment {env}: the action{whose} {array[slot]} is {fault}")
 
     # ---- rows ----
 
@@ -261,8 +249,8 @@ class PythonPool(ExclusivePool):
         return row
 
     def _row(self, into: Row | None) -> Row:
-        """The row to write into: one that this pool made, or one of its own that nobody holds."""
-        self._refuse_foreign(into)
+        """The row to write into: the given one, or one of the pool's own without references."""
+        self._check_row(into)
         if into is not None:
             return into
         for own in self._own:
@@ -294,7 +282,7 @@ _BY_ENVIRONMENT = ("episode_length", "statistics", "env_id", "lost")
 
 
 class _OwnRow:
-    """A row that is used again once nobody holds its timestep, or any part of it."""
+    """A row that is used again once its timestep, and every part of it, is no longer referenced."""
 
     def __init__(self, row: Row) -> None:
         self.row = row

@@ -27,8 +27,8 @@ class Simulator(ABC):
     on until the episode ends, `truncated` before it joins. The episode of the environment ends
     where all its slots are flagged; it is reset then and never stepped before a reset.
 
-    Whatever these methods raise is told with the environment's index, and the environment is reset
-    next; `Misfit` is for results that do not fit the specs.
+    Whatever these methods raise is reported with the environment's index, and the environment is
+    reset next; `InvalidOutput` is for results that the specs do not allow.
     """
 
     specs: Specs
@@ -65,12 +65,12 @@ class Simulator(ABC):
         return None
 
 
-class Misfit(Exception):
-    """An environment gave something that its specs do not say; the text begins with `gave`."""
+class InvalidOutput(Exception):
+    """An environment gave something that its specs do not allow; the text begins with `gave`."""
 
 
 class Rendered(NamedTuple):
-    """What came of rendering an environment."""
+    """The result of rendering an environment."""
 
     picture: np.ndarray | None
     failure: str = ""

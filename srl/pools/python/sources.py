@@ -15,7 +15,7 @@ from srl.errors import RunError, UserError
 from srl.pools.python.gymnasium import GymnasiumSimulator
 from srl.pools.python.pettingzoo import PettingZooSimulator, is_parallel_env, parallel_maker
 from srl.pools.python.simulator import Simulator
-from srl.pools.room import SAMPLE, Growth, refuse_too_many
+from srl.pools.room import SAMPLE, Growth, check_memory
 from srl.types import Specs
 
 _PETTINGZOO = "pettingzoo:"
@@ -83,11 +83,11 @@ def make_simulators(
         for index in indices:
             masked = made[0].masked if made else None
             made.append(make_simulator(source, index, options, masked))
-            refuse_unlike(made[0].specs, indices[0], made[-1].specs, index, source_name(source))
+            check_alike(made[0].specs, indices[0], made[-1].specs, index, source_name(source))
             if len(made) == 1:  # what the first one loads is there for all
                 growth = Growth()
             elif len(made) == SAMPLE + 1:
-                refuse_too_many(source_name(source), num_envs, growth.nbytes, SAMPLE)
+                check_memory(source_name(source), num_envs, growth.nbytes, SAMPLE)
     except BaseException:
         for simulator in made:
             simulator.close()
@@ -95,7 +95,7 @@ def make_simulators(
     return made
 
 
-def refuse_unlike(first: Specs, first_index: int, other: Specs, index: int, name: str) -> None:
+def check_alike(first: Specs, first_index: int, other: Specs, index: int, name: str) -> None:
     """Raises UserError where two environments of a pool differ in what they give and take."""
     if found := difference(first, other):
         kind, mine, others = found

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from srl.pools.memory import Allocate, aligned_zeros
-from srl.pools.python.simulator import Misfit, Simulator
+from srl.pools.python.simulator import InvalidOutput, Simulator
 from srl.tree import leaves_of
 from srl.types import Array, Specs, Timestep
 
@@ -68,7 +68,7 @@ class Target:
 
 
 class Failure(NamedTuple):
-    """An environment that raised, or gave what does not fit; its next step is a reset."""
+    """An environment that raised or gave invalid output; its next step is a reset."""
 
     env: int
     text: str
@@ -152,7 +152,7 @@ class Stepper:
             episodes, results = [x[where] for x in episodes], [x[where] for x in results]
         returns, length, reset_next, absent = episodes
         reward, terminated, truncated, *floats = results
-        with np.errstate(over="ignore"):  # told of as not finite
+        with np.errstate(over="ignore"):  # reported as not finite
             returns += reward
         length += 1
         if any_fresh:
@@ -186,7 +186,9 @@ class Stepper:
             name = next((name for name, x in causes if not np.isfinite(x[k]).all()), None)
             if name is not None:
                 step = length[k]
-                error = Misfit(f"gave {name} that is not finite, at step {step} of its episode")
+                error = InvalidOutput(
+                    f"gave {name} that is not finite, at step {step} of its episode"
+                )
                 failures.append(_failure(env, "step", error))
         return failures
 
@@ -196,7 +198,7 @@ def _all_finite(array: np.ndarray) -> bool:
 
 
 def _failure(env: int, call: str, error: BaseException) -> Failure:
-    if isinstance(error, Misfit):
+    if isinstance(error, InvalidOutput):
         return Failure(env, f"environment {env} {error}", error)
     return Failure(
         env, f"environment {env} raised {type(error).__name__} in {call}: {error}", error

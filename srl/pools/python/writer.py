@@ -10,12 +10,13 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.pools.memory import empty_observation, narrow_dtype
-from srl.pools.python.simulator import Misfit
+from srl.pools.python.simulator import InvalidOutput
 from srl.spaces import outside
 from srl.types import Tree
 
 Writer = Callable[[Any, Tree, int], None]
-"""Copies a value into one row of a tree of arrays; raises `Misfit` where it does not fit."""
+"""Copies a value into one row of a tree of arrays; raises `InvalidOutput` where the
+space does not have it."""
 
 
 def observation_writer(space: gymnasium.Space, path: str = "observation") -> Writer:
@@ -32,13 +33,13 @@ def observation_writer(space: gymnasium.Space, path: str = "observation") -> Wri
         return _dict_writer(space, path)
     if isinstance(space, spaces.Tuple):
         return _tuple_writer(space, path)
-    empty_observation(space, (0,))  # refuses what is no array
+    empty_observation(space, (0,))  # raises for what is no array
     return _array_writer(space, path)
 
 
-def _misfit(path: str, given: object, expected: object) -> Misfit:
-    return Misfit(
-        f"gave {path} of {given}, but its observation space says {expected}; mend the environment "
+def _invalid(path: str, given: object, expected: object) -> InvalidOutput:
+    return InvalidOutput(
+        f"gave {path} of {given}, but its observation space has {expected}; mend the environment "
         "or its observation_space"
     )
 
@@ -50,7 +51,7 @@ def _dict_writer(space: spaces.Dict, path: str) -> Writer:
     def write(value: Any, memory: Tree, row: int) -> None:
         if not isinstance(value, dict) or value.keys() != names:
             given = sorted(value) if isinstance(value, dict) else type(value).__name__
-            raise _misfit(path, given, f"a dict of {sorted(names)}")
+            raise _invalid(path, given, f"a dict of {sorted(names)}")
         for name, write_part in parts:
             write_part(value[name], memory[name], row)
 
@@ -62,7 +63,7 @@ def _tuple_writer(space: spaces.Tuple, path: str) -> Writer:
 
     def write(value: Any, memory: Tree, row: int) -> None:
         if not isinstance(value, tuple | list) or len(value) != len(parts):
-            raise _misfit(path, type(value).__name__, f"{len(parts)} parts")
+            raise _invalid(path, type(value).__name__, f"{len(parts)} parts")
         for write_part, part, part_memory in zip(parts, value, memory, strict=True):
             write_part(part, part_memory, row)
 
@@ -80,11 +81,11 @@ def _array_writer(space: gymnasium.Space, path: str) -> Writer:
         except ValueError:  # its parts are of unequal lengths
             array = np.asarray(None)
         if array.shape != shape:
-            raise _misfit(path, f"shape {array.shape}", f"shape {shape}")
+            raise _invalid(path, f"shape {array.shape}", f"shape {shape}")
         if array.dtype.kind not in ("iubf" if floats else "iub"):
-            raise _misfit(path, f"dtype {array.dtype}", f"dtype {dtype}")
+            raise _invalid(path, f"dtype {array.dtype}", f"dtype {dtype}")
         if not floats and (wrong := outside(array, space)).any():
-            raise _misfit(path, f"value {array[wrong][0]}", space)
+            raise _invalid(path, f"value {array[wrong][0]}", space)
         return array
 
     def write(value: Any, memory: np.ndarray, row: int) -> None:

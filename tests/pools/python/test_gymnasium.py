@@ -109,15 +109,15 @@ def test_a_faulty_environment_is_named(fault, told):
 @pytest.mark.parametrize(
     ("space", "observation", "told"),
     [
-        (spaces.Discrete(4), 7, r"value 7, but its observation space says Discrete\(4\)"),
+        (spaces.Discrete(4), 7, r"value 7, but its observation space has Discrete\(4\)"),
         (spaces.Discrete(4, start=1), 0, "value 0, but"),
         (spaces.MultiDiscrete([2, 5]), np.array([1, 5]), "value 5, but"),
         (spaces.MultiBinary(2), np.array([0, 2]), "value 2, but"),
         (spaces.Box(0, 255, (2,), np.uint8), np.array([0, 300]), "value 300, but"),
         (spaces.Box(-9, 9, (1,), np.int64), np.array([2**32]), "value 4294967296, but"),
-        (spaces.Box(0, 1, (2,)), [0, [1, 2]], r"shape \(\), but its observation space says shape"),
-        (spaces.Box(0, 1, ()), None, "dtype object, but its observation space says dtype float32"),
-        (spaces.Discrete(4), "3", "dtype <U1, but its observation space says dtype int"),
+        (spaces.Box(0, 1, (2,)), [0, [1, 2]], r"shape \(\), but its observation space has shape"),
+        (spaces.Box(0, 1, ()), None, "dtype object, but its observation space has dtype float32"),
+        (spaces.Discrete(4), "3", "dtype <U1, but its observation space has dtype int"),
     ],
 )
 def test_an_observation_that_is_not_in_its_space_is_told(space, observation, told):

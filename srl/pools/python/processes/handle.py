@@ -138,12 +138,12 @@ class ProcessHandle:
         return True
 
     @property
-    def last_words(self) -> str:
+    def last_stderr(self) -> str:
         """The last lines of its standard error."""
         return self._stderr.decode(errors="replace").strip()
 
     def reap(self) -> str:
-        """Waits for the dead process and tells how it ended."""
+        """Waits for the dead process and gives how it ended."""
         assert self._process is not None
         code = self._process.wait()
         self.forward_stderr()
@@ -154,17 +154,17 @@ class ProcessHandle:
         return crash_dump(self._dump)
 
     def state(self) -> str:
-        """Whether it runs, sleeps or is stopped, in words."""
+        """Whether it runs, sleeps or is stopped, as text for a message."""
         return process_state(self.pid)
 
     def stack(self, seconds: float = 1.0) -> str:
-        """Its Python stack, if it can still tell; a stopped process cannot."""
+        """Its Python stack, if it can still write one; a stopped process cannot."""
         return python_stack(self.pid, self._dump, seconds)
 
     # ---- the end ----
 
     def ask_to_end(self) -> None:
-        """Tells the process to close its environments and end."""
+        """Asks the process to close its environments and end."""
         if self._process is not None and not self.hung:
             self.connection.settimeout(0.1)
             with suppress(OSError):

@@ -22,7 +22,7 @@ from srl.pools.python.processes.handle import ProcessHandle, end_all
 from srl.pools.python.processes.protocol import FAILED, FAILURES, PICTURE, READY, RECORD, Kind
 from srl.pools.python.processes.shared_memory import shared_arrays
 from srl.pools.python.python_pool import PythonPool, Rendered, copy_rows, slots_of
-from srl.pools.python.sources import SimulatorSource, difference, refuse_unlike, source_name
+from srl.pools.python.sources import SimulatorSource, check_alike, difference, source_name
 from srl.pools.python.stepper import Failure, empty_control
 from srl.tree import leaves_of
 
@@ -78,9 +78,9 @@ class ProcessPool(PythonPool):
         self._worker_of = np.repeat(np.arange(workers), np.diff(bounds))
         self._setup = _setup(source, options, num_envs)
         self._memory: dict[int, int] = {}  # descriptors of what `rows` gave
-        self._dropped: deque[int] = deque()  # memory that nobody holds any more
+        self._dropped: deque[int] = deque()  # memory that is no longer referenced
         self._next_memory = 0
-        self._lost = np.zeros(num_envs, bool)  # episodes whose end is still to be told
+        self._lost = np.zeros(num_envs, bool)  # episodes whose end is not reported yet
         self._target: Row | None = None  # what is being written
         self._scratch: Row | None = None  # written for rows that the workers do not map
         self._broken = ""  # why no call can succeed any more
@@ -125,7 +125,7 @@ class ProcessPool(PythonPool):
         self.specs = specs
         for handle in self._handles[1:]:
             assert handle.specs is not None
-            refuse_unlike(specs, 0, handle.specs, handle.envs.start, self.name)
+            check_alike(specs, 0, handle.specs, handle.envs.start, self.name)
         shared = shared_arrays(lambda a: empty_control(specs, self.num_envs, workers, a))
         self._control_fd = shared.fd
         self._begin(specs, shared.arrays)
@@ -152,11 +152,11 @@ class ProcessPool(PythonPool):
             self._send(handle, Kind.CONTROL, self.num_envs, workers, fd=self._control_fd)
 
     def _greeted(self, handle: ProcessHandle) -> None:
-        """Takes in what a worker says once it has made its environments, or has failed to."""
+        """Handles a worker's first message: it has made its environments, or has failed to."""
         try:
             kind, content = handle.next_message()
         except EOFError:
-            self._unwatch(handle, "message")  # its death is told next
+            self._unwatch(handle, "message")  # its death is handled next
             return
         self._unwatch(handle, "message")
         if kind == FAILED:
@@ -235,7 +235,7 @@ class ProcessPool(PythonPool):
         try:
             handle.send(*command, **more)
         except TimeoutError:
-            self._tell_hang(handle)
+            self._raise_hang(handle)
 
     # ---- the base class's work ----
 
@@ -243,7 +243,7 @@ class ProcessPool(PythonPool):
         if row.core.place is None:
             self._advance_elsewhere(ids, row)
             return
-        self._refuse_broken()
+        self._check_working()
         if self._dropped:
             self._forget_dropped()
         self._target = row
@@ -270,7 +270,7 @@ class ProcessPool(PythonPool):
         copy_rows(self._scratch.timestep, row.timestep, envs, len(self.specs.agents))
 
     def _start(self, ids: np.ndarray) -> None:
-        self._refuse_broken()
+        self._check_working()
         assert self._slots is not None
         self._target = self._last = self._slots
         lost = self._lost[ids]
@@ -283,26 +283,26 @@ class ProcessPool(PythonPool):
             self._ask(self._handles[number], Kind.START, ids[workers == number], self._slots)
 
     def _work(self) -> None:
-        self._refuse_broken()
+        self._check_working()
         self._poll()
 
     def _finish_started(self) -> None:
         while any(handle.outstanding for handle in self._handles):
-            self._refuse_broken()
+            self._check_working()
             self._poll()
 
     def _prepare_reset(self, seed: int | None, ids: np.ndarray) -> None:
         super()._prepare_reset(seed, ids)
         self._lost[ids] = False
 
-    def _refuse_broken(self) -> None:
+    def _check_working(self) -> None:
         if self._broken:
             raise RunError(self._broken)
 
     # ---- waiting ----
 
     def _poll(self) -> None:
-        """Waits for something from the workers and takes it in."""
+        """Waits for an event from the workers and handles it."""
         interval = min(self._limits[1], self._limits[2]) / 4
         before = time.monotonic()
         events = self._epoll.poll(interval)
@@ -348,12 +348,12 @@ class ProcessPool(PythonPool):
 
     def _take_failures(self, handle: ProcessHandle) -> None:
         try:
-            told = handle.receive(FAILURES)
+            reported = handle.receive(FAILURES)
         except EOFError:  # it died since, and its environments start anew
             return
         except TimeoutError:
-            self._tell_hang(handle)
-        self._failures += [Failure(env, text, None) for env, text in told]
+            self._raise_hang(handle)
+        self._failures += [Failure(env, text, None) for env, text in reported]
 
     def _look_for_hangs(self, now: float) -> None:
         for handle in self._handles:
@@ -363,9 +363,9 @@ class ProcessPool(PythonPool):
             if handle.ready and (env := int(self._control.stepping[handle.number])) != handle.seen:
                 handle.seen, handle.heard = env, now
             if now - handle.heard > limit:
-                self._tell_hang(handle)
+                self._raise_hang(handle)
 
-    def _tell_hang(self, handle: ProcessHandle) -> NoReturn:
+    def _raise_hang(self, handle: ProcessHandle) -> NoReturn:
         handle.hung = True
         where, limit = f"{self._described(handle)} has not made its environments", self._limits[2]
         if handle.ready:
@@ -395,7 +395,7 @@ class ProcessPool(PythonPool):
         ending, dump = handle.reap(), handle.crash_dump()
         self._deaths += 1
         handle.deaths = 1 if handle.stepped >= PROGRESS_STEPS else handle.deaths + 1
-        details = "".join(f"\n{text}" for text in (dump, handle.last_words) if text)
+        details = "".join(f"\n{text}" for text in (dump, handle.last_stderr) if text)
         if handle.deaths > restarts:
             many = f", {handle.deaths} times in a row" if restarts else ""
             self._broken = f"{self.name}: {described} {ending}{many}{details}"
@@ -453,7 +453,7 @@ class ProcessPool(PythonPool):
     # ---- other calls ----
 
     def _picture(self, env: int) -> Rendered:
-        self._refuse_broken()
+        self._check_working()
         handle = self._handles[self._worker_of[env]]
         while not handle.ready:
             self._poll()
@@ -461,7 +461,7 @@ class ProcessPool(PythonPool):
         try:
             return Rendered(*handle.receive(PICTURE))
         except TimeoutError:
-            self._tell_hang(handle)
+            self._raise_hang(handle)
         except EOFError:
             raise RunError(f"{self.name}: {self._described(handle)} died while rendering") from None
 

@@ -1,4 +1,4 @@
-"""What a process pool and its workers say to each other, over sockets of their own.
+"""The messages between a process pool and its workers, over sockets of their own.
 
 To a worker: a fixed header, and the ids or the bytes that it counts. From a worker: a record in
 the pipe of all workers for each thing done, and rarely a pickled message in its socket. Pickles

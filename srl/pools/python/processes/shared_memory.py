@@ -13,7 +13,7 @@ from srl.shared_memory import SharedMemory
 
 T = TypeVar("T")
 _ALIGNMENT = 64  # JAX takes NumPy memory without a copy from here on
-_CURE = "take fewer environments or shorter unrolls"
+_HINT = "take fewer environments or shorter unrolls"
 
 
 class Shared(NamedTuple, Generic[T]):
@@ -45,7 +45,7 @@ def shared_arrays(build: Callable[[Allocate], T], fd: int | None = None) -> Shar
 
     build(measure)
     size = max(size, 1)
-    memory = SharedMemory.create(size, _CURE) if fd is None else SharedMemory.attach(fd, size)
+    memory = SharedMemory.create(size, _HINT) if fd is None else SharedMemory.attach(fd, size)
     buffer = memory.array
     used = 0
 

@@ -36,20 +36,20 @@ from srl.pools.python.stepper import Control, Failure, Stepper, Target, empty_co
 
 PROMPT_SECONDS = 200e-6
 """Results of quick environments are reported together if they come within this time."""
-_ATOMIC = 4096 // RECORD.size  # records that a pipe takes at once, whoever else writes
-_TOLD = 20  # failures of one command that are described
+_ATOMIC = 4096 // RECORD.size  # records that a pipe takes at once, whichever processes write
+_DESCRIBED = 20  # failures of one command that are described
 _TEXT = 20_000  # characters of a traceback
 
 
-def main(words: Sequence[str]) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Serves a pool until it closes or its process ends.
 
     Args:
-        words: The number of this worker, and descriptors: of the socket to the pool, of the pipe
-            into which all workers write, and of a pipe that is never written, which closes when
-            the pool's process ends.
+        arguments: The number of this worker, and descriptors: of the socket to the pool, of the
+            pipe into which all workers write, and of a pipe that is never written, which closes
+            when the pool's process ends.
     """
-    number, connection, completions, lifeline = map(int, words)
+    number, connection, completions, lifeline = map(int, arguments)
     _end_with(lifeline)
     with socket.socket(fileno=connection) as pool, suppress(EOFError, ConnectionError):
         _serve(number, pool, completions)
@@ -58,7 +58,7 @@ def main(words: Sequence[str]) -> None:
 def _end_with(lifeline: int) -> None:
     """Has the kernel end this process, be it in the midst of a step, with the pool's."""
     signal.signal(signal.SIGIO, signal.SIG_DFL)
-    # Opened again: who is told belongs to the open file, and all workers inherit the same one.
+    # Opened again: the open file knows which process to signal, and all workers inherit one file.
     own = os.open(f"/proc/self/fd/{lifeline}", os.O_RDONLY | os.O_NONBLOCK)
     os.close(lifeline)
     fcntl.fcntl(own, fcntl.F_SETOWN, os.getpid())
@@ -114,7 +114,7 @@ class _Worker:
         self._seconds = [0.0] * len(simulators)  # that each took last
 
     def run(self, reader: CommandReader, commands: list[Command]) -> None:
-        """Works until told to close."""
+        """Works until a command to close."""
         while True:
             for command in commands:
                 if command.kind == Kind.CLOSE:
@@ -200,9 +200,11 @@ class _Worker:
 
     def _report(self, envs: Iterable[int], failures: list[Failure]) -> None:
         if failures:
-            told = [(f.env, f.text + _trace(f) * (k == 0)) for k, f in enumerate(failures[:_TOLD])]
-            told += [(f.env, f"environment {f.env} failed") for f in failures[_TOLD:]]
-            send_message(self._pool, FAILURES, told)
+            described = [
+                (f.env, f.text + _trace(f) * (k == 0)) for k, f in enumerate(failures[:_DESCRIBED])
+            ]
+            described += [(f.env, f"environment {f.env} failed") for f in failures[_DESCRIBED:]]
+            send_message(self._pool, FAILURES, described)
         failed = {failure.env for failure in failures}
         records = [
             RECORD.pack(self._number, env, len(failed) if env < 0 else env in failed)
