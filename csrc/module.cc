@@ -86,8 +86,8 @@ T* Pointer(py::array array) {
   return static_cast<T*>(array.mutable_data());
 }
 
-// A Batch over the NumPy arrays of a Timestep. It keeps them alive, and can tell whether somebody
-// else does too.
+// A Batch over the NumPy arrays of a Timestep. It keeps them alive, and knows whether other
+// references do too.
 class BatchView {
  public:
   BatchView(py::object timestep, const py::list& observation, py::array reward,
@@ -183,14 +183,14 @@ class PythonPool {
 
   void SendReset(std::optional<std::uint64_t> seed) {
     const CallGuard guard(&in_use_);
-    RefuseBesidePrograms("async_reset");
+    CheckNoPrograms("async_reset");
     while (static_cast<int>(queue_.size()) < pool.ProvisionNeeded()) Provide();
     Work([&] { pool.SendReset(seed); });
   }
 
   void Send(const py::object& actions, const py::object& env_ids) {
     const CallGuard guard(&in_use_);
-    RefuseBesidePrograms("send");
+    CheckNoPrograms("send");
     const bool plain =
         Is(env_ids, id_type_) && py::reinterpret_borrow<py::array>(env_ids).ndim() == 1;
     const py::object held = plain ? env_ids : to_ids_(env_ids);
@@ -203,13 +203,13 @@ class PythonPool {
 
   py::object Receive() {
     const CallGuard guard(&in_use_);
-    RefuseBesidePrograms("recv");
+    CheckNoPrograms("recv");
     Work([&] { pool.Receive(); });
     return Next();
   }
 
  private:
-  void RefuseBesidePrograms(const char* call) const {
+  void CheckNoPrograms(const char* call) const {
     if (!callable_ || pool.batch_size() == pool.num_envs()) return;
     throw std::invalid_argument(std::string(call) +
                                 ": this asynchronous pool is stepped by its xla()");
@@ -252,7 +252,7 @@ class PythonPool {
     work();
   }
 
-  // A batch of this pool's own that nobody holds.
+  // A batch of this pool's own without references from elsewhere.
   BatchView& Idle() {
     for (const py::object& object : own_) {
       auto& view = *object.cast<BatchView*>();

@@ -1,4 +1,4 @@
-// What all environments on MuJoCo share: owning pointers, and errors that can be told.
+// What all environments on MuJoCo share: owning pointers, and errors as exceptions.
 #pragma once
 
 #include <mujoco/mujoco.h>
