@@ -46,10 +46,10 @@ clean:
 # Editable, so that Python changes act at once; a change of the C++ sources installs again.
 .venv/installed: $(SOURCES) | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
-	$(BIN)/python -c 'import srl.pools.native'
+	$(BIN)/python -c 'import srl.pools.native.core'
 	touch $@
 
 .venv/installed-for-tests: $(SOURCES) | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
-	$(BIN)/python -c 'import srl.pools.native'
+	$(BIN)/python -c 'import srl.pools.native.core'
 	touch $@ .venv/installed

@@ -5,6 +5,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <deque>
 #include <map>
@@ -14,7 +15,9 @@
 #include <string>
 #include <vector>
 
+#include "bench/physics.h"
 #include "plugin/plugin.h"
+#include "pool/call_guard.h"
 #include "pool/pool.h"
 #include "xla/pool_calls.h"
 
@@ -83,8 +86,8 @@ T* Pointer(py::array array) {
   return static_cast<T*>(array.mutable_data());
 }
 
-// A Batch over the NumPy arrays of a Timestep. It keeps them alive, and can tell whether somebody
-// else does too.
+// A Batch over the NumPy arrays of a Timestep. It keeps them alive, and knows whether other
+// references do too.
 class BatchView {
  public:
   BatchView(py::object timestep, const py::list& observation, py::array reward,
@@ -151,7 +154,7 @@ class PythonPool {
 
   py::object Reset(std::optional<std::uint64_t> seed, const py::array_t<int>& env_ids,
                    BatchView* into) {
-    const Use use(&used_);
+    const CallGuard guard(&in_use_);
     BatchView& view = into ? *into : Idle();
     const std::span<const int> ids(env_ids.data(), static_cast<std::size_t>(env_ids.size()));
     Work([&] { pool.Reset(seed, ids, &view.batch); });
@@ -159,7 +162,7 @@ class PythonPool {
   }
 
   py::object Step(const py::object& actions, BatchView* into) {
-    const Use use(&used_);
+    const CallGuard guard(&in_use_);
     BatchView& view = into ? *into : Idle();
     const py::object array = Actions(actions, pool.num_envs());
     const auto bytes = BytesOf(array);
@@ -179,15 +182,15 @@ class PythonPool {
   }
 
   void SendReset(std::optional<std::uint64_t> seed) {
-    const Use use(&used_);
-    RefuseBesidePrograms("async_reset");
+    const CallGuard guard(&in_use_);
+    CheckNoPrograms("async_reset");
     while (static_cast<int>(queue_.size()) < pool.ProvisionNeeded()) Provide();
     Work([&] { pool.SendReset(seed); });
   }
 
   void Send(const py::object& actions, const py::object& env_ids) {
-    const Use use(&used_);
-    RefuseBesidePrograms("send");
+    const CallGuard guard(&in_use_);
+    CheckNoPrograms("send");
     const bool plain =
         Is(env_ids, id_type_) && py::reinterpret_borrow<py::array>(env_ids).ndim() == 1;
     const py::object held = plain ? env_ids : to_ids_(env_ids);
@@ -199,32 +202,14 @@ class PythonPool {
   }
 
   py::object Receive() {
-    const Use use(&used_);
-    RefuseBesidePrograms("recv");
+    const CallGuard guard(&in_use_);
+    CheckNoPrograms("recv");
     Work([&] { pool.Receive(); });
     return Next();
   }
 
  private:
-  // Marks the pool as used. Other threads may run Python while a step takes its time; they must not
-  // choose memory, or take a batch, meanwhile.
-  class Use {
-   public:
-    explicit Use(bool* used) : used_(used) {
-      if (*used_) {
-        throw std::invalid_argument("the pool is being used by another thread; one at a time may");
-      }
-      *used_ = true;
-    }
-    ~Use() { *used_ = false; }
-    Use(const Use&) = delete;
-    Use& operator=(const Use&) = delete;
-
-   private:
-    bool* used_;
-  };
-
-  void RefuseBesidePrograms(const char* call) const {
+  void CheckNoPrograms(const char* call) const {
     if (!callable_ || pool.batch_size() == pool.num_envs()) return;
     throw std::invalid_argument(std::string(call) +
                                 ": this asynchronous pool is stepped by its xla()");
@@ -267,7 +252,7 @@ class PythonPool {
     work();
   }
 
-  // A batch of this pool's own that nobody holds.
+  // A batch of this pool's own without references from elsewhere.
   BatchView& Idle() {
     for (const py::object& object : own_) {
       auto& view = *object.cast<BatchView*>();
@@ -296,7 +281,9 @@ class PythonPool {
     return timestep;
   }
 
-  bool used_ = false;  // under Python's lock
+  // Other threads may run Python while a step takes its time; they must not choose memory, or take
+  // a batch, meanwhile.
+  std::atomic_flag in_use_ = ATOMIC_FLAG_INIT;
   py::object make_batch_, to_actions_, to_ids_, action_type_, id_type_;
   std::vector<py::object> own_;             // BatchViews
   std::shared_ptr<CallablePool> callable_;  // outlives the pool, whose threads write into it
@@ -323,19 +310,11 @@ std::vector<std::string> EnvironmentIds() {
   return ids;
 }
 
-double BarePhysics(const std::string& id, const py::dict& options, int num_envs, int threads,
+double PhysicsRate(const std::string& id, const py::dict& options, int num_envs, int threads,
                    double seconds, int hold) {
-  const auto found = Registry().find(id);
-  if (found == Registry().end() || !found->second.bare_physics) {
-    std::string known;
-    for (const auto& [name, type] : Registry()) {
-      if (type.bare_physics) known += (known.empty() ? "" : ", ") + name;
-    }
-    throw py::value_error("'" + id + "' has no bare physics to measure; these have: " + known);
-  }
   const Options converted = ToOptions(options);
   py::gil_scoped_release release;
-  return found->second.bare_physics(converted, {num_envs, threads, seconds, hold});
+  return bench::PhysicsRate(id, converted, {num_envs, threads, seconds, hold});
 }
 
 void BindPool(py::module_& module) {
@@ -381,7 +360,7 @@ void BindXla(py::module_& module) {
 PYBIND11_MODULE(_core, module) {
   module.doc() = "The C++ core of srl: environment pools.";
   module.def("environment_ids", &EnvironmentIds);
-  module.def("bare_physics", &BarePhysics, py::arg("id"), py::arg("options"), py::arg("num_envs"),
+  module.def("physics_rate", &PhysicsRate, py::arg("id"), py::arg("options"), py::arg("num_envs"),
              py::arg("threads"), py::arg("seconds"), py::arg("hold"));
   module.def("load_plugin", &LoadPlugin, py::arg("path"));
   py::class_<BatchView>(module, "Batch")

@@ -1,4 +1,4 @@
-"""Types of the compiled module, for pools/native.py alone."""
+"""Types of the compiled module, for the pools of native environments."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 def environment_ids() -> list[str]: ...
-def bare_physics(
+def physics_rate(
     id: str, options: dict[str, Any], num_envs: int, threads: int, seconds: float, hold: int
 ) -> float: ...
 def load_plugin(path: str) -> list[str]: ...

@@ -18,7 +18,7 @@ from srl.dataflow.plans import named
 from srl.errors import UserError
 from srl.field_types import item_type, read, text_types
 from srl.pools import NamedEnv
-from srl.pools.named import environment_options
+from srl.pools.config import environment_options
 
 T = TypeVar("T")
 Path = tuple[str, ...]  # names of fields, and keys of mappings, from the experiment inwards

@@ -9,14 +9,28 @@ if TYPE_CHECKING:
     from srl.types import Array, Tree  # brings gymnasium
 
 
-def map_tree(function: Callable[[Array], Any], tree: Tree) -> Tree:
-    """The same tree with `function` of each array in its place."""
+def map_tree(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
+    """The same tree with `function` of each array, and of its like in other trees, in its place."""
     if isinstance(tree, dict):
-        return {name: map_tree(function, part) for name, part in tree.items()}
+        return {
+            name: map_tree(function, part, *(other[name] for other in others))
+            for name, part in tree.items()
+        }
     if isinstance(tree, tuple):
-        parts = (map_tree(function, part) for part in tree)
+        parts = (map_tree(function, *like) for like in zip(tree, *others, strict=True))
         return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
-    return function(tree)
+    return function(tree, *others)
+
+
+def names_of(tree: Tree, name: str = "") -> Tree:
+    """The same tree with the name of each array in its place, such as camera/depth or pair/0."""
+    if isinstance(tree, dict):
+        return {key: names_of(part, f"{name}/{key}" if name else key) for key, part in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(
+            names_of(part, f"{name}/{i}" if name else f"{i}") for i, part in enumerate(tree)
+        )
+    return name
 
 
 def leaves_of(tree: Tree) -> list[Array]:

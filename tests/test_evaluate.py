@@ -19,7 +19,7 @@ from srl.experiment import config_values, load_experiment
 from srl.launch.local import train
 from srl.loop.teams import Teams
 from srl.pools import make_pool
-from srl.pools.pool import Contest
+from srl.pools.config import Contest
 from srl.run.folder import create_run, open_run
 from srl.types import Specs
 from srl.workers.evaluator import Episodes, Estimate, Evaluator, Player, estimates

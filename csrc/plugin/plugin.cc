@@ -18,7 +18,7 @@ namespace {
 
 using Entry = const SrlPlugin* (*)();
 
-// Tells a file from one that took its place.
+// Differs between a file and another that was put at its path.
 using Identity = std::array<std::int64_t, 5>;
 
 struct Loaded {

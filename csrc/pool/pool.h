@@ -4,33 +4,21 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <memory>
-#include <mutex>
+#include <map>
 #include <optional>
 #include <span>
-#include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "pool/vector_environment.h"
+#include "pool/batch.h"
+#include "pool/batch_ring.h"
+#include "pool/fault_log.h"
+#include "pool/step_times.h"
+#include "pool/stepper.h"
+#include "pool/team.h"
 #include "pool/work_queue.h"
 
 namespace srl {
-
-// Memory for one batch of R environments with A agents each: where results are written. The
-// memory belongs to the caller and must outlive its use by the pool.
-struct Batch {
-  std::vector<std::byte*> observation;     // for each field [R * A, ...]
-  float* reward = nullptr;                 // [R * A]
-  bool* terminated = nullptr;              // [R * A]
-  bool* truncated = nullptr;               // [R * A]
-  float* episode_return = nullptr;         // [R * A]
-  std::int32_t* episode_length = nullptr;  // [R]
-  float* statistics = nullptr;             // [R, S]
-  std::int32_t* env_id = nullptr;          // [R]
-};
 
 struct PoolConfig {
   int num_envs = 1;
@@ -59,7 +47,6 @@ class Pool {
   Pool(const std::string& id, const PoolConfig& config, const Options& options);
   Pool(const std::string& id, int num_envs, int batch_size, int threads, const Options& options)
       : Pool(id, PoolConfig{num_envs, batch_size, threads, {}}, options) {}
-  ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
@@ -70,7 +57,7 @@ class Pool {
   int in_flight() const { return in_flight_; }
   // About how long a batch takes, from what steps took so far.
   float BatchNanoseconds() const {
-    return step_nanoseconds_.load(std::memory_order_relaxed) * static_cast<float>(batch_size_);
+    return times_.MeanNanoseconds() * static_cast<float>(batch_size_);
   }
 
   // Synchronous pools only. With a seed, environment i restarts its stream from seed + i. Of the
@@ -102,110 +89,50 @@ class Pool {
   std::vector<std::byte> Model(int env_id) const;
 
  private:
-  // Marks the pool as used by the calling thread, for the length of a call.
-  class Turn {
-   public:
-    explicit Turn(std::atomic_flag* flag) : flag_(flag) {
-      if (flag_->test_and_set(std::memory_order_acquire)) {
-        throw std::invalid_argument("the pool is being used by another thread; one at a time may");
-      }
-    }
-    ~Turn() { flag_->clear(std::memory_order_release); }
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
-
-   private:
-    std::atomic_flag* flag_;
-  };
-
   enum class Phase : std::uint8_t { kFresh, kReceived, kInFlight };
 
-  // A provided batch and how many of its rows are not written yet.
-  struct Tray {
-    Batch* batch = nullptr;
-    std::atomic<int> missing = 0;
-  };
+  bool synchronous() const { return batch_size_ == num_envs_; }
+  Phase& PhaseOf(int env_id) { return phase_[static_cast<std::size_t>(env_id)]; }
 
+  void CheckSynchronousAndIdle(const char* call) const;
+  void CheckIdle(const char* call) const;
+  void CheckEnvId(int env_id) const;
   void CheckActions(std::span<const std::byte> actions, std::span<const int> env_ids) const;
-  void RefuseUnknown(int env_id) const;
-  std::string ActionName(std::ptrdiff_t place, std::span<const int> env_ids) const;
-  void RefuseInFlight(const char* call) const;
-  void RefuseUnlessIdle(const char* call) const;
-  void RefuseWithoutMemory(int rows) const;
-  void RefuseRepeats(std::span<const int> env_ids);
-  void Start(std::span<const int> env_ids, bool wake);
-  void Announce();
+  void CheckRoom(int rows) const;
+  void MarkInFlight(std::span<const int> env_ids);
+
   void PrepareReset(std::optional<std::uint64_t> seed, std::span<const int> env_ids);
-  bool WorthWaking(int num_envs) const;
+  void Start(std::span<const int> env_ids, bool wake);
   void RunAll(std::span<const std::byte> actions, Batch* batch);
   void RunQueued(std::span<const int> env_ids, Batch* batch);
-  std::span<const int> LongestFirst(std::span<const int> env_ids);
-  void StartWorkers(const std::vector<int>& cores);
-  void EndWorkers();
-  void WorkerLoop();
   bool WorkOnce(int at_most);
-  void RunTimed(int first, int count, Batch* batch);
-  void Run(int first, int count, Batch* batch);
-  void Write(int first, int count, Batch* batch, int row, Faults& faults);
-  void Account(int first, int count, const Rows& rows, Batch* batch, int row);
-  void CheckFinite(int first, int count, const Rows& rows, Faults& faults) const;
-  void SerializeOne(int env_id, Archive& archive);
-  int RowsWritten() const;
-  void AwaitFull(Tray& tray);
-  void CountWritten(Tray& tray, int count);
-  Tray& TrayOf(std::uint64_t number) const {
-    return trays_[number % static_cast<std::uint64_t>(num_trays_)];
-  }
-  void StoreFaults(int first, const Faults& faults, std::size_t begin);
-  std::string TakeFault(std::span<const int> env_ids);
-  void ThrowFault(std::span<const int> env_ids);
+  void Run(int first, int count);
+  void RunInto(int first, int count, Batch* batch, Faults& faults);
   void Restart(int env_id, Batch* batch, int row);
+  void SerializeOne(int env_id, Archive& archive);
 
-  Specs specs_;
   const int num_envs_;
   const int batch_size_;
+  Specs specs_;
+  std::string identity_;  // which a saved state must have in common
   int threads_ = 1;
   std::size_t action_bytes_ = 0;  // of all agents of one environment
-  bool synchronous() const { return batch_size_ == num_envs_; }
 
-  std::string identity_;  // which a saved state must have in common
-  std::unique_ptr<VectorEnvironment> environments_;
-  // Of each environment.
-  std::vector<Random> random_;
-  std::vector<Phase> phase_;
-  std::unique_ptr<bool[]> reset_next_;
-  std::vector<std::int32_t> length_;
-  std::vector<float> returns_;  // of each agent
-  std::unique_ptr<std::atomic<float>[]> last_nanoseconds_;
-  std::vector<std::byte> actions_;
   std::vector<int> all_ids_;
-  std::vector<int> order_;                  // in which a synchronous step takes them,
-  std::vector<float> took_;                 // by how long each took last
+  std::vector<Phase> phase_;  // of each environment
+  std::vector<std::byte> actions_;
   const std::byte* action_base_ = nullptr;  // of environment 0: actions_, or the caller's own
   int in_flight_ = 0;
-
-  WorkQueue queue_;
-  Tray sync_tray_;                 // of Reset and Step
-  bool sync_ = false;              // whether one of them is at work
-  bool unannounced_ = false;       // whether work is queued of which the team was not told
-  std::unique_ptr<Tray[]> trays_;  // ring
-  int num_trays_ = 0;
-  std::uint64_t provided_ = 0;  // batches ever provided
-  std::uint64_t received_ = 0;  // batches ever received
-  std::atomic<std::uint64_t> next_row_ = 0;
-
-  std::atomic<std::uint32_t> signal_ = 0;  // bumped to wake parked workers
-  std::atomic<int> parked_ = 0;
-  std::atomic<bool> stop_ = false;
-  std::atomic<float> step_nanoseconds_ = 1000;  // running mean over environments
+  PendingBatch sync_batch_;  // of Reset and Step
+  bool sync_ = false;        // whether Reset or Step is at work
   mutable std::atomic_flag in_use_ = ATOMIC_FLAG_INIT;
 
-  std::mutex fault_mutex_;
-  std::map<int, std::string> faults_;  // of environments whose rows were not given out yet
-  std::atomic<bool> any_fault_ = false;
-  std::vector<char> faulty_;  // of those asked about last
-
-  std::vector<std::thread> workers_;
+  StepTimes times_;
+  WorkQueue queue_;
+  BatchRing batches_;
+  FaultLog faults_;
+  std::optional<Stepper> stepper_;
+  Team team_;  // the last, so that its threads end before all that they use
 };
 
 }  // namespace srl

@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "pool/call_guard.h"
 #include "pool/pool.h"
 
 namespace srl {
@@ -12,19 +13,14 @@ constexpr std::uint64_t kMagic = 0x32306c6f6f506c73;  // "slPool02"
 }  // namespace
 
 void Pool::SerializeOne(int env_id, Archive& archive) {
-  const auto i = static_cast<std::size_t>(env_id);
-  const std::size_t agents = specs_.agents.size();
-  archive.Value(random_[i]);
-  archive.Value(phase_[i]);
-  archive.Value(reset_next_[i]);
-  archive.Value(length_[i]);
-  archive.Bytes(&returns_[i * agents], agents * sizeof(float));
-  environments_->Serialize(env_id, archive);
+  stepper_->SerializeRandom(env_id, archive);
+  archive.Value(PhaseOf(env_id));
+  stepper_->SerializeEpisode(env_id, archive);
 }
 
 std::vector<std::byte> Pool::Save() {
-  const Turn turn(&in_use_);
-  RefuseInFlight("save");
+  const CallGuard guard(&in_use_);
+  CheckIdle("save");
   std::vector<std::byte> state;
   Archive archive(&state);
   std::uint64_t magic = kMagic;
@@ -44,8 +40,8 @@ std::vector<std::byte> Pool::Save() {
 }
 
 void Pool::Restore(std::span<const std::byte> state) {
-  const Turn turn(&in_use_);
-  RefuseInFlight("restore");
+  const CallGuard guard(&in_use_);
+  CheckIdle("restore");
   Archive archive(state);
   std::uint64_t magic = 0;
   int num_envs = 0;
@@ -78,24 +74,24 @@ void Pool::Restore(std::span<const std::byte> state) {
 }
 
 std::map<std::string, std::vector<double>> Pool::Inspect(int env_id) const {
-  const Turn turn(&in_use_);
-  RefuseUnknown(env_id);
-  RefuseInFlight("inspect");
-  return environments_->Inspect(env_id);
+  const CallGuard guard(&in_use_);
+  CheckEnvId(env_id);
+  CheckIdle("inspect");
+  return stepper_->environments().Inspect(env_id);
 }
 
 void Pool::Inject(int env_id, const std::string& name, const std::vector<double>& values) {
-  const Turn turn(&in_use_);
-  RefuseUnknown(env_id);
-  RefuseInFlight("inject");
-  environments_->Inject(env_id, name, values);
+  const CallGuard guard(&in_use_);
+  CheckEnvId(env_id);
+  CheckIdle("inject");
+  stepper_->environments().Inject(env_id, name, values);
 }
 
 std::vector<std::byte> Pool::Model(int env_id) const {
-  const Turn turn(&in_use_);
-  RefuseUnknown(env_id);
-  RefuseInFlight("model");
-  return environments_->Model(env_id);
+  const CallGuard guard(&in_use_);
+  CheckEnvId(env_id);
+  CheckIdle("model");
+  return stepper_->environments().Model(env_id);
 }
 
 }  // namespace srl

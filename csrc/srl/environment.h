@@ -73,22 +73,11 @@ class Environment {
 
 class VectorEnvironment;
 
-// What `bare_physics` is to measure.
-struct PhysicsRun {
-  int num_envs = 1;
-  int threads = 0;       // 0 takes one for each core
-  double seconds = 5.0;  // of measuring
-  int hold = 1;          // env steps for which random controls stay
-};
-
 struct EnvironmentType {
   std::function<Specs(const Options&)> specs;
   std::function<std::unique_ptr<Environment>(const Options&)> make;
   // In place of `make`, where all environments of a pool are one object.
   std::function<std::unique_ptr<VectorEnvironment>(const Options&, int num_envs)> make_all = {};
-  // Env steps per second of the physics alone: what a pool could reach at best. Empty for what has
-  // no physics engine. Throws std::invalid_argument for numbers that are too small.
-  std::function<double(const Options&, const PhysicsRun&)> bare_physics = nullptr;
 };
 
 // The registered environments by id, such as "CartPole-v1": written before main, and when a

@@ -1,4 +1,4 @@
-// What a pool tells its users about an environment: agents, spaces and statistics.
+// What is known of an environment: agents, spaces and statistics.
 #pragma once
 
 #include <cstddef>

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "envs/hide_and_seek/bare_physics.h"
+#include "bench/hide_and_seek_physics.h"
 #include "envs/hide_and_seek/layout.h"
 #include "envs/hide_and_seek/rays.h"
 #include "envs/hide_and_seek/simulation.h"
@@ -240,12 +240,12 @@ TEST(PhysicsDoneAgainIsThatOfTheGame) {
   for (bool sleep : {false, true}) {
     for (int hold : {1, 10}) {
       const Options options({{"scenario", std::string("full")}, {"sleep", sleep}});
-      PhysicsAgain again(options, 0, 2, hold);
+      bench::PhysicsReplay replay(options, 0, 2, hold);
       for (int i = 0; i < 17; ++i) {  // beyond the end of an episode
-        again.Play();
-        CHECK(!again.Same());
-        again.Again();
-        CHECK(again.Same());
+        replay.Play();
+        CHECK(!replay.Same());
+        replay.Replay();
+        CHECK(replay.Same());
       }
     }
   }

@@ -46,7 +46,7 @@ class Faulty : public Environment {
 
 SRL_REGISTER_ENVIRONMENT("Faulty-v0", Faulty);
 
-// The third of three takes longest, the first is done at once; says which began last.
+// The third of three takes longest, the first is done at once; knows which began last.
 class Slow : public Environment {
  public:
   static inline std::atomic<int> made = 0;
@@ -343,7 +343,7 @@ TEST(AFaultyEnvironmentIsNamedAndThePoolGoesOn) {
   }
 }
 
-TEST(AFaultIsToldWithItsOwnBatchWhichLosesNoOtherRow) {
+TEST(AFaultIsReportedWithItsOwnBatchWhichLosesNoOtherRow) {
   AsynchronousPool use("Faulty-v0", 4, 2, 1, Options({{"throws", std::int64_t{2}}}));
   use.pool.SendReset(0);
   std::vector<int> ids[2];
@@ -370,7 +370,7 @@ TEST(AFaultIsToldWithItsOwnBatchWhichLosesNoOtherRow) {
 }
 
 template <typename Call>
-bool Refuses(Call call) {
+bool IsInvalid(Call call) {
   try {
     call();
   } catch (const std::invalid_argument&) {
@@ -379,40 +379,40 @@ bool Refuses(Call call) {
   return false;
 }
 
-TEST(WrongCallsAreRefusedAndChangeNothing) {
+TEST(WrongCallsThrowAndChangeNothing) {
   Pool pool("CartPole-v1", 2, 2, 1, Options());
   OwnedBatch out(pool.specs(), 2);
   const std::vector<std::int32_t> good = {0, 1}, bad = {0, 2}, few = {0};
   const auto step = [&](const std::vector<std::int32_t>& actions) {
     pool.Step(std::as_bytes(std::span(actions)), &out.batch);
   };
-  CHECK(Refuses([&] { step(good); }));  // before a reset
+  CHECK(IsInvalid([&] { step(good); }));  // before a reset
   pool.Reset(0, &out.batch);
-  CHECK(Refuses([&] { step(bad); }));
-  CHECK(Refuses([&] { step(few); }));
-  CHECK(Refuses([&] { pool.Receive(); }));
+  CHECK(IsInvalid([&] { step(bad); }));
+  CHECK(IsInvalid([&] { step(few); }));
+  CHECK(IsInvalid([&] { pool.Receive(); }));
   step(good);
   CHECK(out.length[0] == 1);
-  CHECK(Refuses([] { Pool("NoSuch-v0", 1, 1, 1, Options()); }));
-  CHECK(Refuses([] { Pool("CartPole-v1", 0, 0, 1, Options()); }));
-  CHECK(Refuses([] { Pool("CartPole-v1", 2, 3, 1, Options()); }));
-  CHECK(Refuses([&] { pool.Restore(std::vector<std::byte>(7)); }));
-  CHECK(Refuses([&] { pool.SendReset(0); }));  // no memory was provided
+  CHECK(IsInvalid([] { Pool("NoSuch-v0", 1, 1, 1, Options()); }));
+  CHECK(IsInvalid([] { Pool("CartPole-v1", 0, 0, 1, Options()); }));
+  CHECK(IsInvalid([] { Pool("CartPole-v1", 2, 3, 1, Options()); }));
+  CHECK(IsInvalid([&] { pool.Restore(std::vector<std::byte>(7)); }));
+  CHECK(IsInvalid([&] { pool.SendReset(0); }));  // no memory was provided
 
   Pool asynchronous("CartPole-v1", 4, 2, 1, Options());
   OwnedBatch first(pool.specs(), 2), second(pool.specs(), 2), third(pool.specs(), 2);
   asynchronous.Provide(&first.batch);
-  CHECK(Refuses([&] { asynchronous.SendReset(0); }));  // too little memory
+  CHECK(IsInvalid([&] { asynchronous.SendReset(0); }));  // too little memory
   asynchronous.Provide(&second.batch);
   asynchronous.SendReset(0);
   asynchronous.Receive();
   const int id = first.env_id[0];
   const auto actions = std::as_bytes(std::span(good));
-  CHECK(Refuses([&] { asynchronous.Send(actions, std::vector<int>{id, id}); }));
-  CHECK(Refuses([&] { asynchronous.Send(actions, std::vector<int>{id, 4}); }));
-  CHECK(Refuses([&] { asynchronous.Send(actions, std::vector<int>{id, second.env_id[0]}); }));
+  CHECK(IsInvalid([&] { asynchronous.Send(actions, std::vector<int>{id, id}); }));
+  CHECK(IsInvalid([&] { asynchronous.Send(actions, std::vector<int>{id, 4}); }));
+  CHECK(IsInvalid([&] { asynchronous.Send(actions, std::vector<int>{id, second.env_id[0]}); }));
   asynchronous.Receive();
-  CHECK(Refuses([&] { asynchronous.Receive(); }));
+  CHECK(IsInvalid([&] { asynchronous.Receive(); }));
 }
 
 }  // namespace

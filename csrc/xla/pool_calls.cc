@@ -63,17 +63,17 @@ template <typename Next>
 Batch BatchOver(const Pool& pool, Next next) {
   Batch batch;
   batch.observation.resize(pool.specs().observation.size());
-  std::vector<void*> places;
-  for (const Part& part : PartsOf(pool, batch)) places.push_back(next(part));
-  auto place = places.begin();
-  for (std::byte*& field : batch.observation) field = static_cast<std::byte*>(*place++);
-  batch.reward = static_cast<float*>(*place++);
-  batch.terminated = static_cast<bool*>(*place++);
-  batch.truncated = static_cast<bool*>(*place++);
-  batch.episode_return = static_cast<float*>(*place++);
-  batch.episode_length = static_cast<std::int32_t*>(*place++);
-  batch.statistics = static_cast<float*>(*place++);
-  batch.env_id = static_cast<std::int32_t*>(*place++);
+  std::vector<void*> pieces;
+  for (const Part& part : PartsOf(pool, batch)) pieces.push_back(next(part));
+  auto piece = pieces.begin();
+  for (std::byte*& field : batch.observation) field = static_cast<std::byte*>(*piece++);
+  batch.reward = static_cast<float*>(*piece++);
+  batch.terminated = static_cast<bool*>(*piece++);
+  batch.truncated = static_cast<bool*>(*piece++);
+  batch.episode_return = static_cast<float*>(*piece++);
+  batch.episode_length = static_cast<std::int32_t*>(*piece++);
+  batch.statistics = static_cast<float*>(*piece++);
+  batch.env_id = static_cast<std::int32_t*>(*piece++);
   return batch;
 }
 
@@ -85,14 +85,14 @@ void DemandSameKind(bool same) {
 
 // The memory of a call's results, which are checked: a program may be given any pool's handle.
 Batch ResultsOf(const Pool& pool, const ffi::RemainingRets& results) {
-  std::size_t place = 0;
+  std::size_t index = 0;
   Batch batch = BatchOver(pool, [&](const Part& part) {
-    auto buffer = results.get<ffi::AnyBuffer>(place++);
+    auto buffer = results.get<ffi::AnyBuffer>(index++);
     DemandSameKind(buffer.has_value() && (*buffer)->element_type() == ToXla(part.dtype) &&
                    (*buffer)->element_count() == part.count);
     return (*buffer)->untyped_data();
   });
-  DemandSameKind(place == results.size());
+  DemandSameKind(index == results.size());
   return batch;
 }
 

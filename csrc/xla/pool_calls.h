@@ -10,11 +10,11 @@
 namespace srl {
 
 // Each call takes two numbers and gives the second anew. The handle says which pool: a number and
-// no pointer, so that a program serves any pool of the kind that it was traced for, and one that is
-// closed is refused. The token says which call this is: XLA keeps an order only where a value
-// leads from one call to the next, so a call with the token of another call than the pool's last is
-// refused. `kAnyToken` begins a new sequence of calls wherever the pool stands: it is what a
-// program begins with, and so the same in each of its runs.
+// no pointer, so that a program serves any pool of the kind that it was traced for, and a call
+// of one that is closed is an error. The token says which call this is: XLA keeps an order only
+// where a value leads from one call to the next, so a call with the token of another call than the
+// pool's last is an error. `kAnyToken` begins a new sequence of calls wherever the pool stands: it
+// is what a program begins with, and so the same in each of its runs.
 
 constexpr std::uint32_t kAnyToken = 0;
 
@@ -30,7 +30,7 @@ class CallablePool {
   CallablePool& operator=(const CallablePool&) = delete;
 
   std::uint32_t handle() const { return handle_; }
-  // Waits for a call that is at work; later ones are refused.
+  // Waits for a call that is at work; later ones are errors.
   void Close();
 
  private:

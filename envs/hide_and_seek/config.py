@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from srl.pools.pool import Contest, EnvConfig, Painter, Recorder
+from srl.pools.config import Contest, EnvConfig, Painter, Recorder
 
 Task = Literal[
     "hide_and_seek",

@@ -5,14 +5,15 @@ Statistics are parameters: they change only in `learn`, in slot order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import gymnasium
 from gymnasium import spaces
 
 from srl.lazy import jnp
+from srl.spaces import space_tree
+from srl.tree import leaves_of, map_tree, names_of
 from srl.types import Array, Tree
 
 EPSILON = 1e-8
@@ -122,27 +123,21 @@ class ObservationNormalizer:
 
     def init(self) -> dict[str, Statistics]:
         """Gives the statistics by the leaf's name, such as `observation` or `camera/depth`."""
-        statistics: dict[str, Statistics] = {}
-
-        def visit(name: str, leaf: gymnasium.Space, value: None) -> None:
-            if self.running and _has_statistics(name, leaf):
-                statistics[name] = no_statistics(_features(leaf))
-
-        _map(visit, self.space, None)
-        return statistics
+        return {
+            name: no_statistics(_features(leaf))
+            for name, leaf in zip(leaves_of(self._names), leaves_of(self._leaves), strict=True)
+            if self.running and _has_statistics(name, leaf)
+        }
 
     def measure(
         self, statistics: dict[str, Statistics], observation: Tree, mask: Array
     ) -> dict[str, Moments]:
         """Gives the sums over the observations [T, B, ...] whose mask [T, B] is True."""
-        sums: dict[str, Moments] = {}
-
-        def visit(name: str, leaf: gymnasium.Space, value: Array) -> None:
-            if name in statistics:
-                sums[name] = moments(value, mask, statistics[name].mean)
-
-        _map(visit, self.space, observation)
-        return sums
+        return {
+            name: moments(value, mask, statistics[name].mean)
+            for name, value in zip(leaves_of(self._names), leaves_of(observation), strict=True)
+            if name in statistics
+        }
 
     def update(
         self, statistics: dict[str, Statistics], sums: dict[str, Moments]
@@ -158,30 +153,15 @@ class ObservationNormalizer:
                 return jnp.clip(standardize(statistics[name], value), -self.clip, self.clip)
             return value.astype(jnp.float32) / 255 if _is_image(leaf) else value
 
-        return _map(visit, self.space, observation)
+        return map_tree(visit, self._names, self._leaves, observation)
 
+    @property
+    def _leaves(self) -> Tree:
+        return space_tree(self.space)
 
-def _map(
-    visit: Callable[[str, gymnasium.Space, Any], Any],
-    space: gymnasium.Space,
-    value: Tree,
-    name: str = "",
-) -> Tree:
-    """Applies `visit(name, leaf space, value)` to every leaf; a None value is None everywhere."""
-
-    def below(key: str, part: gymnasium.Space, inner: Any) -> Any:
-        return _map(visit, part, inner, f"{name}/{key}" if name else key)
-
-    if isinstance(space, spaces.Dict):
-        return {
-            key: below(key, part, None if value is None else value[key])
-            for key, part in space.items()
-        }
-    if isinstance(space, spaces.Tuple):
-        return tuple(
-            below(str(i), part, None if value is None else value[i]) for i, part in enumerate(space)
-        )
-    return visit(name or "observation", space, value)
+    @property
+    def _names(self) -> Tree:
+        return names_of(self._leaves) or "observation"
 
 
 def _has_statistics(name: str, leaf: gymnasium.Space) -> bool:

@@ -114,15 +114,15 @@ class BarePhysics:
         self.threads = case.threads or _cores()
         self.batch_size = case.num_envs
         self._case = case
-        self.rate(1e-3)  # an environment without physics is refused at once
+        self.rate(1e-3)  # an environment without physics is an error at once
 
     def rate(self, seconds: float) -> float:
         """Env steps per second in about `seconds`."""
-        from srl.pools.native import bare_physics
+        from srl.bench.physics import physics_rate
 
         case = self._case
         hold = STICKY_STEPS if case.sticky else 1
-        return bare_physics(case.env, case.num_envs, self.threads, seconds, hold, **case.options)
+        return physics_rate(case.env, case.num_envs, self.threads, seconds, hold, **case.options)
 
     def close(self) -> None:
         """Nothing is held between measurements."""
@@ -213,7 +213,7 @@ def _pinned(case: Case) -> dict[str, Any]:
 
 
 def _envpool(case: Case) -> Side:
-    """EnvPool as its own documentation uses it, without srl's face."""
+    """EnvPool as its own documentation uses it, without srl's interface."""
     from srl.pools.envpool_specs import import_envpool, make_spec
 
     envpool, options = import_envpool(), _pinned(case)

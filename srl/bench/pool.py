@@ -19,7 +19,8 @@ from srl.console.arguments import Arguments
 from srl.console.stages import Stages
 from srl.errors import UserError, expect_number
 from srl.field_types import whole_number
-from srl.pools.named import environment_options
+from srl.pools.config import environment_options
+from srl.spaces import choice_counts, limits
 from srl.system.search_path import add_folder
 
 _NOTES = """
@@ -84,14 +85,12 @@ def random_actions(
     rng = np.random.default_rng(0)
 
     def draw(count: int) -> np.ndarray:
-        if isinstance(space, spaces.Discrete):
-            return space.start + rng.integers(0, space.n, (count, slots)).astype(space.dtype)
-        if isinstance(space, spaces.MultiDiscrete):
-            drawn = rng.integers(0, space.nvec, (count, slots, *space.shape))
-            return space.start + drawn.astype(space.dtype)
+        shape = (count, slots, *(space.shape or ()))
         if isinstance(space, spaces.Box):
             low, high = np.maximum(space.low, -1e3), np.minimum(space.high, 1e3)
-            return rng.uniform(low, high, (count, slots, *space.shape)).astype(space.dtype)
+            return rng.uniform(low, high, shape).astype(space.dtype)
+        if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+            return limits(space)[0] + rng.integers(0, choice_counts(space), shape, space.dtype)
         raise UserError(f"no random actions for {space}")
 
     if not sticky:
@@ -186,7 +185,7 @@ def bench_pool(
 
 
 def _check_alike(backend: str, own: Side, vs: str | None, peer: Side) -> None:
-    """Refuses sides that would not do the same work."""
+    """Checks that both sides do the same work."""
     ours, theirs = own.action_space, peer.action_space
     if ours is None or theirs is None:  # the bare physics draw their own
         return
@@ -200,13 +199,9 @@ def _check_alike(backend: str, own: Side, vs: str | None, peer: Side) -> None:
 
 def _choice(space: gymnasium.Space) -> tuple[Any, ...]:
     """What may be chosen, whatever the dtype."""
-    if isinstance(space, spaces.Discrete):
-        return ("discrete", int(space.n), int(space.start))
-    if isinstance(space, spaces.MultiDiscrete):
-        return ("discrete", space.nvec.tolist(), space.start.tolist())
-    if isinstance(space, spaces.Box):
-        low, high = (np.round(b.astype(float), 4).tolist() for b in (space.low, space.high))
-        return ("box", low, high)
+    if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete):
+        kind = "box" if isinstance(space, spaces.Box) else "discrete"
+        return (kind, *(np.round(np.asarray(x, float), 4).tolist() for x in limits(space)))
     return (space,)
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from srl.check_env.child import findings_of_child
 from srl.console.arguments import Arguments
 from srl.errors import expect_number
-from srl.pools.named import environment_options
+from srl.pools.config import environment_options
 
 
 def check_env(words: list[str]) -> int:

@@ -17,7 +17,7 @@ from srl.check_env.report import Fault, Finding, Watch, draw_action, run_checks
 from srl.errors import SrlError, UserError
 from srl.experiment import environment_ids
 from srl.pools import make_pool
-from srl.pools.simulator import named_maker, refuse_unknown_option
+from srl.pools.python.sources import named_maker, refuse_unknown_option
 from srl.system.search_path import add_folder
 
 _POOLS = ("native:", "envpool:", "pettingzoo:")
@@ -36,7 +36,7 @@ def findings(
         seconds: How long at most.
         seed: Of the actions and the environment.
         options: The environment's.
-        watch: Told of each call of the environment.
+        watch: Its `call` is called before each call of the environment.
 
     Raises:
         UserError: If there is no such environment.
@@ -58,7 +58,7 @@ def findings(
 
     single = GymnasiumChecks(make, steps, seconds, seed, watch)
     checks = {**single.checks(), "pool": lambda: _in_pools(source, path, options, seed, watch)}
-    with warnings.catch_warnings():  # Gymnasium's own checks say the same in other words
+    with warnings.catch_warnings():  # Gymnasium's own checks report the same
         warnings.simplefilter("ignore")
         yield from run_checks(checks, single.needed)
 

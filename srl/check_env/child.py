@@ -99,19 +99,19 @@ def _verdict(check: str, code: int, dump: str) -> str:
 # ---- in the process ----
 
 
-def main(words: Sequence[str]) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Checks an environment and sends what is found.
 
     Args:
-        words: In JSON, descriptors of the file for the stack of a crash or hang and of the pipe for
-            what is found, what `findings` takes, and the environment's options.
+        arguments: In JSON, descriptors of the file for the stack of a crash or hang and of the
+            pipe for findings, what `findings` takes, and the environment's options.
     """
     from srl.check_env.checks import findings
 
     def send(kind: str, content: Any) -> None:
         os.write(results, json.dumps([kind, content]).encode() + b"\n")
 
-    dump, results, checked, options = json.loads(words[0])
+    dump, results, checked, options = json.loads(arguments[0])
     for fd in (dump, results):
         os.set_inheritable(fd, False)
     try:

@@ -17,16 +17,16 @@ from srl.check_env.report import (
     Finding,
     Watch,
     draw_action,
-    flag_misfit,
-    mask_misfit,
-    misfits,
-    reward_misfit,
+    flag_error,
+    mask_error,
+    observation_errors,
+    reward_error,
     spaces_findings,
 )
 from srl.console.number_text import number_text
 from srl.errors import UserError
-from srl.pools.masks import mask_method
-from srl.pools.pool import empty_observation
+from srl.pools.memory import empty_observation
+from srl.pools.python.masks import mask_method
 
 SLOW = 5_000
 """Steps per second below which a process of its own for some environments pays."""
@@ -48,7 +48,7 @@ class Result(NamedTuple):
 
 
 class Subject:
-    """An environment whose calls are guarded: what it raises is told as a Fault."""
+    """An environment whose calls are guarded: what it raises becomes a Fault."""
 
     def __init__(self, make: Callable[[], Any], watch: Watch) -> None:
         """Makes the environment."""
@@ -127,7 +127,7 @@ class GymnasiumChecks:
             steps: How many to play at most in a check.
             seconds: How long at most.
             seed: Of the actions and the environment.
-            watch: Told of each call.
+            watch: Its `call` is called before each call.
         """
         self._watch = watch
         self._make, self._steps, self._seconds, self._seed = make, steps, seconds, seed
@@ -177,12 +177,12 @@ class GymnasiumChecks:
         masked = False
         space, one = self._one.env.observation_space, self._one
         for _, result in self._play(one, self._seed):
-            texts = [*misfits(space, result.observation), reward_misfit(result.reward)]
-            texts += [flag_misfit("terminated", result.terminated)]
-            texts += [flag_misfit("truncated", result.truncated)]
+            texts = [*observation_errors(space, result.observation), reward_error(result.reward)]
+            texts += [flag_error("terminated", result.terminated)]
+            texts += [flag_error("truncated", result.truncated)]
             if result.mask is not None:
                 masked = True
-                texts.append(mask_misfit(result.mask, one.action_space))
+                texts.append(mask_error(result.mask, one.action_space))
             for text in filter(None, texts):
                 seen.setdefault(" ".join(text.split()[:3]), f"{one.where}: {text}")
             if any(texts):

@@ -1,4 +1,4 @@
-"""The promises of a pool's environments, as far as the pool's face shows them."""
+"""The promises of a pool's environments, as far as the pool's interface shows them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from srl.check_env.report import (
     Finding,
     Watch,
     draw_action,
-    mask_misfit,
-    misfits,
+    mask_error,
+    observation_errors,
     spaces_findings,
 )
 from srl.errors import RunError, UserError
 from srl.pools.pool import Pool
-from srl.tree import leaves_of
+from srl.tree import leaves_of, map_tree
 from srl.types import Timestep, Tree
 
 
@@ -38,7 +38,7 @@ class PoolChecks:
             steps: How many to play at most in a check.
             seconds: How long at most.
             seed: Of the actions and the environments.
-            watch: Told of each call.
+            watch: Its `call` is called before each call.
         """
         self._watch = watch
         self._make, self._steps, self._seconds, self._seed = make, steps, seconds, seed
@@ -77,17 +77,17 @@ class PoolChecks:
             here = ~(timestep.terminated | timestep.truncated)
             for slot in range(2 * agents):
                 observation = _part(timestep.observation, slot)
-                texts = list(misfits(specs.observation, observation))
+                texts = list(observation_errors(specs.observation, observation))
                 if not np.isfinite(timestep.reward[slot]):
                     texts.append(f"the reward is not finite: {timestep.reward[slot]}")
                 if (mask := _mask(observation)) is not None and here[slot]:
                     masked = True
-                    texts.append(mask_misfit(mask, specs.action))
+                    texts.append(mask_error(mask, specs.action))
                 if any(texts):
-                    who = f"environment {slot // agents}, {specs.agents[slot % agents]}"
+                    agent = f"environment {slot // agents}, {specs.agents[slot % agents]}"
                     step = timestep.episode_length[slot // agents]
                     when = f"step {step} of its episode, {number} steps after the first reset"
-                    raise Fault(f"{who}, {when}: {next(filter(None, texts))}")
+                    raise Fault(f"{agent}, {when}: {next(filter(None, texts))}")
         mask = ", masks allow an action" if masked else ""
         yield Finding("results", "ok", f"in their spaces and finite{mask}")
 
@@ -146,7 +146,7 @@ class PoolChecks:
         self._stepping = 0.0
         numbers = [number for number, _ in self._play(self._pool, None)]
         rate = self._pool.num_envs * numbers[-1] / self._stepping
-        text = f"{rate:,.0f} env steps/s with 2 environments; srl bench pool tells more"
+        text = f"{rate:,.0f} env steps/s with 2 environments; srl bench pool measures more"
         yield Finding("speed", "ok", text)
 
     def _close(self) -> Iterator[Finding]:
@@ -197,7 +197,7 @@ class PoolChecks:
 
 
 def _guarded(call: Callable[[], Any]) -> Any:
-    """What the call gives; a failure of the environment is told as a Fault."""
+    """What the call gives; a failure of the environment becomes a Fault."""
     try:
         return call()
     except RunError as error:
@@ -208,26 +208,15 @@ def _guarded(call: Callable[[], Any]) -> Any:
         raise
 
 
-def _part(tree: Tree, slot: int) -> Tree:
-    """One slot's row."""
-    if isinstance(tree, dict):
-        return {name: _part(value, slot) for name, value in tree.items()}
-    if isinstance(tree, tuple):
-        return tuple(_part(value, slot) for value in tree)
-    return np.asarray(tree[slot])
-
-
 def _rows(timestep: Timestep, envs: int, agents: int) -> Timestep:
     """The rows of the first environments."""
+    first = (map_tree(lambda x: x[: envs * agents], tree) for tree in timestep[:5])
+    return Timestep(*first, *(array[:envs] for array in timestep[5:]))
 
-    def first(tree: Tree) -> Tree:
-        if isinstance(tree, dict):
-            return {name: first(value) for name, value in tree.items()}
-        if isinstance(tree, tuple):
-            return tuple(first(value) for value in tree)
-        return tree[: envs * agents]
 
-    return Timestep(*(first(tree) for tree in timestep[:5]), *(a[:envs] for a in timestep[5:]))
+def _part(tree: Tree, slot: int) -> Tree:
+    """One slot's row."""
+    return map_tree(lambda x: np.asarray(x[slot]), tree)
 
 
 def _mask(observation: Tree) -> Tree:

@@ -11,17 +11,19 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from srl.spaces import choice_counts, limits
+
 Verdict = Literal["ok", "warning", "mend"]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check says, in a line."""
+    """What one check found, in a line."""
 
     check: str
     verdict: Verdict
     text: str
-    """What is so; for a warning or a thing to mend, also what to do."""
+    """The result; for a warning or a thing to mend, also what to do."""
 
 
 class Fault(Exception):
@@ -32,7 +34,7 @@ Check = Callable[[], Iterator[Finding]]
 
 
 class Watch:
-    """Is told of every call of an environment as it begins; this one does nothing."""
+    """Sees every call of an environment as it begins; this one does nothing."""
 
     def call(self, making: bool = False) -> None:
         """A call begins.
@@ -105,35 +107,37 @@ def _brief(space: gymnasium.Space) -> str:
     return str(space)
 
 
-def misfits(space: gymnasium.Space, value: Any, path: str = "observation") -> Iterator[str]:
+def observation_errors(
+    space: gymnasium.Space, value: Any, path: str = "observation"
+) -> Iterator[str]:
     """What keeps `value` from being in `space`, part by part."""
     if isinstance(space, spaces.Dict):
         if not isinstance(value, dict) or value.keys() != space.keys():
             given = f"a dict of {sorted(value)}" if isinstance(value, dict) else _kind(value)
-            yield f"{path} is {given}; its space says a dict of {sorted(space)}"
+            yield f"{path} is {given}; its space has a dict of {sorted(space)}"
             return
         for name, part in space.items():
-            yield from misfits(part, value[name], f"{path}[{name!r}]")
+            yield from observation_errors(part, value[name], f"{path}[{name!r}]")
     elif isinstance(space, spaces.Tuple):
         if not isinstance(value, tuple | list) or len(value) != len(space):
-            yield f"{path} is {_kind(value)}; its space says a tuple of {len(space)}"
+            yield f"{path} is {_kind(value)}; its space has a tuple of {len(space)}"
             return
         for place, part in enumerate(space):
-            yield from misfits(part, value[place], f"{path}[{place}]")
+            yield from observation_errors(part, value[place], f"{path}[{place}]")
     else:
-        yield from _leaf_misfits(space, value, path)
+        yield from _leaf_errors(space, value, path)
 
 
-def _leaf_misfits(space: gymnasium.Space, value: Any, path: str) -> Iterator[str]:
+def _leaf_errors(space: gymnasium.Space, value: Any, path: str) -> Iterator[str]:
     try:
         array = np.asarray(value)
     except ValueError:  # parts of unequal length
         array = np.asarray(None)
     floats = isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating)
     if array.dtype.kind not in ("iubf" if floats else "iub"):
-        yield f"{path} is {_kind(value)}; its space says {space.dtype}"
+        yield f"{path} is {_kind(value)}; its space has {space.dtype}"
     elif array.shape != (space.shape or ()):
-        yield f"{path} has shape {array.shape}; its space says {space.shape}"
+        yield f"{path} has shape {array.shape}; its space has {space.shape}"
     elif not np.isfinite(array).all():
         yield f"{path} is not finite: {array[~np.isfinite(array)].flat[0]}"
     elif _outside(space, array):
@@ -142,14 +146,7 @@ def _leaf_misfits(space: gymnasium.Space, value: Any, path: str) -> Iterator[str
 
 def _outside(space: gymnasium.Space, array: np.ndarray) -> str:
     """A value outside its bounds and the bound; empty if there is none."""
-    if isinstance(space, spaces.Box):
-        low, high = space.low, space.high
-    elif isinstance(space, spaces.Discrete):
-        low, high = np.asarray(space.start), np.asarray(space.start + space.n - 1)
-    elif isinstance(space, spaces.MultiDiscrete):
-        low, high = space.start, space.start + space.nvec - 1
-    else:
-        low, high = np.zeros(array.shape), np.ones(array.shape)
+    low, high = limits(space)
     slack = 1e-5 * np.maximum(1, np.abs(array)) if array.dtype.kind == "f" else 0  # of rounding
     for wrong, bound, word in (
         (array < low - slack, low, "less than"),
@@ -162,7 +159,7 @@ def _outside(space: gymnasium.Space, array: np.ndarray) -> str:
     return ""
 
 
-def reward_misfit(reward: Any) -> str:
+def reward_error(reward: Any) -> str:
     """What is wrong with a reward; empty if nothing is."""
     if not isinstance(reward, int | float | np.number) and not (
         isinstance(reward, np.ndarray) and reward.shape == () and reward.dtype.kind in "iuf"
@@ -171,22 +168,21 @@ def reward_misfit(reward: Any) -> str:
     return "" if math.isfinite(float(reward)) else f"the reward is not finite: {reward}"
 
 
-def flag_misfit(name: str, flag: Any) -> str:
+def flag_error(name: str, flag: Any) -> str:
     """What is wrong with terminated or truncated; empty if nothing is."""
     if isinstance(flag, bool | np.bool_):
         return ""
     return f"{name} is {_kind(flag)}; it must be a bool: bool({name})"
 
 
-def mask_misfit(mask: Any, action: gymnasium.Space) -> str:
+def mask_error(mask: Any, action: gymnasium.Space) -> str:
     """What is wrong with a mask of allowed actions; empty if nothing is."""
     if isinstance(action, spaces.Box):
         return "action_mask masks a Box of actions; masks are for Discrete and MultiDiscrete"
-    sizes = [int(action.n)] if isinstance(action, spaces.Discrete) else list(action.nvec)  # type: ignore[attr-defined]
-    parts = mask if isinstance(mask, tuple) else (mask,)
-    flat = np.concatenate([np.ravel(np.asarray(part)) for part in parts])
-    if flat.size != sum(sizes):
-        return f"action_mask has {flat.size} entries; the actions are {sum(sizes)}"
+    sizes = np.ravel(choice_counts(action))
+    flat = _flat(mask)
+    if flat.size != sizes.sum():
+        return f"action_mask has {flat.size} entries; the actions are {sizes.sum()}"
     if not np.isin(flat, (0, 1)).all():
         return f"action_mask holds {flat[~np.isin(flat, (0, 1))][0]}; expected 1 for an action"
     for part in np.split(flat, np.cumsum(sizes)[:-1]):
@@ -200,17 +196,19 @@ def draw_action(action: gymnasium.Space, mask: Any, rng: np.random.Generator) ->
     if isinstance(action, spaces.Box):
         low, high = np.maximum(action.low, -10), np.minimum(action.high, 10)
         return rng.uniform(low, high).astype(action.dtype)
-    sizes = [int(action.n)] if isinstance(action, spaces.Discrete) else list(action.nvec)  # type: ignore[attr-defined]
+    counts = choice_counts(action)
     if mask is None:
-        drawn = [int(rng.integers(size)) for size in sizes]
+        drawn = [int(rng.integers(size)) for size in np.ravel(counts)]
     else:
-        parts = mask if isinstance(mask, tuple) else (mask,)
-        flat = np.concatenate([np.ravel(np.asarray(part)) for part in parts]).astype(bool)
-        allowed = np.split(flat, np.cumsum(sizes)[:-1])
+        allowed = np.split(_flat(mask).astype(bool), np.cumsum(counts)[:-1])
         drawn = [int(rng.choice(np.flatnonzero(part))) for part in allowed]
-    if isinstance(action, spaces.Discrete):
-        return action.dtype.type(action.start + drawn[0])  # type: ignore[union-attr]
-    return (action.start + np.array(drawn)).astype(action.dtype)  # type: ignore[attr-defined]
+    return (limits(action)[0] + np.reshape(drawn, counts.shape)).astype(action.dtype)
+
+
+def _flat(mask: Any) -> np.ndarray:
+    """A mask as one array, be it given in parts or whole."""
+    parts = mask if isinstance(mask, tuple) else (mask,)
+    return np.concatenate([np.ravel(np.asarray(part)) for part in parts])
 
 
 def _kind(value: Any) -> str:

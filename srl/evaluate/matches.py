@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
-from srl.pools.pool import Contest
+from srl.pools.config import Contest
 from srl.workers.evaluator import Estimate
 
 OURS, OTHER = "ours", "other"

@@ -14,7 +14,7 @@ from srl.lazy import jax
 from srl.loop.seeds import environment_seed
 from srl.loop.teams import Teams
 from srl.pools import make_pool
-from srl.pools.simulator import source_name
+from srl.pools.python.sources import source_name
 from srl.run.folder import RunFolder, open_run
 from srl.types import Specs, Tree
 from srl.workers.evaluator import Player

@@ -20,7 +20,7 @@ from srl.experiment import Experiment
 from srl.files import expect_place, replacing
 from srl.loop.seeds import environment_seed
 from srl.pools import NamedEnv, Pool, make_pool
-from srl.pools.pool import Painter
+from srl.pools.config import Painter
 from srl.types import Specs, Timestep
 from srl.workers.evaluator import Evaluator, Player
 

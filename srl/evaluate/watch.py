@@ -23,7 +23,7 @@ from srl.files import expect_place, write_output
 from srl.launch.compilation import keep_compiled_programs
 from srl.loop.seeds import environment_seed
 from srl.pools import Pool, make_pool
-from srl.pools.pool import Recorder
+from srl.pools.config import Recorder
 from srl.run.folder import open_run
 from srl.workers.evaluator import Evaluator
 

@@ -18,7 +18,7 @@ from srl.loop.local import LocalEnvironments
 from srl.loop.seeds import environment_seed
 from srl.loop.teams import Teams
 from srl.loop.training import Training
-from srl.pools.xla import PoolState, Xla
+from srl.pools.native.xla import PoolState, Xla
 from srl.streams.batch import Batch, expect_room
 from srl.types import Array, Decision, Metrics, Timestep, Tree, Unroll
 

@@ -16,7 +16,7 @@ from srl.loop.projection import Gathered
 from srl.loop.seeds import environment_seed
 from srl.loop.unrolls import OwnUnrolls
 from srl.pools import Pool
-from srl.pools.pool import aligned_zeros
+from srl.pools.memory import aligned_zeros
 from srl.streams.batch import Batch, expect_room, widened
 from srl.tree import map_tree
 from srl.types import Policy, Specs, Tree

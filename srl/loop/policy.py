@@ -17,7 +17,7 @@ from srl.loop.learning.learner import decision_form, run_key
 from srl.loop.parameters import Source
 from srl.loop.teams import Teams
 from srl.loop.wiring import Site
-from srl.pools.pool import empty_timestep
+from srl.pools.memory import empty_timestep
 from srl.streams.group_state import Start, Stopped, unpacked_state
 from srl.streams.inference import ACTED_ON, FIELDS, Kind, Session
 from srl.streams.layout import Layout

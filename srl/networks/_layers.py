@@ -15,6 +15,8 @@ from gymnasium import spaces
 
 from srl.errors import UserError
 from srl.networks.network import unsupported
+from srl.spaces import space_tree
+from srl.tree import map_tree, names_of
 from srl.types import Array, Tree
 
 SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple"
@@ -88,14 +90,16 @@ def flatten(space: gymnasium.Space, observation: Tree) -> Array:
 
 
 def leaves(space: gymnasium.Space, observation: Tree) -> list[tuple[gymnasium.Space, Array]]:
-    """Lists what is observed, without `action_mask`."""
-    if isinstance(space, spaces.Dict):
-        names = [name for name in space if name != "action_mask"]
-        return [leaf for name in names for leaf in leaves(space[name], observation[name])]
-    if isinstance(space, spaces.Tuple):
-        pairs = zip(space, observation, strict=True)
-        return [leaf for part, value in pairs for leaf in leaves(part, value)]
-    return [(space, observation)]
+    """Lists what is observed in the space's order, without `action_mask`."""
+    found: list[tuple[gymnasium.Space, Array]] = []
+
+    def visit(name: str, leaf: gymnasium.Space, value: Array) -> None:
+        if "action_mask" not in name.split("/"):
+            found.append((leaf, value))
+
+    tree = space_tree(space)
+    map_tree(visit, names_of(tree), tree, observation)
+    return found
 
 
 def _parts(space: gymnasium.Space, observation: Array) -> list[Array]:

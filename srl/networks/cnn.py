@@ -8,6 +8,8 @@ import gymnasium
 from gymnasium import spaces
 
 from srl.networks.network import Network, PolicyAndValue, unsupported
+from srl.spaces import space_tree
+from srl.tree import leaves_of
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,7 @@ class CNN(Network):
     @staticmethod
     def fits(space: gymnasium.Space) -> bool:
         """Tells whether there is an image in what is observed."""
-        if isinstance(space, spaces.Dict):
-            return any(CNN.fits(part) for part in space.values())
-        if isinstance(space, spaces.Tuple):
-            return any(CNN.fits(part) for part in space)
-        return is_image(space)
+        return any(map(is_image, leaves_of(space_tree(space))))
 
 
 def is_image(space: gymnasium.Space) -> bool:

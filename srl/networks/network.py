@@ -10,6 +10,8 @@ from gymnasium import spaces
 
 from srl.errors import UserError
 from srl.lazy import jax, jnp
+from srl.spaces import space_tree
+from srl.tree import map_tree
 from srl.types import Array, Tree
 
 if TYPE_CHECKING:
@@ -101,14 +103,14 @@ class PolicyAndValue:
 
 def example(space: gymnasium.Space) -> Tree:
     """Gives the shapes and dtypes of one observation, without leading axes."""
-    if isinstance(space, spaces.Dict):
-        return {name: example(part) for name, part in space.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(example(part) for part in space)
-    if space.shape is None or space.dtype is None:
-        raise unsupported(space, "Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple")
-    dtype = jnp.int32 if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) else jnp.float32
-    return jax.ShapeDtypeStruct(space.shape, dtype)
+    return map_tree(_example, space_tree(space))
+
+
+def _example(leaf: gymnasium.Space) -> Array:
+    if leaf.shape is None or leaf.dtype is None:
+        raise unsupported(leaf, "Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple")
+    dtype = jnp.int32 if isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete) else jnp.float32
+    return jax.ShapeDtypeStruct(leaf.shape, dtype)
 
 
 def unsupported(space: gymnasium.Space, supported: str) -> UserError:

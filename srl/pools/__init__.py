@@ -1,4 +1,4 @@
-"""Pools: many environments stepped together, behind one face.
+"""Pools: many environments stepped together, behind one interface.
 
 pool = make_pool("native:CartPole-v1", num_envs=64)
 timestep = pool.reset(seed=0)
@@ -8,10 +8,11 @@ timestep = pool.step(actions)
 of PettingZoo's parallel environments.
 """
 
+from srl.pools.config import EnvConfig, NamedEnv
 from srl.pools.make import make_pool
-from srl.pools.named import NamedEnv
+from srl.pools.memory import Rows
 from srl.pools.parallel import ParallelPool
-from srl.pools.pool import EnvConfig, Pool, Rows
+from srl.pools.pool import Pool
 from srl.pools.vector import VectorEnv, make_vec
 
 __all__ = [

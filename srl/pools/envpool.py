@@ -24,7 +24,8 @@ from srl.pools.envpool_specs import (
     space_tree,
 )
 from srl.pools.exclusive import ExclusivePool, exclusive
-from srl.pools.pool import Row, as_actions, as_array, checked_seed, empty_observation
+from srl.pools.memory import Row, empty_observation
+from srl.pools.pool import as_actions, checked_seed
 from srl.tree import leaves_of
 from srl.types import Specs, Timestep, Tree
 
@@ -81,8 +82,9 @@ class EnvpoolPool(ExclusivePool):
         self._names = list(spec.state_array_spec)
         self._parts = [(*path, leaf.dtype) for path, leaf in zip(paths, narrowed, strict=True)]
         self._choices, self._start = action_range(self.specs.action)
-        # EnvPool says of an end whether the limit was reached, not whether the episode terminated
-        # as well. Set one step later, its limit is out of the way: what still ends has terminated.
+        # EnvPool reports of an end whether the limit was reached, not whether the episode
+        # terminated as well. Set one step later, its limit is out of the way: what still ends has
+        # terminated.
         family = self._envpool.registration.registry.specs[name][0]
         self._limit = limit
         self._limits = limit > 0 and family in _ENDED_BY_THE_LIMIT_ALONE
@@ -102,9 +104,9 @@ class EnvpoolPool(ExclusivePool):
         A seed makes all environments anew, which takes about 2 ms for one of MuJoCo and 100 ms
         for one of Atari; it goes with no mask.
         """
-        self._refuse_asynchronous("reset")
+        self._check_synchronous("reset")
         ids = self._masked(mask, into)
-        self._refuse_foreign(into)
+        self._check_row(into)
         if mask is None:
             self._ask_resets(seed)
             self._flying[:] = False
@@ -112,7 +114,7 @@ class EnvpoolPool(ExclusivePool):
         if seed is not None or not self._ordered:
             what = "a seed, for EnvPool makes all anew" if self._ordered else "several agents"
             raise UserError(f"envpool:{self.name}: a reset with a mask cannot have {what}")
-        self._refuse_unready()
+        self._check_reset()
         assert into is not None
         if ids.size:
             self._begin(ids)
@@ -123,9 +125,9 @@ class EnvpoolPool(ExclusivePool):
     @exclusive
     def step(self, actions: Tree, into: Row | None = None) -> Timestep:
         """Steps all environments; see the base class."""
-        self._refuse_asynchronous("step")
-        self._refuse_foreign(into)
-        self._refuse_unready()
+        self._check_synchronous("step")
+        self._check_row(into)
+        self._check_reset()
         self._launch(self._all, self._actions(actions, self._all))
         return _copied(self._timestep(self._receive()), into)
 
@@ -147,8 +149,8 @@ class EnvpoolPool(ExclusivePool):
     @exclusive
     def send(self, actions: Tree, env_ids: np.ndarray) -> None:
         """Asks for a step of the given environments; see the base class."""
-        self._refuse_unready()
-        ids = self._grounded(env_ids)
+        self._check_reset()
+        ids = self._idle_ids(env_ids)
         array = self._actions(actions, ids)
         self._flying[ids] = True
         if not self._ordered:
@@ -166,7 +168,7 @@ class EnvpoolPool(ExclusivePool):
     @exclusive
     def recv(self) -> Timestep:
         """Waits for the first environments that are ready; see the base class."""
-        self._refuse_scarce()
+        self._check_in_flight()
         state = self._receive()
         self._flying[state["info:env_id"]] = False
         return self._timestep(state)
@@ -174,8 +176,8 @@ class EnvpoolPool(ExclusivePool):
     @exclusive
     def render(self, env_id: int) -> np.ndarray:
         """A picture of one environment, uint8 [height, width, 3]; needs render_mode="rgb_array"."""
-        self._refuse_unready()
-        ids = self._grounded(np.array([env_id]))
+        self._check_reset()
+        ids = self._idle_ids(np.array([env_id]))
         try:
             return np.asarray(self._pool.render(ids))[0]
         except RuntimeError as error:
@@ -184,28 +186,18 @@ class EnvpoolPool(ExclusivePool):
     def _end(self) -> None:
         self._pool = None  # ends the threads and frees all, which EnvPool's own `close` does not
 
-    # ---- refusals ----
+    # ---- checks ----
 
-    def _refuse_unready(self) -> None:
+    def _check_reset(self) -> None:
         if self._pool is None:
             raise UserError("environment 0 was never reset; call reset first")
 
-    def _refuse_asynchronous(self, call: str) -> None:
-        super()._refuse_asynchronous(call)
+    def _check_synchronous(self, call: str) -> None:
+        super()._check_synchronous(call)
         if call == "step" and _any(self._flying):
             raise UserError(
                 f"step: {self._flying.sum()} environments are in flight; receive them first"
             )
-
-    def _grounded(self, env_ids: np.ndarray) -> np.ndarray:
-        """The ids as int32 [n], if these environments exist and none is in flight."""
-        ids = as_array("env_ids", env_ids)
-        self._refuse_unknown(ids)
-        if _any(flying := self._flying[ids]):
-            raise UserError(f"environment {ids[flying][0]} is in flight; receive it first")
-        if len(ids) != len(set(ids.tolist())):
-            raise UserError(f"environment ids {ids.tolist()} name one twice; send each once")
-        return ids.astype(np.int32)
 
     def _actions(self, actions: Tree, ids: np.ndarray) -> np.ndarray:
         """A copy of the actions as EnvPool takes them, which looks only at the first it is sent."""
@@ -283,7 +275,7 @@ class EnvpoolPool(ExclusivePool):
         return {k: v[rows if k in self._by_slot else envs] for k, v in state.items()}
 
     def _land(self) -> None:
-        """Receives and drops what is in flight: EnvPool must not be told to reset it meanwhile."""
+        """Receives and drops what is in flight: EnvPool must not reset it meanwhile."""
         self._waiting = None
         if self._ordered:
             if self._flying.all():
@@ -301,7 +293,7 @@ class EnvpoolPool(ExclusivePool):
     # ---- our side ----
 
     def _timestep(self, state: _State) -> Timestep:
-        """What EnvPool gave, in the words and with the promises of a pool."""
+        """EnvPool's results as a pool's timestep."""
         ids, reward = state["info:env_id"], state["reward"]
         agents = len(self.specs.agents)
         rows = slice(None) if len(ids) == self.num_envs else ids
@@ -331,7 +323,7 @@ class EnvpoolPool(ExclusivePool):
             env_id=ids,
             lost=np.zeros(len(ids), np.bool_),
         )
-        self._refuse_nan(timestep)
+        self._check_finite(timestep)
         return timestep
 
     def _ends(self, state: _State, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -342,7 +334,7 @@ class EnvpoolPool(ExclusivePool):
         if not _any(truncated):
             return done, truncated
         terminated = done & ~truncated
-        if "info:terminated" in state:  # there EnvPool does tell
+        if "info:terminated" in state:  # which some environments report
             terminated |= done & state["info:terminated"].astype(np.bool_)
         return terminated, truncated
 
@@ -351,12 +343,12 @@ class EnvpoolPool(ExclusivePool):
         for path, key, dtype in self._parts:
             array = state[key]
             if array.dtype != dtype:
-                with np.errstate(over="ignore"):  # told of as not finite
+                with np.errstate(over="ignore"):  # reported as not finite
                     array = array.astype(dtype)
             parts[path] = array
         return nested(parts)
 
-    def _refuse_nan(self, timestep: Timestep) -> None:
+    def _check_finite(self, timestep: Timestep) -> None:
         for name, leaf in (
             *(("observation", leaf) for leaf in leaves_of(timestep.observation)),
             ("reward", timestep.reward),

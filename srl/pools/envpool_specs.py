@@ -1,4 +1,4 @@
-"""What EnvPool says of an environment, in the words of a pool."""
+"""EnvPool's description of an environment as the specs of a pool."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.errors import RunError, UserError
-from srl.pools.pool import narrow_dtype
+from srl.pools.memory import narrow_dtype
+from srl.spaces import choice_counts
 
 _OURS = {
     "num_envs": "it is an argument of make_pool",
     "batch_size": "it is an argument of make_pool",
-    "num_threads": "say threads=",
-    "seed": "say reset(seed=)",
-    "env_seed": "say reset(seed=)",
+    "num_threads": "give threads=",
+    "seed": "give reset(seed=)",
+    "env_seed": "give reset(seed=)",
     "max_num_players": "the environment fixes it",
     "gym_reset_return_info": "it has no effect here",
 }
@@ -149,5 +150,7 @@ def action_range(space: gymnasium.Space) -> tuple[Any, Any]:
     """How many values integer actions may take and the first, if not 0; None for floats."""
     if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return None, None
-    count = int(space.n) if isinstance(space, spaces.Discrete) else space.nvec.astype(np.uint32)
-    return count, space.start if np.any(space.start) else None
+    counts = choice_counts(space)
+    return counts.astype(np.uint32) if counts.ndim else int(counts), space.start if np.any(
+        space.start
+    ) else None

@@ -1,4 +1,4 @@
-"""Pools that refuse by themselves: a second thread, a closed pool's calls, foreign rows."""
+"""Pools that check their calls: one thread at a time, none after close, their own rows."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from srl.errors import UserError
-from srl.pools.pool import Pool, Row, Rows
+from srl.pools.memory import Row, Rows
+from srl.pools.pool import Pool, as_array
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 
 
 def exclusive(call: Call) -> Call:
-    """Refuses a pool's call while another thread is in one, or once the pool is closed."""
+    """Makes a pool's call an error while another thread is in one, or once the pool is closed."""
 
     @functools.wraps(call)
     def guarded(self: ExclusivePool, *args: Any, **kwargs: Any) -> Any:
-        if not self._turn.acquire(blocking=False):
+        if not self._in_use.acquire(blocking=False):
             raise UserError("the pool is being used by another thread; one at a time may")
         try:
             if self._closed:
                 raise UserError(f"the pool of {self.family}{self.name} is closed")
             return call(self, *args, **kwargs)
         finally:
-            self._turn.release()
+            self._in_use.release()
 
     return guarded  # type: ignore[return-value]
 
@@ -43,30 +44,43 @@ class ExclusivePool(Pool):
         """Takes the sizes; the environments are the subclass's."""
         self.name = name
         self.num_envs, self.batch_size = num_envs, batch_size
-        self._turn = threading.Lock()
+        self._in_use = threading.Lock()
         self._closed = False
         self._token = object()  # marks the rows made here; the pool itself would never be freed
 
-    # ---- refusals ----
+    # ---- checks ----
 
     _flying: np.ndarray
     """bool [N], the environments in flight; the subclass's."""
 
-    def _refuse_asynchronous(self, call: str) -> None:
+    def _check_synchronous(self, call: str) -> None:
         if self.batch_size != self.num_envs:
             raise UserError(
                 f"{call} gives all environments, but batch_size is {self.batch_size} of "
                 f"{self.num_envs}; call async_reset, send and recv"
             )
 
-    def _refuse_unknown(self, ids: np.ndarray) -> None:
+    def _check_ids(self, ids: np.ndarray) -> None:
         if ids.ndim != 1 or ids.dtype.kind not in "iu":
             raise UserError(f"env_ids have shape {ids.shape}, dtype {ids.dtype}; expected [n] ints")
         wrong = (ids < 0) | (ids >= self.num_envs)
         if np.count_nonzero(wrong):
             raise UserError(f"environment id {ids[wrong][0]}; expected 0 to {self.num_envs - 1}")
 
-    def _refuse_scarce(self) -> None:
+    def _idle_ids(self, env_ids: Any) -> np.ndarray:
+        """The ids as int32 [n], if these environments exist and none is in flight."""
+        ids = as_array("env_ids", env_ids)
+        self._check_ids(ids)
+        if np.count_nonzero(flying := self._flying[ids]):
+            raise UserError(f"environment {ids[flying][0]} is in flight; receive it first")
+        known, counts = np.unique(ids, return_counts=True)
+        if len(known) < len(ids):
+            raise UserError(
+                f"environment {known[counts > 1][0]} is named twice in env_ids; send each once"
+            )
+        return ids.astype(np.int32)
+
+    def _check_in_flight(self) -> None:
         flying = int(np.count_nonzero(self._flying))
         if flying < self.batch_size:
             raise UserError(

@@ -10,16 +10,17 @@ from typing import Any
 import gymnasium
 
 from srl.errors import UserError, expect_number
-from srl.pools.pool import EnvConfig, Pool
-from srl.pools.room import SAMPLE, Growth, refuse_too_many
-from srl.pools.simulator import maker_of, source_name
+from srl.pools.config import EnvConfig
+from srl.pools.pool import Pool
+from srl.pools.python.sources import maker_of, source_name
+from srl.pools.room import SAMPLE, Growth, check_memory
 
 _IN_PROCESS = "steps in this process: give workers=N"
 EnvSource = str | EnvConfig | Callable[[], gymnasium.Env]
 MOST = 2**31 - 1
 """Environments, slots and processes are numbered in int32."""
 LONGEST_SECONDS = 1e9
-"""Of a limit in seconds: the kernel refuses to wait much longer."""
+"""Of a limit in seconds: the kernel does not wait much longer."""
 
 
 def make_pool(
@@ -78,37 +79,37 @@ def make_pool(
     kind, _, name = env.partition(":") if isinstance(env, str) else ("", "", "")
     if not threaded(env):
         given = {"threads": threads} if threads else {}
-        _refuse(env, given | ({"cores": cores} if len(cores) else {}), "steps no threads")
+        _check_effect(env, given | ({"cores": cores} if len(cores) else {}), "steps no threads")
         return _python_pool(env, num_envs, batch_size, workers, limits, options)
     given = {} if workers is None else {"workers": workers}
-    _refuse(env, given | limits, "steps on threads: give threads=N")
+    _check_effect(env, given | limits, "steps on threads: give threads=N")
     if kind == "native":
-        from srl.pools.native import NativePool
+        from srl.pools.native.pool import NativePool
 
         def native(num_envs: int, batch_size: int, threads: int = 1) -> Pool:
             return NativePool(name, num_envs, batch_size, threads, options, cores)
 
-        _refuse_too_many(f"{kind}:{name}", num_envs, native)
+        _check_memory(f"{kind}:{name}", num_envs, native)
         return native(num_envs, batch_size, threads)
     from srl.pools.envpool import EnvpoolPool
 
     def envpool(num_envs: int, batch_size: int, threads: int = 1) -> Pool:
         return EnvpoolPool(name, num_envs, batch_size, threads, options)
 
-    _refuse(env, {"cores": cores} if len(cores) else {}, "pins by thread_affinity_offset=N")
-    _refuse_too_many(f"{kind}:{name}", num_envs, envpool)
+    _check_effect(env, {"cores": cores} if len(cores) else {}, "pins by thread_affinity_offset=N")
+    _check_memory(f"{kind}:{name}", num_envs, envpool)
     return envpool(num_envs, batch_size, threads)
 
 
-def _refuse_too_many(name: str, num_envs: int, make: Callable[[int, int], Pool]) -> None:
-    """Makes and resets a few environments, to refuse more than memory would hold."""
+def _check_memory(name: str, num_envs: int, make: Callable[[int, int], Pool]) -> None:
+    """Makes and resets a few environments, to check that memory holds them all."""
     if num_envs <= SAMPLE:
         return
     with make(1, 1):  # what the first one loads is there for all
         growth = Growth()
         with make(SAMPLE, SAMPLE) as some:
             some.reset(seed=0)
-            refuse_too_many(name, num_envs, growth.nbytes, SAMPLE)
+            check_memory(name, num_envs, growth.nbytes, SAMPLE)
 
 
 def expect_environment(
@@ -123,7 +124,7 @@ def expect_environment(
         make_pool(env, 1, threads=1, workers=workers, step_timeout=step_timeout).close()
         return
     if not workers and step_timeout is not None:
-        _refuse(env, {"step_timeout": step_timeout}, _IN_PROCESS)
+        _check_effect(env, {"step_timeout": step_timeout}, _IN_PROCESS)
     name = env.pool_id if isinstance(env, EnvConfig) else env
     if isinstance(name, str):
         try:
@@ -157,16 +158,16 @@ def _python_pool(
         if limit in limits:
             expect_number(limit, limits[limit], least, most)
     if workers == 0:
-        from srl.pools.serial import SerialPool
+        from srl.pools.python.serial import SerialPool
 
-        _refuse(env, limits, _IN_PROCESS)
+        _check_effect(env, limits, _IN_PROCESS)
         return SerialPool(env, num_envs, batch_size, options)
-    from srl.pools.processes import ProcessPool
+    from srl.pools.python.processes.pool import ProcessPool
 
     return ProcessPool(env, num_envs, batch_size, workers, options, **limits)
 
 
-def _refuse(env: EnvSource, given: dict[str, Any], reason: str) -> None:
-    """Refuses settings that would have no effect."""
+def _check_effect(env: EnvSource, given: dict[str, Any], reason: str) -> None:
+    """Checks that no setting is given that would have no effect."""
     for name, value in given.items():
         raise UserError(f"{name}={value} does nothing for {source_name(env)}, which {reason}")

@@ -1,4 +1,4 @@
-"""A pool behind the face of PettingZoo's parallel environments, for many of them at once."""
+"""A pool with PettingZoo's interface of parallel environments, for many of them at once."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import gymnasium
 import numpy as np
 
 from srl.errors import UserError
-from srl.pools.padding import corner, crop
 from srl.pools.pool import Pool
+from srl.pools.python.padding import corner, crop
 from srl.types import Timestep, Tree
 
 Results = tuple[dict[str, Any], ...]
@@ -85,7 +85,7 @@ class ParallelPool:
             `lost` bool [N], where the environment died and was made anew.
 
         Raises:
-            UserError: For actions that do not fit, or that belong to nobody.
+            UserError: For actions that do not fit, or that belong to no agent.
             RunError: If an environment raised.
         """
         if unknown := sorted(actions.keys() - self._spaces.keys()):

@@ -45,8 +45,8 @@ def _object_bytes() -> int:
     return _OBJECT_BYTES * sys.getallocatedblocks()
 
 
-def refuse_too_many(name: str, num_envs: int, grown: int, made: int) -> None:
-    """Refuses a pool that memory would not hold, before the rest of it is made.
+def check_memory(name: str, num_envs: int, grown: int, made: int) -> None:
+    """Checks that memory holds a pool, before the rest of it is made.
 
     Args:
         name: Of the environment.

@@ -1,4 +1,4 @@
-"""Specs as JSON, so that a process that steps environments can tell another what they look like."""
+"""Specs as JSON, for a process that steps environments to send them to another."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _to_json(space: Space) -> dict[str, Any]:
     if isinstance(space, spaces.MultiBinary):
         n = space.n if isinstance(space.n, int | np.integer) else None
         return {"type": "MultiBinary", "n": list(space.shape) if n is None else int(n)}
-    raise RunError(f"the space {space} cannot be told to another process; wrap the environment")
+    raise RunError(f"the space {space} cannot be sent to another process; wrap the environment")
 
 
 def _from_json(value: Any, depth: int = 0) -> Space:

@@ -1,8 +1,8 @@
-"""A pool behind the face that vector environments have in Gymnasium, for its wrappers and loops."""
+"""A pool with Gymnasium's interface of vector environments, for its wrappers and loops."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -14,6 +14,7 @@ from gymnasium.vector.utils import batch_space
 from srl.errors import UserError
 from srl.pools.make import EnvSource, make_pool
 from srl.pools.pool import Pool, checked_seed
+from srl.tree import map_tree
 from srl.types import Timestep, Tree
 
 
@@ -33,7 +34,7 @@ def make_vec(
         pool_arguments: Passed on to `make_pool`, options of the environment included.
 
     Raises:
-        UserError: For what `make_pool` or `VectorEnv` refuse.
+        UserError: For arguments that `make_pool` or `VectorEnv` do not take.
         RunError: If making an environment raised.
     """
     pool = make_pool(env, num_envs, **pool_arguments)
@@ -56,7 +57,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
 
     * Numbers of 64 bits are of 32, as in the pool, and `single_observation_space` says so;
       rewards are float32.
-    * `info` holds what the pool knows, not what environments tell of themselves: with the last
+    * `info` holds what the pool knows, not the environments' own infos: with the last
       step of an episode come `episode_return` (float32), `episode_length` (int32) and the
       statistics that `pool.specs` names; in SAME_STEP mode they stand in `final_info`. The key
       `episode` is left to the wrapper `RecordEpisodeStatistics`.
@@ -133,7 +134,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             super().reset(seed=seeds[0])
         self._restart(mask, seeds)
         self._fresh = False
-        return _map(np.copy, self._row.timestep.observation), {}
+        return map_tree(np.copy, self._row.timestep.observation), {}
 
     def step(
         self, actions: Tree
@@ -169,7 +170,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
                 "_final_info": ended.copy(),
             }
             self._restart(ended, [None] * self.num_envs)
-        return _map(np.copy, row.observation), *results, info
+        return map_tree(np.copy, row.observation), *results, info
 
     def render(self) -> tuple[Any, ...]:
         """Gives a picture of each environment, uint8 [height, width, 3].
@@ -223,11 +224,11 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         """The observations of the environments that the mask names, one by one: object [N]."""
         observations = np.full(self.num_envs, None, object)
         for i in np.flatnonzero(mask):
-            observations[i] = _map(lambda x, i=i: x[i].copy(), self._row.timestep.observation)
+            observations[i] = map_tree(lambda x, i=i: x[i].copy(), self._row.timestep.observation)
         return observations
 
     def _episode_info(self, row: Timestep, ended: np.ndarray) -> dict[str, Any]:
-        """What is told of the episodes that end in a row, each name with a mask `_name`."""
+        """The infos of the episodes that end in a row, each name with a mask `_name`."""
         info: dict[str, Any] = {}
         if not ended.any():
             return info
@@ -245,11 +246,3 @@ class VectorEnv(gymnasium.vector.VectorEnv):
 
 def _ended(row: Timestep) -> np.ndarray:
     return row.terminated | row.truncated
-
-
-def _map(function: Callable[[np.ndarray], Any], tree: Tree) -> Tree:
-    if isinstance(tree, dict):
-        return {name: _map(function, part) for name, part in tree.items()}
-    if isinstance(tree, tuple):
-        return tuple(_map(function, part) for part in tree)
-    return function(tree)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from srl.errors import UserError
-from srl.pools.pool import empty_timestep
+from srl.pools.memory import empty_timestep
 from srl.streams.transport.message import Refused
 from srl.system.shared_memory import available_bytes
 from srl.tree import leaves_of, map_tree

@@ -15,13 +15,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from srl.pools.pool import aligned_zeros
+from srl.pools.memory import aligned_zeros
 from srl.streams.batch import Batch, batches_of, widened
 from srl.streams.group_state import START, Stopped, pack, receive_start
 from srl.streams.layout import Layout
 from srl.streams.tickets import Ticket
 from srl.streams.transport.interface import Connection
-from srl.streams.transport.message import Message, Refused, as_microseconds, demand, text_of
+from srl.streams.transport.message import (
+    Message,
+    Refused,
+    as_microseconds,
+    demand,
+    text_of,
+)
 from srl.streams.transport.schema import COUNT, NUMBER, VERSION, Fields, check
 from srl.system.shared_memory import SharedMemory
 from srl.types import Tree

@@ -48,9 +48,9 @@ def test_a_good_environment_passes_every_check(capsys, env):
         (
             "WrongShape",
             "results",
-            "step 1 of episode 1: observation has shape (1,); its space says (2,)",
+            "step 1 of episode 1: observation has shape (1,); its space has (2,)",
         ),
-        ("WrongType", "results", "observation is an array of shape (2,), float32; its space says"),
+        ("WrongType", "results", "observation is an array of shape (2,), float32; its space has"),
         ("OutOfBounds", "results", "is less than -0.5"),
         ("NotFinite", "results", "observation is not finite: nan"),
         ("RewardIsArray", "results", "the reward is an array of shape (1,)"),

@@ -278,7 +278,7 @@ class TestWithEnvpool:
             for ids, told in (
                 ([ENVS], "environment id 4; expected 0 to 3"),
                 ([-1], "environment id -1"),
-                ([first[0], first[0]], "name one twice"),
+                ([first[0], first[0]], "is named twice"),
                 ([flying[0]], f"environment {flying[0]} is in flight"),
                 ([0.0], "float64; expected"),
             ):

@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from srl.pools.masks import MASK
+from srl.pools.python.masks import MASK
 
 
 class Unnamed(gymnasium.Env):

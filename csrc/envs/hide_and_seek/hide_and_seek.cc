@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "envs/hide_and_seek/bare_physics.h"
 #include "envs/hide_and_seek/fields.h"
 
 namespace srl::hide_and_seek {
@@ -135,7 +134,6 @@ static const Registration kRegistration(
     {
         .specs = &HideAndSeek::MakeSpecs,
         .make = [](const Options& options) { return std::make_unique<HideAndSeek>(options); },
-        .bare_physics = &BarePhysics,
     });
 
 }  // namespace srl::hide_and_seek

@@ -71,7 +71,7 @@ class Ant : public Task {
   const int main_body_;
 };
 
-const Registration ant("Ant-v5", LocomotionType<Ant>());
+const LocomotionRegistration ant("Ant-v5", &MakeTask<Ant>);
 
 }  // namespace
 }  // namespace srl::mujoco

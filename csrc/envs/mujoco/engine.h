@@ -1,12 +1,9 @@
-// What all environments on MuJoCo share: owning pointers, and errors that can be told.
+// What all environments on MuJoCo share: owning pointers, and errors as exceptions.
 #pragma once
 
 #include <mujoco/mujoco.h>
 
-#include <functional>
 #include <memory>
-
-#include "srl/environment.h"
 
 namespace srl::mujoco {
 
@@ -28,9 +25,5 @@ void ThrowErrors();
 // Whether a warning since the last reset (or since `warning` was cleared) means that the state is
 // not what the equations of motion give: numbers that are no numbers, or contacts left out.
 bool Failed(const mjData& data);
-
-// The sum of what `rate(first, end)` gives for shares of the environments, each in a thread of its
-// own. Throws std::invalid_argument for numbers that are too small.
-double SumOfRates(const PhysicsRun& run, const std::function<double(int first, int end)>& rate);
 
 }  // namespace srl::mujoco

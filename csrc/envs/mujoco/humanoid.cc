@@ -62,7 +62,7 @@ class Humanoid : public Task {
   const bool include_cinert_, include_cvel_, include_qfrc_actuator_, include_cfrc_ext_;
 };
 
-const Registration humanoid("Humanoid-v5", LocomotionType<Humanoid>());
+const LocomotionRegistration humanoid("Humanoid-v5", &MakeTask<Humanoid>);
 
 }  // namespace
 }  // namespace srl::mujoco

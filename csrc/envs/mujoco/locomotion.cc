@@ -144,4 +144,18 @@ void Locomotion::Inject(const std::string& name, const std::vector<double>& valu
   Keep(*data);
 }
 
+std::map<std::string, TaskMaker>& Tasks() {
+  static std::map<std::string, TaskMaker> tasks;
+  return tasks;
+}
+
+LocomotionRegistration::LocomotionRegistration(const std::string& id, TaskMaker make) {
+  Tasks()[id] = make;
+  const Registration registration(
+      id, {
+              .specs = [make](const Options& o) { return Locomotion(make(o)).MakeSpecs(); },
+              .make = [make](const Options& o) { return std::make_unique<Locomotion>(make(o)); },
+          });
+}
+
 }  // namespace srl::mujoco

@@ -54,22 +54,14 @@ class Locomotion : public Environment {
   Reward sums_;      // of the episode
 };
 
-// Env steps per second of the physics alone, for comparison: threads that each have their own
-// environments, an `mjData` for every one of them, random controls and the task's own rule of when
-// to start again, without observations and without waiting for another thread. A fifth of the
-// seconds goes by first, uncounted.
-double BarePhysics(const Task& task, const PhysicsRun& run);
+using TaskMaker = std::unique_ptr<const Task> (*)(const Options&);
 
-// What to register for a task of type `T`, as MakeTask has it.
-template <typename T>
-EnvironmentType LocomotionType() {
-  return {
-      .specs = [](const Options& options) { return Locomotion(MakeTask<T>(options)).MakeSpecs(); },
-      .make =
-          [](const Options& options) { return std::make_unique<Locomotion>(MakeTask<T>(options)); },
-      .bare_physics = [](const Options& options,
-                         const PhysicsRun& run) { return BarePhysics(*MakeTask<T>(options), run); },
-  };
-}
+// Registers the environment of a task; `make` is MakeTask<T> of the task's type.
+struct LocomotionRegistration {
+  LocomotionRegistration(const std::string& id, TaskMaker make);
+};
+
+// The registered tasks, by the ids of their environments.
+std::map<std::string, TaskMaker>& Tasks();
 
 }  // namespace srl::mujoco

@@ -56,9 +56,9 @@ class Hopper : public Upright {
   const Range state_;
 };
 
-const Registration half_cheetah("HalfCheetah-v5", LocomotionType<HalfCheetah>());
-const Registration hopper("Hopper-v5", LocomotionType<Hopper>());
-const Registration walker2d("Walker2d-v5", LocomotionType<Walker2d>());
+const LocomotionRegistration half_cheetah("HalfCheetah-v5", &MakeTask<HalfCheetah>);
+const LocomotionRegistration hopper("Hopper-v5", &MakeTask<Hopper>);
+const LocomotionRegistration walker2d("Walker2d-v5", &MakeTask<Walker2d>);
 
 }  // namespace
 }  // namespace srl::mujoco

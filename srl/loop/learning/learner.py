@@ -18,7 +18,7 @@ from srl.loop.learning.replicas import Sharded
 from srl.loop.opponents import Opponents, opponents
 from srl.loop.projection import Gathered
 from srl.loop.teams import Teams
-from srl.pools.pool import empty_timestep
+from srl.pools.memory import empty_timestep
 from srl.streams.batch import Batch, batch_spec
 from srl.types import Decision, Metrics, Policy, Specs, Tree, Unroll
 

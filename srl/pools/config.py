@@ -1,0 +1,170 @@
+"""Configurations of environments, as experiment files and command lines give them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from srl.errors import UserError
+from srl.pools.pool import Pool
+from srl.types import Timestep
+
+
+@dataclass(frozen=True)
+class Contest:
+    """The statistic that measures how a game between two kinds of agents goes."""
+
+    statistic: str
+    """Its name, one of the environment's statistics."""
+    meaning: str
+    """What it counts, for people to read."""
+    raised_by: str
+    """The kind of agents that want it high: hider, of hider_0 and hider_1."""
+    raising: str
+    """The verb for what these do to the others: evade."""
+    lowered_by: str
+    """The kind that wants it low: seeker."""
+    lowering: str
+    """Their verb: catch."""
+
+
+class Painter(Protocol):
+    """Pictures of environments that have none of their own."""
+
+    @property
+    def frames_per_second(self) -> float:
+        """How fast a person can follow, with a picture for each step."""
+        ...
+
+    def paint(self, pool: Pool, env_id: int, timestep: Timestep) -> np.ndarray:
+        """A picture of an environment as it stands, uint8 [height, width, 3].
+
+        Args:
+            pool: Of this kind of environment.
+            env_id: The environment.
+            timestep: The pool's last.
+        """
+        ...
+
+    def close(self) -> None:
+        """Lets go of what painting needs."""
+
+
+class Recorder(Protocol):
+    """What people need to see of an environment in a browser (`srl watch`)."""
+
+    @property
+    def script(self) -> Path:
+        """JavaScript that shows what was recorded; docs/seeing.md says what it has to define."""
+        ...
+
+    def record(self, pool: Pool, env_id: int, timestep: Timestep) -> Mapping[str, np.ndarray]:
+        """Named numbers of an environment as it stands; floats are kept to three decimals.
+
+        Names and shapes are the same at all steps of an episode.
+
+        Args:
+            pool: Of this kind of environment.
+            env_id: The environment.
+            timestep: The pool's last.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class EnvConfig:
+    """Base of environment configurations such as `HideAndSeek(scenario="full")`.
+
+    Its fields are the environment's options; None leaves one to the environment.
+    """
+
+    pool_id: ClassVar[str]
+    """What `make_pool` takes, such as native:HideAndSeek-v1."""
+    contest: ClassVar[Contest | None] = None
+    """What evaluations of one team against another compare; by default their returns."""
+    statistics: ClassVar[Mapping[str, str]] = {}
+    """What the environment's statistics count, by name, with their units."""
+
+    @classmethod
+    def painter(cls, drawing: bool = False, camera: str | None = None) -> Painter | None:
+        """What paints the environment for videos, if anything does.
+
+        Args:
+            drawing: Ask for a drawing, which is quick and needs no OpenGL, where there is one.
+            camera: The name of a view that the environment has.
+
+        Raises:
+            UserError: If there is no such camera.
+        """
+        return None
+
+    @classmethod
+    def recorder(cls) -> Recorder | None:
+        """What records the environment for a page in a browser, if anything does."""
+        return None
+
+    def options(self) -> dict[str, Any]:
+        """The options that are set."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class NamedEnv(EnvConfig):
+    """An environment by its id, with options: `NamedEnv("Taxi-v3", {"is_rainy": True})`."""
+
+    id: str
+    """What `make_pool` takes, such as CartPole-v1 or native:HideAndSeek-v1."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """The environment's options by name: booleans, numbers and text."""
+
+    @property
+    def pool_id(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The id."""
+        return self.id
+
+    def options(self) -> dict[str, Any]:
+        """The options that are set."""
+        return dict(self.arguments)
+
+    def __str__(self) -> str:
+        """The id and the options, for messages."""
+        settings = ", ".join(f"{name}={value}" for name, value in self.arguments.items())
+        return f"{self.id}({settings})" if settings else self.id
+
+
+def environment_options(arguments: Sequence[str]) -> dict[str, Any]:
+    """`--env.scenario full --env.hiders=3` as {"scenario": "full", "hiders": 3}.
+
+    The prefix may be left out, where no other options can be meant.
+
+    Raises:
+        UserError: If an option has no value.
+    """
+    options: dict[str, Any] = {}
+    rest = iter(arguments)
+    for argument in rest:
+        flag, has_value, text = argument.partition("=")
+        if not flag.startswith("--"):
+            raise UserError(
+                f"not expected: {argument}; options of the environment are --env.NAME VALUE"
+            )
+        text = text if has_value else next(rest, "--")
+        if not has_value and text.startswith("--"):
+            raise UserError(f"{flag} has no value; give {flag} VALUE")
+        options[flag[2:].removeprefix("env.").replace("-", "_")] = _value(text)
+    return options
+
+
+def _value(text: str) -> Any:
+    """A flag or a number where the text is one."""
+    try:
+        value = json.loads(text.lower())
+    except ValueError:
+        return text
+    return value if isinstance(value, bool | int | float) else text

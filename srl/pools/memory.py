@@ -1,0 +1,117 @@
+"""The memory that a pool's results are written into."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from srl.errors import UserError
+from srl.spaces import space_tree
+from srl.tree import map_tree
+from srl.types import Specs, Timestep, Tree
+
+
+class Row:
+    """Memory for one timestep of the whole pool, or of one batch of an asynchronous one."""
+
+    __slots__ = ("core", "owner", "timestep")
+
+    def __init__(self, timestep: Timestep) -> None:
+        """Wraps the arrays of `timestep`, which are written into."""
+        self.timestep = timestep
+        self.owner: Any = None  # marks the pool that made it
+        self.core: Any = None  # that pool's view of the same memory
+
+
+class Rows:
+    """Memory for consecutive timesteps, time-major: `rows[t]` is a part of `rows.timesteps`."""
+
+    def __init__(self, timesteps: Timestep, rows: list[Row]) -> None:
+        """Holds `timesteps`, whose arrays are [len(rows), ...], and its parts."""
+        self.timesteps = timesteps
+        self._rows = rows
+
+    def __getitem__(self, t: int) -> Row:
+        return self._rows[t]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+def timestep_at(timesteps: Timestep, t: int) -> Timestep:
+    """Timestep `t` of several, whose arrays are parts of theirs."""
+    return map_tree(lambda x: x[t], timesteps)
+
+
+_ALIGNMENT = 64  # JAX takes NumPy memory without a copy from here on
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Gives zeros whose first byte lies at a multiple of 64, so that JAX need not copy them."""
+    dtype = np.dtype(dtype)
+    size = int(np.prod(shape)) * dtype.itemsize
+    buffer = np.zeros(size + _ALIGNMENT, np.uint8)
+    start = -buffer.ctypes.data % _ALIGNMENT
+    return buffer[start : start + size].view(dtype).reshape(shape)
+
+
+_NARROW = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32, "float16": np.float32}
+
+
+def narrow_dtype(dtype: Any) -> np.dtype:
+    """The dtype that a pool gives for an environment's: 64 bits become 32, as in JAX."""
+    return np.dtype(_NARROW.get(np.dtype(dtype).name, dtype))
+
+
+Allocate = Callable[[tuple[int, ...], Any], Any]
+"""Gives an array of a shape and a dtype."""
+
+
+def empty_observation(
+    space: gymnasium.Space, leading: tuple[int, ...], allocate: Allocate = aligned_zeros
+) -> Tree:
+    """Arrays for observations of `space`, with `leading` axes before each one's own.
+
+    Raises:
+        UserError: If the space holds something that is no array, such as text.
+    """
+
+    def empty(leaf: gymnasium.Space) -> Any:
+        if not isinstance(leaf, _ARRAYS):
+            raise UserError(
+                f"observation space {leaf} is not supported; there may be Box, Discrete, "
+                "MultiDiscrete, MultiBinary, and Dict and Tuple of these: wrap the environment"
+            )
+        assert leaf.shape is not None
+        return allocate((*leading, *leaf.shape), narrow_dtype(leaf.dtype))
+
+    return map_tree(empty, space_tree(space))
+
+
+_ARRAYS = spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
+
+
+def empty_timestep(
+    specs: Specs,
+    num_envs: int,
+    leading: tuple[int, ...] = (),
+    allocate: Allocate = aligned_zeros,
+) -> Timestep:
+    """Memory for timesteps of `num_envs` environments, with `leading` axes before."""
+    envs = (*leading, num_envs)
+    slots = (*leading, num_envs * len(specs.agents))
+    return Timestep(
+        observation=empty_observation(specs.observation, slots, allocate),
+        reward=allocate(slots, np.float32),
+        terminated=allocate(slots, np.bool_),
+        truncated=allocate(slots, np.bool_),
+        episode_return=allocate(slots, np.float32),
+        episode_length=allocate(envs, np.int32),
+        statistics=allocate((*envs, len(specs.statistics)), np.float32),
+        env_id=allocate(envs, np.int32),
+        lost=allocate(envs, np.bool_),
+    )

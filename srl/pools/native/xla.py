@@ -1,0 +1,246 @@
+"""A native pool's calls for use inside `jax.jit`, so that a whole rollout is one compiled program.
+
+    xla = pool.xla()
+
+    @jax.jit
+    def rollout(params, state, keys):
+        def step(carry, key):
+            state, timestep = carry
+            actions = policy(params, timestep.observation, key)
+            state, timestep = xla.step(state, actions)
+            return (state, timestep), timestep
+
+        return jax.lax.scan(step, xla.reset(state, seed=0), keys)
+
+    (state, last), timesteps = rollout(params, xla.init(), keys)  # as often as you like
+
+The environments themselves stay in the pool, on the processor; a state only says which pool is
+meant and which call came before. A call takes the state that the call before it gave: that keeps
+them in order, and a state from before another call is an error while the program runs. `init`
+gives a state to begin with wherever the pool stands, for any number of programs and of their runs;
+JAX runs the programs of one thread one after the other.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from srl.errors import RunError, UserError
+from srl.lazy import jax, jnp
+from srl.types import Array, Specs, Timestep, Tree
+
+
+class CallablePool(Protocol):
+    """A pool whose calls compiled programs can make: a `NativePool`."""
+
+    specs: Specs
+    num_envs: int
+    batch_size: int
+    observation_fields: list[tuple[str, tuple[int, ...], str]]
+    """Name, shape and dtype of each array of an observation, in the order of C++."""
+
+    def xla_state(self) -> tuple[int, int]:
+        """The handle and the token that a program begins with."""
+        ...
+
+
+class PoolState(NamedTuple):
+    """Stands for a pool in a compiled program; a pytree of two numbers, committed to the CPU."""
+
+    handle: Array  # uint32 []; which pool, so that a program serves any pool of its kind
+    token: Array  # uint32 []; which call came before
+
+
+class Xla:
+    """The calls of one pool; see the module.
+
+    They take and give what the pool's own do, as JAX arrays, and may be mixed with `step`, `save`
+    and `restore` of a synchronous pool between programs. A call whose state and timestep are both
+    thrown away may be left out by JAX, so return the last state. Gradients stop at the actions.
+
+    Wrong shapes and dtypes are UserErrors while tracing. What shows only while the program runs
+    (actions out of the space, an environment that fails, a state that is not the present one, a
+    closed pool) is raised by JAX, as a JaxRuntimeError or ValueError with the pool's message;
+    `init` gives a state to go on with.
+    """
+
+    def __init__(self, pool: CallablePool) -> None:
+        """Wraps `pool`."""
+        self._pool = pool
+        specs = pool.specs
+        self._num_agents = len(specs.agents)
+        slots, envs = (pool.batch_size * self._num_agents,), (pool.batch_size,)
+        self._fields = pool.observation_fields
+        results = [((*slots, *shape), dtype) for _, shape, dtype in self._fields]
+        results += [(slots, "float32"), (slots, "bool"), (slots, "bool"), (slots, "float32")]
+        results += [(envs, "int32"), ((*envs, len(specs.statistics)), "float32"), (envs, "int32")]
+        self._results = tuple(results)
+
+    def init(self) -> PoolState:
+        """A state to begin with: calls that take it go on from wherever the pool then stands.
+
+        It may be given to several programs, or be made inside one. Two calls that take it in one
+        program have no order.
+
+        Raises:
+            UserError: If the pool is closed.
+        """
+        handle, token = self._pool.xla_state()
+        numbers = PoolState(np.uint32(handle), np.uint32(token))
+        return jax.device_put(numbers, jax.local_devices(backend="cpu")[0])
+
+    def reset(
+        self, state: PoolState, seed: int | Array | None = None
+    ) -> tuple[PoolState, Timestep]:
+        """Starts new episodes everywhere; environment i is seeded with `seed + i`.
+
+        Args:
+            state: Of a synchronous pool.
+            seed: 0 to 2^32 - 1, or an integer array []; by default chance goes on as it stands.
+        """
+        self._demand_synchronous(True, "reset")
+        return self._timestep(self._call("reset", state, _seed(seed), results=self._results))
+
+    def step(self, state: PoolState, actions: Array) -> tuple[PoolState, Timestep]:
+        """Steps all environments.
+
+        Args:
+            state: Of a synchronous pool.
+            actions: [B, ...].
+        """
+        self._demand_synchronous(True, "step")
+        actions = self._actions(actions, self._pool.num_envs)
+        return self._timestep(self._call("step", state, actions, results=self._results))
+
+    def async_reset(self, state: PoolState, seed: int | Array | None = None) -> PoolState:
+        """Asks for new episodes everywhere, which `recv` gives; for an asynchronous pool."""
+        self._demand_synchronous(False, "async_reset")
+        return self._call("async_reset", state, _seed(seed))[0]
+
+    def send(self, state: PoolState, actions: Array, env_ids: Array) -> PoolState:
+        """Asks for a step of the given environments.
+
+        Args:
+            state: Of an asynchronous pool.
+            actions: [len(env_ids) * A, ...].
+            env_ids: int [n], each received since it was last sent.
+        """
+        self._demand_synchronous(False, "send")
+        env_ids = jnp.asarray(env_ids)
+        if env_ids.ndim != 1 or not jnp.issubdtype(env_ids.dtype, jnp.integer):
+            raise UserError(
+                f"env_ids have shape {env_ids.shape}, dtype {env_ids.dtype}; expected [n] ints"
+            )
+        actions = self._actions(actions, len(env_ids))
+        return self._call("send", state, actions, env_ids.astype(jnp.int32))[0]
+
+    def recv(self, state: PoolState) -> tuple[PoolState, Timestep]:
+        """Waits for the first `batch_size` environments of an asynchronous pool."""
+        self._demand_synchronous(False, "recv")
+        return self._timestep(self._call("recv", state, results=self._results))
+
+    def _call(
+        self, name: str, state: PoolState, *operands: Array, results: tuple = ()
+    ) -> tuple[PoolState, list[Array]]:
+        handle, token = state
+        token, *arrays = _primitive().bind(
+            handle, token, *operands, name=f"srl_pool_{name}", results=results
+        )
+        return PoolState(handle, token), arrays
+
+    def _timestep(self, called: tuple[PoolState, list[Array]]) -> tuple[PoolState, Timestep]:
+        state, arrays = called
+        fields = {name: arrays[i] for i, (name, _, _) in enumerate(self._fields)}
+        observation: Tree = fields[""] if list(fields) == [""] else fields
+        lost = jnp.zeros(self._pool.batch_size, bool)  # nothing is ever lost in this process
+        return state, Timestep(observation, *arrays[len(fields) :], lost)
+
+    def _actions(self, actions: Array, num_envs: int) -> Array:
+        space = self._pool.specs.action
+        actions = jax.lax.stop_gradient(jnp.asarray(actions))
+        shape = (num_envs * self._num_agents, *(space.shape or ()))
+        if actions.shape != shape:
+            raise UserError(f"actions have shape {actions.shape}; expected {shape}")
+        kinds = [jnp.integer] if np.dtype(space.dtype).kind == "i" else [jnp.integer, jnp.floating]
+        if not any(jnp.issubdtype(actions.dtype, kind) for kind in kinds):
+            raise UserError(f"actions are {actions.dtype}; expected {space.dtype}")
+        return actions.astype(space.dtype)
+
+    def _demand_synchronous(self, wanted: bool, call: str) -> None:
+        size, num_envs = self._pool.batch_size, self._pool.num_envs
+        if (size == num_envs) != wanted:
+            others = "async_reset, send and recv" if wanted else "reset and step"
+            raise UserError(
+                f"{call}: this pool gives {size} of {num_envs} environments at a time; "
+                f"call {others}"
+            )
+
+
+def _seed(seed: int | Array | None) -> Array:
+    """uint32 [2]: whether there is one, and which."""
+    if seed is None:
+        return jnp.zeros(2, jnp.uint32)
+    if isinstance(seed, int | np.integer):
+        if not 0 <= seed < 2**32:
+            raise UserError(f"seed={seed}; expected 0 to {2**32 - 1}")
+        seed = np.uint32(seed)
+    seed = jnp.asarray(seed)
+    if seed.shape != () or not jnp.issubdtype(seed.dtype, jnp.integer):
+        raise UserError(
+            f"the seed has shape {seed.shape}, dtype {seed.dtype}; expected one integer"
+        )
+    return jnp.stack([jnp.uint32(1), seed.astype(jnp.uint32)])
+
+
+@cache
+def _primitive() -> Any:
+    """The JAX primitive that all calls are: a custom call that XLA neither drops nor doubles."""
+    from jax.extend.core import Primitive
+    from jax.interpreters import batching, mlir
+
+    from srl.pools.native.core import core
+
+    for name, handler in core.pool_calls().items():
+        try:
+            jax.ffi.register_ffi_target(name, handler, platform="cpu")
+        except Exception as error:
+            raise RunError(
+                f"jaxlib {jax.lib.__version__} does not take srl's calls ({error}): srl was built "
+                "for another; install it again, where this jaxlib is: pip install "
+                "--no-build-isolation --force-reinstall --no-deps srl-rl"
+            ) from error
+    primitive = Primitive("srl_pool")
+    primitive.multiple_results = True
+
+    def avals(*_: Any, results: tuple, **__: Any) -> list[Any]:
+        token = jax.core.ShapedArray((), np.dtype(np.uint32))
+        return [token, *(jax.core.ShapedArray(shape, np.dtype(t)) for shape, t in results)]
+
+    @cache
+    def compiled(name: str, results: tuple) -> Any:
+        return jax.jit(lambda *operands: primitive.bind(*operands, name=name, results=results))
+
+    def lower(context: Any, *operands: Any, name: str, **_: Any) -> Any:
+        return jax.ffi.ffi_lowering(name, has_side_effect=True)(context, *operands)
+
+    def report_platform(*_: Any, **__: Any) -> Any:
+        raise UserError(
+            "a pool steps on the CPU: a program that calls one must run there. Its state is "
+            "committed to the CPU; pass it to the program and leave the device to JAX"
+        )
+
+    def report_vmap(*_: Any, **__: Any) -> Any:
+        raise UserError(
+            "vmap of a pool's call: a pool is one thing and already steps many environments; "
+            "make it with more of them (num_envs) in place of vmap"
+        )
+
+    primitive.def_abstract_eval(avals)
+    primitive.def_impl(lambda *operands, **parameters: compiled(**parameters)(*operands))
+    mlir.register_lowering(primitive, report_platform)
+    mlir.register_lowering(primitive, lower, platform="cpu")
+    batching.primitive_batchers[primitive] = report_vmap
+    return primitive

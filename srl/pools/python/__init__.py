@@ -1,0 +1,1 @@
+"""Pools of environments written in Python, stepped in this process or in worker processes."""

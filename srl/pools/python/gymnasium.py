@@ -1,0 +1,113 @@
+"""Environments that follow Gymnasium's interface, one agent each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from srl.pools.python.masks import (
+    MASK,
+    add_mask,
+    check_mask,
+    expect_no_mask,
+    has_mask,
+    mask_method,
+    mentions_masks,
+    with_mask,
+)
+from srl.pools.python.simulator import InvalidOutput, Simulator, narrowed, supported_action
+from srl.pools.python.writer import observation_writer
+from srl.types import Specs, Timestep
+
+
+class GymnasiumSimulator(Simulator):
+    """A `gymnasium.Env`.
+
+    Masks of allowed actions that it gives by a method `action_masks()` or in its infos become a
+    part of the observation (`srl.pools.python.masks`). Whether infos hold masks shows at a reset
+    only, so an environment whose source names them is reset once when it is made; others are left
+    alone.
+    """
+
+    def __init__(self, env: gymnasium.Env, name: str, masked: bool | None = None) -> None:
+        """Takes the environment.
+
+        Args:
+            env: The environment.
+            name: What messages call it.
+            masked: Whether infos hold masks; None finds out.
+
+        Raises:
+            UserError: If its spaces, or its masks, are not supported.
+        """
+        self._action = action = supported_action(env.action_space, name)
+        observed = narrowed(env.observation_space)
+        check_mask(observed, action, name)
+        self._observes_mask = has_mask(observed)
+        self._method = None if self._observes_mask else mask_method(env, action, name)
+        elsewhere = self._observes_mask or self._method is not None
+        self.masked = not elsewhere and (_gives_masks(env, action) if masked is None else masked)
+        self._adds_mask = self.masked or self._method is not None
+        self.specs = Specs(
+            observation=with_mask(observed, action) if self._adds_mask else observed,
+            action=action,
+            agents=("agent",),
+            max_episode_steps=env.spec.max_episode_steps if env.spec else None,
+        )
+        self._env = env
+        self._step = env.step
+        self._write = observation_writer(self.specs.observation)
+
+    def reset(self, seed: int | None, rows: Timestep, env: int) -> None:
+        """Starts an episode; see the base class."""
+        given = self._env.reset(seed=seed)
+        if not isinstance(given, tuple) or len(given) != 2:
+            raise InvalidOutput(
+                f"gave {type(given).__name__} at reset; expected (observation, info)"
+            )
+        self._observe(*given, "reset", rows, env)
+        rows.reward[env] = 0
+        rows.terminated[env] = rows.truncated[env] = False
+
+    def step(self, actions: np.ndarray, rows: Timestep, env: int) -> None:
+        """Acts; see the base class."""
+        given = self._step(actions[0])
+        try:
+            observation, reward, terminated, truncated, info = given
+        except ValueError:
+            raise InvalidOutput(
+                f"gave {len(given)} values at step; expected (observation, reward, terminated, "
+                "truncated, info)"
+            ) from None
+        rows.reward[env], rows.terminated[env], rows.truncated[env] = reward, terminated, truncated
+        self._observe(observation, info, "step", rows, env)
+
+    def _observe(self, observation: Any, info: Any, call: str, rows: Timestep, env: int) -> None:
+        if self._adds_mask:
+            mask = self._method() if self._method else info.get(MASK)
+            observation = add_mask(observation, mask, self._action)
+        elif info and not self._observes_mask:
+            expect_no_mask(info, call, self._action)
+        self._write(observation, rows.observation, env)
+
+    def render(self) -> np.ndarray:
+        """The environment's own picture; needs render_mode="rgb_array"."""
+        return np.asarray(self._env.render())
+
+    def close(self) -> None:
+        """Closes the environment."""
+        self._env.close()
+
+
+def _gives_masks(env: gymnasium.Env, action: gymnasium.Space) -> bool:
+    """Whether infos hold masks, which no space shows: an episode is begun to see."""
+    if isinstance(action, spaces.Box) or not mentions_masks(env):
+        return False
+    try:
+        _, info = env.reset(seed=0)
+        return MASK in info
+    except (Exception, SystemExit):  # reported at the first reset that is asked for
+        return False

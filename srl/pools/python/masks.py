@@ -1,0 +1,135 @@
+"""Masks of allowed actions: where environments give them, and how they stand in observations.
+
+Policies honour the part `action_mask` of a Dict observation, 1 for an allowed action: flat, the
+choices of MultiDiscrete actions one after the other. Environments that give masks elsewhere, in
+`info["action_mask"]` or by a method `action_masks()`, get that part added to what they observe.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from srl.errors import UserError
+from srl.pools.python.simulator import InvalidOutput
+from srl.spaces import choice_counts
+
+MASK = "action_mask"
+
+
+def has_mask(observation: gymnasium.Space) -> bool:
+    """Whether the mask is a part of what is observed."""
+    return isinstance(observation, spaces.Dict) and MASK in observation.spaces
+
+
+def num_choices(action: gymnasium.Space) -> int:
+    """How many numbers a mask of such actions has."""
+    return int(choice_counts(action).sum())
+
+
+def with_mask(observation: gymnasium.Space, action: gymnasium.Space) -> spaces.Dict:
+    """The space of observations that a mask was added to."""
+    mask = spaces.MultiBinary(num_choices(action))
+    if isinstance(observation, spaces.Dict):
+        return spaces.Dict([*observation.items(), (MASK, mask)])
+    return spaces.Dict([("observation", observation), (MASK, mask)])
+
+
+def add_mask(observation: Any, mask: Any, action: gymnasium.Space) -> dict[str, Any]:
+    """An observation together with its mask; None allows every action."""
+    mask = np.ones(num_choices(action), np.int8) if mask is None else _flat(mask)
+    parts = observation if isinstance(observation, Mapping) else {"observation": observation}
+    return {**parts, MASK: mask}
+
+
+def _flat(mask: Any) -> np.ndarray:
+    parts = mask if isinstance(mask, tuple | list) else (mask,)
+    flat = np.concatenate([np.ravel(part) for part in parts])
+    if flat.dtype.kind == "f" and np.isin(flat, (0, 1)).all():
+        return flat.astype(np.int8)
+    return flat
+
+
+def check_mask(observation: gymnasium.Space, action: gymnasium.Space, name: str) -> None:
+    """Checks that policies can apply an observed mask to the actions.
+
+    Raises:
+        UserError: If the actions are a Box, or the mask has not one number for each of them.
+    """
+    if not isinstance(observation, spaces.Dict) or not has_mask(observation):
+        return
+    _check_maskable(f"{name}: observation['{MASK}']", action)
+    mask = observation[MASK]
+    shapes: list[tuple[int, ...]] = [
+        part.shape or () for part in (mask if isinstance(mask, spaces.Tuple) else [mask])
+    ]
+    wanted = num_choices(action)
+    if any(len(shape) != 1 for shape in shapes) or sum(shape[0] for shape in shapes) != wanted:
+        raise UserError(
+            f"{name}: observation['{MASK}'] is {mask}, but the actions are {action}; it must have "
+            f"{wanted} numbers in one axis, 1 for an allowed action"
+        )
+
+
+def _check_maskable(what: str, action: gymnasium.Space) -> None:
+    if isinstance(action, spaces.Box):
+        raise UserError(
+            f"{what} masks actions that are {action}; masks are for Discrete and MultiDiscrete "
+            "actions: remove it, or let the environment clip what it is given"
+        )
+
+
+def mask_method(env: gymnasium.Env, action: gymnasium.Space, name: str) -> Callable[[], Any] | None:
+    """The environment's, or a wrapper's, method `action_masks()`, as sb3-contrib has it.
+
+    Raises:
+        UserError: If there is one, and the actions are a Box.
+    """
+    if not env.has_wrapper_attr("action_masks"):
+        return None
+    method = env.get_wrapper_attr("action_masks")
+    if not callable(method):
+        return None
+    _check_maskable(f"{name}: action_masks()", action)
+    return method
+
+
+def mentions_masks(env: gymnasium.Env) -> bool:
+    """Whether a module that defines the environment, a base or a wrapper, names `action_mask`.
+
+    Also true where a module's source cannot be read, as in a notebook.
+    """
+    layers = [env]
+    while isinstance(layers[-1], gymnasium.Wrapper):
+        layers.append(layers[-1].env)
+    modules = {kind.__module__ for layer in layers for kind in type(layer).__mro__} - {"builtins"}
+    return any(MASK in _source(module) for module in modules)
+
+
+def _source(module: str) -> str:
+    try:
+        return inspect.getsource(sys.modules[module])
+    except (KeyError, OSError, TypeError):
+        return MASK
+
+
+def expect_no_mask(info: Mapping[str, Any], call: str, action: gymnasium.Space) -> None:
+    """Raises InvalidOutput where an info has a mask that would have to be ignored."""
+    if MASK not in info:
+        return
+    gave = f"gave info['{MASK}'] at {call}, but "
+    if isinstance(action, spaces.Box):
+        raise InvalidOutput(
+            f"{gave}masks are for Discrete and MultiDiscrete actions, not for {action}"
+        )
+    raise InvalidOutput(
+        f"{gave}none was found when it was made: give one at every reset and step from a module "
+        "that names action_mask, as that of the environment or of a wrapper, or add a method "
+        "action_masks()"
+    )

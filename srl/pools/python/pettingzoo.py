@@ -1,0 +1,231 @@
+"""Environments that follow PettingZoo's parallel interface, with agents that come and go."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from srl.errors import UserError
+from srl.pools.python.masks import (
+    MASK,
+    add_mask,
+    check_mask,
+    expect_no_mask,
+    has_mask,
+    with_mask,
+)
+from srl.pools.python.padding import common_space, corner, crop
+from srl.pools.python.simulator import InvalidOutput, Simulator, narrowed, supported_action
+from srl.pools.python.writer import observation_writer
+from srl.spaces import outside
+from srl.tree import leaves_of
+from srl.types import Specs, Timestep, Tree
+
+
+def parallel_maker(path: str) -> Callable[..., Any]:
+    """What makes an environment, by the path of its module.
+
+    Args:
+        path: Of a module with a function `parallel_env`, such as mpe2.simple_tag_v3, or of any
+            callable, such as package.module:factory.
+
+    Raises:
+        ModuleNotFoundError: If there is no such module.
+        UserError: If the module has no such function, or needs PettingZoo and there is none.
+    """
+    module_path, _, attribute = path.partition(":")
+    attribute = attribute or "parallel_env"
+    try:
+        module = importlib.import_module(module_path)
+    except ModuleNotFoundError as error:
+        if error.name != "pettingzoo":
+            raise
+        raise UserError(
+            f"{module_path} needs PettingZoo, which is not installed; try: pip install "
+            "'srl-rl[pettingzoo]'"
+        ) from error
+    if not hasattr(module, attribute):
+        raise UserError(
+            f"module {module_path} has no {attribute}; name what makes a parallel environment, as "
+            f"in pettingzoo:{module_path}:factory"
+        )
+    return getattr(module, attribute)
+
+
+def is_parallel_env(env: Any) -> bool:
+    """Whether this is an environment of PettingZoo's parallel interface.
+
+    Raises:
+        UserError: If it is one whose agents take turns.
+    """
+    if not hasattr(env, "possible_agents") or not callable(getattr(env, "action_space", None)):
+        return False
+    if hasattr(env, "agent_iter"):
+        raise UserError(
+            f"the agents of {env} take turns; make it parallel, where they act together, by "
+            "aec_to_parallel or turn_based_aec_to_parallel of pettingzoo.utils.conversions"
+        )
+    return True
+
+
+class PettingZooSimulator(Simulator):
+    """A `pettingzoo.ParallelEnv`.
+
+    Agents whose spaces differ in size are padded to be alike (`srl.pools.python.padding`), and
+    `specs.agent_spaces` holds their own. Where their Discrete actions differ in number, and where
+    the environment gives masks in its infos, the observation is a Dict with an `action_mask` of
+    allowed actions (MultiBinary): it gets one, or becomes one with the parts `observation` and
+    `action_mask`.
+
+    An agent that an environment no longer has is terminated, one that it does not have yet is
+    truncated, with observations of zeros. One that leaves and is flagged neither
+    terminated nor truncated is truncated.
+    """
+
+    def __init__(self, env: Any, name: str, masked: bool | None = None) -> None:
+        """Takes the environment.
+
+        Args:
+            env: The environment.
+            name: What messages call it.
+            masked: Whether infos hold masks; None finds out.
+
+        Raises:
+            UserError: If its spaces, or its masks, are not supported, or cannot be padded to be
+                alike.
+        """
+        self._env = env
+        self._agents: list[Any] = list(env.possible_agents)
+        if not self._agents:
+            raise UserError(f"{name} has no possible_agents")
+        names = tuple(str(agent) for agent in self._agents)
+        actions = {
+            own: supported_action(env.action_space(agent), f"{name}: {own}")
+            for own, agent in zip(names, self._agents, strict=True)
+        }
+        observed = {
+            own: narrowed(env.observation_space(agent))
+            for own, agent in zip(names, self._agents, strict=True)
+        }
+        action = common_space(actions, "action", name)
+        for own in names:
+            check_mask(observed[own], actions[own], f"{name}: {own}")
+        self._observes_mask = any(map(has_mask, observed.values()))
+        self.masked = not self._observes_mask and not isinstance(action, spaces.Box)
+        if self.masked:
+            self.masked = self._gives_masks() if masked is None else masked
+        differ = isinstance(action, spaces.Discrete) and any(a != action for a in actions.values())
+        self._adds_mask = self.masked or (differ and not self._observes_mask)
+        if self._adds_mask:
+            observed = {own: with_mask(observed[own], actions[own]) for own in names}
+        observation = common_space(observed, "observation", name)
+        own = tuple(zip(observed.values(), actions.values(), strict=True))
+        alike = all(pair == (observation, action) for pair in own)
+        self.specs = Specs(observation, action, names, agent_spaces=() if alike else own)
+        self._own = own
+        self._writers = [
+            observation_writer(space, f"{agent}'s observation") for agent, space in observed.items()
+        ]
+        self._padded = [space != observation for space in observed.values()]
+        self._joined = np.zeros(len(names), bool)
+        self._done = np.zeros(len(names), bool)
+
+    def _gives_masks(self) -> bool:
+        """Whether infos hold masks, which no space shows: an episode is begun to see."""
+        _, infos = self._env.reset(seed=0)
+        return any(MASK in info for info in infos.values())
+
+    def reset(self, seed: int | None, rows: Timestep, env: int) -> None:
+        """Starts an episode; see the base class."""
+        given = self._env.reset(seed=seed)
+        if not isinstance(given, tuple) or len(given) != 2:
+            raise InvalidOutput(
+                f"gave {type(given).__name__} at reset; expected (observations, infos)"
+            )
+        if not self._env.agents:
+            raise InvalidOutput("has no agents after a reset")
+        self._joined[:] = self._done[:] = False
+        nothing: dict[Any, Any] = {}
+        self._write(set(), (given[0], nothing, nothing, nothing, given[1]), rows, env)
+
+    def step(self, actions: np.ndarray, rows: Timestep, env: int) -> None:
+        """Acts; see the base class."""
+        acting = set(self._env.agents)
+        chosen = {
+            agent: self._own_action(i, actions[i])
+            for i, agent in enumerate(self._agents)
+            if agent in acting
+        }
+        given = self._env.step(chosen)
+        if len(given) != 5:
+            raise InvalidOutput(
+                f"gave {len(given)} values at step; expected (observations, rewards, "
+                "terminations, truncations, infos)"
+            )
+        self._write(acting, given, rows, env)
+
+    def _own_action(self, index: int, action: np.ndarray) -> Any:
+        """An action without what it was padded with."""
+        space = self._own[index][1]
+        if isinstance(space, spaces.Discrete):
+            if outside(action, space):
+                raise UserError(
+                    f"the action {action} of {self.specs.agents[index]} is not in {space}; "
+                    "observation['action_mask'] marks the actions that are"
+                )
+            return action
+        return action[corner(space)]
+
+    def _write(self, acting: set[Any], given: Any, rows: Timestep, env: int) -> None:
+        """Writes what a call gave: a row for each agent, be it there or not."""
+        observations, rewards, terminations, truncations, infos = given
+        staying = set(self._env.agents)
+        if unknown := staying.difference(self._agents):
+            raise InvalidOutput(
+                f"has agents {sorted(map(str, unknown))}, which are no possible_agents"
+            )
+        for i, agent in enumerate(self._agents):
+            slot = env * len(self._agents) + i
+            rows.reward[slot] = rewards.get(agent, 0) if agent in acting else 0
+            terminated = bool(terminations.get(agent, False))
+            truncated = bool(truncations.get(agent, False))
+            present = agent in staying or (agent in acting and agent in observations)
+            if present and not (self._done[i] and (terminated or truncated)):
+                if agent not in observations:
+                    raise InvalidOutput(
+                        f"gave no observation of {agent}, which is among its agents"
+                    )
+                self._observe(i, observations[agent], infos.get(agent, {}), rows, slot)
+                self._joined[i] = True
+                truncated = truncated or (agent not in staying and not terminated)
+            else:
+                for array in leaves_of(rows.observation):
+                    array[slot] = 0
+                terminated, truncated = bool(self._joined[i]), not self._joined[i]
+            self._done[i] = terminated or truncated
+            rows.terminated[slot], rows.truncated[slot] = terminated, truncated
+
+    def _observe(
+        self, i: int, value: Any, info: Mapping[str, Any], rows: Timestep, slot: int
+    ) -> None:
+        space, action = self._own[i]
+        if self._adds_mask:
+            value = add_mask(value, info.get(MASK), action)
+        elif info and not self._observes_mask:
+            expect_no_mask(info, "a step", action)
+        memory: Tree = rows.observation
+        if self._padded[i]:
+            memory, slot = crop(space, memory, slice(slot, slot + 1)), 0
+        self._writers[i](value, memory, slot)
+
+    def render(self) -> np.ndarray:
+        """The environment's own picture; needs render_mode="rgb_array"."""
+        return np.asarray(self._env.render())
+
+    def close(self) -> None:
+        """Closes the environment."""
+        self._env.close()

@@ -1,0 +1,1 @@
+"""Pools whose environments are stepped by worker processes, through shared memory."""

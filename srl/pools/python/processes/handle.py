@@ -1,0 +1,248 @@
+"""One worker process of a pool, as the pool's process sees it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from srl.pools.python.processes.protocol import Kind, receive_message, send_command
+from srl.system.child_process import (
+    child_command,
+    crash_dump,
+    crash_place,
+    ending,
+    innermost_frames,
+    process_state,
+    python_stack,
+)
+from srl.types import Specs
+
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
+_STDERR_BYTES = 8_000  # kept of each worker
+_ASK_SECONDS, _TERM_SECONDS = 5.0, 2.0  # that a worker has to end by itself, and after SIGTERM
+
+
+logger = logging.getLogger(__name__)
+
+PROGRESS_STEPS, PROGRESS_STARTS = 100, 10.0
+"""What forgives a worker's earlier deaths: so many steps of its environments, and so many times as
+much time as its start took. Otherwise most of the time would go into starts."""
+
+
+class ProcessHandle:
+    """A worker and its environments; `start` may be called again once its process has died."""
+
+    def __init__(self, number: int, envs: range, step_timeout: float) -> None:
+        """Takes the environments that the process will step; starts nothing."""
+        self.number, self.envs = number, envs
+        self.deaths = 0
+        """In a row."""
+        self.ready = False
+        """Whether it has made its environments."""
+        self.specs: Specs | None = None
+        """Of its environments, once it is ready."""
+        self.outstanding = 0
+        """Records that it owes."""
+        self.asked: np.ndarray | None = None
+        """The environments of the last synchronous step; None for all."""
+        self.stepped = 0
+        """Steps of environments since it was started."""
+        self.started_at = self.ready_at = 0.0
+        """When its process was started, and had made its environments."""
+        self.known: set[int] = set()
+        """Memory that it has mapped."""
+        self.heard = 0.0
+        """When it last showed progress."""
+        self.seen = -1
+        """The environment that it was last seen in."""
+        self.hung = False
+        self.held: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        """Commands for when it is ready."""
+        self.pid = 0
+        self._step_timeout = step_timeout
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stderr = b""
+        self._messages: deque[tuple[str, Any]] = deque()
+
+    def start(self, completions: int, lifeline: int) -> None:
+        """Starts the process, with nothing mapped yet.
+
+        Args:
+            completions: Descriptor of the pipe that it writes records into.
+            lifeline: Of the reading end of a pipe that closes when this process ends.
+        """
+        self.release()
+        self.ready = self.hung = False
+        self.outstanding = self.stepped = 0
+        self.known, self.seen, self.held = set(), -1, []
+        self.connection, theirs = socket.socketpair()
+        self.connection.settimeout(self._step_timeout)
+        self._dump = os.memfd_create("srl-dump", os.MFD_CLOEXEC)
+        self.stderr, stderr = os.pipe()
+        os.set_blocking(self.stderr, False)
+        inherited = (self._dump, theirs.fileno(), completions, lifeline)
+        # Ctrl-C in a terminal reaches workers too, and the pool ends them in good order. What a
+        # worker dies of, and where it hangs, is written into a file of its own.
+        setup = self.number, theirs.fileno(), completions, lifeline
+        command = child_command(
+            "srl.pools.python.processes.worker",
+            *map(str, setup),
+            ignores_interrupts=True,
+            dump=self._dump,
+        )
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stderr=stderr,
+            pass_fds=inherited,
+            env={**os.environ, **dict.fromkeys(_THREADS, "1")},
+        )
+        self.pid = self._process.pid
+        self.pidfd = os.pidfd_open(self.pid)
+        theirs.close()
+        os.close(stderr)
+        self.heard = self.started_at = time.monotonic()
+
+    @property
+    def progressed(self) -> bool:
+        """Whether the process has done enough for earlier deaths to be forgiven."""
+        worked, starting = time.monotonic() - self.ready_at, self.ready_at - self.started_at
+        enough = self.stepped >= PROGRESS_STEPS and worked >= PROGRESS_STARTS * starting
+        return self.ready and enough
+
+    def send(self, *command: Any, **more: Any) -> None:
+        """Sends a command, given as `send_command` takes it.
+
+        To a dead process it is lost, and its death is noticed elsewhere.
+        """
+        with suppress(ConnectionError):
+            send_command(self.connection, *command, **more)
+
+    def receive(self, kind: str) -> Any:
+        """Waits for a message of a kind, and keeps others.
+
+        Raises:
+            EOFError: When the process has died.
+            TimeoutError: After `step_timeout`.
+        """
+        for k, message in enumerate(self._messages):
+            if message[0] == kind:
+                del self._messages[k]
+                return message[1]
+        while (message := receive_message(self.connection))[0] != kind:
+            self._messages.append(message)
+        return message[1]
+
+    def next_message(self) -> tuple[str, Any]:
+        """The next message of any kind; raises as `receive`."""
+        return receive_message(self.connection)
+
+    # ---- what has become of it ----
+
+    def forward_stderr(self) -> bool:
+        """Passes on what the worker has written to its standard error, and keeps the last of it.
+
+        Returns:
+            Whether more may come.
+        """
+        with suppress(BlockingIOError):
+            while data := os.read(self.stderr, 1 << 16):
+                self._stderr = (self._stderr + data)[-_STDERR_BYTES:]
+                if sys.stderr is not None:
+                    sys.stderr.write(data.decode(errors="replace"))
+            return False
+        return True
+
+    @property
+    def last_stderr(self) -> str:
+        """The last lines of its standard error."""
+        return self._stderr.decode(errors="replace").strip()
+
+    def reap(self) -> str:
+        """Waits for the dead process and gives how it ended."""
+        assert self._process is not None
+        code = self._process.wait()
+        self.forward_stderr()
+        return ending(code)
+
+    def crash_dump(self) -> str:
+        """What the process crashed of, and where; empty if nothing. The log gets all threads."""
+        dump = crash_dump(self._dump)
+        if dump:
+            logger.info("worker %d crashed:\n%s", self.number, dump)
+        return crash_place(dump)
+
+    def state(self) -> str:
+        """Whether it runs, sleeps or is stopped, as text for a message."""
+        return process_state(self.pid)
+
+    def stack(self, seconds: float = 1.0) -> str:
+        """Where its environment is; a stopped process cannot tell. The log gets all threads."""
+        stack = python_stack(self.pid, self._dump, seconds)
+        logger.info("the threads of worker %d:\n%s", self.number, stack)
+        return innermost_frames(stack)
+
+    # ---- the end ----
+
+    def ask_to_end(self) -> None:
+        """Asks the process to close its environments and end."""
+        if self._process is not None and not self.hung:
+            self.connection.settimeout(0.1)
+            with suppress(OSError):
+                send_command(self.connection, Kind.CLOSE)
+
+    def end(self, deadline: float) -> None:
+        """Waits until `deadline`, then ends the process by force, and lets go of everything."""
+        if self._process is not None:
+            if self.hung:
+                self._process.kill()
+            elif not self._ended(deadline):
+                self._process.terminate()
+                if not self._ended(time.monotonic() + _TERM_SECONDS):
+                    self._process.kill()
+            self.reap()
+        self.release()
+
+    def _ended(self, deadline: float) -> bool:
+        assert self._process is not None
+        while True:
+            self.forward_stderr()  # or it might wait for room to write
+            left = deadline - time.monotonic()
+            try:
+                self._process.wait(min(max(left, 0), 0.1))
+                return True
+            except subprocess.TimeoutExpired:
+                if left <= 0:
+                    return False
+
+    def release(self) -> None:
+        """Closes what belongs to the ended process."""
+        if self._process is not None:
+            self._process = None
+            self.connection.close()
+            for fd in (self.pidfd, self.stderr, self._dump):
+                os.close(fd)
+
+
+def end_all(handles: list[ProcessHandle], fds: list[int], owner: int) -> None:
+    """Ends the processes of a closed pool and closes its descriptors."""
+    if os.getpid() != owner:  # a fork of the pool's process: the workers are not its own
+        return
+    for handle in handles:
+        handle.ask_to_end()
+    deadline = time.monotonic() + _ASK_SECONDS
+    for handle in handles:
+        handle.end(deadline)
+    handles.clear()
+    for fd in fds:
+        os.close(fd)
+    fds.clear()

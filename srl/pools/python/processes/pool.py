@@ -1,0 +1,501 @@
+"""Pools of Python environments in worker processes, with shared memory between them and here."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import select
+import sys
+import time
+import weakref
+from collections import deque
+from typing import Any, NoReturn
+
+import cloudpickle
+import gymnasium
+import numpy as np
+
+from srl.errors import RunError, UserError, WorkerLost
+from srl.pools.memory import Row, Rows, empty_timestep, timestep_at
+from srl.pools.python.processes.handle import ProcessHandle, end_all
+from srl.pools.python.processes.protocol import FAILED, FAILURES, PICTURE, READY, RECORD, Kind
+from srl.pools.python.processes.shared_memory import shared_arrays
+from srl.pools.python.python_pool import PythonPool, copy_rows, slots_of
+from srl.pools.python.simulator import Rendered
+from srl.pools.python.sources import SimulatorSource, check_alike, difference, source_name
+from srl.pools.python.stepper import Failure, empty_control
+from srl.tree import leaves_of
+
+logger = logging.getLogger(__name__)
+
+
+class ProcessPool(PythonPool):
+    """Each worker process steps some consecutive environments.
+
+    Workers write timesteps into memory that this process maps too; pipes carry small records only.
+    A worker that dies is started again, with new environments: see `Timestep.lost`.
+    """
+
+    def __init__(
+        self,
+        source: SimulatorSource,
+        num_envs: int,
+        batch_size: int,
+        workers: int,
+        options: dict[str, Any],
+        *,
+        restarts: int = 3,
+        step_timeout: float = 60.0,
+        start_timeout: float = 300.0,
+    ) -> None:
+        """Starts the processes and waits until all environments are made.
+
+        Args:
+            source: What makes an environment, in the worker.
+            num_envs: How many.
+            batch_size: How many `recv` gives.
+            workers: How many processes; at most `num_envs`.
+            options: Of the environments.
+            restarts: How many times in a row a worker may die; one that lives ten times as long as
+                it took to start, and steps, ends a row.
+            step_timeout: Seconds that one step or reset of an environment may take.
+            start_timeout: Seconds that a worker may take to start and make its environments.
+
+        Raises:
+            UserError: For an unknown id, copies that differ, or what cannot be pickled.
+            RunError: If making an environment raised, or a worker died.
+        """
+        super().__init__(source_name(source), num_envs, batch_size)
+        self._limits = restarts, step_timeout, start_timeout
+        workers = min(workers, num_envs)
+        bounds = [k * num_envs // workers for k in range(workers + 1)]
+        self._handles = [
+            ProcessHandle(k, range(bounds[k], bounds[k + 1]), step_timeout) for k in range(workers)
+        ]
+        self._worker_of = np.repeat(np.arange(workers), np.diff(bounds))
+        self._setup = _setup(source, options, num_envs)
+        self._memory: dict[int, int] = {}  # descriptors of what `rows` gave
+        self._dropped: deque[int] = deque()  # memory that is no longer referenced
+        self._next_memory = 0
+        self._lost = np.zeros(num_envs, bool)  # episodes whose end is not reported yet
+        self._target: Row | None = None  # what is being written
+        self._scratch: Row | None = None  # written for rows that the workers do not map
+        self._broken = ""  # why no call can succeed any more
+        self._deaths = 0
+        self._control_fd = -1
+        self._next_look = 0.0
+        self._open_pipes()
+        try:
+            self._start_all()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_pipes(self) -> None:
+        self._completions, self._completed = os.pipe()
+        lifeline_read, lifeline_write = os.pipe()
+        os.set_blocking(self._completions, False)
+        # A full pipe would only hold the workers up, so the most that the kernel grants will do.
+        for size in (1 << 20, RECORD.size * self.num_envs):
+            try:
+                fcntl.fcntl(self._completions, fcntl.F_SETPIPE_SZ, size)
+                break
+            except OSError:
+                continue
+        self._epoll = select.epoll()
+        self._epoll.register(self._completions, select.EPOLLIN)
+        self._watched: dict[int, tuple[str, ProcessHandle]] = {}
+        self._lifeline = lifeline_read
+        fds = [self._completions, self._completed, lifeline_read, lifeline_write]
+        # Also when the pool is forgotten, or the interpreter ends.
+        self._finalizer = weakref.finalize(self, end_all, self._handles, fds, os.getpid())
+
+    # ---- starting ----
+
+    def _start_all(self) -> None:
+        for handle in self._handles:
+            self._start_worker(handle)
+        while not all(handle.ready for handle in self._handles):
+            self._poll()
+        specs, workers = self._handles[0].specs, len(self._handles)
+        assert specs is not None
+        self.specs = specs
+        for handle in self._handles[1:]:
+            assert handle.specs is not None
+            check_alike(specs, 0, handle.specs, handle.envs.start, self.name)
+        shared = shared_arrays(lambda a: empty_control(specs, self.num_envs, workers, a))
+        self._control_fd = shared.fd
+        self._begin(specs, shared.arrays)
+        for handle in self._handles:
+            self._send(handle, Kind.CONTROL, self.num_envs, workers, fd=shared.fd)
+
+    def _start_worker(self, handle: ProcessHandle) -> None:
+        try:
+            handle.start(self._completed, self._lifeline)
+        except OSError as error:
+            self._broken = f"{self.name}: cannot start a worker process: {error}"
+            raise RunError(self._broken) from error
+        for fd, what in (
+            (handle.connection.fileno(), "message"),
+            (handle.pidfd, "death"),
+            (handle.stderr, "stderr"),
+        ):
+            self._watched[fd] = what, handle
+            self._epoll.register(fd, select.EPOLLIN)
+        envs = handle.envs
+        self._send(handle, Kind.SETUP, envs.start, envs.stop, payload=self._setup)
+        if self._control_fd >= 0:
+            workers = len(self._handles)
+            self._send(handle, Kind.CONTROL, self.num_envs, workers, fd=self._control_fd)
+
+    def _greeted(self, handle: ProcessHandle) -> None:
+        """Handles a worker's first message: it has made its environments, or has failed to."""
+        try:
+            kind, content = handle.next_message()
+        except EOFError:
+            self._unwatch(handle, "message")  # its death is handled next
+            return
+        self._unwatch(handle, "message")
+        if kind == FAILED:
+            by_user, summary, text = content
+            if by_user:
+                self._broken = text
+                raise UserError(text)
+            self._broken = f"{self.name}: a worker could not make its environments: {summary}"
+            raise RunError(f"{text}\nin worker {handle.number} of {self.name}")
+        assert kind == READY
+        handle.ready, handle.specs = True, content
+        handle.heard = handle.ready_at = time.monotonic()
+        if self._control_fd < 0:
+            return
+        if found := difference(self.specs, content):
+            kind, had, has = found
+            self._broken = (
+                f"{self.name}: environment {handle.envs.start} made anew has {kind} {has} where "
+                f"it had {had}; all copies must be alike"
+            )
+            raise RunError(self._broken)
+        for command, more in handle.held:
+            self._send(handle, *command, **more)
+        handle.held.clear()
+
+    def _unwatch(self, handle: ProcessHandle, *kinds: str) -> None:
+        for fd in [fd for fd, (k, h) in self._watched.items() if h is handle and k in kinds]:
+            del self._watched[fd]
+            self._epoll.unregister(fd)
+
+    # ---- memory ----
+
+    def _make_rows(self, length: int) -> Rows:
+        """Gives shared memory for `length` timesteps; see the base class."""
+        self._forget_dropped()
+        specs, num_envs = self.specs, self.num_envs
+        timesteps, buffer, fd = shared_arrays(
+            lambda a: empty_timestep(specs, num_envs, (length,), a)
+        )
+        number = self._next_memory
+        self._next_memory += 1
+        self._memory[number] = fd
+        weakref.finalize(buffer, self._dropped.append, number).atexit = False
+        rows = [self._adopt(Row(timestep_at(timesteps, t))) for t in range(length)]
+        for t, row in enumerate(rows):
+            row.core.place = number, t, length
+        return Rows(timesteps, rows)
+
+    def _forget_dropped(self) -> None:
+        while self._dropped:
+            number = self._dropped.popleft()
+            os.close(self._memory.pop(number))
+            for handle in self._handles:
+                if number in handle.known:
+                    handle.known.discard(number)
+                    self._send(handle, Kind.FORGET, number)
+
+    def _ask(self, handle: ProcessHandle, kind: Kind, ids: np.ndarray | None, row: Row) -> None:
+        """Has a worker step environments, all of its own by default, into a row."""
+        number, t, length = row.core.place
+        if number not in handle.known:
+            handle.known.add(number)
+            self._send(handle, Kind.MAP, number, length, fd=self._memory[number])
+        if not handle.outstanding:
+            handle.heard = time.monotonic()
+        if kind == Kind.ADVANCE:
+            handle.asked = ids
+        handle.outstanding += 1 if kind == Kind.ADVANCE or ids is None else len(ids)
+        self._send(handle, kind, number, t, b"" if ids is None else ids.tobytes())
+
+    def _send(self, handle: ProcessHandle, *command: Any, **more: Any) -> None:
+        # What would share memory waits until new environments are known to be as the old ones.
+        if self._control_fd >= 0 and not handle.ready and command[0] != Kind.SETUP:
+            handle.held.append((command, more))
+            return
+        try:
+            handle.send(*command, **more)
+        except TimeoutError:
+            self._raise_hang(handle)
+
+    # ---- the base class's work ----
+
+    def _advance(self, ids: np.ndarray | None, row: Row) -> None:
+        if row.core.place is None:
+            self._advance_elsewhere(ids, row)
+            return
+        self._check_working()
+        if self._dropped:
+            self._forget_dropped()
+        self._target = row
+        if ids is None and np.count_nonzero(self._lost):
+            lost, ids = (np.flatnonzero(x).astype(np.int32) for x in (self._lost, ~self._lost))
+            self._write_lost(lost, row)
+        for handle in self._handles:
+            own = None
+            if ids is not None:
+                own = ids[(ids >= handle.envs.start) & (ids < handle.envs.stop)]
+                if not len(own):
+                    continue
+            self._ask(handle, Kind.ADVANCE, own, row)
+        while any(handle.outstanding for handle in self._handles):
+            self._poll()
+        self._last = row
+
+    def _advance_elsewhere(self, ids: np.ndarray | None, row: Row) -> None:
+        """Steps in memory that the workers map, and copies into a row that they do not."""
+        if self._scratch is None:
+            self._scratch = self._make_rows(1)[0]
+        self._advance(ids, self._scratch)
+        envs = np.arange(self.num_envs) if ids is None else ids
+        copy_rows(self._scratch.timestep, row.timestep, envs, len(self.specs.agents))
+
+    def _start(self, ids: np.ndarray) -> None:
+        self._check_working()
+        assert self._slots is not None
+        self._target = self._last = self._slots
+        lost = self._lost[ids]
+        if lost.any():
+            self._write_lost(ids[lost], self._slots)
+            self._ready.extend(ids[lost].tolist())
+            ids = ids[~lost]
+        workers = self._worker_of[ids]
+        for number in np.unique(workers):
+            self._ask(self._handles[number], Kind.START, ids[workers == number], self._slots)
+
+    def _work(self) -> None:
+        self._check_working()
+        self._poll()
+
+    def _finish_started(self) -> None:
+        while any(handle.outstanding for handle in self._handles):
+            self._check_working()
+            self._poll()
+
+    def _prepare_reset(self, seed: int | None, ids: np.ndarray) -> None:
+        super()._prepare_reset(seed, ids)
+        self._lost[ids] = False
+
+    def _check_working(self) -> None:
+        if self._broken:
+            raise RunError(self._broken)
+
+    # ---- waiting ----
+
+    def _poll(self) -> None:
+        """Waits for an event from the workers and handles it."""
+        interval = min(self._limits[1], self._limits[2]) / 4
+        before = time.monotonic()
+        events = self._epoll.poll(interval)
+        now = time.monotonic()
+        if now - before > 2 * interval:  # this process was stopped, and maybe the workers too
+            for handle in self._handles:
+                handle.heard = now
+        self._read_completions()  # first: what a worker has done counts, though it died since
+        for fd, _ in events:
+            what, handle = self._watched.get(fd, ("", None))
+            if handle is None:
+                continue
+            if what == "message":
+                self._greeted(handle)
+            elif what == "stderr":
+                if not handle.forward_stderr():
+                    self._unwatch(handle, "stderr")
+            else:
+                self._died(handle)
+        if not events or now > self._next_look:
+            self._next_look = now + interval
+            self._look_for_hangs(now)
+
+    def _read_completions(self) -> None:
+        try:
+            data = os.read(self._completions, 1 << 20)
+        except BlockingIOError:
+            return
+        now = time.monotonic()
+        for number, env, failed in RECORD.iter_unpack(data):
+            handle = self._handles[number]
+            handle.outstanding -= 1
+            handle.heard = now
+            if env < 0:
+                handle.stepped += len(handle.envs)
+            else:
+                handle.stepped += 1
+                if not failed:
+                    self._ready.append(env)
+            # One message describes all failures that are reported together.
+            if failed and not any(failure.env == env for failure in self._failures):
+                self._take_failures(handle)
+
+    def _take_failures(self, handle: ProcessHandle) -> None:
+        try:
+            reported = handle.receive(FAILURES)
+        except EOFError:  # it died since, and its environments start anew
+            return
+        except TimeoutError:
+            self._raise_hang(handle)
+        self._failures += [Failure(env, text, None) for env, text in reported]
+
+    def _look_for_hangs(self, now: float) -> None:
+        for handle in self._handles:
+            limit = self._limits[1] if handle.ready else self._limits[2]
+            if handle.ready and not handle.outstanding:
+                continue
+            if handle.ready and (env := int(self._control.stepping[handle.number])) != handle.seen:
+                handle.seen, handle.heard = env, now
+            if now - handle.heard > limit:
+                self._raise_hang(handle)
+
+    def _raise_hang(self, handle: ProcessHandle) -> NoReturn:
+        handle.hung = True
+        where, limit = f"{self._described(handle)} has not made its environments", self._limits[2]
+        if handle.ready:
+            env = self._control.stepping[handle.number]
+            limit = self._limits[1]
+            where = f"environment {env}, in {self._described(handle)}, has not finished its step"
+        state = handle.state()
+        stack = "" if "stopped" in state else handle.stack()
+        raise WorkerLost(
+            f"{self.name}: {where} within {limit:g} s; the process is {state}"
+            + (f"; it was here:\n{stack}" if stack else "")
+        )
+
+    def _described(self, handle: ProcessHandle) -> str:
+        first, last = handle.envs.start, handle.envs.stop - 1
+        envs = f"environment {first}" if first == last else f"environments {first} to {last}"
+        return f"worker {handle.number} (process {handle.pid}, {envs})"
+
+    # ---- deaths ----
+
+    def _died(self, handle: ProcessHandle) -> None:
+        """Starts the worker again, or raises RunError where it dies too often."""
+        self._read_completions()
+        restarts = self._limits[0]
+        described = self._described(handle)
+        self._unwatch(handle, "message", "death", "stderr")
+        ending, dump = handle.reap(), handle.crash_dump()
+        self._deaths += 1
+        handle.deaths = 1 if handle.progressed else handle.deaths + 1
+        details = "".join(f"\n{text}" for text in (dump, handle.last_stderr) if text)
+        if handle.deaths > restarts:
+            many = f", {handle.deaths} times in a row, soon after each start" if restarts else ""
+            self._broken = f"{self.name}: {described} {ending}{many}{details}"
+            raise WorkerLost(self._broken)
+        dump = dump and f"\n{dump}"
+        logger.warning("%s: %s %s; it is started again%s", self.name, described, ending, dump)
+        owed, in_row = handle.outstanding, self._target
+        self._start_worker(handle)
+        if self._control_fd >= 0:
+            self._lose_episodes(handle, owed, in_row)
+
+    def _lose_episodes(self, handle: ProcessHandle, owed: int, row: Row | None) -> None:
+        """Ends the episodes of a worker that died, and has those begun that were to begin."""
+        ids = np.arange(handle.envs.start, handle.envs.stop, dtype=np.int32)
+        control = self._control
+        running = ~control.reset_next[ids]
+        control.reset_next[ids] = True
+        for i in ids:
+            if self._seed is not None and not control.seeded[i]:
+                fresh = np.random.SeedSequence([self._seed, int(i), self._deaths])
+                control.seed[i], control.seeded[i] = fresh.generate_state(1)[0], True
+        self._lost[ids[running]] = True
+        if not owed or row is None:
+            return
+        asked = self._asked(handle, ids)
+        lost = asked & self._lost[ids]
+        if lost.any():
+            self._write_lost(ids[lost], row)
+            if self._flying.any():
+                self._ready.extend(ids[lost].tolist())
+        if (again := ids[asked & ~lost]).size:
+            kind = Kind.START if self._flying.any() else Kind.ADVANCE
+            self._ask(handle, kind, again, row)
+
+    def _asked(self, handle: ProcessHandle, ids: np.ndarray) -> np.ndarray:
+        """Which of the worker's environments are to give a result: bool, of the shape of `ids`."""
+        if self._flying.any():
+            there = list(self._ready) + [failure.env for failure in self._failures]
+            return self._flying[ids] & ~np.isin(ids, there)
+        return np.ones(len(ids), bool) if handle.asked is None else np.isin(ids, handle.asked)
+
+    def _write_lost(self, ids: np.ndarray, row: Row) -> None:
+        """Writes the row of an episode that was lost: the last observation once more."""
+        step, slots = row.timestep, slots_of(ids, len(self.specs.agents))
+        if self._last is not None and self._last is not row:
+            last = self._last.timestep
+            for old, new in zip(*map(leaves_of, (last.observation, step.observation)), strict=True):
+                new[slots] = old[slots]
+            step.statistics[ids] = last.statistics[ids]
+        step.reward[slots], step.terminated[slots], step.truncated[slots] = 0, False, True
+        step.episode_return[slots] = self._control.episode_return[ids].ravel()
+        step.episode_length[ids] = self._control.episode_length[ids]
+        step.lost[ids], self._lost[ids] = True, False
+
+    # ---- other calls ----
+
+    def _picture(self, env: int) -> Rendered:
+        self._check_working()
+        handle = self._handles[self._worker_of[env]]
+        while not handle.ready:
+            self._poll()
+        handle.send(Kind.RENDER, place=env)
+        try:
+            return Rendered(*handle.receive(PICTURE))
+        except TimeoutError:
+            self._raise_hang(handle)
+        except EOFError:
+            raise RunError(f"{self.name}: {self._described(handle)} died while rendering") from None
+
+    def _end(self) -> None:
+        if self._deaths and not self._broken:
+            times = "once" if self._deaths == 1 else f"{self._deaths} times"
+            logger.warning("%s: worker processes died %s, and were started again", self.name, times)
+        for fd in (*self._memory.values(), self._control_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._memory.clear()
+        self._own.clear()
+        self._slots = self._target = self._last = None
+        self._epoll.close()
+        self._finalizer()
+
+
+def _setup(source: SimulatorSource, options: dict[str, Any], num_envs: int) -> bytes:
+    """What a worker makes environments from, pickled."""
+    # An id may be known to this process alone.
+    spec = gymnasium.registry.get(source) if isinstance(source, str) else None
+    # Modules that no other process can import, such as an experiment file's, go along by value.
+    modules = {id(m): m for m in list(sys.modules.values()) if isinstance(m, type(sys))}.values()
+    alien = [m for m in modules if getattr(m, "__spec__", 0) is None]
+    by_value = [m for m in alien if m.__name__ != "__main__"]
+    registered = []
+    try:
+        for module in by_value:
+            cloudpickle.register_pickle_by_value(module)
+            registered.append(module)
+        return cloudpickle.dumps((spec, source, options, num_envs))
+    except Exception as error:
+        raise UserError(
+            f"{source_name(source)} cannot be sent to a worker process: {error}; let the callable "
+            "make what cannot be pickled itself, or step in this process with workers=0"
+        ) from error
+    finally:
+        for module in registered:
+            cloudpickle.unregister_pickle_by_value(module)

@@ -1,0 +1,312 @@
+"""What pools of Python environments have in common: calls are checked here, before any work."""
+
+from __future__ import annotations
+
+import sys
+from abc import abstractmethod
+from collections import deque
+from typing import Any, NoReturn
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from srl.errors import RunError, UserError
+from srl.pools.exclusive import ExclusivePool, exclusive
+from srl.pools.memory import Row, empty_timestep
+from srl.pools.pool import as_actions, as_array, checked_seed
+from srl.pools.python.padding import corner
+from srl.pools.python.simulator import Rendered
+from srl.pools.python.stepper import Control, Failure, Target
+from srl.spaces import limits, outside
+from srl.tree import leaves_of
+from srl.types import Specs, Timestep, Tree
+
+
+class PythonPool(ExclusivePool):
+    """A pool whose environments are stepped by Python, here or in other processes.
+
+    Environment i is row i of all that is written: of the timesteps of `reset` and `step`, and of
+    `_slots`, the last timestep of each environment, from which `recv` gathers.
+    """
+
+    def __init__(self, name: str, num_envs: int, batch_size: int) -> None:
+        """Takes the sizes; the environments are the subclass's."""
+        super().__init__(name, num_envs, batch_size)
+        self._fresh = np.ones(num_envs, bool)  # never reset
+        self._flying = np.zeros(num_envs, bool)
+        self._ready: deque[int] = deque()  # of those in flight, in the order they became so
+        self._failures: list[Failure] = []  # not reported yet
+        self._seed: int | None = None
+        self._last: Row | None = None  # not to be written over yet
+        self._own: list[_OwnRow] = []
+
+    def _begin(self, specs: Specs, control: Control) -> None:
+        self.specs, self._control = specs, control
+        space = specs.action
+        self._action_shape = (len(specs.agents), *(space.shape or ()))
+        self._action_limits: tuple[int, int] | None = None  # of a single choice, for a quick check
+        if isinstance(space, spaces.Discrete):
+            low, high = limits(space)
+            self._action_limits = int(low), int(high)
+        self._narrower = [  # agents some of whose actions in `space` are not their own
+            (agent, own)
+            for agent, (_, own) in enumerate(specs.agent_spaces)
+            if own != space and np.dtype(own.dtype).kind in "iu"
+        ]
+        self._slots: Row | None = None
+
+    # ---- calls ----
+
+    @exclusive
+    def reset(
+        self, seed: int | None = None, into: Row | None = None, mask: np.ndarray | None = None
+    ) -> Timestep:
+        """Starts new episodes; see the base class."""
+        self._check_synchronous("reset")
+        ids = self._masked(mask, into)
+        row = self._row(into)
+        self._prepare_reset(seed, ids)
+        self._advance(None if mask is None else ids, row)
+        self._raise_failures()
+        return row.timestep
+
+    @exclusive
+    def step(self, actions: Tree, into: Row | None = None) -> Timestep:
+        """Steps all environments; see the base class."""
+        self._check_synchronous("step")
+        self._check_reset(slice(None))
+        checked = self._checked(actions, None)
+        row = self._row(into)
+        self._finish_started()
+        self._control.action[...] = checked
+        self._advance(None, row)
+        self._raise_failures()
+        return row.timestep
+
+    @exclusive
+    def async_reset(self, seed: int | None = None) -> None:
+        """Asks for new episodes everywhere; see the base class."""
+        ids = np.arange(self.num_envs, dtype=np.int32)
+        self._prepare_reset(seed, ids)
+        self._flying[:] = True
+        self._begin_exchange(ids)
+
+    @exclusive
+    def send(self, actions: Tree, env_ids: np.ndarray) -> None:
+        """Asks for a step of the given environments; see the base class."""
+        ids = self._idle_ids(env_ids)
+        self._check_reset(ids)
+        self._control.action[ids] = self._checked(actions, ids)
+        self._flying[ids] = True
+        self._begin_exchange(ids)
+
+    def _begin_exchange(self, ids: np.ndarray) -> None:
+        if self._slots is None:
+            self._slots = self._make_rows(1)[0]
+        self._start(ids)
+
+    @exclusive
+    def recv(self) -> Timestep:
+        """Waits for the first environments that are ready; see the base class."""
+        self._check_in_flight()
+        while len(self._ready) < self.batch_size and not self._failures:
+            self._work()
+        self._raise_failures()
+        ids = np.array([self._ready.popleft() for _ in range(self.batch_size)], np.int32)
+        self._flying[ids] = False
+        return self._gathered(ids)
+
+    def _gathered(self, ids: np.ndarray) -> Timestep:
+        """The present rows of the environments, as a batch."""
+        assert self._slots is not None
+        row = self._row(None)
+        slots = slots_of(ids, len(self.specs.agents))
+        names, last = Timestep._fields, self._slots.timestep
+        for name, source, target in zip(names, last, row.timestep, strict=True):
+            places = ids if name in _BY_ENVIRONMENT else slots
+            for a, b in zip(leaves_of(source), leaves_of(target), strict=True):
+                np.take(a, places, 0, b, mode="clip")  # other modes would write into a buffer first
+        return row.timestep
+
+    @exclusive
+    def render(self, env_id: int) -> np.ndarray:
+        """A picture of one environment; see the base class."""
+        self._check_ids(as_array("env_id", [env_id]))
+        picture, failure, missing = self._picture(env_id)
+        if missing:
+            raise UserError(f"{self.name} cannot be rendered: {missing}")
+        if failure:
+            raise RunError(f"{self.name}: environment {env_id} could not be rendered:\n{failure}")
+        if picture is None or picture.dtype != np.uint8 or picture.shape[2:] != (3,):
+            raise UserError(
+                f"{self.name}: environment {env_id} gave no picture, uint8 [height, width, 3]; "
+                'pass render_mode="rgb_array"'
+            )
+        return picture
+
+    # ---- the subclass's work ----
+
+    @abstractmethod
+    def _picture(self, env: int) -> Rendered:
+        """What came of rendering an environment."""
+
+    @abstractmethod
+    def _advance(self, ids: np.ndarray | None, row: Row) -> None:
+        """Steps the environments, all by default, into a row; what fails goes to `_failures`."""
+
+    @abstractmethod
+    def _start(self, ids: np.ndarray) -> None:
+        """Asks for a step of the environments into their slots."""
+
+    @abstractmethod
+    def _work(self) -> None:
+        """Adds to `_ready`, or to `_failures`, some of the environments that were started."""
+
+    @abstractmethod
+    def _finish_started(self) -> None:
+        """Ends what an earlier call started, be it one that was broken off."""
+
+    def _raise_failures(self) -> None:
+        """Raises RunError for the first failure; what failed is no longer in flight."""
+        if not self._failures:
+            return
+        failures, self._failures = sorted(self._failures, key=lambda f: f.env), []
+        self._flying[[failure.env for failure in failures]] = False
+        more = f"\n{len(failures) - 1} more environments failed" if len(failures) > 1 else ""
+        raise RunError(f"{self.name}: {failures[0].text}{more}") from failures[0].error
+
+    # ---- checks ----
+
+    def _check_synchronous(self, call: str) -> None:
+        super()._check_synchronous(call)
+        if np.count_nonzero(self._flying):
+            raise UserError(f"environments are in flight; receive them before {call}")
+
+    def _check_reset(self, ids: Any) -> None:
+        if np.count_nonzero(self._fresh) and (fresh := self._fresh[ids]).any():
+            env = np.arange(self.num_envs)[ids][fresh][0]
+            raise UserError(f"environment {env} was never reset; call reset first")
+
+    def _prepare_reset(self, seed: int | None, ids: np.ndarray) -> None:
+        seed = checked_seed(seed)
+        self._finish_started()
+        self._ready.clear()
+        self._failures.clear()
+        self._fresh[ids] = self._flying[:] = False
+        self._control.reset_next[ids] = True
+        if seed is not None:
+            self._seed = seed
+            self._control.seed[ids] = ids.astype(np.uint64) + np.uint64(seed)  # modulo 2**64
+            self._control.seeded[ids] = True
+
+    def _checked(self, actions: Tree, ids: np.ndarray | None) -> np.ndarray:
+        """The actions of the environments as the control holds them: [n, A, ...]."""
+        shape, space, dtype = self._action_shape, self.specs.action, self._control.action.dtype
+        count = self.num_envs if ids is None else len(ids)
+        flat = (count * shape[0], *shape[1:])
+        array = as_actions(actions, flat, dtype, integers=dtype.kind != "f")
+        if dtype.kind == "f":
+            wrong = ~np.isfinite(array)
+        elif self._action_limits is not None:
+            wrong = (array < self._action_limits[0]) | (array > self._action_limits[1])
+        else:
+            wrong = outside(array, space)
+        if np.count_nonzero(wrong):
+            self._raise_wrong_action(array, int(np.argwhere(wrong)[0][0]), ids, space)
+        for agent, own in self._narrower:
+            self._check_own(array, agent, own, ids)
+        return array.reshape(count, *shape)
+
+    def _check_own(
+        self, array: np.ndarray, agent: int, own: gymnasium.Space, ids: np.ndarray | None
+    ) -> None:
+        """Checks that actions are the agent's own, unless they are ignored."""
+        agents, control = len(self.specs.agents), self._control
+        envs = slice(None) if ids is None else ids
+        wrong = outside(array[agent::agents][(slice(None), *corner(own))], own)
+        wrong = wrong.reshape(len(wrong), -1).any(1)
+        wrong &= ~(control.reset_next[envs] | control.absent[envs, agent])
+        if wrong.any():
+            self._raise_wrong_action(array, int(np.argmax(wrong)) * agents + agent, ids, own)
+
+    def _raise_wrong_action(
+        self, array: np.ndarray, slot: int, ids: np.ndarray | None, space: gymnasium.Space
+    ) -> NoReturn:
+        agents = self.specs.agents
+        env = slot // len(agents) if ids is None else ids[slot // len(agents)]
+        whose = f" of {agents[slot % len(agents)]}" if len(agents) > 1 else ""
+        fault = "not finite" if array.dtype.kind == "f" else f"not in {space}"
+        raise UserError(f"environment {env}: the action{whose} {array[slot]} is {fault}")
+
+    # ---- rows ----
+
+    def _adopt(self, row: Row) -> Row:
+        super()._adopt(row)
+        row.core = Target(row.timestep, len(self.specs.agents))
+        if len(row.timestep.env_id) == self.num_envs:
+            row.timestep.env_id[:] = np.arange(self.num_envs)
+        return row
+
+    def _row(self, into: Row | None) -> Row:
+        """The row to write into: the given one, or one of the pool's own without references."""
+        self._check_row(into)
+        if into is not None:
+            return into
+        for own in self._own:
+            if own.row is not self._last and own.is_idle():
+                return own.row
+        if self.batch_size == self.num_envs:
+            own = _OwnRow(self._make_rows(1)[0])
+        else:  # for batches that are gathered here
+            own = _OwnRow(self._adopt(Row(empty_timestep(self.specs, self.batch_size))))
+        self._own.append(own)
+        return own.row
+
+
+def slots_of(envs: np.ndarray, agents: int) -> np.ndarray:
+    """The slots of environments of so many agents each."""
+    return (envs[:, None] * agents + np.arange(agents, dtype=np.int32)).ravel()
+
+
+def copy_rows(source: Timestep, target: Timestep, envs: np.ndarray, agents: int) -> None:
+    """Copies the rows of some environments, each of so many agents."""
+    slots = slots_of(envs, agents)
+    for name, from_, to in zip(Timestep._fields, source, target, strict=True):
+        places = envs if name in _BY_ENVIRONMENT else slots
+        for a, b in zip(leaves_of(from_), leaves_of(to), strict=True):
+            b[places] = a[places]
+
+
+_BY_ENVIRONMENT = ("episode_length", "statistics", "env_id", "lost")
+
+
+class _OwnRow:
+    """A row that is used again once its timestep, and every part of it, is no longer referenced."""
+
+    def __init__(self, row: Row) -> None:
+        self.row = row
+        self._watched = _held_by(row.timestep)
+        self._idle = self._references()
+
+    def is_idle(self) -> bool:
+        return self._references() == self._idle
+
+    def _references(self) -> list[int]:
+        return [sys.getrefcount(x) for x in self._watched]
+
+
+def _held_by(timestep: Timestep) -> list[Any]:
+    """Everything whose holder may still read the timestep."""
+    arrays = [leaf for field in timestep for leaf in leaves_of(field)]
+    # A part of an array holds the array at its base.
+    return [timestep, *_trees(timestep.observation), *arrays, *(x.base for x in arrays)]
+
+
+def _trees(tree: Tree) -> list[Any]:
+    """The dicts and tuples of a tree."""
+    if isinstance(tree, dict):
+        return [tree, *(inner for part in tree.values() for inner in _trees(part))]
+    if isinstance(tree, tuple):
+        return [tree, *(inner for part in tree for inner in _trees(part))]
+    return []

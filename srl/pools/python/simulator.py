@@ -1,0 +1,120 @@
+"""One environment written in Python, as pools step it."""
+
+from __future__ import annotations
+
+import traceback
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from srl.errors import UserError
+from srl.pools.memory import narrow_dtype
+from srl.spaces import joined_space, space_tree
+from srl.tree import map_tree
+from srl.types import Specs, Timestep
+
+
+class Simulator(ABC):
+    """An environment of A agents that writes its results into a pool's rows.
+
+    `rows` has a row for each environment of the pool and A slots for each, environment-major:
+    environment `env` writes the observation, reward, terminated and truncated of its agent `a` at
+    slot `env * A + a` and its statistics, if it keeps any, at `env`. The other fields are the
+    pool's. A slot whose agent is not there is written too: `terminated` from the agent's last step
+    on until the episode ends, `truncated` before it joins. The episode of the environment ends
+    where all its slots are flagged; it is reset then and never stepped before a reset.
+
+    Whatever these methods raise is reported with the environment's index, and the environment is
+    reset next; `InvalidOutput` is for results that the specs do not allow.
+    """
+
+    specs: Specs
+    """Of what is written, so with numbers of at most 32 bits."""
+    masked: bool = False
+    """Whether the environment gives masks of allowed actions in its infos."""
+
+    @abstractmethod
+    def reset(self, seed: int | None, rows: Timestep, env: int) -> None:
+        """Starts an episode and writes its first observations, with rewards of 0.
+
+        Args:
+            seed: None goes on with the present stream of chance.
+            rows: Where to write.
+            env: Which of the rows.
+        """
+
+    @abstractmethod
+    def step(self, actions: np.ndarray, rows: Timestep, env: int) -> None:
+        """Acts and writes what follows.
+
+        Args:
+            actions: [A, ...], of the action space's dtype and within it; the simulator may keep it.
+            rows: Where to write.
+            env: Which of the rows.
+        """
+
+    def render(self) -> np.ndarray:
+        """A picture of the environment as it stands, uint8 [height, width, 3]."""
+        raise UserError(f"{type(self).__name__} renders nothing")
+
+    def close(self) -> None:
+        """Lets go of what the environment holds."""
+        return None
+
+
+class InvalidOutput(Exception):
+    """An environment gave something that its specs do not allow; the text begins with `gave`."""
+
+
+class Rendered(NamedTuple):
+    """The result of rendering an environment."""
+
+    picture: np.ndarray | None
+    failure: str = ""
+    """The traceback, where rendering raised."""
+    missing: str = ""
+    """Which package has to be installed first, where one is missing."""
+
+
+def rendered(simulator: Simulator) -> Rendered:
+    """Renders an environment."""
+    try:
+        return Rendered(np.asarray(simulator.render()))
+    except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
+        return Rendered(None, missing=str(error))
+    except (Exception, SystemExit) as error:
+        return Rendered(None, "".join(traceback.format_exception(error)))
+
+
+def narrowed(space: gymnasium.Space) -> gymnasium.Space:
+    """The space of what a pool gives: numbers of 64 bits become 32."""
+    return joined_space(map_tree(_narrowed, space_tree(space)))
+
+
+def _narrowed(leaf: gymnasium.Space) -> gymnasium.Space:
+    if not isinstance(leaf, spaces.Box) or narrow_dtype(leaf.dtype) == leaf.dtype:
+        return leaf
+    dtype = narrow_dtype(leaf.dtype).type
+    info = np.iinfo(dtype) if np.issubdtype(dtype, np.integer) else np.finfo(dtype)
+    low, high = (
+        np.where(np.isinf(bound), bound, np.clip(bound, info.min, info.max)).astype(dtype)
+        for bound in (leaf.low, leaf.high)
+    )
+    return spaces.Box(low, high, leaf.shape, dtype)
+
+
+def supported_action(space: gymnasium.Space, name: str) -> gymnasium.Space:
+    """The space itself.
+
+    Raises:
+        UserError: If pools cannot take such actions.
+    """
+    if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete):
+        return space
+    raise UserError(
+        f"{name}: action space {space} is not supported; there may be Box, Discrete or "
+        "MultiDiscrete: wrap the environment"
+    )

@@ -1,0 +1,228 @@
+"""What a pool's environments are made from: ids, dotted paths and callables."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+
+from srl.errors import RunError, UserError
+from srl.pools.python.gymnasium import GymnasiumSimulator
+from srl.pools.python.pettingzoo import PettingZooSimulator, is_parallel_env, parallel_maker
+from srl.pools.python.simulator import Simulator
+from srl.pools.room import SAMPLE, Growth, check_memory
+from srl.types import Specs
+
+_PETTINGZOO = "pettingzoo:"
+
+SimulatorSource = str | Callable[..., Any]
+"""An id of Gymnasium, a dotted path to a callable, or a callable that makes an environment."""
+
+
+class UnknownOption(UserError):
+    """An environment was given an option that it does not take."""
+
+
+def source_name(source: SimulatorSource) -> str:
+    """What messages call the environment."""
+    return source if isinstance(source, str) else getattr(source, "__name__", repr(source))
+
+
+def make_simulator(
+    source: SimulatorSource, index: int, options: dict[str, Any], masked: bool | None = None
+) -> Simulator:
+    """Makes environment `index` of a pool.
+
+    Args:
+        source: What makes it.
+        index: Its own.
+        options: Passed on to it.
+        masked: Whether it gives masks of allowed actions in its infos; None finds out.
+
+    Raises:
+        UserError: For an unknown id, a missing module, or what is no environment.
+        RunError: If making it raised, with the cause.
+    """
+    name = source_name(source)
+    try:
+        made = _make(source, options)
+        if is_parallel_env(made):
+            return PettingZooSimulator(made, name, masked)
+    except UserError:
+        raise
+    except (gymnasium.error.Error, ModuleNotFoundError) as error:
+        raise UserError(f"{name!r} cannot be made: {error}") from error
+    except (Exception, SystemExit) as error:
+        refuse_unknown_option(error, source, options)
+        raise RunError(
+            f"{name}: making environment {index} raised {type(error).__name__}: {error}"
+        ) from error
+    if isinstance(made, gymnasium.Env):
+        return GymnasiumSimulator(made, name, masked)
+    raise UserError(
+        f"{name} made {type(made).__name__}; expected a gymnasium.Env or a pettingzoo.ParallelEnv"
+    )
+
+
+def make_simulators(
+    source: SimulatorSource, indices: range, options: dict[str, Any], num_envs: int
+) -> list[Simulator]:
+    """Makes some of a pool's environments, all alike; `num_envs` are in the whole pool.
+
+    Raises:
+        UserError: As `make_simulator`, if their spaces differ, or if memory holds not so many.
+        RunError: If making one raised, with the cause.
+    """
+    made: list[Simulator] = []
+    growth = Growth()
+    try:
+        for index in indices:
+            masked = made[0].masked if made else None
+            made.append(make_simulator(source, index, options, masked))
+            check_alike(made[0].specs, indices[0], made[-1].specs, index, source_name(source))
+            if len(made) == 1:  # what the first one loads is there for all
+                growth = Growth()
+            elif len(made) == SAMPLE + 1:
+                check_memory(source_name(source), num_envs, growth.nbytes, SAMPLE)
+    except BaseException:
+        for simulator in made:
+            simulator.close()
+        raise
+    return made
+
+
+def check_alike(first: Specs, first_index: int, other: Specs, index: int, name: str) -> None:
+    """Raises UserError where two environments of a pool differ in what they give and take."""
+    if found := difference(first, other):
+        kind, mine, others = found
+        raise UserError(
+            f"{name}: environment {index} has {kind} {others}, but environment {first_index} "
+            f"has {mine}; all copies must be alike"
+        )
+
+
+def difference(first: Specs, other: Specs) -> tuple[str, Any, Any] | None:
+    """The first thing in which environments differ, by name, and what either has; None if alike."""
+    for field in ("observation", "action", "agents", "agent_spaces", "statistics"):
+        mine, others = getattr(first, field), getattr(other, field)
+        if mine != others:
+            return f"{field} space" if field in ("observation", "action") else field, mine, others
+    return None
+
+
+def _make(source: SimulatorSource, options: dict[str, Any]) -> Any:
+    if not isinstance(source, str):
+        if not callable(source):
+            raise UserError(f"{source!r} is no environment; expected an id or a callable")
+        return source(**options)
+    return maker_of(source)(**options)
+
+
+def refuse_unknown_option(
+    error: BaseException, source: SimulatorSource, options: dict[str, Any]
+) -> None:
+    """Raises UnknownOption where making an environment raised for an option that it lacks."""
+    found = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    if found and isinstance(error, TypeError) and found[1] in options:
+        hint = _hint(found[1], source)
+        raise UnknownOption(f"{source_name(source)} has no option {found[1]!r}; {hint}") from error
+
+
+def _hint(unknown: str, source: SimulatorSource) -> str:
+    """The options that there are, the nearest first."""
+    known = _known_options(source)
+    near = difflib.get_close_matches(unknown, known, 1, 0.5)
+    if near:
+        return f"did you mean {near[0]}?"
+    return f"it has {', '.join(known)}" if known else "its signature names none"
+
+
+def _known_options(source: SimulatorSource) -> list[str]:
+    """The keywords of what makes an environment, as far as its signature names them."""
+    maker: Any = source
+    if isinstance(source, str):
+        if source.startswith(_PETTINGZOO) or named_maker(source):
+            maker = maker_of(source)
+        else:
+            try:
+                maker = gymnasium.spec(source.rpartition(":")[2]).entry_point
+            except gymnasium.error.Error:  # an id without a version
+                return []
+        if isinstance(maker, str):
+            maker = gymnasium.envs.registration.load_env_creator(maker)
+    try:
+        parameters = inspect.signature(maker).parameters.values()
+    except ValueError:  # of a class that is written in C
+        return []
+    fixed = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    return [p.name for p in parameters if p.kind not in fixed]
+
+
+def named_maker(source: str) -> Callable[..., Any] | None:
+    """What "module:factory" or "module.factory" names; None for an id of Gymnasium's.
+
+    Raises:
+        ModuleNotFoundError: If there is no such module, or no such name in it.
+    """
+    if source in gymnasium.registry or not (
+        parts := re.fullmatch(r"(\w+(?:\.\w+)*)([.:])(\w[\w-]*)", source)
+    ):
+        return None
+    module, colon, name = parts[1], parts[2] == ":", parts[3]
+    maker = getattr(importlib.import_module(module), name, None)
+    if maker is None and colon:  # "module:Name-v0": importing the module registers the id
+        return None
+    if maker is None:
+        raise ModuleNotFoundError(f"{module} has no {name}")
+    return maker
+
+
+def maker_of(source: str) -> Callable[..., Any]:
+    """What makes the environment that an id or a dotted path names; nothing is made.
+
+    Raises:
+        UserError: If it names nothing, with the nearest name that there is.
+        ModuleNotFoundError: If there is no such module.
+    """
+    if source.startswith(_PETTINGZOO):
+        return parallel_maker(source.removeprefix(_PETTINGZOO))
+    if maker := named_maker(source):
+        return maker
+    _expect_registered(source)
+
+    def make(**options: Any) -> gymnasium.Env:
+        # Pools check every observation and action themselves.
+        return gymnasium.make(source, **{"disable_env_checker": True, **options})
+
+    return make
+
+
+def _expect_registered(source: str) -> None:
+    """Raises UserError unless Gymnasium knows the id; a module that it names is imported."""
+    module, _, name = source.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    known = list(gymnasium.registry)
+    if name in known or any(other.startswith(f"{name}-v") for other in known):  # of any version
+        return
+    near = difflib.get_close_matches(name, known, 1, 0.7)
+    if re.sub(r"-v\d+$", "", name) in {re.sub(r"-v\d+$", "", other) for other in known}:
+        try:
+            gymnasium.spec(name)  # which knows what became of this version
+        except gymnasium.error.Error as error:
+            raise UserError(f"{source!r} cannot be made: {error}") from error
+    if near:
+        hint = f"did you mean {near[0]}?"
+    elif module:
+        hint = f"the module {module} has no such name either"
+    else:
+        hint = (
+            "nor is there such a file; experiment files end in .py, and ids of others than "
+            "Gymnasium have a prefix, as native:CartPole-v1 or my_module:MyEnv-v0"
+        )
+    raise UserError(f"Gymnasium has no environment {name!r}; {hint}")

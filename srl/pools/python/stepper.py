@@ -1,0 +1,205 @@
+"""Steps a list of simulators: episodes, next-step autoreset, and what is checked of results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from srl.pools.memory import Allocate, aligned_zeros
+from srl.pools.python.simulator import InvalidOutput, Simulator
+from srl.tree import leaves_of
+from srl.types import Array, Specs, Timestep
+
+
+class Control(NamedTuple):
+    """What a pool and its steppers share, one row for each environment."""
+
+    action: Array  # [N, A, ...], what to do next
+    reset_next: Array  # bool [N], where the next step starts an episode instead
+    seed: Array  # uint64 [N], for that reset
+    seeded: Array  # bool [N], whether there is one; else chance goes on
+    episode_return: Array  # float32 [N, A], so far
+    episode_length: Array  # int32 [N], so far
+    absent: Array  # bool [N, A], agents that do not act next
+    stepping: Array  # int32 [W], the environment that each stepper is in
+
+
+def empty_control(
+    specs: Specs, num_envs: int, steppers: int, allocate: Allocate = aligned_zeros
+) -> Control:
+    """Memory for a pool's control; `reset` is still to be called."""
+    agents, space = len(specs.agents), specs.action
+    return Control(
+        action=allocate((num_envs, agents, *(space.shape or ())), space.dtype),
+        reset_next=allocate((num_envs,), np.bool_),
+        seed=allocate((num_envs,), np.uint64),
+        seeded=allocate((num_envs,), np.bool_),
+        episode_return=allocate((num_envs, agents), np.float32),
+        episode_length=allocate((num_envs,), np.int32),
+        absent=allocate((num_envs, agents), np.bool_),
+        stepping=allocate((steppers,), np.int32),
+    )
+
+
+class Target:
+    """A pool's timestep to write into, and one stepper's part of it by environment."""
+
+    def __init__(self, rows: Timestep, agents: int, part: slice = slice(None)) -> None:
+        """Takes memory of N environments with `agents` slots each.
+
+        Args:
+            rows: The memory.
+            agents: How many.
+            part: The stepper's environments.
+        """
+
+        def by_env(array: np.ndarray) -> np.ndarray:
+            return array.reshape(-1, agents, *array.shape[1:])[part]
+
+        self.rows = rows
+        self.place: Any = None  # where a process pool has it
+        self.episode_return = by_env(rows.episode_return)
+        self.episode_length, self.lost = rows.episode_length[part], rows.lost[part]
+        floats = [by_env(x) for x in leaves_of(rows.observation) if x.dtype.kind == "f"]
+        flags = by_env(rows.terminated), by_env(rows.truncated)
+        self.results = [by_env(rows.reward), *flags, *floats]
+
+
+class Failure(NamedTuple):
+    """An environment that raised or gave invalid output; its next step is a reset."""
+
+    env: int
+    text: str
+    error: BaseException | None
+
+
+class Stepper:
+    """Some consecutive environments of a pool, known by their indices in the pool."""
+
+    def __init__(
+        self, simulators: Sequence[Simulator], control: Control, first: int = 0, number: int = 0
+    ) -> None:
+        """Takes the simulators.
+
+        Args:
+            simulators: Of the environments from `first` on.
+            control: The pool's.
+            first: Index of the first environment.
+            number: Of this stepper among the pool's.
+        """
+        self._simulators = simulators
+        self._steps = [simulator.step for simulator in simulators]
+        self._resets = [simulator.reset for simulator in simulators]
+        self._control = control
+        self._first = first
+        self._part = part = slice(first, first + len(simulators))
+        self._episodes = [
+            control.episode_return[part],
+            control.episode_length[part],
+            control.reset_next[part],
+            control.absent[part],
+        ]
+        self._stepping = control.stepping[number : number + 1]
+
+    def advance(self, envs: Iterable[int] | None, target: Target) -> list[Failure]:
+        """Steps, or resets, each of the environments, all by default, and writes its row.
+
+        One that fails does not hold up the others.
+        """
+        first, rows, stepping = self._first, target.rows, self._stepping
+        # Copied, as an environment may keep its action while the next is written.
+        actions: Any = self._control.action[self._part].copy()
+        reset_next: Any = self._episodes[2]
+        if envs is None:  # lists are quicker to look into
+            envs = range(first, first + len(self._simulators))
+            actions, reset_next = list(actions), reset_next.tolist()
+        resets, steps = self._resets, self._steps
+        stepped: list[int] = []
+        failures: list[Failure] = []
+        any_fresh = False
+        for env in envs:
+            stepping[0] = env
+            k = env - first
+            fresh = reset_next[k]
+            try:
+                if fresh:
+                    any_fresh = True
+                    resets[k](self._take_seed(env), rows, env)
+                else:
+                    steps[k](actions[k], rows, env)
+            except (Exception, SystemExit) as error:
+                failures.append(_failure(env, "reset" if fresh else "step", error))
+                self._control.reset_next[env] = True
+            else:
+                stepped.append(env)
+        if stepped:
+            failures += self._finish(stepped, any_fresh, target)
+        return failures
+
+    def _take_seed(self, env: int) -> int | None:
+        if not self._control.seeded[env]:
+            return None
+        self._control.seeded[env] = False
+        return int(self._control.seed[env])
+
+    def _finish(self, envs: list[int], any_fresh: bool, target: Target) -> list[Failure]:
+        """Counts what was stepped into the episodes, for all at once."""
+        episodes, results, where = self._episodes, target.results, None
+        if len(envs) < len(self._simulators):
+            where = np.array(envs) - self._first
+            episodes, results = [x[where] for x in episodes], [x[where] for x in results]
+        returns, length, reset_next, absent = episodes
+        reward, terminated, truncated, *floats = results
+        with np.errstate(over="ignore"):  # reported as not finite
+            returns += reward
+        length += 1
+        if any_fresh:
+            returns[reset_next] = 0  # which may be NaN
+            length[reset_next] = 0
+        np.logical_or(terminated, truncated, out=absent)
+        absent.all(1, out=reset_next)
+        if where is None:
+            where = ...
+        else:
+            for mine, part in zip(self._episodes, episodes, strict=True):
+                mine[where] = part
+        target.episode_return[where] = returns
+        target.episode_length[where] = length
+        target.lost[where] = False
+        if _all_finite(returns) and all(_all_finite(x) for x in floats):
+            return []
+        failures = self._not_finite(envs, target)
+        for failure in failures:
+            self._control.reset_next[failure.env] = True
+        return failures
+
+    def _not_finite(self, envs: list[int], target: Target) -> list[Failure]:
+        reward, _, _, *floats = target.results
+        returns, length, *_ = self._episodes
+        causes = [("reward", reward), *(("observation", x) for x in floats)]
+        causes.append(("an episode return", returns))
+        failures: list[Failure] = []
+        for env in envs:
+            k = env - self._first
+            name = next((name for name, x in causes if not np.isfinite(x[k]).all()), None)
+            if name is not None:
+                step = length[k]
+                error = InvalidOutput(
+                    f"gave {name} that is not finite, at step {step} of its episode"
+                )
+                failures.append(_failure(env, "step", error))
+        return failures
+
+
+def _all_finite(array: np.ndarray) -> bool:
+    return np.count_nonzero(np.isfinite(array)) == array.size  # several times as quick as all()
+
+
+def _failure(env: int, call: str, error: BaseException) -> Failure:
+    if isinstance(error, InvalidOutput):
+        return Failure(env, f"environment {env} {error}", error)
+    return Failure(
+        env, f"environment {env} raised {type(error).__name__} in {call}: {error}", error
+    )
