@@ -18,6 +18,7 @@ from srl.experiment import Experiment
 from srl.outputs import expect_place
 from srl.pools import NamedEnv, Pool, make_pool
 from srl.pools.pool import Painter
+from srl.pools.simulator import UnknownOption
 from srl.shipped import config_class
 from srl.types import Specs, Timestep
 from srl.workers.evaluator import Evaluator, Player, kinds_of
@@ -123,7 +124,7 @@ class _OwnPictures:
         """One environment that renders."""
         try:
             return make_pool(self._env, render_mode="rgb_array")
-        except RunError as error:
+        except (RunError, UnknownOption) as error:
             raise UserError(
                 f"{error}; to be filmed, an environment must take render_mode='rgb_array'"
             ) from error

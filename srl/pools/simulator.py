@@ -75,6 +75,10 @@ SimulatorSource = str | Callable[..., Any]
 """An id of Gymnasium, a dotted path to a callable, or a callable that makes an environment."""
 
 
+class UnknownOption(UserError):
+    """An environment was given an option that it does not take."""
+
+
 def source_name(source: SimulatorSource) -> str:
     """What messages call the environment."""
     return source if isinstance(source, str) else getattr(source, "__name__", repr(source))
@@ -93,6 +97,7 @@ def make_simulator(
 
     Raises:
         UserError: For an unknown id, a missing module, or what is no environment.
+        UnknownOption: If it does not take one of the options.
         RunError: If making it raised, with the cause.
     """
     from srl.pools.gymnasium import GymnasiumSimulator
@@ -109,7 +114,7 @@ def make_simulator(
         raise UserError(f"{name!r} cannot be made: {error}") from error
     except (Exception, SystemExit) as error:
         if unknown := _unknown_option(error, options):
-            raise UserError(
+            raise UnknownOption(
                 f"{name} has no option {unknown!r}; {_hint(unknown, source)}"
             ) from error
         raise RunError(

@@ -8,7 +8,7 @@ import pytest
 
 from srl.errors import RunError
 from srl.pools import make_pool
-from srl.streams.batch import batch_form
+from srl.streams.batch import batch_form, state_layout
 from srl.streams.channel import Disconnected, connect, listen
 from srl.streams.message import Identity, Message
 from srl.streams.sample import Kind, SampleSink, SampleSource, Stopped
@@ -18,25 +18,26 @@ from srl.types import Decision
 RUN, GROUPS, ENVS, LENGTH, LIMIT, SECONDS = 7, 2, 3, 4, 1 << 20, 20.0
 
 
-@pytest.fixture(scope="module")
-def form():
-    """Of one group's unroll."""
+def one_groups_form():
     with make_pool("native:CartPole-v1", ENVS) as pool:
         decision = Decision(np.zeros(ENVS, np.int32), np.zeros(ENVS, np.float32), ())
         return batch_form(pool.specs, ENVS, decision, LENGTH, LENGTH)
 
 
+FORM = one_groups_form()
+
+
 class Ends:
     """A learner's end, and groups that connect to it."""
 
-    def __init__(self, form, max_staleness, first_group=0):
+    def __init__(self, max_staleness, first_group=0):
         self.listener = listen("thread", Identity(RUN, 0, 0), limit_bytes=LIMIT)
         self.office = TicketOffice(GROUPS, max_staleness)
         self.seconds = []
         self.sink = SampleSink(
             self.listener,
             self.office,
-            form,
+            FORM,
             first_group=first_group,
             on_seconds=self.seconds.append,
         )
@@ -57,11 +58,11 @@ class Ends:
 
 
 @pytest.fixture
-def ends(form):
+def ends():
     made = []
 
     def make(max_staleness=0, **settings):
-        made.append(Ends(form, max_staleness, **settings))
+        made.append(Ends(max_staleness, **settings))
         return made[-1]
 
     yield make
@@ -69,8 +70,11 @@ def ends(form):
         each.close()
 
 
-def state():
-    return {"clock": np.array(5)}
+def state(clock=5):
+    """The state of a group between two unrolls."""
+    layout = state_layout(FORM)
+    parts = layout.views(layout.empty())
+    return {**parts, "clock": np.array(clock, np.int64), "pool": np.zeros(4, np.uint8)}
 
 
 def granted(source):
@@ -213,7 +217,7 @@ def test_states_are_given_between_two_unrolls_also_if_asked_for_in_the_midst_of_
     asking.start()
     for source in groups:
         source.deliver([])
-        assert source.take(lambda: {"clock": np.array(next(clocks))}, SECONDS) is None
+        assert source.take(lambda: state(next(clocks)), SECONDS) is None
     asking.join(SECONDS)
     assert {group: int(kept["clock"]) for group, kept in found.items()} == {0: 20, 1: 21}
     assert len(held) == 2
@@ -235,7 +239,7 @@ def test_a_group_that_dies_while_its_state_is_awaited_is_left_out(ends):
 
 def test_a_group_goes_on_from_the_state_that_was_saved_for_it_once(ends):
     end = ends()
-    end.sink.saved = {0: {"clock": np.array(9)}}
+    end.sink.saved = {0: state(clock=9)}
     first = end.group(0)
     assert int(first.start.saved["clock"]) == 9
     first.close()
@@ -244,7 +248,7 @@ def test_a_group_goes_on_from_the_state_that_was_saved_for_it_once(ends):
 
 def test_what_was_saved_for_a_group_that_has_not_come_yet_is_still_its_state(ends):
     end = ends()
-    end.sink.saved = {1: {"clock": np.array(9)}}
+    end.sink.saved = {1: state(clock=9)}
     end.sink.ask_states()
     assert int(end.sink.states(lambda: None)[1]["clock"]) == 9
 
