@@ -16,6 +16,7 @@ WHOLE_RUNS = {"cluster", "faults", "launch", "workers"}
 """Folders whose tests start whole runs."""
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Gives `-n auto` more workers than cores: whole runs wait much of their time."""
     cores = len(os.sched_getaffinity(0))

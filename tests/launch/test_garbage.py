@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from srl.experiment import load_experiment, plan_of
+from srl.launch import remote_hosts
 from srl.launch.controller import Controller
 from srl.launch.display import Display
 from srl.launch.folder import create_run, read_config, srl_version
@@ -58,6 +59,9 @@ class Run:
         resolved = load_experiment("native:CartPole-v1", ["--plan", "decoupled"])
         self.run, plan = create_run(resolved, folder), plan_of(resolved.experiment)
         self.keys = create_keys(self.run.path)
+        # The hosts of this test do not beat, however long it takes.
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(remote_hosts, "SILENT_SECONDS", 1e6)
         self.hosts = RemoteHosts(self.run, lease_seconds=0.5)
         self.screen = _Screen(Display(resolved.experiment, Console(file=io.StringIO())))
         self.said, self.report = queue.SimpleQueue(), self.screen.report
