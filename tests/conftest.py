@@ -11,10 +11,29 @@ settings.register_profile("srl", deadline=None, suppress_health_check=[HealthChe
 settings.load_profile("srl")
 
 
+TESTS = Path(__file__).parent
+WHOLE_RUNS = {"cluster", "faults", "launch", "workers"}
+"""Folders whose tests start whole runs."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Gives `-n auto` more workers than cores: whole runs wait much of their time."""
+    cores = len(os.sched_getaffinity(0))
+    return cores + -(-cores // 2)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the long tests first: a long file that begins last would leave the other cores idle."""
+    items.sort(key=lambda item: item.path.relative_to(TESTS).parts[0] not in WHOLE_RUNS)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def compiled_programs_are_kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compiles each program once in a session, in this process and in those that tests start."""
-    folder = tmp_path_factory.mktemp("compiled")
+    """Compiles each program once in a session, in its workers and in processes of tests."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "compiled"
+    folder.mkdir(exist_ok=True)
     os.environ["SRL_COMPILATION_CACHE"] = str(folder)
     from srl.launch.compilation import keep_compiled_programs
 

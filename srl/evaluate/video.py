@@ -21,6 +21,7 @@ from srl.files import expect_place, replacing
 from srl.loop.seeds import environment_seed
 from srl.pools import NamedEnv, Pool, make_pool
 from srl.pools.config import Painter
+from srl.pools.python.sources import UnknownOption
 from srl.types import Specs, Timestep
 from srl.workers.evaluator import Evaluator, Player
 
@@ -124,7 +125,7 @@ class _OwnPictures:
         """One environment that renders."""
         try:
             return make_pool(self._env, render_mode="rgb_array")
-        except RunError as error:
+        except (RunError, UnknownOption) as error:
             raise UserError(
                 f"{error}; to be filmed, an environment must take render_mode='rgb_array'"
             ) from error

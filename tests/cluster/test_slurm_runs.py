@@ -44,6 +44,7 @@ def test_a_run_is_spread_over_hosts_and_trains_as_on_this_machine(slurm, tmp_pat
     assert np.linalg.norm(ours - theirs) / np.linalg.norm(theirs) < 1e-5
 
 
+@pytest.mark.slow
 def test_a_run_survives_its_controller_and_its_cables_and_goes_on_on_this_machine(slurm, tmp_path):
     cluster = slurm(4)
     run = SlurmRun(cluster, tmp_path / "run", *APART, "--env-steps", "100_000_000")
@@ -120,6 +121,7 @@ def test_what_slurm_refuses_leaves_no_run(slurm, tmp_path):
     assert "SBATCH_PARTITION=nowhere: Slurm has none with nodes; it has main" in run.told
 
 
+@pytest.mark.slow
 def test_a_run_that_is_resumed_as_soon_as_it_has_stopped_is_left_to_the_new_jobs(slurm, tmp_path):
     cluster = slurm(4)
     run = SlurmRun(cluster, tmp_path / "run", *APART, "--env-steps", "100_000_000")

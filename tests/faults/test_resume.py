@@ -13,7 +13,8 @@ from srl.run.folder import create_run
 from srl.streams.group_state import unpack
 from srl.tree import leaves_of
 
-WORDS = ["--updates", "300", "--plan.actors.replicas", "1", "--plan"]
+UPDATES = 200
+WORDS = ["--updates", str(UPDATES), "--plan.actors.replicas", "1", "--plan"]
 NATIVE = repr("native:CartPole-v1")
 
 
@@ -32,7 +33,7 @@ def stopped(tmp_path_factory):
         run.wait(lambda: run.updates >= 3)
         run.process.send_signal(signal.SIGINT)
         assert run.end() == 130, run.told
-        assert 3 <= run.checkpoint() < 300
+        assert 3 <= run.checkpoint() < UPDATES
         return run
 
 
@@ -41,7 +42,7 @@ def last_state(folder):
     checkpoints = Checkpoints(folder / "checkpoints")
     tree, metadata = checkpoints.restore()
     checkpoints.close()
-    assert metadata["updates"] == 300
+    assert metadata["updates"] == UPDATES
     return tree
 
 

@@ -58,7 +58,7 @@ def test_a_run_survives_the_death_of_an_actor_and_of_the_learner(tmp_path):
 
 def test_a_run_survives_kills_and_stops_at_random_moments(tmp_path):
     two = ["--plan.policies.replicas", 2]
-    check_trouble(tmp_path, "decoupled", EVERYONE[1:], 4, 20_000, *two)
+    check_trouble(tmp_path, "decoupled", EVERYONE[1:], 2, 20_000, *two)
 
 
 @pytest.mark.slow

@@ -74,7 +74,7 @@ def test_a_disk_with_room_for_some_checkpoints_is_warned_of_and_trained_on(disk)
     )
 
 
-FILLS = "width=25000 updates=300 report-every=1 checkpoint-minutes=0 keep-checkpoints=1000"
+FILLS = "width=25000 updates=60 report-every=1 checkpoint-minutes=0 keep-checkpoints=1000"
 
 
 def test_a_run_whose_disk_becomes_full_ends_in_a_line_and_goes_on_once_there_is_room(
@@ -96,7 +96,7 @@ def test_a_run_whose_disk_becomes_full_ends_in_a_line_and_goes_on_once_there_is_
     assert "Traceback" not in shown
     assert "done; the run is in" in shown
     lines = (tmp_path / "copy" / "metrics.jsonl").read_text().splitlines()
-    assert len(lines) == 300
+    assert len(lines) == 60
 
 
 def test_a_learner_whose_disk_becomes_full_ends_the_run_at_once_with_its_reason(disk):

@@ -105,7 +105,7 @@ def statistics_of(config, episodes):
 
 @pytest.mark.parametrize("name", ["quadrant", pytest.param("full", marks=pytest.mark.slow)])
 def test_statistics_are_the_same_whether_things_at_rest_sleep_or_not(name):
-    episodes = 200 if name == "quadrant" else 500
+    episodes = 100 if name == "quadrant" else 500
     asleep, names = statistics_of(CONFIGS[name], episodes)
     awake, _ = statistics_of(dataclasses.replace(CONFIGS[name], sleep=False), episodes)
     error = np.sqrt((asleep.var(0) + awake.var(0)) / episodes)

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from srl.experiment import load_experiment
 from srl.launch.controller import Controller
+from srl.launch.hosts import remote_hosts
 from srl.launch.hosts.messages import SCHEMAS, HostCard, Kind, wrapped
 from srl.launch.hosts.remote_hosts import RemoteHosts
 from srl.launch.processes import _Screen
@@ -59,6 +60,9 @@ class Run:
         resolved = load_experiment("native:CartPole-v1", ["--plan", "decoupled"])
         self.run, plan = create_run(resolved, folder), resolved.experiment.settled_plan
         self.keys = create_keys(self.run.path)
+        # The hosts of this test do not beat, however long it takes.
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(remote_hosts, "SILENT_SECONDS", 1e6)
         self.hosts = RemoteHosts(self.run, lease_seconds=0.5)
         self.screen = _Screen(Display(resolved.experiment, Console(file=io.StringIO())))
         self.said, self.report = queue.SimpleQueue(), self.screen.report

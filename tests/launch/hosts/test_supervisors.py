@@ -126,6 +126,7 @@ def test_workers_of_a_supervisor_that_died_are_started_by_the_next(cluster):
         assert process.wait(SECONDS) == 0
 
 
+@pytest.mark.slow
 def test_a_supervisor_that_is_stopped_is_given_up_and_goes_on_when_it_continues(cluster):
     run = cluster("--env-steps", "100_000_000", "--report-every", "1", "--heartbeat-seconds", "120")
     controller, supervisors = run.serve(), run.supervise_all()
@@ -147,6 +148,7 @@ def test_a_supervisor_that_is_stopped_is_given_up_and_goes_on_when_it_continues(
     assert stopped.wait(SECONDS) == 0
 
 
+@pytest.mark.slow
 def test_supervisors_leave_a_controller_that_is_stopped_and_come_back(cluster, tmp_path):
     run, told = cluster("--env-steps", "100_000_000", "--report-every", "1"), tmp_path / "told"
     with told.open("w") as file:
@@ -166,6 +168,7 @@ def test_supervisors_leave_a_controller_that_is_stopped_and_come_back(cluster, t
     assert "was lost with its host" not in reported
 
 
+@pytest.mark.slow
 def test_processes_that_abort_end_no_run_of_several_hosts(cluster):
     run = cluster("--env-steps", "100_000_000", "--heartbeat-seconds", "2", "--report-every", "1")
     controller = run.serve(*AGAIN)

@@ -26,7 +26,7 @@ from srl.streams.transport.keys import Keys
 sender, *words = sys.argv[2:]
 keys = Keys.from_text(words[0], "argv") if words else None
 with connect(sys.argv[1], Identity({RUN}, int(sender), 0), limit_bytes={LIMIT}, keys=keys) as end:
-    for number in range(60):
+    for number in range(200):  # so many that the first of them have surely been sent
         end.send(Message(16, number))
     os.kill(os.getpid(), signal.SIGKILL)
 """
