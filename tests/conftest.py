@@ -12,7 +12,7 @@ settings.load_profile("srl")
 
 
 TESTS = Path(__file__).parent
-WHOLE_RUNS = {"cluster", "faults", "launch", "workers"}
+WHOLE_RUNS = {"cluster", "faults", "launch", "loop", "run", "self_play", "workers"}
 """Folders whose tests start whole runs."""
 
 
