@@ -68,9 +68,7 @@ class Unrolled(NamedTuple):
     """An unroll of a pass of the loop."""
 
     length: int
-    """Its rows, each a decision and what followed."""
-    steps: int
-    """Of each environment: more than rows where actions are repeated."""
+    """Its steps."""
     learns: int
     """Calls of `learn` before it in the pass, each of which makes a version of the policy."""
 
@@ -98,7 +96,7 @@ class Graph:
 
     @property
     def steps(self) -> int:
-        """Steps of each environment in one pass, repeated ones included."""
+        """Steps of each environment in one pass."""
         return dict(self.calls).get("step", 0)
 
     def bytes_per_env_step(self, edge: Edge) -> float:

@@ -34,14 +34,8 @@ class Loop(ABC):
         """The node `act`: decides for every slot of a timestep."""
 
     @abstractmethod
-    def step(self, action: Any, times: int = 1) -> Timestep:
-        """The node `step`: steps the environments.
-
-        Args:
-            action: For every slot.
-            times: Steps that take this action, one after the other (frame skip). Their rewards are
-                added up, and an environment whose episode ends takes no further one of them.
-        """
+    def step(self, action: Any) -> Timestep:
+        """The node `step`: steps the environments."""
 
     @abstractmethod
     def collect(self, timestep: Timestep, decision: Decision) -> Any:

@@ -39,11 +39,11 @@ def _pinned(graph: Graph, by: str) -> str:
 def _collectors_see_equal_unrolls(graph: Graph, plan: Plan) -> None:
     """Whoever collects the steps of another worker knows an unroll by its length alone."""
     caller = plan.home(_pinned(graph, "environments"))
-    if plan.home("collect") != caller and len({u[:2] for u in graph.unrolls}) > 1:
+    if plan.home("collect") != caller and len({unrolled.length for unrolled in graph.unrolls}) > 1:
         lengths = ", ".join(str(unrolled.length) for unrolled in graph.unrolls)
         raise PlanError(
             f"{plan.home('collect')} collects what {caller} steps, and the loop's unrolls differ "
-            f"(of {lengths} rows): a worker that is started again would not know which one it is "
+            f"(of {lengths} steps): a worker that is started again would not know which one it is "
             f"in; put collect into {caller}"
         )
 

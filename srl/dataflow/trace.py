@@ -89,8 +89,7 @@ _GIVEN_BY = {
 }
 _UNUSED = {
     "policy": "is never acted with: pass it to run.act(...), or leave that run.latest() out",
-    "timestep": "is neither collected nor acted on: its reward would be lost; collect each step, "
-    "or repeat an action with run.step(action, times=...)",
+    "timestep": "is neither collected nor acted on: its reward would be lost; collect each step",
     "decision": "is never collected: what was decided would not be learned from",
     "row": "is not given back: return what run.collect(...) gives as the step's third value",
     "unroll": "is never gathered: pass it to run.gather(...)",
@@ -162,12 +161,9 @@ class _Tracer(Loop):
         self._decided_on[decision] = timestep
         return decision
 
-    def step(self, action: Any, times: int = 1) -> Any:
+    def step(self, action: Any) -> Any:
         self._within_unroll("step")
-        if not isinstance(times, int) or times < 1:
-            raise PlanError(f"the loop steps {times!r} times; expected a whole number from 1 up")
         self._call("step", action=action)
-        self.calls["step"] += self._steps * (times - 1)
         return self._given("timestep", "step")
 
     def collect(self, timestep: Any, decision: Any) -> Any:
@@ -186,14 +182,13 @@ class _Tracer(Loop):
             raise PlanError(f"the loop unrolls {length!r} steps; expected a whole number from 1 up")
         if self._steps:
             raise PlanError("the loop unrolls within a step of an unroll; call it between unrolls")
-        self._steps, before = length, self.calls["step"]
+        self._steps = length
         begun: Any = Value("timestep", _CARRIED, self._parts("timestep"))
         memory: Any = Value("memory", _CARRIED)
         ended: Any = interact(begun, memory)
         self._end_step(ended)
         self._steps = 0
-        steps = self.calls["step"] - before
-        self.unrolls.append(Unrolled(length, steps, self.learns))
+        self.unrolls.append(Unrolled(length, self.learns))
         return self._given("unroll", "collect")
 
     def gather(self, unroll: Any) -> Any:

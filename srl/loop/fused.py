@@ -116,9 +116,8 @@ class CompiledLoop(LocalEnvironments):
         self._pool_state, self._now, self._memory, self._clock = acting
         learner = self._learner
         progress = learner.progress
-        unrolls = self.experiment.graph.unrolls
-        for unrolled, followed in zip(unrolls, timesteps, strict=True):
-            progress.count_steps(jax.tree.map(np.asarray, followed), unrolled.steps)
+        for followed in timesteps:
+            progress.count_steps(jax.tree.map(np.asarray, followed))
         for _ in range(self.experiment.graph.learns):
             learner.count_update(learner.teams.policies(learner.states), losses)
         progress.spend("trainer", "update", time.perf_counter() - before)
@@ -182,9 +181,8 @@ class _TracedLoop(Loop):
         self.acting = self.acting._replace(clock=clock + jnp.uint32(1))
         return self._teams.act(policy, timestep.observation, ended, memory, self._key, clock, slots)
 
-    def step(self, action: Array, times: int = 1) -> Timestep:
-        operands = self.acting.pool, self._teams.env_action(action)
-        pool, timestep = self._xla.step(*operands, *([times] if times > 1 else []))
+    def step(self, action: Array) -> Timestep:
+        pool, timestep = self._xla.step(self.acting.pool, self._teams.env_action(action))
         self.acting = self.acting._replace(pool=pool)
         return timestep
 

@@ -160,7 +160,7 @@ class Group:
         self._seconds[self._acting.activity] += time.perf_counter() - before
         return decision
 
-    def step(self, action: Tree, times: int) -> Timestep:
+    def step(self, action: Tree) -> Timestep:
         """Steps the group's environments, into the next row of the unroll."""
         before = time.perf_counter()
         rows = self._place.rows
@@ -168,7 +168,7 @@ class Group:
         action = self._env_action(action)
         self._alive()
         self.doing = "step"
-        self.pool.step(action, row) if times == 1 else self.pool.step(action, row, times)
+        self.pool.step(action, row)
         self.doing = ""
         if self._place.columns is None:  # who collects may want the state at any step
             self._now = row.timestep

@@ -107,7 +107,7 @@ class LocalEnvironments:
 
     def gather(self, unroll: int) -> Gathered:
         """The batch, which all groups have written."""
-        return Gathered(self._batches[unroll], self.experiment.graph.unrolls[unroll].steps)
+        return Gathered(self._batches[unroll])
 
     def learned(self, batch: Gathered) -> None:
         """Counts what the groups' time went to."""

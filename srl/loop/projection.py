@@ -15,15 +15,14 @@ from srl.types import Decision, Timestep, Tree, Unroll
 class Gathered:
     """A batch on its way from `gather` to `learn`, which may be called with it several times."""
 
-    def __init__(self, batch: Batch, steps: int, unroll: Unroll | None = None) -> None:
+    def __init__(self, batch: Batch, unroll: Unroll | None = None) -> None:
         """Takes the batch.
 
         Args:
             batch: The unrolls of all groups whose batch this is.
-            steps: Of each environment; more than rows where actions are repeated.
             unroll: The same on the learner's devices, if it is there already.
         """
-        self.batch, self.steps, self.unroll = batch, steps, unroll
+        self.batch, self.unroll = batch, unroll
         self.learned = 0
         """Calls of `learn` with it so far."""
         self.lag = 0
@@ -106,9 +105,9 @@ class Projection(Loop):
         """Decides for the group whose unroll is taken."""
         return self._group.act(timestep, memory)
 
-    def step(self, action: Any, times: int = 1) -> Timestep:
+    def step(self, action: Any) -> Timestep:
         """Steps the group's environments."""
-        return self._group.step(action, times)
+        return self._group.step(action)
 
     def collect(self, timestep: Timestep, decision: Decision) -> Any:
         """Writes a row of the group's unroll."""

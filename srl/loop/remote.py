@@ -171,11 +171,7 @@ class RemoteEnvironments:
         prefetched, self._prefetched = self._prefetched, None
         if prefetched is not None and prefetched[0] == number:
             return prefetched[1]
-        return self._batch(number, batch)
-
-    def _batch(self, number: int, batch: Batch) -> Gathered:
-        unrolls = self.experiment.graph.unrolls
-        return Gathered(batch, unrolls[self._limiter.unroll_of(number)].steps)
+        return Gathered(batch)
 
     def learned(self, batch: Gathered) -> None:
         """Counts a version, and the batch's unrolls as learned from if they were not yet."""
@@ -204,9 +200,7 @@ class RemoteEnvironments:
         while self._limiter.ahead and self._prefetched is None and not learned():
             batch = self.sink.gather(following, _PREFETCH_SECONDS)
             if batch is not None:
-                prefetched = self._batch(following, batch)
-                prefetched.unroll = self._learner.prepared(batch)
-                self._prefetched = following, prefetched
+                self._prefetched = following, Gathered(batch, self._learner.prepared(batch))
 
     def _publish(self) -> None:
         learner = self._learner

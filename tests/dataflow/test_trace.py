@@ -99,7 +99,7 @@ def test_a_loop_that_does_something_else_has_another_graph():
 def test_edges_and_calls_count_the_steps_of_an_unroll():
     graph = traced(a_loop())
     assert dict(graph.calls) == {"step": 8, "act": 8, "collect": 8, "gradient": 1, "update": 1}
-    assert graph.unrolls == ((8, 8, 0),)
+    assert graph.unrolls == ((8, 0),)
     assert {edge.times for edge in graph.edges if edge.every == "step"} == {8}
     assert next(edge.times for edge in graph.edges if edge.name == "policy") == 1
 
@@ -117,7 +117,7 @@ def test_two_unrolls_with_a_policy_each_are_two_crossings_of_each():
             run.learn(run.gather(run.unroll(interact, length)))
 
     graph = traced(loop)
-    assert (graph.unrolls, graph.learns, graph.steps) == (((4, 4, 0), (6, 6, 1)), 2, 10)
+    assert (graph.unrolls, graph.learns, graph.steps) == (((4, 0), (6, 1)), 2, 10)
     times = {(edge.target, edge.name): edge.times for edge in graph.edges}
     assert times["act", "policy"] == times["gradient", "unroll"] == 2
     assert times["collect", "decision"] == 10

@@ -12,7 +12,7 @@ class Drawn(PPO):
     """PPO with a loop of its own.
 
     Its program has parts such as `8,4:2`: with one policy, unrolls of 8 and of 4 rows; then, of
-    each, two calls of `learn`. A row such as `8x3` takes each action three times.
+    each, two calls of `learn`.
     """
 
     program: str = "8:1"
@@ -21,19 +21,19 @@ class Drawn(PPO):
         for part in self.program.split():
             lengths, _, learns = part.partition(":")
             policy = run.latest()
-            unrolls = [self.unroll(run, policy, *word.split("x")) for word in lengths.split(",")]
+            unrolls = [self.unroll(run, policy, int(word)) for word in lengths.split(",")]
             batches = [run.gather(unroll) for unroll in reversed(unrolls)]
             for batch in batches:
                 for _ in range(int(learns)):
                     run.learn(batch)
 
-    def unroll(self, run, policy, length, times="1"):
+    def unroll(self, run, policy, length):
         def interact(timestep, memory):
             decision = run.act(policy, timestep, memory)
-            following = run.step(decision.action, int(times))
+            following = run.step(decision.action)
             return following, decision.memory, run.collect(timestep, decision)
 
-        return run.unroll(interact, int(length))
+        return run.unroll(interact, length)
 
 
 experiment = Experiment(

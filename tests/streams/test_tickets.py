@@ -1,21 +1,49 @@
 """Tickets bound staleness, never deadlock, and account for every unroll."""
 
+from random import Random
+
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from srl.streams.tickets import StalenessLimiter, Ticket
 
+ONE = ((0,), 1)
+PASSES = st.sampled_from([ONE, ((0, 0), 1), ((0, 1), 2), ((0, 0, 1), 2), ((0,), 3), ((0, 2), 5)])
+"""Passes of a loop: the calls of learn before each unroll, and all calls of learn."""
+BOUNDS = st.sampled_from([0, 1, 4, None])
+
+
+class Learner:
+    """Runs the learning half of the loop as far as there are batches."""
+
+    def __init__(self, groups, bound, unrolls, learns, version=0):
+        self.limiter = StalenessLimiter(groups, bound, version, unrolls=unrolls, learns=learns)
+        self.unrolls, self.learns, self.done = unrolls, learns, 0
+
+    @property
+    def may_learn(self):
+        """Whether all batches are there whose unrolls the loop has begun by now."""
+        last = self.done == self.learns - 1
+        begun = [k for k, learns in enumerate(self.unrolls) if last or learns <= self.done]
+        return all(self.limiter.complete(self.limiter.batch_of(k)) for k in begun)
+
+    def learn(self):
+        self.limiter.learned()
+        self.done = (self.done + 1) % self.learns
+
 
 class Groups(RuleBasedStateMachine):
     """Groups that take, deliver and die at any moment, and a learner of any speed."""
 
-    @initialize(groups=st.integers(1, 5), bound=st.sampled_from([0, 1, 4, None]))
-    def begin(self, groups: int, bound: int | None) -> None:
-        self.groups, self.bound = groups, bound
-        self.limiter = StalenessLimiter(groups, bound)
+    @initialize(groups=st.integers(1, 5), bound=BOUNDS, parts=PASSES, version=st.integers(0, 9))
+    def begin(self, groups, bound, parts, version) -> None:
+        self.groups, self.bound, self.first = groups, bound, version
+        self.learner = Learner(groups, bound, *parts, version)
+        self.limiter = self.learner.limiter
         self.held: dict[int, tuple[Ticket, int]] = {}
         self.batches: dict[int, dict[int, int]] = {}
+        self.taken: dict[int, list[int]] = {}
         self.died = 0
 
     @rule(group=st.integers(0, 4))
@@ -36,6 +64,7 @@ class Groups(RuleBasedStateMachine):
             batch = self.batches.setdefault(ticket.batch, {})
             assert ticket.position not in batch
             batch[ticket.position] = version
+            self.taken.setdefault(group, []).append(self.limiter.unroll_of(ticket.batch))
 
     @rule(group=st.integers(0, 4))
     def die(self, group: int) -> None:
@@ -45,14 +74,20 @@ class Groups(RuleBasedStateMachine):
             assert not self.limiter.deliver(group, ticket)  # a late arrival
             self.died += 1
 
-    @precondition(lambda self: self.limiter.complete(self.limiter.batch_of(0)))
+    @precondition(lambda self: self.learner.may_learn)
     @rule()
     def learn(self) -> None:
-        batch = self.batches.pop(self.limiter.version)
-        assert sorted(batch) == list(range(self.groups))
-        if self.bound is not None:
-            assert self.limiter.version - min(batch.values()) <= self.bound
-        self.limiter.learned()
+        unrolls = self.learner.unrolls
+        batches = [self.limiter.batch_of(k) for k in range(len(unrolls))]
+        begun = self.limiter.version - self.learner.done
+        self.learner.learn()
+        if self.learner.done:
+            return
+        for number, learns in zip(batches, unrolls, strict=True):
+            batch = self.batches.pop(number)
+            assert sorted(batch) == list(range(self.groups))
+            if self.bound is not None:
+                assert begun + learns - min(batch.values()) <= self.bound
 
     @invariant()
     def every_unroll_is_accounted_for(self) -> None:
@@ -63,25 +98,36 @@ class Groups(RuleBasedStateMachine):
 
     @invariant()
     def memory_is_bounded(self) -> None:
-        assert len(self.batches) <= self.limiter.batches
+        used = {number % self.limiter.batches for number in self.batches}
+        assert len(used) == len(self.batches) <= self.limiter.batches
+
+    @invariant()
+    def a_group_takes_the_unrolls_of_a_pass_in_turn(self) -> None:
+        for taken in self.taken.values():
+            assert taken == [k % len(self.learner.unrolls) for k in range(len(taken))]
 
 
 TestGroups = Groups.TestCase
 
 
-@given(st.integers(1, 8), st.sampled_from([0, 1, 4, None]), st.randoms(use_true_random=False))
-def test_whatever_the_order_every_update_is_reached(groups, bound, random):
-    limiter = StalenessLimiter(groups, bound)
+@given(st.integers(1, 8), BOUNDS, PASSES, st.integers(0, 2**32))
+def test_whatever_the_order_every_update_is_reached(groups, bound, parts, seed):
+    random = Random(seed)
+    learner = Learner(groups, bound, *parts)
+    limiter = learner.limiter
     held: dict[int, Ticket] = {}
-    while limiter.version < 5:
+    while limiter.version < 10:
         order = random.sample(range(groups), groups)
         for group in order:
-            if group in held and random.random() < 0.7:
+            if group in held and random.random() < 0.1:
+                limiter.expire(group)
+                del held[group]
+            elif group in held and random.random() < 0.7:
                 assert limiter.deliver(group, held.pop(group))
             elif group not in held and (ticket := limiter.take(group)):
                 held[group] = ticket
-        if limiter.complete(limiter.batch_of(0)):
-            limiter.learned()
+        if learner.may_learn:
+            learner.learn()
 
 
 def test_without_staleness_each_group_fills_its_own_columns():

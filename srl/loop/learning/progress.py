@@ -66,14 +66,9 @@ class Progress:
         with self._lock:
             self._seconds[worker, activity] += seconds
 
-    def count_steps(self, timesteps: Timestep, steps: int) -> None:
-        """Counts steps, and the episodes that ended in them.
-
-        Args:
-            timesteps: That they led to: [T, N, ...].
-            steps: Of each environment: more than T where actions are repeated.
-        """
-        steps *= timesteps.episode_length.shape[1] * self.replicas
+    def count_steps(self, timesteps: Timestep) -> None:
+        """Counts steps by the timesteps they led to, [T, ...], and the episodes that ended."""
+        steps = timesteps.episode_length.size * self.replicas
         self.env_steps += steps
         self.agent_steps += steps * self._agents
         self.episodes_lost += int(np.count_nonzero(timesteps.lost))
@@ -84,7 +79,7 @@ class Progress:
     def count_batch(self, batch: Gathered) -> None:
         """Counts a batch's steps, and how old the policies were that acted."""
         timesteps, version = batch.batch.timesteps, batch.batch.version
-        self.count_steps(map_tree(lambda x: x[1:], timesteps), batch.steps)
+        self.count_steps(map_tree(lambda x: x[1:], timesteps))
         self._staleness.add(self.updates - batch.lag - int(version[..., 1].min()))
 
     def count_update(self, losses: Metrics) -> None:

@@ -146,7 +146,7 @@ class Server:
         self._grant()
         states, metrics, finished = learn(self._nodes, learner.states, None, rounds_in_turn)
         learner.states, losses = states, self._count(progress.losses, metrics, finished)
-        progress.count_steps(self._timesteps, self.experiment.graph.steps)
+        progress.count_steps(self._timesteps)
         learner.count_update(learner.teams.policies(learner.states), losses)
         self._ledger.learn(self._site.num_groups)
         self._holding.clear()
