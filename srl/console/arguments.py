@@ -50,7 +50,8 @@ class Arguments(argparse.ArgumentParser):
         return known, others
 
     def _expect_once(self, words: list[str]) -> None:
-        lists = [action for action in self._actions if isinstance(action.default, list)]
+        kinds = (argparse._AppendAction, argparse._ExtendAction)
+        lists = [action for action in self._actions if isinstance(action, kinds)]
         repeatable = {flag for action in lists for flag in action.option_strings}
         first: dict[str, str] = {}
         for word, following in itertools.pairwise([*words, "--"]):

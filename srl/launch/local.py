@@ -13,8 +13,9 @@ from srl.dataflow.plan import Plan
 from srl.errors import UserError, explained
 from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
+from srl.loop.choice import make_training
 from srl.loop.stage import Stage
-from srl.loop.training import Training, make_training
+from srl.loop.training import Training
 from srl.pools.make import threaded
 from srl.run.course import Run, closing, finished
 from srl.run.crash import CrashReporter

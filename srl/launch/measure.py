@@ -20,7 +20,7 @@ from srl.errors import RunError, UserError
 from srl.experiment import Experiment
 from srl.launch.controller import Controller
 from srl.launch.local import in_processes
-from srl.loop.training import make_training
+from srl.loop.choice import make_training
 from srl.run.folder import RunFolder, open_run
 
 _WARM_SECONDS = 1.0

@@ -213,17 +213,3 @@ def local_training(experiment: Experiment, replica: int = 0) -> Training:
         replica: Of several that add up their gradients, which this is.
     """
     return Training(experiment, LocalEnvironments(experiment, replica))
-
-
-def make_training(experiment: Experiment) -> Training:
-    """What trains an experiment in this process."""
-    plan = experiment.settled_plan
-    if plan.fragment("step").compiled:
-        from srl.loop.fused import Fused
-
-        return Fused(experiment)
-    if len(plan.fragments) > 1:
-        from srl.loop.threads import ThreadEnvironments
-
-        return Training(experiment, ThreadEnvironments(experiment))
-    return local_training(experiment)

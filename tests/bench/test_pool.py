@@ -111,7 +111,7 @@ def test_sticky_actions_are_held():
     ("words", "told"),
     [
         (["pool", "--env", "native:CartPole-v1", "--sead", "1"], "unknown option 'sead'"),
-        (["pool", "--env", "native:CartPole-v1", "odd"], "not made of pairs"),
+        (["pool", "--env", "native:CartPole-v1", "odd"], "not expected: odd"),
         (["pool"], "--env"),
         (["puddle"], "no benchmark 'puddle'"),
         (["pool", "--env", "native:CartPole-v1", "--seconds", "0"], "expected more than 0"),

@@ -350,7 +350,7 @@ class TestWithEnvpool:
             ("Ant-v4", {"frame_skipp": 2}, "unknown option 'frame_skipp'; did you mean 'frame_sk"),
             ("Ant-v4", {"frame_skip": "two"}, "option 'frame_skip' is 'two'; expected a int"),
             ("Ant-v4", {"render_mode": "loud"}, "render_mode must be one of"),
-            ("Ant-v4", {"seed": 3}, r"seed is no option: say reset\(seed=\)"),
+            ("Ant-v4", {"seed": 3}, r"seed is no option: give reset\(seed=\)"),
             ("Go9x9-v1", {}, "its 2 players move in turns"),
         ],
     )

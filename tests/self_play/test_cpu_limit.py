@@ -94,6 +94,6 @@ def test_a_quota_of_the_control_group_or_of_one_above_it_bounds_the_cores(
             (folder / "cpu.max").write_text(quota + "\n")
     bound = len(os.sched_getaffinity(0))
     (tmp_path / "own").write_text("0::/jobs/one\n")
-    monkeypatch.setattr("srl.control_group.ROOT", tmp_path)
-    monkeypatch.setattr("srl.control_group.OWN", tmp_path / "own")
+    monkeypatch.setattr("srl.system.control_group.ROOT", tmp_path)
+    monkeypatch.setattr("srl.system.control_group.OWN", tmp_path / "own")
     assert cores_granted() == (cores or bound)

@@ -20,7 +20,7 @@ def test_control_groups_are_read_where_there_are_any(
 ):
     if listed:
         (tmp_path / "own").write_text(listed)
-    monkeypatch.setattr("srl.control_group.ROOT", tmp_path)
-    monkeypatch.setattr("srl.control_group.OWN", tmp_path / "own")
+    monkeypatch.setattr("srl.system.control_group.ROOT", tmp_path)
+    monkeypatch.setattr("srl.system.control_group.OWN", tmp_path / "own")
     found = control_groups(controller)
     assert found == [tmp_path / group for group in groups]

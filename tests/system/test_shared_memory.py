@@ -107,8 +107,8 @@ def test_a_limit_of_a_control_group_or_of_one_above_it_bounds_what_is_available(
     tmp_path, monkeypatch, mounted, files, cache, listed
 ):
     (tmp_path / "own").write_text(listed)
-    monkeypatch.setattr("srl.control_group.ROOT", tmp_path)
-    monkeypatch.setattr("srl.control_group.OWN", tmp_path / "own")
+    monkeypatch.setattr("srl.system.control_group.ROOT", tmp_path)
+    monkeypatch.setattr("srl.system.control_group.OWN", tmp_path / "own")
     machine = available_bytes()
     assert machine > 2**20
     group = tmp_path / mounted / "jobs" / "one"

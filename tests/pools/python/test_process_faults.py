@@ -228,7 +228,7 @@ def test_a_pool_tells_at_its_end_how_often_workers_died(pools, caplog):
 
 
 def test_work_in_between_gives_a_worker_its_restarts_back(pools, monkeypatch):
-    monkeypatch.setattr("srl.pools.process_handle.PROGRESS_STARTS", 0.0)
+    monkeypatch.setattr("srl.pools.python.processes.handle.PROGRESS_STARTS", 0.0)
     pool = pools(1, restarts=1, workers=1)
     pool.reset(seed=0)
     for _ in range(3):

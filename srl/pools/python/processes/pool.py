@@ -387,8 +387,7 @@ class ProcessPool(PythonPool):
     def _died(self, handle: ProcessHandle) -> None:
         """Starts the worker again, or raises RunError where it dies too often."""
         self._read_completions()
-        restarts = self._limits[0]
-        described = self._described(handle)
+        restarts, described = self._limits[0], self._described(handle)
         self._unwatch(handle, "message", "death", "stderr")
         ending, dump = handle.reap(), handle.crash_dump()
         self._deaths += 1

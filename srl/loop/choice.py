@@ -1,0 +1,18 @@
+"""Which training a plan needs, where all of it is in one process."""
+
+from __future__ import annotations
+
+from srl.experiment import Experiment
+from srl.loop.fused import Fused
+from srl.loop.threads import ThreadEnvironments
+from srl.loop.training import Training, local_training
+
+
+def make_training(experiment: Experiment) -> Training:
+    """What trains an experiment in this process."""
+    plan = experiment.settled_plan
+    if plan.fragment("step").compiled:
+        return Fused(experiment)
+    if len(plan.fragments) > 1:
+        return Training(experiment, ThreadEnvironments(experiment))
+    return local_training(experiment)
