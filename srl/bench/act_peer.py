@@ -29,11 +29,11 @@ def serve(
     experiment: Experiment, specs: Specs, transport: Transport
 ) -> tuple[PolicyServer, Listener]:
     """A server of an untrained policy for all environments as one group, and where it listens."""
+    experiment = replace(experiment, plan=decoupled(actors=1))
     learner = Learner(experiment, specs)
-    plan = decoupled(actors=1)
     stop = threading.Event()
     identity = Identity(RUN, 0, 0)
-    site = Site(experiment, plan, "policies", 0, identity, dict, stop, transport)
+    site = Site(experiment, "policies", 0, identity, dict, stop, transport)
     listener = listen(transport, identity, limit_bytes=STATE_BYTES)
 
     published = Published(learner.policies, None)

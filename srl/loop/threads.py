@@ -33,7 +33,6 @@ class ThreadEnvironments(RemoteEnvironments):
         def site(fragment: str, replica: int, number: int) -> Site:
             return Site(
                 experiment,
-                plan,
                 fragment,
                 replica,
                 Identity(run, number, 0),

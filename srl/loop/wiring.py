@@ -42,7 +42,6 @@ class Site:
     """A worker's place in a plan, and its way to the others."""
 
     experiment: Experiment
-    plan: Plan
     fragment_name: str
     replica: int
     identity: Identity
@@ -71,6 +70,11 @@ class Site:
         if self.stopping.is_set():
             raise Stopped
         self.alive()
+
+    @property
+    def plan(self) -> Plan:
+        """The run's."""
+        return self.experiment.settled_plan
 
     @property
     def fragment(self) -> Fragment:

@@ -68,7 +68,6 @@ class Context:
         """The worker's place among the others; streams connect once it has registered."""
         site = Site(
             self.experiment,
-            self.plan,
             self.fragment,
             self.replica,
             self.identity,

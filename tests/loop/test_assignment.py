@@ -43,7 +43,7 @@ def test_a_group_whose_own_replica_is_there_is_with_it(presence):
 def site(plan, peers):
     """A site of an actor's, whose peers are at these addresses."""
     experiment = Experiment("a", env="CartPole-v1", num_envs=24, algorithm=PPO(), plan=plan)
-    return Site(experiment, plan, "actors", 0, Identity(1, 0, 0), lambda: peers, threading.Event())
+    return Site(experiment, "actors", 0, Identity(1, 0, 0), lambda: peers, threading.Event())
 
 
 def test_the_groups_of_a_policy_worker_that_is_away_spread_over_all_others():

@@ -83,7 +83,6 @@ class Together:
         identity = Identity(1, replica + 1, 0)
         return Site(
             self.experiment,
-            self.experiment.plan,
             fragment,
             replica,
             identity,

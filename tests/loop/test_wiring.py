@@ -26,7 +26,7 @@ def listening(plan):
     found = set()
     for name in plan.fragments:
         identity, stop = Identity(1, 0, 0), threading.Event()
-        listeners = Site(experiment, plan, name, 0, identity, dict, stop, "thread").listen()
+        listeners = Site(experiment, name, 0, identity, dict, stop, "thread").listen()
         found |= {(kind, name) for kind in listeners}
         for listener in listeners.values():
             listener.close()
