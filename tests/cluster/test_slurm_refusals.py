@@ -24,19 +24,20 @@ class Impaired:
         self.host.run("umount", self.mount[-1])
 
 
-def refused(cluster, folder, *options, meanwhile=None):
+def refused(cluster, folder, *options, hosts=APART, meanwhile=None):
     """What a run tells that ends as a mistake of the user's, and leaves no job.
 
     Args:
         cluster: Where to run.
         folder: The run's.
         *options: Of `srl run`.
+        hosts: Those of its options that say where workers are.
         meanwhile: Called when it is submitted, before anything of it has begun.
     """
     state = ["scontrol", "update", "partitionname=main"]
     if meanwhile:
         cluster.run(*state, "state=down")
-    run = SlurmRun(cluster, folder, *APART, "--updates", "3", *options)
+    run = SlurmRun(cluster, folder, *hosts, "--updates", "3", *options)
     if meanwhile:
         run.until(lambda run: "jobs: PENDING" in run.told)
         meanwhile()
@@ -51,11 +52,11 @@ def test_what_there_is_no_room_for_at_a_time_is_refused_before_it_is_submitted(s
     told = refused(cluster, folder)
     assert "asks for 4 nodes of their own at a time (learner 1, actors 2, policies 1)" in told
     assert "the default partition has 2" in told
-    apart = ("--plan.actors.hosts", "0", "--plan.policies.hosts", "0", "--plan.learner.hosts", "0")
-    told = refused(cluster, folder, *apart, "--plan.actors.cores", "4", "--partition", "main")
+    more = ("--plan.actors.cores", "4", "--partition", "main")
+    told = refused(cluster, folder, *more, hosts=("--plan", "decoupled"))
     assert "asks for 10 cores at a time (learner 1, actors 8, policies 1)" in told
     assert "the partition main has 8" in told
-    told = refused(cluster, folder, *apart, "--plan.learner.gpus", "1")
+    told = refused(cluster, folder, "--plan.learner.gpus", "1", hosts=("--plan", "decoupled"))
     assert "asks for 1 GPUs at a time (learner 1)" in told
     assert not folder.exists()
 
