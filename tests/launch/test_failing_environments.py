@@ -112,7 +112,7 @@ DUMP = """{kind} 0x01 (most recent call first):
 @pytest.mark.parametrize("own", ["Current thread", "Thread"])
 def test_of_a_hang_the_thread_that_steps_an_environment_is_shown(own):
     other = "Thread" if own == "Current thread" else "Current thread"
-    srl = Path(child_process.__file__).parent
+    srl = Path(child_process.__file__).parents[1]
     dump = DUMP.format(kind=own, other=other, srl=srl)
     shown = child_process.innermost_frames(dump)
     assert shown == '  File "/home/me/walk.py", line 7 in step'
