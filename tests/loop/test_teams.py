@@ -67,7 +67,7 @@ def acted(teams, act, states):
         inputs = (observation[t], ended, memory, KEY, np.uint32(t), slots)
         decisions.append(act(teams.policies(states), *inputs))
         memory = decisions[-1].memory
-    kept = memories[:: teams.chunk]
+    kept = memories[:: teams.chunk_of(STEPS)]
     return Unroll(
         observation=observation,
         reward=random.normal(size=(STEPS + 1, SLOTS)).astype(np.float32),
