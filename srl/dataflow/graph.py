@@ -75,7 +75,7 @@ class Unrolled(NamedTuple):
 
 @dataclass(frozen=True)
 class Graph:
-    """A training loop as a value: two loops that do different things have different graphs."""
+    """A training loop as a value: what it calls, how often, and what flows between the nodes."""
 
     calls: tuple[tuple[str, int], ...]
     """The nodes that the loop calls, and how often in one pass."""

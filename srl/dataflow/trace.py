@@ -110,6 +110,8 @@ class _Tracer(Loop):
         """Steps that one call stands for: those of the unroll that it is within."""
         self._policy: Value | None = None
         """The newest, until it is learned from."""
+        self._begun_at: dict[Value, int] = {}
+        """Calls of `learn` before each unroll."""
         self._unused: dict[Value, None] = {}
         self._decided_on: dict[Value, Value] = {}
 
@@ -143,6 +145,13 @@ class _Tracer(Loop):
                 "the loop calls run.latest() within a step of an unroll; call it before the "
                 "unroll: one policy acts in the whole of it"
             )
+        for value in self._unused:
+            if value._kind == "unroll" and self._begun_at[value] < self.learns:
+                raise PlanError(
+                    "the loop calls run.latest() after run.learn(...) while an earlier unroll is "
+                    "not gathered: who acts elsewhere would go on in it with the newer policy; "
+                    "gather it first"
+                )
         self._policy = self._given("policy", "update")
         return self._policy
 
@@ -189,7 +198,9 @@ class _Tracer(Loop):
         self._end_step(ended)
         self._steps = 0
         self.unrolls.append(Unrolled(length, self.learns))
-        return self._given("unroll", "collect")
+        given = self._given("unroll", "collect")
+        self._begun_at[given] = self.learns
+        return given
 
     def gather(self, unroll: Any) -> Any:
         self._expect("gather", "unroll", unroll)

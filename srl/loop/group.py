@@ -99,6 +99,7 @@ class Group:
         """What its environments are to do now: "reset", "step", or nothing."""
         self._seconds: dict[str, float] = dict.fromkeys(ACTIVITIES, 0.0)
         self._acting, self._unrolls = acting, unrolls
+        self._oldest = (0, 0)  # the oldest version that may act
         self._next: Place | None = None  # where an unroll may begin that has not
         self._env_action = teams.env_action
         self._clock = 0
@@ -147,8 +148,12 @@ class Group:
         """Waits until an unroll may begin; the policy that will act is known where it acts."""
         before = time.perf_counter()
         self._next = self._next or self._unrolls.next(self)
-        self._acting.begin(self._next.oldest_version)
+        self._begin(self._next.oldest_version)
         self._seconds["send wait"] += time.perf_counter() - before
+
+    def _begin(self, oldest_version: tuple[int, int]) -> None:
+        self._oldest = oldest_version
+        self._acting.begin(oldest_version)
 
     def act(self, timestep: Timestep, memory: Tree) -> Decision:
         """Decides, here or through the inference stream."""
@@ -182,8 +187,6 @@ class Group:
             columns.action[t] = decision.action
             columns.log_prob[t] = decision.log_prob
             columns.version[t] = self._version
-        self._t += 1
-        self._clock += 1
 
     def unroll(self, interact: Interact, length: int, number: int) -> None:
         """Takes an unroll of `length` rows, and hands it over.
@@ -200,12 +203,14 @@ class Group:
         if place.unroll not in (None, number):
             self._next = place
             return
+        if place.oldest_version > self._oldest:  # a policy acts in several unrolls
+            self._begin(place.oldest_version)
         self._place = place
         timestep, memory = self._place.rows[0].timestep, self._memory
         copy_tree(self._last, timestep)
-        self._t = 0
-        for _ in range(length):
+        for self._t in range(length):
             timestep, memory, _ = interact(timestep, memory)
+            self._clock += 1
         copy_tree(timestep, self._last)
         self._memory = memory
         self._unrolls.deliver(self)

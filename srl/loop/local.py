@@ -54,7 +54,8 @@ class LocalEnvironments:
     def make(self) -> Specs:
         """Makes the environments, if that is still to be done; needs no JAX."""
         if not self._pools:
-            self._pools = [make_group(self.experiment, self._each) for _ in self._numbers]
+            for _ in self._numbers:
+                self._pools.append(make_group(self.experiment, self._each))
             self.resumes_exactly = self._pools[0].saves_exactly
         return self._pools[0].specs
 

@@ -192,8 +192,9 @@ def received_policies(site: Site, teams: Teams) -> Received:
         site: Of the worker.
         teams: The run's policies.
     """
-    # The first of several learners publishes, and another may have finished an update before it.
-    ahead = int(site.plan.fragment("gradient").replicas > 1)
+    # The first of several learners publishes, and another may have finished a pass before it.
+    several = site.plan.fragment("gradient").replicas > 1
+    ahead = site.experiment.graph.learns if several else 0
     return Received(lambda: site.connect("parameters"), teams, site.go_on, ahead=ahead)
 
 

@@ -25,8 +25,11 @@ class Gathered:
         self.batch, self.unroll = batch, unroll
         self.learned = 0
         """Calls of `learn` with it so far."""
+        self.begun = 0
+        """Calls of `learn` in the pass before its unrolls."""
         self.lag = 0
-        """Versions made in this pass since its unrolls began: no staleness, but the loop's own."""
+        """Versions made in the pass since then, as it is first learned from: no staleness, but the
+        loop's own."""
 
 
 class Environments(Protocol):
@@ -117,11 +120,13 @@ class Projection(Loop):
         """Waits for the batch where that is learned from here."""
         batch = self._environments.gather(unroll)
         if batch is not None:
-            batch.lag = self._learns - self._begun[unroll]
+            batch.begun = self._begun[unroll]
         return batch
 
     def learn(self, batch: Gathered | None) -> None:
         """Learns where that is done here, or in part."""
+        if batch is not None and not batch.learned:
+            batch.lag = self._learns - batch.begun
         self._learns += 1
         if self._learning is not None:
             self._learning.learn(batch)

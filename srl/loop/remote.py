@@ -267,9 +267,8 @@ class RemoteEnvironments:
         self._site.stopping.set()
         for thread in self._threads:
             thread.join()
-        if self._begun:
-            self.sink.close()
         if self._prepared:
+            self.sink.close()
             self.published.close()
         for listener in self._listeners.values():
             listener.close()

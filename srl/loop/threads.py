@@ -65,7 +65,10 @@ class ThreadEnvironments(RemoteEnvironments):
         groups = [site.share("step", site.replica) for site in self._actor_sites]
         each = self._actor_sites[0].group_envs
         count = sum(map(len, groups))
-        self._pools = [[make_group(self.experiment, each, count) for _ in own] for own in groups]
+        for own in groups:
+            self._pools.append([])
+            for _ in own:
+                self._pools[-1].append(make_group(self.experiment, each, count))
         self.resumes_exactly = self._pools[0][0].saves_exactly
         return self._pools[0][0].specs
 

@@ -111,10 +111,11 @@ class SampleSource:
         self._unrolls = len(unrolls)
         if self.remote:
             layouts = [Layout.of(unroll) for unroll in unrolls]
-            size = max(layout.size for layout in layouts)
             # Zeros, as pools leave alone what their environments do not have.
-            memories = [aligned_zeros((size,), "uint8") for _ in range(_OWN_UNROLLS)]
-            self._bodies = [[body[: layout.size] for layout in layouts] for body in memories]
+            self._bodies = [
+                [aligned_zeros((layout.size,), "uint8") for layout in layouts]
+                for _ in range(_OWN_UNROLLS)
+            ]
             self._own = [
                 [
                     Batch.from_tree(layout.views(body))

@@ -251,3 +251,23 @@ def test_tracing_without_shapes_loads_no_jax():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_policy_is_not_renewed_while_an_earlier_unroll_is_not_gathered():
+    def loop(run):
+        def unroll(policy):
+            def interact(timestep, memory):
+                decision = run.act(policy, timestep, memory)
+                following = run.step(decision.action)
+                return following, decision.memory, run.collect(timestep, decision)
+
+            return run.unroll(interact, 4)
+
+        policy = run.latest()
+        one, other = unroll(policy), unroll(policy)
+        run.learn(run.gather(one))
+        last = unroll(run.latest())
+        run.learn(run.gather(other))
+        run.learn(run.gather(last))
+
+    assert "while an earlier unroll is not gathered" in refusal(loop)

@@ -11,8 +11,8 @@ from srl.networks import MLP
 class Drawn(PPO):
     """PPO with a loop of its own.
 
-    Its program has parts such as `8,4:2`: with one policy, unrolls of 8 and of 4 rows; then, of
-    each, two calls of `learn`.
+    Its program has parts such as `8,4:2`: with one policy, unrolls of 8 and of 4 steps; then, of
+    each, two calls of `learn`. In every second unroll a step is collected before it is taken.
     """
 
     program: str = "8:1"
@@ -21,15 +21,21 @@ class Drawn(PPO):
         for part in self.program.split():
             lengths, _, learns = part.partition(":")
             policy = run.latest()
-            unrolls = [self.unroll(run, policy, int(word)) for word in lengths.split(",")]
+            unrolls = [
+                self.unroll(run, policy, int(word), number % 2 == 1)
+                for number, word in enumerate(lengths.split(","))
+            ]
             batches = [run.gather(unroll) for unroll in reversed(unrolls)]
             for batch in batches:
                 for _ in range(int(learns)):
                     run.learn(batch)
 
-    def unroll(self, run, policy, length):
+    def unroll(self, run, policy, length, collects_first):
         def interact(timestep, memory):
             decision = run.act(policy, timestep, memory)
+            if collects_first:
+                row = run.collect(timestep, decision)
+                return run.step(decision.action), decision.memory, row
             following = run.step(decision.action)
             return following, decision.memory, run.collect(timestep, decision)
 

@@ -35,7 +35,7 @@ TWO_POLICIES = "8:1 4:2"
 TWO_UNROLLS = "4,8:1"
 
 
-@pytest.mark.parametrize("plan", ["fused", "threads", "inline", "decoupled"])
+@pytest.mark.parametrize("plan", ["fused", "threads", "inline", "decoupled", "replicated"])
 @pytest.mark.parametrize("program", [TWO_POLICIES, TWO_UNROLLS])
 def test_a_loop_of_several_unrolls_and_learns_trains_alike(tmp_path, plan, program):
     assert agrees(tmp_path, plan, program)

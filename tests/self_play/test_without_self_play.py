@@ -8,9 +8,9 @@ TRAIN = """
 import sys
 from dataclasses import replace
 from small_runs import CARTPOLE, train
-from srl.loop.local import Trainer
+from srl.loop.training import local_training
 
-trainer = Trainer(replace(CARTPOLE, num_envs=2))
+trainer = local_training(replace(CARTPOLE, num_envs=2))
 trainer.start()
 train(trainer, 1)
 trainer.restore(trainer.state())

@@ -78,6 +78,7 @@ class Sharded:
                 check_vma=False,
             )
         )
+        self._compiled: dict[int, Any] = {}  # by the length of the unroll
         self._everywhere = NamedSharding(mesh, whole)
         self._rows = NamedSharding(mesh, rows)
         self._shardings = jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs)
@@ -92,12 +93,15 @@ class Sharded:
     def compile(self, states: Any, unroll: Unroll, losses: Any) -> None:
         """Compiles, and waits until the other replicas have: a collective waits half a minute."""
         states, losses = jax.tree.map(self._replicate, (states, losses))
-        self._learn = self._learn.lower(states, unroll, losses, self._wished()).compile()
+        steps = len(unroll.log_prob)
+        operands = states, unroll, losses, self._wished()
+        self._compiled[steps] = self._learn.lower(*operands).compile()
         if jax.process_count() > 1:
             from jax._src import distributed  # no public name leads to the client
 
             client: Any = distributed.global_state.client
-            client.wait_at_barrier("srl compiled", timeout_in_ms=1000 * _COMPILE_SECONDS)
+            name, patience = f"srl compiled {steps}", 1000 * _COMPILE_SECONDS
+            client.wait_at_barrier(name, timeout_in_ms=patience)
 
     def _wished(self) -> Any:
         wishes = np.tile(np.array(self._wishes, np.int32), (self._local, 1))
@@ -111,7 +115,8 @@ class Sharded:
     def __call__(self, states: Any, unroll: Unroll, losses: Any) -> Any:
         """Learns; takes and gives states as arrays of this process alone."""
         states, losses = jax.tree.map(self._replicate, (states, losses))
-        *results, granted = self._learn(states, unroll, losses, self._wished())
+        learn = self._compiled.get(len(unroll.log_prob), self._learn)
+        *results, granted = learn(states, unroll, losses, self._wished())
         self._granted = tuple(np.asarray(granted.addressable_data(0))[0] > 0)
         return jax.tree.map(lambda x: x.addressable_data(0), results)
 

@@ -212,7 +212,7 @@ class Listener(ABC):
         log.warning("%s: refused from %s: %s (%d so far)", self.address, peer, reason, number)
 
     def cut_off(self, peer: Peer, reason: str, *, drop_unread: bool = False) -> None:
-        """Closes the connection of `peer` with a reason that it receives; its LEFT comes next.
+        """Closes the connection of `peer` with a reason that it receives; a LEFT of it follows.
 
         Args:
             peer: Nothing happens if it has gone.
