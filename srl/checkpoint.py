@@ -31,7 +31,7 @@ class Damaged(RunError):
     """A checkpoint that cannot be read; an earlier one may be."""
 
     def __init__(self, version: int, what: str, hint: str) -> None:
-        """Says which version it is, what is damaged, and what to do."""
+        """Takes the version, what is damaged, and what to do."""
         super().__init__(f"{what}; {hint}")
         self.version, self.what = version, what
 
@@ -47,7 +47,7 @@ class Checkpoints:
         self._saving: Future[None] | None = None
 
     def versions(self) -> list[int]:
-        """The complete checkpoints there are, oldest first.
+        """The versions of the complete checkpoints, oldest first.
 
         Raises:
             UserError: If the folder is none, cannot be read, or is of another format.
@@ -73,7 +73,7 @@ class Checkpoints:
         return max(self.versions(), default=None)
 
     def expect_room(self, tree: Tree) -> str:
-        """Looks whether the disk has room for checkpoints of a state.
+        """Checks that the disk has room for checkpoints of a state.
 
         Args:
             tree: The state, or the part of it that is known.
@@ -86,20 +86,20 @@ class Checkpoints:
             UserError: If there is no room for one.
         """
         size = array_file.file_bytes(named_leaves(tree))
-        place = self.folder if self.folder.is_dir() else self.folder.parent
-        room = shutil.disk_usage(place).free // size
+        folder = self.folder if self.folder.is_dir() else self.folder.parent
+        room = shutil.disk_usage(folder).free // size
         wanted = self._keep + 1 - len(self.versions())
         sizes = f"of at least {size / 1e6:,.1f} MB"
         if room == 0:
             raise UserError(
-                f"the disk of {place} has no room for a checkpoint {sizes}; make some, or choose "
+                f"the disk of {folder} has no room for a checkpoint {sizes}; make some, or choose "
                 "another disk with --run-dir"
             )
         if room >= wanted:
             return ""
         checkpoints = "1 checkpoint" if room == 1 else f"{room} checkpoints"
         return (
-            f"the disk of {place} has room for {checkpoints} {sizes}, and the run needs "
+            f"the disk of {folder} has room for {checkpoints} {sizes}, and the run needs "
             f"{wanted}: it ends when the disk is full; make room, or choose a lower "
             "--keep-checkpoints"
         )
@@ -107,7 +107,7 @@ class Checkpoints:
     def save(
         self, updates: int, tree: Tree, metadata: Mapping[str, Any], *, wait: bool = False
     ) -> None:
-        """Starts to save `tree`; its arrays may change as soon as this returns.
+        """Starts to save `tree`, whose arrays may change as soon as this returns.
 
         Raises:
             Unwritable: When this save, or an earlier one that went on in the background, failed.
@@ -138,7 +138,7 @@ class Checkpoints:
                 raise self._failure(error) from None
 
     def close(self) -> None:
-        """Waits, then lets go of the folder."""
+        """Waits until everything is saved; nothing can be saved after that."""
         try:
             self.wait()
         finally:
@@ -152,13 +152,16 @@ class Checkpoints:
         except (Unreadable, ValueError) as error:
             raise self._damaged(version, error) from None
 
-    def restore(self, version: int | None = None, like: Tree = None) -> tuple[Tree, dict[str, Any]]:
+    def restore(
+        self, version: int | None = None, like: Tree = None, *, partial: bool = False
+    ) -> tuple[Tree, dict[str, Any]]:
         """The tree and the metadata of a version; the newest by default.
 
         Args:
             version: Number of updates.
             like: A tree of the same structure, shapes and types, whose form the result takes.
                 Without it the result is nested dicts; every array is NumPy's.
+            partial: Whether the version may hold arrays that `like` does not have.
 
         Raises:
             UserError: No such version, or its arrays are not those of `like`.
@@ -173,6 +176,8 @@ class Checkpoints:
         if like is None:
             return _nest(arrays), metadata
         leaves = named_leaves(like)
+        if partial:
+            arrays = {name: array for name, array in arrays.items() if name in leaves}
         self._compare(version, arrays, leaves)
         return jax.tree.structure(like).unflatten([arrays[n] for n in leaves]), metadata
 
@@ -198,10 +203,15 @@ class Checkpoints:
                 return self._counts(version, self.metadata(version))
         return None
 
-    def learners(self, version: int | None = None) -> tuple[dict[str, Any], dict[str, int]]:
-        """The state of each policy's learner, and `env_steps` and `updates`; as `restore`."""
+    def learners(
+        self, version: int | None = None, like: dict[str, Tree] | None = None
+    ) -> tuple[dict[str, Any], dict[str, int]]:
+        """The state of each policy's learner, and `env_steps` and `updates`; see `restore`.
+
+        With `like`, the states hold what it holds of each policy, in its form.
+        """
         version = self._existing(version)
-        tree, metadata = self.restore(version)
+        tree, metadata = self.restore(version, like and {"learners": like}, partial=True)
         learners = tree.get("learners")
         if not isinstance(learners, dict) or not learners:
             raise self._damaged(version, "it holds no policies")
@@ -228,13 +238,13 @@ class Checkpoints:
         return {"env_steps": env_steps, "updates": updates}
 
     def _existing(self, version: int | None) -> int:
-        there = self.versions()
-        if not there:
+        versions = self.versions()
+        if not versions:
             raise UserError(f"there is no checkpoint in {self.folder}")
-        if version is not None and version not in there:
-            listed = ", ".join(map(str, there))
+        if version is not None and version not in versions:
+            listed = ", ".join(map(str, versions))
             raise UserError(f"there is no version {version} in {self.folder}; it has {listed}")
-        return there[-1] if version is None else version
+        return versions[-1] if version is None else version
 
     def _compare(self, version: int, saved: dict[str, np.ndarray], like: dict[str, Any]) -> None:
         """Raises UserError at the first array that is not the same in both."""
@@ -244,7 +254,7 @@ class Checkpoints:
                 raise UserError(
                     f"checkpoint {version} in {self.folder} is of another network: {name} is "
                     f"{there.get(name, 'absent')} in it and {here.get(name, 'absent')} here; "
-                    "run it with the experiment it was made with"
+                    "restore the code that it was made with"
                 )
 
     def _write(self, updates: int, arrays: dict[str, np.ndarray], texts: dict[str, str]) -> None:
@@ -259,7 +269,7 @@ class Checkpoints:
             self._file(version).unlink()
 
     def _failure(self, error: Exception) -> Unwritable:
-        """What is reported of a save that failed, with what is still there."""
+        """The error of a save that failed; it lists the checkpoints that there are."""
         try:
             listed = ", ".join(map(str, self.versions()))
         except UserError:  # there is no folder any more
@@ -298,7 +308,7 @@ def _nest(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def _specs(arrays: Mapping[str, Any]) -> dict[str, str]:
-    """What must be equal in two checkpoints; bytes, such as a simulator's state, vary in length."""
+    """The type and shape of each array; bytes, such as a simulator's state, vary in length."""
     specs: dict[str, str] = {}
     for name, value in arrays.items():
         array = value if hasattr(value, "dtype") else np.asarray(value)

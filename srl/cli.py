@@ -34,44 +34,44 @@ COMMANDS = {
     "plot": ("srl.plot.plot:plot", "draw how runs have gone"),
     "export": ("srl.cli:export", "write a run's policies to a safetensors file"),
 }
-"""Name -> (module:function taking the words after the name and giving the exit code, help)."""
+"""Name -> (module:function taking the arguments after the name and giving the exit code, help)."""
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; gives its exit code.
 
     Args:
-        words: After `srl`. By default those of this process, which is about to end then: a Ctrl-C
-            that comes late ends it without a traceback.
+        argv: After `srl`. By default this process's own, which ends after the command: a later
+            Ctrl-C ends it without a traceback.
     """
-    code = _run_command(list(sys.argv[1:] if words is None else words))
-    if words is None:
+    code = _run_command(list(sys.argv[1:] if argv is None else argv))
+    if argv is None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     return code
 
 
-def _run_command(words: list[str]) -> int:
+def _run_command(argv: list[str]) -> int:
     with suppress(OSError, ValueError):
         if not faulthandler.is_enabled():  # a crash in native code leaves its stack at least
             faulthandler.enable(2)
-    name = words[0] if words else "--help"
+    name = argv[0] if argv else "--help"
     try:
         if name in COMMANDS:
             module, _, function = COMMANDS[name][0].partition(":")
-            return getattr(importlib.import_module(module), function)(words[1:])
+            return getattr(importlib.import_module(module), function)(argv[1:])
         if name in ("-h", "--help"):
-            return _say(_usage())
+            return _print(_usage())
         if name == "--version":
             from srl.run.folder import srl_version
 
-            return _say(f"srl {srl_version()}")
+            return _print(f"srl {srl_version()}")
         raise UserError(f"unknown command {name!r}; {_nearest(name)}")
     except UserError as error:
-        return _complain(str(error), 2)
+        return _fail(str(error), 2)
     except RunError as error:
-        return _complain(explained(error), 1)
+        return _fail(explained(error), 1)
     except KeyboardInterrupt:
-        return _complain("interrupted", 130)
+        return _fail("interrupted", 130)
     except BrokenPipeError:  # the reader of our output has left
         sys.stderr.close()
         return 141
@@ -82,7 +82,14 @@ def arguments(command: str, **settings: Any) -> Arguments:
     return Arguments(command, description=COMMANDS[command][1].capitalize() + ".", **settings)
 
 
-def run(words: list[str]) -> int:
+def run_arguments(command: str) -> Arguments:
+    """A parser for a command whose first argument is a run's folder."""
+    parser = arguments(command)
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    return parser
+
+
+def run(argv: list[str]) -> int:
     """`srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--dry-run] [--FIELD VALUE]`."""
     synopsis = (
         *("FILE[:NAME]|ENV_ID", "[--plan NAME]", "[--run-dir DIR]", "[--on local|slurm|ray]"),
@@ -93,55 +100,56 @@ def run(words: list[str]) -> int:
     _add_engine(parser)
     parser.add_argument("--dry-run", action="store_true", help="show what would run, and stop")
     parser.add_argument("-h", "--help", action="store_true", help="with a target: its options too")
-    target = words.pop(0) if words and not words[0].startswith("-") else None
-    options, overrides = parser.parse_known_args(words)
+    target = argv.pop(0) if argv and not argv[0].startswith("-") else None
+    options, overrides = parser.parse_known_args(argv)
     from srl.experiment import config_values, load_experiment
 
     if options.help:
         from srl.overrides import help_text
 
         experiment = load_experiment(target or "ENV_ID").experiment
-        return _say(f"{parser.format_help()}\n{help_text(experiment)}")
+        return _print(f"{parser.format_help()}\n{help_text(experiment)}")
     if target is None:
         raise UserError("srl run needs an experiment file or an environment id first")
     resolved = load_experiment(target, overrides)
     if options.on != "local":
         from srl.launch.submit import run_elsewhere
 
-        return run_elsewhere(resolved, options, _say)
+        return run_elsewhere(resolved, options, _print)
     _refuse_engine_options(options)
     experiment = resolved.experiment
     if options.dry_run:
-        from srl.loop.environments import make_group
+        from srl.loop.stepping.environments import make_group
 
         make_group(experiment, 1).close()  # or impossible options would pass
-        return _say(json.dumps(config_values(experiment), indent=2))
+        return _print(json.dumps(config_values(experiment), indent=2))
     from srl.pools.make import expect_environment
 
-    expect_environment(experiment.env, experiment.workers, experiment.step_timeout)
+    expect_environment(
+        experiment.env, experiment.workers, experiment.step_timeout, experiment.action_repeat
+    )
     from srl.launch.auto import settled
     from srl.launch.local import train
     from srl.run.folder import create_run
 
     folder = create_run(resolved, options.run_dir)
     try:
-        resolved = settled(folder, resolved, _say)
+        resolved = settled(folder, resolved, _print)
     except BaseException:
         folder.discard()
         raise
     return train(resolved.experiment, folder)
 
 
-def resume(words: list[str]) -> int:
+def resume(argv: list[str]) -> int:
     """`srl resume RUN_DIR [--version V] [--env-steps N]`."""
-    parser = arguments("resume")
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    parser = run_arguments("resume")
     parser.add_argument(
         "--version", type=int, metavar="V", help="go on from this checkpoint; default: the newest"
     )
     parser.add_argument("--env-steps", type=int, metavar="N", help="train to this many in all")
     _add_engine(parser)
-    options = parser.parse_args(words)
+    options = parser.parse_args(argv)
     from srl.launch.auto import settled
     from srl.launch.local import train
     from srl.run.folder import extend_run, open_run, return_to
@@ -152,86 +160,71 @@ def resume(words: list[str]) -> int:
     refuse_running(folder)
     if options.version is not None:
         for later in return_to(folder, options.version):
-            _say(f"checkpoint {later.stem} is later, and kept as {later}")
+            _print(f"checkpoint {later.stem} is later, and kept as {later}")
     if options.env_steps is not None:
         resolved = extend_run(folder, resolved, options.env_steps)
     if options.on != "local":
-        return resume_elsewhere(folder, resolved, options, _say)
+        return resume_elsewhere(folder, resolved, options, _print)
     _refuse_engine_options(options)
-    return train(settled(folder, resolved, _say).experiment, folder, resume=True)
+    return train(settled(folder, resolved, _print).experiment, folder, resume=True)
 
 
 _ENGINES_OWN = ("partition", "account", "constraint", "time", "sbatch", "ray_address")
 
 
 def _refuse_engine_options(options: Any) -> None:
-    """Options that only a cluster has, for a run on this machine."""
+    """Raises UserError for an option that only a cluster has, in a run on this machine."""
     for name in _ENGINES_OWN:
         if getattr(options, name):
             raise UserError(f"--{name.replace('_', '-')} is for a cluster: give --on, too")
 
 
 def _add_engine(parser: Arguments) -> None:
-    parser.add_argument(
-        "--on",
-        choices=("local", "slurm", "ray"),
-        default="local",
-        help="this machine, or a cluster",
-    )
+    add, engines = parser.add_argument, ("local", "slurm", "ray")
+    add("--on", choices=engines, default="local", help="this machine, or a cluster")
     for name in ("partition", "account", "constraint", "time"):
-        parser.add_argument(
-            f"--{name}", metavar="...", help="of the jobs, as Slurm's sbatch has it"
-        )
-    parser.add_argument(
-        "--sbatch",
-        action="append",
-        default=[],
-        metavar="OPTION",
-        help="more for sbatch; repeatable",
-    )
-    parser.add_argument(
-        "--ray-address", metavar="http://HEAD:8265", help="of the cluster, as Ray's job API has it"
-    )
-    parser.add_argument(
-        "--ray-resource", metavar="NAME", help="custom resource of hosts that see the run's folder"
-    )
+        add(f"--{name}", metavar="...", help="of the jobs, as Slurm's sbatch has it")
+    more = "more for sbatch; repeatable"
+    add("--sbatch", action="append", default=[], metavar="OPTION", help=more)
+    address = "of the cluster, as Ray's job API has it"
+    add("--ray-address", metavar="http://HEAD:8265", help=address)
+    resource = "custom resource of hosts that see the run's folder"
+    add("--ray-resource", metavar="NAME", help=resource)
 
 
-def top(words: list[str]) -> int:
+def top(argv: list[str]) -> int:
     """`srl top RUN_DIR`."""
-    parser = arguments("top")
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
-    options = parser.parse_args(words)
+    options = run_arguments("top").parse_args(argv)
     from srl.launch.submit import attach
 
-    return attach(options.run_dir, _say)
+    return attach(options.run_dir, _print)
 
 
-def stop(words: list[str]) -> int:
+def stop(argv: list[str]) -> int:
     """`srl stop RUN_DIR`."""
-    parser = arguments("stop")
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
-    options = parser.parse_args(words)
+    options = run_arguments("stop").parse_args(argv)
     from srl.launch.submit import stop
 
-    return stop(options.run_dir, _say)
+    return stop(options.run_dir, _print)
 
 
-def evaluate(words: list[str]) -> int:
+def _played_arguments(command: str, episodes: int, unit: str) -> Arguments:
+    """A parser for a command that plays so many episodes of each `unit` of two sides."""
+    parser = run_arguments(command)
+    add = parser.add_argument
+    add("--version", type=int, metavar="V", help="default: the newest")
+    sides = "let the teams of both sides play each other in all combinations"
+    add("--against", metavar="RUN_DIR[:V]|untrained", help=sides)
+    count = f"of each {unit}; default {episodes}"
+    add("--episodes", type=int, default=episodes, metavar="N", help=count)
+    add("--greedy", action="store_true", help="take the most probable actions")
+    add("--seed", type=int, default=0, metavar="S", help="default 0")
+    return parser
+
+
+def evaluate(argv: list[str]) -> int:
     """`srl eval RUN_DIR [--version V] [--against RUN_DIR[:V]|untrained] [--episodes N] ...`."""
-    parser = arguments("eval")
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
-    parser.add_argument("--version", type=int, metavar="V", help="default: the newest")
-    parser.add_argument(
-        "--against",
-        metavar="RUN_DIR[:V]|untrained",
-        help="let the teams of both sides play each other in all combinations",
-    )
-    parser.add_argument(
-        "--episodes", type=int, default=100, metavar="N", help="of each combination; default 100"
-    )
-    parser.add_argument("--greedy", action="store_true", help="take the most probable actions")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="default 0")
+    parser = _played_arguments("eval", 100, "combination")
     parser.add_argument("--num-envs", type=int, default=100, metavar="N", help="default 100")
     parser.add_argument(
         "--video",
@@ -250,47 +243,34 @@ def evaluate(words: list[str]) -> int:
         help="film hide-and-seek from here; default corner, of the drawing top",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args(words)
+    options = parser.parse_args(argv)
     from srl.evaluate.evaluate import evaluate
 
-    return _say(evaluate(**vars(options)))
+    return _print(evaluate(**vars(options)))
 
 
-def watch(words: list[str]) -> int:
+def watch(argv: list[str]) -> int:
     """`srl watch RUN_DIR [--out FILE.html] [--episodes N] [--version V] [--against ...] ...`."""
-    parser = arguments("watch")
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    parser = _played_arguments("watch", 3, "lineup")
     parser.add_argument(
         "--out", type=Path, metavar="FILE.html", help="default watch.html in the run's folder"
     )
-    parser.add_argument(
-        "--episodes", type=int, default=3, metavar="N", help="of each casting; default 3"
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="default 0")
-    parser.add_argument("--version", type=int, metavar="V", help="default: the newest")
-    parser.add_argument(
-        "--against",
-        metavar="RUN_DIR[:V]|untrained",
-        help="let the teams of both sides play each other",
-    )
-    parser.add_argument("--greedy", action="store_true", help="take the most probable actions")
-    options = parser.parse_args(words)
+    options = parser.parse_args(argv)
     from srl.evaluate.watch import watch
 
-    return _say(f"open {watch(**vars(options))} in a browser")
+    return _print(f"open {watch(**vars(options))} in a browser")
 
 
-def export(words: list[str]) -> int:
+def export(argv: list[str]) -> int:
     """`srl export RUN_DIR OUT.safetensors [--version V]`."""
-    parser = arguments("export")
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    parser = run_arguments("export")
     parser.add_argument("output", type=Path, metavar="OUT.safetensors")
     parser.add_argument("--version", type=int, metavar="V", help="default: the newest")
-    options = parser.parse_args(words)
+    options = parser.parse_args(argv)
     from srl.export import export
 
     version = export(options.run_dir, options.output, options.version)
-    return _say(f"version {version} is in {options.output}")
+    return _print(f"version {version} is in {options.output}")
 
 
 def _usage() -> str:
@@ -305,11 +285,11 @@ def _nearest(name: str) -> str:
     return f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
 
 
-def _say(text: str) -> int:
+def _print(text: str) -> int:
     sys.stdout.write(text.rstrip("\n") + "\n")
     return 0
 
 
-def _complain(text: str, code: int) -> int:
+def _fail(text: str, code: int) -> int:
     sys.stderr.write(f"srl: {text}\n")
     return code

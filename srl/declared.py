@@ -10,7 +10,7 @@ from srl.errors import UserError
 
 
 def expect_declared(name: str, value: Any) -> None:
-    """Refuses a value, such as an algorithm, with settings that are not fields of its dataclass.
+    """Checks that all settings of a value, such as an algorithm, are fields of its dataclass.
 
     Args:
         name: Of the value, for messages.

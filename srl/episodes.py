@@ -19,7 +19,7 @@ class EpisodeWindow:
     def __init__(self, specs: Specs, policies: Mapping[str, tuple[int, ...]]) -> None:
         """Starts empty."""
         self._specs = specs
-        # In zero-sum play the plain return says nothing: it is told by policy, or by kind of agent.
+        # In zero-sum play the mean return is 0: it is reported by policy, or by kind of agent.
         groups = policies if len(policies) > 1 else kinds_of(specs.agents)
         self._groups = dict(groups) if len(groups) > 1 else {}
         self.total = 0

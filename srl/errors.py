@@ -11,7 +11,7 @@ class SrlError(Exception):
 
 
 class UserError(SrlError):
-    """The user's mistake: told in a line or two, without a traceback; exit code 2."""
+    """The user's mistake: reported in a line or two, without a traceback; exit code 2."""
 
 
 class PlanError(UserError):
@@ -42,21 +42,27 @@ def expect_number(
     """Raises UserError unless `given` is a number from `least` to `most`, whole if `least` is."""
     if or_none and given is None:
         return
-    whole = isinstance(least, int)
-    good = isinstance(given, Integral if whole else Real) and not isinstance(given, bool)
-    limits = f"from {least:g} up" if most == math.inf else f"from {least:g} to {most:.10g}"
-    expected = f"a {'whole number' if whole else 'number'} {limits}{', or none' * or_none}"
+    kind = Integral if isinstance(least, int) else Real
+    good = isinstance(given, kind) and not isinstance(given, bool)
+    expected = f"{range_text(least, most)}{', or none' * or_none}"
     expect(good and least <= given <= most, name, given, expected)  # type: ignore[operator]
 
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+def range_text(least: float, most: float) -> str:
+    """The numbers from `least` to `most` in words; whole ones if `least` is."""
+    limits = f"from {least:g} up" if most == math.inf else f"from {least:g} to {most:.10g}"
+    return f"a {'whole number' if isinstance(least, int) else 'number'} {limits}"
+
+
+PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+"""The folder of srl's own code."""
 
 
 def explained(error: BaseException) -> str:
-    """What is shown of an error.
+    """The text that is shown for an error.
 
-    Of one that srl raised, its text, and the frames of the environment, or of another's code, that
-    it comes from; of any other, the whole traceback.
+    For one that srl raised, this is its message, and the frames of the environment, or of other
+    code, that caused it; for any other, the whole traceback.
     """
     if not isinstance(error, SrlError):
         return "".join(traceback.format_exception(error)).rstrip()
@@ -83,4 +89,4 @@ def foreign_frames(error: BaseException) -> str:
 
 def is_own(file: str) -> bool:
     """Whether a source file is srl's: the environments that come with it count as the user's."""
-    return file.startswith(_PACKAGE) and not file.startswith(f"{_PACKAGE}envs{os.sep}")
+    return file.startswith(PACKAGE) and not file.startswith(f"{PACKAGE}envs{os.sep}")

@@ -9,9 +9,7 @@ apply the same overrides, so nothing is pickled; importing one loads neither jax
 from __future__ import annotations
 
 import hashlib
-import itertools
 import math
-import os
 import re
 import sys
 import sysconfig
@@ -35,7 +33,8 @@ from srl.dataflow.rules import check
 from srl.dataflow.trace import trace
 from srl.declared import expect_declared
 from srl.errors import PlanError, UserError, expect, expect_number
-from srl.overrides import override
+from srl.files import short_path
+from srl.overrides import override, split
 from srl.pools import EnvConfig
 from srl.pools.make import LONGEST_SECONDS, MOST
 from srl.self_play.settings import SelfPlay
@@ -44,7 +43,7 @@ from srl.system.search_path import add_folder, hidden_by
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is trained, on what, and for how long."""
+    """The settings of a training run."""
 
     name: str
     """Names the folder of its runs."""
@@ -109,6 +108,11 @@ class Experiment:
         return plan
 
     @cached_property
+    def settled_algorithm(self) -> Algorithm:
+        """The algorithm, with numbers for the settings that are left to it."""
+        return self.algorithm.settled(self.num_envs)
+
+    @cached_property
     def graph(self) -> Graph:
         """The algorithm's loop, without the shapes of its values.
 
@@ -116,6 +120,16 @@ class Experiment:
             PlanError: If the loop is none that can be run.
         """
         return trace(self.algorithm)
+
+    @property
+    def action_repeat(self) -> int:
+        """Steps that an environment takes with each action: frame skip."""
+        return self.graph.action_repeat
+
+    @property
+    def taught(self) -> bool:
+        """Whether the loop has a teacher, whose advice comes with decisions."""
+        return "teach" in self.graph.nodes
 
     @property
     def num_groups(self) -> int:
@@ -133,11 +147,7 @@ class Experiment:
         return self.updates or math.ceil(self.env_steps / self.steps_per_update)
 
     def validate(self) -> None:
-        """Raises UserError where a field's value cannot be.
-
-        Raises:
-            UserError: Naming the field, what was given and what is expected.
-        """
+        """Raises UserError, which names the field, where a value is not what is expected."""
         expect_declared("experiment", self)
         name = str(self.name)
         expect(re.fullmatch(r"\w[\w.-]*", name), "name", name, "letters, digits, '-', '_', '.'")
@@ -185,6 +195,11 @@ class Experiment:
                 f"the loop has {self.graph.learns} calls of learn in a pass, and self_play changes "
                 "opponents between passes; leave self_play out, or learn once a pass"
             )
+        if self.self_play is not None and self.taught:
+            raise PlanError(
+                "the loop calls run.teach, and past versions of policies get no advice; leave out "
+                "self_play or that call"
+            )
         num_groups(plan, self)
         if plan.fragment("step").compiled:
             name = self.env if isinstance(self.env, str) else getattr(self.env, "pool_id", "")
@@ -201,7 +216,7 @@ _LIMITS: dict[str, tuple[float, ...]] = {
     "num_envs": (1, MOST),
     "max_staleness": (0, 1000),
     "groups": (0, MOST),
-    "env_steps": (1, 2**53),  # more are not told exactly by a float64
+    "env_steps": (1, 2**53),  # a float64 does not hold more exactly
     "updates": (1, MOST),  # a version is int32
     "seed": (0, 2**32 - 1),  # JAX's random keys would take higher ones for lower ones
     "threads": (0, MOST),
@@ -216,17 +231,17 @@ _LIMITS: dict[str, tuple[float, ...]] = {
 
 @dataclass(frozen=True)
 class Resolved:
-    """An experiment together with all that makes it again in another process."""
+    """An experiment, with everything that another process needs to make it again."""
 
     experiment: Experiment
     target: str
     """FILE[:NAME] or an environment id, as given."""
     overrides: tuple[str, ...]
-    """Command-line words applied to what the target names."""
+    """Command-line arguments applied to what the target names."""
     source: Path | None
     """The experiment file; None for an environment id."""
     directory: Path
-    """What the target's imports are relative to: it is on `sys.path`, behind what is installed."""
+    """The folder for the target's imports: it is on `sys.path`, behind what is installed."""
 
 
 def load_experiment(
@@ -240,7 +255,7 @@ def load_experiment(
 
     Args:
         target: FILE[:NAME] or an environment id.
-        overrides: Words such as `--num-envs 32 --algorithm.learning-rate 3e-4`.
+        overrides: Arguments such as `--num-envs 32 --algorithm.learning-rate 3e-4`.
         source: Read in place of the target's file (a run's own copy of it).
         directory: For imports, in place of the target's own.
 
@@ -258,17 +273,14 @@ def load_experiment(
         directory = (directory or source.parent).resolve()
         experiment = _named(_import(source, directory), name, path)
     expect_declared("experiment", experiment)  # or an override of such a setting were unknown
-    experiment = override(_with_plan(experiment, overrides), overrides)
+    given, _ = split(overrides, lambda flag: flag == "--env")
+    env = given[-1][1] if given else experiment.env
+    # With its plan as a value, whose options may be overridden.
+    experiment = replace(experiment, plan=resolve(experiment.plan, env))
+    experiment = override(experiment, overrides)
     experiment.validate()
+    experiment = replace(experiment, algorithm=experiment.settled_algorithm)
     return Resolved(experiment, target, tuple(overrides), source, directory)
-
-
-def _with_plan(experiment: Experiment, overrides: Sequence[str]) -> Experiment:
-    """The experiment with its plan as a value, so that `overrides` may set the plan's options."""
-    words = [part for word in overrides for part in word.split("=", 1)]
-    given = [value for word, value in itertools.pairwise(words) if word == "--env"]
-    env = given[-1] if given else experiment.env
-    return replace(experiment, plan=resolve(experiment.plan, env))
 
 
 def _file_of(target: str) -> tuple[Path | None, str]:
@@ -281,12 +293,12 @@ def _file_of(target: str) -> tuple[Path | None, str]:
     if target.startswith("-") or not target:
         raise UserError(f"{target!r} is neither an experiment file nor an environment id")
     if Path(target).is_dir() and target not in gymnasium.registry:
-        raise UserError(_told_of_folder(Path(target)))
+        raise UserError(_not_a_folder(Path(target)))
     return None, ""
 
 
-def _told_of_folder(folder: Path) -> str:
-    """What a folder is that was given in place of an experiment, and what to do."""
+def _not_a_folder(folder: Path) -> str:
+    """The error text for a folder that was given in place of an experiment."""
     for pattern, what in (
         ("config.json", "the folder of a run"),
         ("*/config.json", "a folder of runs"),
@@ -310,7 +322,7 @@ def _import(path: Path, directory: Path) -> ModuleType:
         source = path.read_bytes()
     except OSError as error:
         raise UserError(
-            f"cannot read the experiment file {_shown(path)}: {error.strerror}"
+            f"cannot read the experiment file {short_path(path)}: {error.strerror}"
         ) from error
     module = ModuleType(_MODULE + hashlib.sha256(source).hexdigest()[:12])
     module.__file__ = str(path)
@@ -325,13 +337,13 @@ def _import(path: Path, directory: Path) -> ModuleType:
         if before is not None:
             sys.modules[module.__name__] = before
         text = " ".join(str(error).split()) + hidden_by(error, directory)
-        place = _place(error, path, directory)
-        raise UserError(f"{place} raised {type(error).__name__}: {text}") from error
+        where = _location(error, path, directory)
+        raise UserError(f"{where} raised {type(error).__name__}: {text}") from error
     return module
 
 
-def _place(error: BaseException, path: Path, directory: Path) -> str:
-    """Where an error is: the innermost line that it passed of the file, or of those beside it."""
+def _location(error: BaseException, path: Path, directory: Path) -> str:
+    """The innermost line that an error passed of the file, or of those beside it."""
     frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError):
         frames.append((error.filename or "", error.lineno))
@@ -339,14 +351,9 @@ def _place(error: BaseException, path: Path, directory: Path) -> str:
     for name, line in reversed(frames):
         own = Path(name).is_relative_to(directory) and not name.startswith(installed)
         if name == str(path) or own:
-            other = f", imported by {_shown(path)}," if name != str(path) else ","
-            return f"{_shown(Path(name))}, line {line}{other}"
-    return _shown(path)
-
-
-def _shown(path: Path) -> str:
-    relative = os.path.relpath(path)
-    return str(path) if relative.startswith("..") else relative
+            other = f", imported by {short_path(path)}," if name != str(path) else ","
+            return f"{short_path(Path(name))}, line {line}{other}"
+    return short_path(path)
 
 
 def _named(module: ModuleType, name: str, path: Path) -> Experiment:
@@ -358,12 +365,12 @@ def _named(module: ModuleType, name: str, path: Path) -> Experiment:
     there = [k for k, v in vars(module).items() if isinstance(v, Experiment)]
     classes = _environment_classes(module)
     env = classes[0] if classes else "..."
-    cure = f"add `experiment = Experiment(name=..., env={env})` to it"
+    hint = f"add `experiment = Experiment(name=..., env={env})` to it"
     if there:
-        cure = f"it has {', '.join(there)}: run {path}:{there[0]}"
+        hint = f"it has {', '.join(there)}: run {path}:{there[0]}"
     elif ids := _ids(path, classes):
-        cure = f"`srl run {ids[0]}` trains on the environment in it; or {cure}"
-    raise UserError(f"{path} has no `{name}`; {cure}")
+        hint = f"`srl run {ids[0]}` trains on the environment in it; or {hint}"
+    raise UserError(f"{path} has no `{name}`; {hint}")
 
 
 def environment_ids(path: Path) -> list[str]:
@@ -388,7 +395,7 @@ def _environment_classes(module: ModuleType) -> list[str]:
 
 def _ids(path: Path, classes: Sequence[str]) -> list[str]:
     """Ids for classes in a file; none where the file cannot be imported from the current folder."""
-    parts = Path(_shown(path.resolve())).with_suffix("").parts
+    parts = Path(short_path(path.resolve())).with_suffix("").parts
     good = all(part.isidentifier() for part in parts)
     return [f"{'.'.join(parts)}:{name}" for name in classes] if good else []
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +11,7 @@ from srl import array_file
 from srl.array_file import SUFFIX
 from srl.checkpoint import Checkpoints
 from srl.errors import UserError
+from srl.tree import leaves_of, names_of
 
 _PARTS = {"params": "", "observations": "observations", "values": "values"}
 
@@ -46,10 +45,11 @@ def export(run_dir: Path, output: Path, version: int | None = None) -> int:
     learners, counts = Checkpoints(folder.checkpoints).learners(version)
     tensors: dict[str, np.ndarray] = {}
     for policy, state in learners.items():
-        prefix = f"{policy}/" if len(learners) > 1 else ""
+        outer = policy if len(learners) > 1 else ""
         for part, name in _PARTS.items():
-            for path, array in _leaves(state.get(part, {})):
-                tensors[prefix + "/".join(filter(None, (name, path)))] = array
+            tree = state.get(part, {})
+            names = names_of(tree, "/".join(filter(None, (outer, name))))
+            tensors.update(zip(leaves_of(names), leaves_of(tree), strict=True))
     metadata = {
         "config": json.dumps(config["experiment"]),
         "policies": json.dumps(list(learners)),
@@ -62,11 +62,3 @@ def export(run_dir: Path, output: Path, version: int | None = None) -> int:
     except OSError as error:
         raise UserError(f"cannot write {output}: {error.strerror or error}") from error
     return counts["updates"]
-
-
-def _leaves(tree: Any, path: str = "") -> Iterator[tuple[str, np.ndarray]]:
-    if isinstance(tree, Mapping):
-        for name, inner in tree.items():
-            yield from _leaves(inner, f"{path}/{name}" if path else name)
-    else:
-        yield path, tree

@@ -16,6 +16,12 @@ UNFINISHED = ".unfinished-"
 """What the name of a file that is being written begins with."""
 
 
+def short_path(path: Path) -> str:
+    """A path as short as it can be written from the current folder."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
+
+
 def expect_place(flag: str, file: Path) -> None:
     """Raises UserError unless `file`, given as `flag`, can be a file in a folder that exists."""
     if not file.absolute().parent.is_dir():

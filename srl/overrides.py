@@ -9,9 +9,10 @@ import functools
 import inspect
 import itertools
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, get_args, get_type_hints
 
+from srl.algorithms import ALGORITHMS, Algorithm
 from srl.console.arguments import wrapped
 from srl.dataflow.plan import Plan
 from srl.dataflow.plans import named
@@ -26,7 +27,7 @@ Path = tuple[str, ...]  # names of fields, and keys of mappings, from the experi
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """What sets one field."""
+    """A command-line option, which sets one field."""
 
     path: Path
     annotation: Any
@@ -39,30 +40,32 @@ class Option:
 
     @property
     def off(self) -> str | None:
-        """What turns a switch off, such as --algorithm.no-anneal."""
+        """The flag that turns a switch off, such as --algorithm.no-anneal."""
         *outer, name = self.path
         return _flag((*outer, f"no-{name}")) if self.annotation is bool else None
 
 
-def override(value: T, words: Sequence[str]) -> T:
-    """`value` with fields replaced as words such as `--algorithm.learning-rate 3e-4` say.
+def override(value: T, arguments: Sequence[str]) -> T:
+    """`value` with the fields replaced that arguments such as `--algorithm.learning-rate 3e-4` set.
 
     Raises:
-        UserError: Naming the word that is wrong, and the nearest right one.
+        UserError: Naming the argument that is wrong, and the nearest right one.
     """
-    value, words = _choose_plan(value, words)
-    value, words = _choose_environment(value, words)
+    value, arguments = _choose_plan(value, arguments)
+    value, arguments = _choose_algorithm(value, arguments)
+    value, arguments = _choose_environment(value, arguments)
     known = {option.flag: option for option in _options(value)}
     off = {option.off: option for option in known.values() if option.off}
     given: dict[Path, Any] = {}
-    rest = list(words)
+    rest = list(arguments)
     while rest:
-        word = rest.pop(0)
-        flag, has_value, text = word.partition("=")
+        argument = rest.pop(0)
+        flag, has_value, text = argument.partition("=")
         flag = flag.replace("_", "-")
         if not flag.startswith("--"):
             raise UserError(
-                f"not expected: {word}; a switch is --NAME or --no-NAME, other options take a value"
+                f"not expected: {argument}; a switch is --NAME or --no-NAME, other options take a "
+                "value"
             )
         if flag in off and not has_value:
             given[off[flag].path] = False
@@ -80,8 +83,8 @@ def override(value: T, words: Sequence[str]) -> T:
 
 
 def _take(option: Option, rest: list[str], *, after_equals: bool) -> Any:
-    """Takes an option's value out of the words that follow it."""
-    following = list(itertools.takewhile(lambda word: not word.startswith("--"), rest))
+    """Takes an option's value out of the arguments that follow it."""
+    following = list(itertools.takewhile(lambda text: not text.startswith("--"), rest))
     following = rest[:1] if after_equals else following
     if option.annotation is bool and not after_equals:
         if not following or following[0].lower() not in ("true", "false"):
@@ -101,7 +104,7 @@ def _take(option: Option, rest: list[str], *, after_equals: bool) -> Any:
 
 
 def _unknown(value: Any, flag: str, known: list[str]) -> str:
-    """Why a flag is none of an experiment's options."""
+    """The error text for a flag that is none of an experiment's options."""
     whole, names = value, flag.removeprefix("--").replace("-", "_").split(".")
     name = names[0]
     for name in names:
@@ -118,68 +121,87 @@ def _unknown(value: Any, flag: str, known: list[str]) -> str:
             f"`{name}: {type(plain).__name__} = {plain!r}`"
         )
     near = difflib.get_close_matches(flag, known, n=1, cutoff=0.5)
-    cure = f"did you mean {near[0]}?" if near else "--help lists what there is"
+    hint = f"did you mean {near[0]}?" if near else "--help lists what there is"
     if not near and len(names) == 1 and isinstance(getattr(value, "env", None), str | NamedEnv):
-        cure = f"an option of the environment is --env.{flag[2:]}; {cure}"
-    return f"unknown option {flag}; {cure}"
+        hint = f"an option of the environment is --env.{flag[2:]}; {hint}"
+    return f"unknown option {flag}; {hint}"
 
 
-def without(words: Sequence[str], *options: str) -> list[str]:
-    """The words without these options, such as --plan, and their values."""
-    kept: list[str] = []
-    rest = iter(words)
-    for word in rest:
-        flag, has_value, _ = word.partition("=")
-        if flag.replace("_", "-") not in options:
-            kept.append(word)
-        elif not has_value:
-            next(rest, None)
-    return kept
+def split(
+    arguments: Sequence[str], wanted: Callable[[str], bool]
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """The options whose flags are wanted, each with its value, and all other arguments.
 
-
-def _choose_plan(value: T, words: Sequence[str]) -> tuple[T, list[str]]:
-    """Takes `--plan NAME` out of the words; options of the plan's fragments then fit that one."""
-    kept: list[str] = []
-    rest = iter(words)
-    for word in rest:
-        flag, has_value, text = word.partition("=")
-        if flag != "--plan":
-            kept.append(word)
+    Raises:
+        UserError: If one of these options has no value.
+    """
+    given: list[tuple[str, str]] = []
+    others: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        flag, has_value, value = argument.partition("=")
+        if not wanted(flag.replace("_", "-")):
+            others.append(argument)
             continue
-        text = text if has_value else next(rest, "")
-        plan = text if text == "auto" else named(text)
+        value = value if has_value else next(rest, "--")
+        if not has_value and value.startswith("--"):
+            raise UserError(f"{flag} has no value; give {flag} VALUE")
+        given.append((flag, value))
+    return given, others
+
+
+def without(arguments: Sequence[str], *options: str) -> list[str]:
+    """The arguments without these options, such as --plan, and their values."""
+    return split(arguments, options.__contains__)[1]
+
+
+def _choose_plan(value: T, arguments: Sequence[str]) -> tuple[T, list[str]]:
+    """Applies `--plan NAME`; options of the plan's fragments then fit that plan."""
+    given, others = split(arguments, lambda flag: flag == "--plan")
+    for _, name in given:
+        plan = name if name == "auto" else named(name)
         value = dataclasses.replace(value, plan=plan)  # type: ignore[type-var]
-    return value, kept
+    return value, others
 
 
-def _choose_environment(value: T, words: Sequence[str]) -> tuple[T, list[str]]:
-    """Takes `--env ID` and `--env.OPTION VALUE` out of the words where the environment is an id.
+def _choose_algorithm(value: T, arguments: Sequence[str]) -> tuple[T, list[str]]:
+    """Applies `--algorithm NAME`; options of the algorithm then fit that one."""
+    if not isinstance(getattr(value, "algorithm", None), Algorithm):
+        return value, list(arguments)
+    given, others = split(arguments, lambda flag: flag == "--algorithm")
+    for _, name in given:
+        kinds = {kind.__name__.lower(): kind for kind in ALGORITHMS}
+        if name.lower() not in kinds:
+            near = difflib.get_close_matches(name.lower(), kinds, n=1, cutoff=0.5)
+            known = ", ".join(kinds)
+            hint = f"did you mean {near[0]}?" if near else f"there are {known}"
+            raise UserError(f"there is no algorithm {name!r}; {hint}")
+        kind = kinds[name.lower()]
+        if type(value.algorithm) is not kind:  # type: ignore[attr-defined]
+            value = dataclasses.replace(value, algorithm=kind())  # type: ignore[type-var]
+    return value, others
+
+
+def _choose_environment(value: T, arguments: Sequence[str]) -> tuple[T, list[str]]:
+    """Applies `--env ID` and `--env.OPTION VALUE` where the environment is an id.
 
     Nothing is known of an id's options before it is made, so they are read as `srl check-env`
     reads them. Options that the experiment has stay unless another id is given.
     """
     env = getattr(value, "env", None)
     if not isinstance(env, str | NamedEnv):
-        return value, list(words)
+        return value, list(arguments)
     name, options = (env, {}) if isinstance(env, str) else (env.id, env.options())
-    given: dict[str, Any] = {}
-    kept: list[str] = []
-    rest = iter(words)
-    for word in rest:
-        flag, has_value, text = word.partition("=")
-        if flag != "--env" and not flag.startswith("--env."):
-            kept.append(word)
-            continue
-        text = text if has_value else next(rest, None)
-        if text is None or (not has_value and text.startswith("--")):
-            raise UserError(f"{flag} has no value; give {flag} VALUE")
+    settings: dict[str, Any] = {}
+    given, others = split(arguments, lambda flag: flag == "--env" or flag.startswith("--env."))
+    for flag, text in given:
         if flag == "--env":
             name, options = text, options if text == name else {}
         else:
-            given |= environment_options([flag, text])
-    options |= given
+            settings |= environment_options([flag, text])
+    options |= settings
     chosen = NamedEnv(name, options) if options else name
-    return dataclasses.replace(value, env=chosen), kept  # type: ignore[type-var]
+    return dataclasses.replace(value, env=chosen), others  # type: ignore[type-var]
 
 
 def _is_nested(item: Any) -> bool:
@@ -190,7 +212,7 @@ def _is_nested(item: Any) -> bool:
 
 
 def _options(value: Any, outer: Path = ()) -> Iterator[Option]:
-    """What sets the fields of a value and of the values in it."""
+    """The options that set the fields of a value and of the values in it."""
     annotations = _annotations(type(value))
     for name, item in _items(value):
         if _is_nested(item):
@@ -232,7 +254,7 @@ def _made(annotation: Any) -> Any:
 
 
 def _replaced(value: Any, given: Mapping[Path, Any]) -> Any:
-    """A value with what is given put in its place."""
+    """A value with the given parts replaced."""
     if () in given:
         return given[()]
     parts, changed = dict(_items(value)) if given else {}, {}
@@ -257,7 +279,7 @@ def _metavar(option: Option) -> str:
 
 
 def help_text(value: Any) -> str:
-    """What each option means, with its present value."""
+    """Describes each option, with its present value."""
     lines, group = [f"{_summary(type(value))}\n\n options"], ()
     for option in sorted(_options(value), key=lambda option: len(option.path) > 1):
         if option.path[:-1] != group:
@@ -282,7 +304,7 @@ def _shown(value: Any) -> str:
 
 
 def _about(value: Any, path: Path) -> str:
-    """What stands below a field in the source of its class."""
+    """The text below a field in the source of its class."""
     return _field_docs(type(_at(value, path[:-1]))).get(path[-1], "")
 
 

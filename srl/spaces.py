@@ -1,7 +1,7 @@
 """Gymnasium's spaces as trees, and what the spaces at their leaves have in common.
 
-A Dict or Tuple is taken apart here alone: elsewhere `space_tree` gives a tree whose leaves are the
-spaces of single arrays, for `map_tree` and its like.
+Only this module takes a Dict or Tuple apart: elsewhere `space_tree` gives a tree whose leaves are
+the spaces of single arrays, for `map_tree` and the other functions of `srl.tree`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def space_tree(space: gymnasium.Space) -> Tree:
 
 
 def joined_space(tree: Tree) -> gymnasium.Space:
-    """The space whose tree it is, with the names of a dict in the order that they have."""
+    """The space of a `space_tree`; a Dict keeps the order of the tree's names."""
     if isinstance(tree, dict):
         return spaces.Dict([(name, joined_space(part)) for name, part in tree.items()])
     if isinstance(tree, tuple):
@@ -54,3 +54,8 @@ def choice_counts(space: gymnasium.Space) -> np.ndarray:
     assert isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
     count = space.n if isinstance(space, spaces.Discrete) else space.nvec
     return np.asarray(count, np.int64)
+
+
+def is_image(space: gymnasium.Space) -> bool:
+    """Tells whether a space is one image: a Box of three axes."""
+    return isinstance(space, spaces.Box) and len(space.shape) == 3

@@ -23,7 +23,10 @@ def map_tree(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
 
 
 def names_of(tree: Tree, name: str = "") -> Tree:
-    """The same tree with the name of each array in its place, such as camera/depth or pair/0."""
+    """The same tree with the name of each array in its place, such as camera/depth or pair/0.
+
+    The names begin with `name`, if it is given.
+    """
     if isinstance(tree, dict):
         return {key: names_of(part, f"{name}/{key}" if name else key) for key, part in tree.items()}
     if isinstance(tree, tuple):

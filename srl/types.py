@@ -67,6 +67,7 @@ class Decision(NamedTuple):
     action: Array  # [B, ...]
     log_prob: Array  # float32 [B]
     memory: Tree  # [B, ...]; () for a policy without memory
+    advice: Tree = ()  # [B, ...], of a teacher where there is one
 
 
 class Unroll(NamedTuple):
@@ -87,6 +88,7 @@ class Unroll(NamedTuple):
     memory: Tree  # [T / chunk, B, ...], before the first row of each chunk; () without memory
     version: Array  # int32 [T, G, 2], the (epoch, n) of the policy that acted in each of G groups
     slot: Array  # int32 [B], which of the run's slots each column is
+    advice: Tree = ()  # [T, B, ...], what a teacher said of the rows, where there is one
 
 
 class Policy(NamedTuple):

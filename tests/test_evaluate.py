@@ -82,7 +82,9 @@ def shared_run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def cartpole_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cartpole") / "run"
-    return run(folder, "native:CartPole-v1", "--updates", "20", "--threads", "1")
+    return run(
+        folder, "native:CartPole-v1", "--updates", "20", "--algorithm.epochs", "2", "--threads", "1"
+    )
 
 
 # ---- whole episodes ----
@@ -325,7 +327,7 @@ def test_a_table_of_three_teams_has_what_all_matches_have():
         (["--against", "{run}:7"], "there is no version 7"),
         (["--against", "{game}"], "cannot play here: their environment, native:HideAndSeek-v1,"),
         (["--against", "{game}"], "in its agents and actions and observations; choose a run"),
-        (["--episodes", "0"], "--episodes 0; expected a whole number from 1 up"),
+        (["--episodes", "0"], "--episodes is 0; expected a whole number from 1 up"),
         (["--episdes", "3"], "unrecognized"),
     ],
 )

@@ -75,7 +75,12 @@ def test_a_file_gives_its_experiment_or_another_by_name(file):
 
 def test_an_environment_id_gives_a_default_experiment(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    expected = Experiment(name="CartPole-v1", env="CartPole-v1", plan=plans.replicated(1))
+    expected = Experiment(
+        name="CartPole-v1",
+        env="CartPole-v1",
+        algorithm=PPO(minibatches=32),
+        plan=plans.replicated(1),
+    )
     assert load("CartPole-v1") == expected
     assert load("native:CartPole-v1").name == "native-CartPole-v1"
     assert load("my_module:Env-v0").env == "my_module:Env-v0"
@@ -86,7 +91,7 @@ def test_overrides_reach_every_level_and_keep_types(file):
     words += " --env.scenario full --env.no-lidar --policies.hider* same --updates 5 --env.speed 2"
     experiment = load(file, *words.split())
     assert experiment.num_envs == 32
-    assert experiment.algorithm == PPO(learning_rate=3e-4, network=MLP(width=8))
+    assert experiment.algorithm == PPO(learning_rate=3e-4, network=MLP(width=8), minibatches=16)
     assert (experiment.env.scenario, experiment.env.lidar) == ("full", False)
     assert isinstance(experiment.env.speed, float)
     assert experiment.policies == {"hider*": "same", "seeker*": "seekers"}
@@ -287,6 +292,10 @@ def test_the_plan_stands_in_the_values_of_a_run():
         ("--algorithm.discount 5", "algorithm.discount is 5.0; expected a number from 0 to 1"),
         ("--algorithm.learning-rate nan", "algorithm.learning_rate is nan; expected a number"),
         ("--algorithm.gae-lambda=-0.1", "algorithm.gae_lambda is -0.1"),
+        (
+            "--algorithm.initial-log-std -99",
+            "algorithm.initial_log_std is -99.0; expected a number from -10 to 10",
+        ),
         ("--algorithm.minibatches 3", "minibatches must divide the unroll length"),
         ("--checkpoint-minutes -2", "checkpoint_minutes is -2.0; expected"),
         ("--name ../up", "name is '../up'; expected letters"),
@@ -404,7 +413,7 @@ def test_loading_an_experiment_imports_no_jax(file):
     program = (
         "import sys; from srl.experiment import load_experiment, config_values;"
         f"config_values(load_experiment({str(file)!r}, ['--seed', '1']).experiment);"
-        "heavy = {'jax', 'flax', 'optax', 'orbax', 'tensorboardX', 'rich.progress', 'mujoco'};"
+        "heavy = {'jax', 'flax', 'optax', 'tensorboardX', 'rich.progress', 'mujoco'};"
         "sys.exit(str(heavy & sys.modules.keys()) if heavy & sys.modules.keys() else 0)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

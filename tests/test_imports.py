@@ -3,8 +3,6 @@
 import ast
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 
 
@@ -61,31 +59,11 @@ def circles(graph):
     return {circle for circle in found if len(circle) > 1}
 
 
-@pytest.fixture(scope="module")
-def found():
-    files = modules()
-    return circles({name: imports(file, set(files)) for name, file in files.items()})
-
-
 def test_a_circle_is_found_through_any_number_of_modules():
     graph = {"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": {"d"}}
     assert circles(graph) == {frozenset("abc")}
 
 
-def known(folder):
-    """The circles that a folder still has."""
-    return pytest.param(folder, marks=pytest.mark.xfail(reason="it is still to be taken apart"))
-
-
-@pytest.mark.parametrize(
-    "folder", [known("srl.envs"), known("srl.networks"), "srl.pools", "srl.streams", "srl.loop"]
-)
-def test_a_folder_has_no_circle_of_imports(found, folder):
-    inside = {circle for circle in found if all(name.startswith(folder) for name in circle)}
-    assert not inside
-
-
-def test_no_other_circle_of_imports_is_there(found):
-    folders = ("srl.envs.", "srl.networks.")
-    others = {circle for circle in found if not all(n.startswith(folders) for n in circle)}
-    assert not others
+def test_no_module_needs_one_that_needs_it():
+    files = modules()
+    assert not circles({name: imports(file, set(files)) for name, file in files.items()})

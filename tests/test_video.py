@@ -180,7 +180,7 @@ def test_an_environment_that_takes_no_render_mode_is_refused(tmp_path):
         (["--video", "film.gif"], "must end in .mp4"),
         (["--video", "nowhere/film.mp4"], "there is no folder nowhere"),
         (["--video", "film.mp4", "--drawing"], "there is no drawing of native:CartPole-v1"),
-        (["--video", "film.mp4", "--video-episodes", "0"], "--video-episodes 0"),
+        (["--video", "film.mp4", "--video-episodes", "0"], "--video-episodes is 0"),
         (["--video", "film.mp4", "--camera", "top"], "native:CartPole-v1 has one camera"),
         (["--camera", "top"], "--camera is for films: give --video, too"),
     ],

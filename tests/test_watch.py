@@ -150,8 +150,8 @@ def test_every_script_belongs_to_the_environments_package():
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--episodes", "0"], "--episodes 0; expected a whole number from 1 up"),
-        (["--seed", "-1"], "--seed -1; expected a whole number from 0 up"),
+        (["--episodes", "0"], "--episodes is 0; expected a whole number from 1 up"),
+        (["--seed", "-1"], "--seed is -1; expected a whole number from 0 up"),
         (["--version", "7"], "there is no version 7"),
         (["--against", "nowhere"], "not a run folder"),
         (["--out", "nowhere/page.html"], "there is no folder nowhere"),

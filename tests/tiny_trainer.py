@@ -6,6 +6,7 @@ python tiny_trainer.py RUN_DIR [resume] [hang=HOW at=UPDATE | fork=SIGNAL] [opti
 import ctypes
 import multiprocessing
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -124,6 +125,45 @@ class TinyTrainer:
 
     def close(self):
         self.closed = True
+
+
+class Program:
+    """The tiny trainer in a process of its own."""
+
+    def __init__(self, *words):
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, *map(str, words)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=0,  # as the shell does it, for Ctrl-Z
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.communicate()
+
+    def wait_for(self, text, pipe="stdout"):
+        assert any(text in line for line in getattr(self.process, pipe))
+
+    def catches(self, number):
+        """Whether the process has a handler for a signal."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return bool(int(status.split("SigCgt:")[1].split()[0], 16) >> (number - 1) & 1)
+
+    def end(self):
+        output, errors = self.process.communicate(timeout=30)
+        return self.process.returncode, output, errors
+
+
+def wait(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def main(run_dir, *options):

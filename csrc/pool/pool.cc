@@ -75,13 +75,18 @@ Pool::Pool(const std::string& id, const PoolConfig& config, const Options& all_o
   const EnvironmentType type = FindType(id);
   Options options = all_options;
   const int limit = options.Take("max_episode_steps", -1);
+  const int action_repeat = options.Take("action_repeat", 1);
   specs_ = type.specs(options);
   if (limit >= 0) specs_.max_episode_steps = limit;
+  if (action_repeat < 1) {
+    throw std::invalid_argument("action_repeat = " + std::to_string(action_repeat) +
+                                ", expected at least 1");
+  }
   if (specs_.action.kind == Space::Kind::kBox && specs_.action.dtype != DType::kFloat32) {
     throw std::invalid_argument("a native environment's Box actions must be float32");
   }
   identity_ = Identity(id, specs_);
-  stepper_.emplace(type, options, specs_, num_envs_, &faults_);
+  stepper_.emplace(type, options, specs_, num_envs_, action_repeat, &faults_);
 
   const auto count = static_cast<std::size_t>(num_envs_);
   phase_.resize(count, Phase::kFresh);
@@ -311,7 +316,8 @@ bool Pool::WorkOnce(int at_most) {
 }
 
 // Moves neighbouring environments on and writes their rows: in a synchronous pool by index, else
-// where the next free rows are, which are claimed once the steps are over.
+// where the next free rows are, which are claimed once the steps are over; repeats of the actions
+// come after that, as they go on from what was written.
 void Pool::Run(int first, int count) {
   thread_local Faults faults;
   if (synchronous()) {
@@ -322,6 +328,7 @@ void Pool::Run(int first, int count) {
   stepper_->Step(first, count, action_base_, faults);
   batches_.Fill(count, [&](Batch* batch, int row, int rows) {
     stepper_->Write(first, rows, batch, row, faults);
+    stepper_->Repeat(first, rows, action_base_, batch, row);
     for (Fault& fault : faults) fault.lane -= rows;
     first += rows;
   });
@@ -331,6 +338,7 @@ void Pool::Run(int first, int count) {
 void Pool::RunInto(int first, int count, Batch* batch, Faults& faults) {
   stepper_->Step(first, count, action_base_, faults);
   stepper_->Write(first, count, batch, first, faults);
+  stepper_->Repeat(first, count, action_base_, batch, first);
 }
 
 // Starts an episode of an environment that is at rest, into a row that is given out already.

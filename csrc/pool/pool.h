@@ -43,7 +43,8 @@ struct PoolConfig {
 // loses none of the other environments' rows.
 class Pool {
  public:
-  // The option max_episode_steps is the pool's own: it takes the place of the environment's.
+  // Two options are the pool's own: max_episode_steps, in place of the environment's, and
+  // action_repeat, the steps that an environment takes with each action while its episode goes on.
   Pool(const std::string& id, const PoolConfig& config, const Options& options);
   Pool(const std::string& id, int num_envs, int batch_size, int threads, const Options& options)
       : Pool(id, PoolConfig{num_envs, batch_size, threads, {}}, options) {}

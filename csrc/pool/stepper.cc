@@ -10,10 +10,11 @@
 namespace srl {
 
 Stepper::Stepper(const EnvironmentType& type, const Options& options, const Specs& specs,
-                 int num_envs, FaultLog* faults)
+                 int num_envs, int action_repeat, FaultLog* faults)
     : specs_(specs),
       agents_(specs.agents.size()),
       action_bytes_(specs.action.Bytes() * specs.agents.size()),
+      action_repeat_(action_repeat),
       environments_(MakeEnvironments(type, options, num_envs)),
       faults_(faults) {
   const std::size_t count = Index(num_envs);
@@ -49,6 +50,27 @@ void Stepper::Write(int first, int count, Batch* batch, int row, Faults& faults)
   faults_->Add(first, faults, before);
   for (const Fault& fault : faults) {
     if (fault.lane >= 0 && fault.lane < count) reset_next_[Index(first + fault.lane)] = true;
+  }
+}
+
+// Neighbours whose episodes go on, neither over nor just begun, step together.
+void Stepper::RepeatOnce(int first, int count, const std::byte* actions, Batch* batch, int row) {
+  thread_local std::vector<float> earlier;
+  thread_local Faults faults;
+  const auto goes_on = [&](int lane) {
+    const std::size_t i = Index(first + lane);
+    return !reset_next_[i] && length_[i] > 0;
+  };
+  for (int lane = 0; lane < count; ++lane) {
+    if (!goes_on(lane)) continue;
+    int end = lane + 1;
+    while (end < count && goes_on(end)) ++end;
+    float* const reward = batch->reward + Index(row + lane) * agents_;
+    earlier.assign(reward, reward + Index(end - lane) * agents_);
+    Step(first + lane, end - lane, actions, faults);
+    Write(first + lane, end - lane, batch, row + lane, faults);
+    for (std::size_t i = 0; i < earlier.size(); ++i) reward[i] += earlier[i];
+    lane = end;
   }
 }
 

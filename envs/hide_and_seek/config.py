@@ -6,17 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from srl.envs.hide_and_seek.tasks import Task
 from srl.pools.config import Contest, EnvConfig, Painter, Recorder
-
-Task = Literal[
-    "hide_and_seek",
-    "lock_and_return",
-    "sequential_lock",
-    "blueprint",
-    "shelter",
-    "object_counting",
-]
-"""In the order of the numbers that the environment tells."""
 
 _THINGS = {"box": "boxes", "ramp": "ramps"}
 _WHEN = {"_prep": " in the preparation"}

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from srl.envs.hide_and_seek.config import Task
+from srl.envs.hide_and_seek.tasks import Task
 from srl.types import Timestep
 
 HIDERS, SEEKERS = 0, 1

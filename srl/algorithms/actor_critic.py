@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from srl.algorithms.algorithm import Algorithm, Instance, State
+from srl.algorithms.algorithm import Algorithm, Instance
 from srl.algorithms.distributions import (
     ActionSpace,
     Distribution,
     action_distribution,
     action_mask,
 )
-from srl.algorithms.normalization import ObservationNormalizer, Statistics
+from srl.algorithms.normalization import ObservationNormalizer, Observing, Statistics
 from srl.algorithms.returns import valid_rows
 from srl.lazy import jax, jnp, optax
 from srl.networks import AutoNetwork, Network, PolicyAndValue
@@ -29,6 +30,14 @@ class ActorCritic(Algorithm):
     """Network of the policy and of the value; by default chosen by what is observed."""
     normalize_observations: bool = True
     """Standardise observations by running statistics."""
+    initial_log_std: float = -0.5
+    """The logarithm of the standard deviation that actions of a Box start with, its bounds being -1
+    and 1. With 0, a third of the first actions would be out of bounds."""
+
+    limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
+        **Algorithm.limits,
+        "initial_log_std": (-10.0, 10.0),
+    }
 
 
 class ActorCriticState(NamedTuple):
@@ -39,15 +48,6 @@ class ActorCriticState(NamedTuple):
     key: Array
     n: Array
     observations: dict[str, Statistics]
-
-
-class Observing(State, Protocol):
-    """A state that holds statistics of observations."""
-
-    @property
-    def observations(self) -> dict[str, Statistics]:
-        """By the leaf's name."""
-        ...
 
 
 A = TypeVar("A", bound=Observing)
@@ -72,7 +72,7 @@ class ActorCriticInstance(Instance[A]):
     @cached_property
     def actions(self) -> ActionSpace:
         """The distributions over actions."""
-        return action_distribution(self.specs.action)
+        return action_distribution(self.specs.action, self.config.initial_log_std)
 
     @cached_property
     def network(self) -> PolicyAndValue:
@@ -149,7 +149,7 @@ class ActorCriticInstance(Instance[A]):
     def value(
         self, params: Tree, statistics: Any, observation: Tree, memory: Tree, ended: Array
     ) -> tuple[Array, Tree]:
-        """Gives what the value network says of each row, and its memory before each.
+        """Gives the value of each row, and the value network's memory before each.
 
         Args:
             params: Of the value network.

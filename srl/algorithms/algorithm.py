@@ -29,7 +29,7 @@ class State(Protocol):
 
     @property
     def optimizer(self) -> Tree:
-        """What the optimizer keeps; `gradient` does not look at it."""
+        """The optimizer's state; `gradient` does not use it."""
         ...
 
     @property
@@ -87,6 +87,14 @@ class Algorithm:
         for name, limits in self.limits.items():
             expect_number(f"algorithm.{name}", getattr(self, name), *limits)
 
+    def settled(self, num_envs: int = 64) -> Self:
+        """Gives the settings with a number where one was left to be chosen.
+
+        Args:
+            num_envs: Environments that are stepped together.
+        """
+        return self
+
     @property
     def instance(self) -> type[Instance]:
         """The class of the algorithm's functions.
@@ -99,19 +107,21 @@ class Algorithm:
             "class of its functions; docs/write_an_algorithm.md shows one"
         )
 
-    def bind(self, specs: Specs, updates: int | None = None) -> Instance:
+    def bind(self, specs: Specs, updates: int | None = None, slots: int = 0) -> Instance:
         """Gives the functions for one trained policy.
 
         Args:
             specs: What the policy's agents observe and do.
             updates: How many calls of `learn` the run makes; None where that is not known, and then
                 nothing is annealed.
+            slots: How many slots of the run learn this policy, wherever they are; 0 where nothing
+                is learned.
 
         Raises:
             UserError: If a setting is out of its limits, or the algorithm is not complete.
         """
         self.validate()
-        return self.instance(self, specs, updates)
+        return self.instance(self.settled(), specs, updates, slots)
 
 
 @dataclass(frozen=True)
@@ -120,16 +130,18 @@ class Instance(ABC, Generic[S]):
 
     Learning is split where data meets parameters: `measure` and `gradient` look at slots and give
     sums, which add up over any division of the batch by slots; `adapt`, `update` and `finish` take
-    the total and change the state. `learn` says how these follow each other.
+    the total and change the state. `learn` calls them in order.
     """
 
     config: Algorithm
     specs: Specs
     updates: int | None = None
     """How many updates the run makes, where that is known."""
+    slots: int = 0
+    """How many slots of the run learn the policy; 0 where nothing is learned."""
 
     def __new__(cls, *_: Any, **__: Any) -> Any:
-        """Refuses a class that is not complete."""
+        """Raises UserError for a class that is not complete."""
         cls.expect_complete()
         return super().__new__(cls)
 
@@ -190,6 +202,20 @@ class Instance(ABC, Generic[S]):
         """Takes the most probable action for each slot."""
         raise NotImplementedError
 
+    def teach(self, observation: Tree) -> Tree:
+        """Gives a teacher's advice on observations [B, ...]: arrays [B, ...], for the unroll.
+
+        A loop that calls `run.teach` needs it. The teacher's parameters are the instance's own and
+        never change.
+
+        Raises:
+            UserError: Where the algorithm has no teacher.
+        """
+        raise UserError(
+            f"the algorithm's loop calls run.teach(...), and {type(self).__name__} has no `teach`; "
+            "docs/write_an_algorithm.md shows one"
+        )
+
     def env_action(self, action: Array) -> Array:
         """Gives what the simulator takes for the actions of a decision; needs no JAX."""
         return action
@@ -199,6 +225,40 @@ class Instance(ABC, Generic[S]):
     def measure(self, state: S, unroll: Unroll) -> tuple[Tree, Tree]:
         """Gives the batch to learn from, and sums over its slots, before any gradient step."""
         return unroll, ()
+
+    # A replay: what is remembered of the slots here, beside the state. By default nothing is.
+
+    def empty_replay(self, unroll: Unroll) -> Tree:
+        """Gives a replay before the first unroll, from an unroll of the slots that it is for.
+
+        Its arrays have the slots as their third axis, so that they can be divided by slots.
+        """
+        return ()
+
+    def remember(self, state: S, replay: Tree, unroll: Unroll) -> Tree:
+        """Gives the replay with an unroll in it, that of update `state.n`."""
+        return replay
+
+    def recall(self, state: S, replay: Tree, batch: Tree) -> Tree:
+        """Gives what all rounds learn from, drawn from the replay.
+
+        Args:
+            state: What was learned before.
+            replay: With the newest unroll in it.
+            batch: From `measure`.
+        """
+        return batch
+
+    def revise(self, state: S, replay: Tree, batch: Tree, notes: Tree) -> Tree:
+        """Gives the replay after the rounds, such as with other priorities.
+
+        Args:
+            state: What `recall` got.
+            replay: What `recall` got.
+            batch: What the rounds learned from.
+            notes: What `noted_gradient` noted in each round, [rounds, ...].
+        """
+        return replay
 
     def adapt(self, state: S, sums: Tree) -> S:
         """Takes in what was measured, before any gradient step."""
@@ -210,10 +270,14 @@ class Instance(ABC, Generic[S]):
 
         Args:
             state: Its `params` are the newest; `optimizer` is not looked at.
-            batch: From `measure`.
+            batch: From `recall`, which by default gives what `measure` gave.
             round: int32 [], which of the `rounds` this is.
         """
         raise NotImplementedError
+
+    def noted_gradient(self, state: S, batch: Tree, round: Array) -> tuple[Tree, Tree]:
+        """Gives what `gradient` gives, and notes of these slots for `revise`."""
+        return self.gradient(state, batch, round), ()
 
     @abstractmethod
     def update(self, state: S, sums: Tree) -> tuple[S, Metrics]:
@@ -229,29 +293,45 @@ class Instance(ABC, Generic[S]):
         """
         return state._replace(n=state.n + 1), {}
 
+    def look(self, state: S, replay: Tree, unroll: Unroll) -> tuple[Tree, Tree, Tree]:
+        """All that comes before the rounds: gives the replay, the batch, and what was measured."""
+        replay = self.remember(state, replay, unroll)
+        batch, sums = self.measure(state, unroll)
+        return replay, self.recall(state, replay, batch), sums
+
     def learn(
-        self, state: S, unroll: Unroll, total: Callable[[Tree], Tree] = lambda sums: sums
-    ) -> tuple[S, Metrics]:
+        self,
+        state: S,
+        unroll: Unroll,
+        replay: Tree = (),
+        total: Callable[[Tree], Tree] = lambda sums: sums,
+    ) -> tuple[S, Tree, Metrics]:
         """Improves the policy with one batch.
 
         Args:
             state: What was learned before.
             unroll: The slots of the batch that are here.
+            replay: What is remembered of these slots.
             total: Adds sums to those of the slots that are elsewhere.
 
         Returns:
-            The new state, and metrics: the means over the rounds, and what `finish` gave.
+            The new state and replay, and metrics: the means over the rounds, and what `finish`
+            gave.
         """
-        nodes = LearnNodes(
-            rounds=self.rounds,
-            measure=lambda state, unroll: _second(total, self.measure(state, unroll)),
-            adapt=self.adapt,
-            gradient=lambda state, batch, round: total(self.gradient(state, batch, round)),
-            update=self.update,
-            finish=self.finish,
-        )
-        state, metrics, finished = learn(nodes, state, unroll, compiled_rounds)
-        return state, {**metrics, **finished}
+
+        def measure(state: S, unroll: Unroll) -> tuple[Any, Tree]:
+            remembered, batch, sums = self.look(state, replay, unroll)
+            return (remembered, batch), total(sums)
+
+        def gradient(state: S, batch: Any, round: Array) -> tuple[Tree, Tree]:
+            sums, notes = self.noted_gradient(state, batch[1], round)
+            return total(sums), notes
+
+        nodes = LearnNodes(self.rounds, measure, self.adapt, gradient, self.update, self.finish)
+        learned = learn(nodes, state, unroll, compiled_rounds)
+        remembered, batch = learned.batch
+        revised = self.revise(state, remembered, batch, learned.notes)
+        return learned.state, revised, {**learned.metrics, **learned.finished}
 
 
 class LearnNodes(NamedTuple):
@@ -263,21 +343,36 @@ class LearnNodes(NamedTuple):
     """(state, unroll) to the batch to learn from, and the total of what was measured."""
     adapt: Callable[[Any, Any], Any]
     """(state, measured) to the state that the rounds start from."""
-    gradient: Callable[[Any, Any, Any], Any]
-    """(state, batch, round) to the total of the round's sums."""
+    gradient: Callable[[Any, Any, Any], tuple[Any, Any]]
+    """(state, batch, round) to the total of the round's sums, and notes of the slots here."""
     update: Callable[[Any, Any], tuple[Any, Any]]
     """(state, sums) to the state after a gradient step, and metrics."""
     finish: Callable[[Any, Any], tuple[Any, Any]]
     """(state, measured) to the state after the last step, and metrics."""
 
 
-Step = Callable[[Any, Any], tuple[Any, Any]]
-"""(state, round) to the next state, and metrics."""
-Repeat = Callable[[Step, Any, int], tuple[Any, Any]]
-"""Repeats a step from a state, so many times: gives the last state, and the metrics' means."""
+class Learned(NamedTuple):
+    """What a call of `learn` has led to."""
+
+    state: Any
+    metrics: Tree
+    """Of the rounds, their means."""
+    finished: Tree
+    """The metrics of `finish`."""
+    batch: Any
+    """What was learned from."""
+    notes: Tree
+    """Of the rounds, [rounds, ...]."""
 
 
-def learn(nodes: LearnNodes, state: Any, unroll: Any, repeat: Repeat) -> tuple[Any, Tree, Tree]:
+Step = Callable[[Any, Any], tuple[Any, tuple[Any, Any]]]
+"""(state, round) to the next state, and metrics and notes."""
+Repeat = Callable[[Step, Any, int], tuple[Any, Any, Any]]
+"""Repeats a step from a state, so many times: gives the last state, the metrics' means, and the
+notes of all."""
+
+
+def learn(nodes: LearnNodes, state: Any, unroll: Any, repeat: Repeat) -> Learned:
     """One call of `learn`, in whichever worker: the order of its parts stands here alone.
 
     Args:
@@ -285,37 +380,33 @@ def learn(nodes: LearnNodes, state: Any, unroll: Any, repeat: Repeat) -> tuple[A
         state: What was learned before.
         unroll: The slots that are here.
         repeat: Takes the rounds: `compiled_rounds` or `rounds_in_turn`.
-
-    Returns:
-        The new state, the means of the rounds' metrics, and the metrics of `finish`.
     """
     batch, sums = nodes.measure(state, unroll)
 
-    def step(state: Any, round: Any) -> tuple[Any, Any]:
-        return nodes.update(state, nodes.gradient(state, batch, round))
+    def step(state: Any, round: Any) -> tuple[Any, tuple[Any, Any]]:
+        total, notes = nodes.gradient(state, batch, round)
+        state, metrics = nodes.update(state, total)
+        return state, (metrics, notes)
 
-    state, metrics = repeat(step, nodes.adapt(state, sums), nodes.rounds)
+    state, metrics, notes = repeat(step, nodes.adapt(state, sums), nodes.rounds)
     state, finished = nodes.finish(state, sums)
-    return state, metrics, finished
+    return Learned(state, metrics, finished, batch, notes)
 
 
-def compiled_rounds(step: Step, state: Any, rounds: int) -> tuple[Any, Any]:
+def compiled_rounds(step: Step, state: Any, rounds: int) -> tuple[Any, Any, Any]:
     """The rounds as a loop within a compiled program."""
-    state, metrics = jax.lax.scan(step, state, jnp.arange(rounds))
-    return state, jax.tree.map(jnp.mean, metrics)
+    state, (metrics, notes) = jax.lax.scan(step, state, jnp.arange(rounds))
+    return state, jax.tree.map(jnp.mean, metrics), notes
 
 
-def rounds_in_turn(step: Step, state: Any, rounds: int) -> tuple[Any, Any]:
+def rounds_in_turn(step: Step, state: Any, rounds: int) -> tuple[Any, Any, Any]:
     """The rounds one by one, where their parts are calls to other processes."""
     found = []
     for round in range(rounds):
-        state, metrics = step(state, round)
-        found.append(metrics)
-    return state, jax.tree.map(lambda *each: jnp.mean(jnp.stack(each)), *found)
-
-
-def _second(function: Callable[[Tree], Tree], pair: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
-    return pair[0], function(pair[1])
+        state, each = step(state, round)
+        found.append(each)
+    metrics, notes = jax.tree.map(lambda *each: jnp.stack(each), *found)
+    return state, jax.tree.map(jnp.mean, metrics), notes
 
 
 def where_rows(condition: Array, one: Tree, other: Tree) -> Any:

@@ -21,8 +21,20 @@ from srl.types import Array, Unroll
 
 @dataclass(frozen=True)
 class APPO(PPO):
-    """The settings of asynchronous PPO; `gae_lambda` is V-trace's lambda."""
+    """The settings of asynchronous PPO; `gae_lambda` is V-trace's lambda.
 
+    There are fewer gradient steps for a batch than in PPO: the learner has to keep up with actors.
+    """
+
+    epochs: int = 4
+    """How often learning goes through each batch."""
+    minibatches: int = 4
+    """How many parts a batch has, each for one gradient step; it divides the unroll length.
+    0 chooses up to 32, of 64 steps or more each."""
+    learning_rate: float = 1e-3
+    """The step size of Adam."""
+    entropy_cost: float = 0.01
+    """The weight of the entropy, which is rewarded."""
     max_weight: float = 10.0
     """The largest weight of a sample: the proximal policy's probability of its action over that of
     the policy that acted."""

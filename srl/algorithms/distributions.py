@@ -59,15 +59,20 @@ class ActionSpace:
         raise NotImplementedError
 
 
-def action_distribution(space: gymnasium.Space) -> ActionSpace:
-    """Chooses the distributions for a space of actions."""
+def action_distribution(space: gymnasium.Space, initial_log_std: float = 0.0) -> ActionSpace:
+    """Chooses the distributions for a space of actions.
+
+    Args:
+        space: Of the actions.
+        initial_log_std: Logarithm of the deviation that normal distributions start from.
+    """
     if isinstance(space, spaces.Discrete):
         return CategoricalActions((int(space.n),), (int(space.start),), scalar=True)
     if isinstance(space, spaces.MultiDiscrete) and len(space.shape) == 1:
         starts = tuple(int(start) for start in space.start)
         return CategoricalActions(tuple(int(n) for n in space.nvec), starts, scalar=False)
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
-        return GaussianActions(space)
+        return GaussianActions(space, initial_log_std)
     raise UserError(
         f"no distribution over actions of {space}; "
         "supported: Discrete, MultiDiscrete of one axis, and Box of floats"
@@ -156,7 +161,8 @@ class GaussianActions(ActionSpace):
     for the simulator; log-probabilities are of the unclipped ones.
     """
 
-    def __init__(self, space: spaces.Box) -> None:
+    def __init__(self, space: spaces.Box, initial_log_std: float) -> None:
+        self.initial_log_std = initial_log_std
         self.shape: tuple[int, ...] = space.shape
         self.num_outputs = math.prod(space.shape)
         bounded = np.isfinite(space.low) & np.isfinite(space.high)
@@ -168,8 +174,8 @@ class GaussianActions(ActionSpace):
         self._low, self._high = space.low, space.high
 
     def init(self) -> Tree:
-        """Starts from a deviation of 1."""
-        return {"log_std": jnp.zeros(self.shape)}
+        """Gives every component the initial deviation."""
+        return {"log_std": jnp.full(self.shape, self.initial_log_std)}
 
     def __call__(self, params: Tree, outputs: Array, mask: Tree = None) -> Distribution:
         """Gives the normal distributions around `outputs`; a mask has no meaning for them."""

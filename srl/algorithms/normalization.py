@@ -6,11 +6,12 @@ Statistics are parameters: they change only in `learn`, in slot order.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import gymnasium
 from gymnasium import spaces
 
+from srl.algorithms.algorithm import State
 from srl.lazy import jnp
 from srl.spaces import space_tree
 from srl.tree import leaves_of, map_tree, names_of
@@ -30,6 +31,15 @@ class Statistics(NamedTuple):
 def no_statistics(shape: tuple[int, ...] = ()) -> Statistics:
     """Gives the statistics of nothing: normalising with them changes nothing."""
     return Statistics(jnp.zeros(()), jnp.zeros(shape), jnp.ones(shape))
+
+
+class Observing(State, Protocol):
+    """A state that holds statistics of observations."""
+
+    @property
+    def observations(self) -> dict[str, Statistics]:
+        """By the leaf's name."""
+        ...
 
 
 class Moments(NamedTuple):

@@ -7,9 +7,10 @@ in chunks of `chunk` steps, each from the memory that acting had at its first st
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self
 
 from srl.algorithms.actor_critic import ActorCritic, ActorCriticInstance
 from srl.algorithms.minibatches import draw
@@ -28,18 +29,26 @@ from srl.errors import UserError
 from srl.lazy import jax, jnp, optax
 from srl.types import Array, Metrics, Policy, Tree, Unroll
 
+# Of a batch, where the number of minibatches is left to be chosen.
+MOST_MINIBATCHES, LEAST_SAMPLES = 32, 64
+
 
 @dataclass(frozen=True)
 class PPO(ActorCritic):
-    """The settings of proximal policy optimisation."""
+    """The settings of proximal policy optimisation.
 
-    epochs: int = 4
+    The defaults are published ones for continuous actions (docs/results/ppo.md), and serve discrete
+    ones as well.
+    """
+
+    epochs: int = 10
     """How often learning goes through each batch."""
-    minibatches: int = 4
-    """How many parts a batch has, each for one gradient step; it divides the unroll length."""
+    minibatches: int = 0
+    """How many parts a batch has, each for one gradient step; it divides the unroll length.
+    0 chooses up to 32, of 64 steps or more each."""
     chunk: int = 8
     """How many steps a policy with memory learns from in sequence; not used without memory."""
-    learning_rate: float = 1e-3
+    learning_rate: float = 3e-4
     """The step size of Adam."""
     anneal: bool = True
     """Whether the learning rate falls linearly to 0 over the run, where its length is known."""
@@ -55,7 +64,7 @@ class PPO(ActorCritic):
     """How far the probability ratio may leave 1 before it earns nothing more."""
     value_cost: float = 0.5
     """The weight of the value loss."""
-    entropy_cost: float = 0.01
+    entropy_cost: float = 0.0
     """The weight of the entropy, which is rewarded."""
     normalize_values: bool = True
     """Whether the value network predicts returns standardised by running statistics."""
@@ -65,7 +74,7 @@ class PPO(ActorCritic):
     limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
         **ActorCritic.limits,
         "epochs": (1,),
-        "minibatches": (1,),
+        "minibatches": (0,),
         "chunk": (1,),
         "learning_rate": (0.0,),
         "adam_epsilon": (0.0,),
@@ -86,16 +95,30 @@ class PPO(ActorCritic):
         """Raises UserError where settings are out of their limits or do not fit each other."""
         super().validate()
         remembers = bool(self.network.memory)
-        unit = self.minibatches * (self.chunk if remembers else 1)
-        for length in (unrolled.length for unrolled in trace(self).unrolls):
-            if length % unit == 0:
+        unit = (self.minibatches or 1) * self._step
+        for unrolled in trace(self).unrolls:
+            if unrolled.length % unit == 0:
                 continue
             chunks = f", chunk={self.chunk}, and a network with memory" if remembers else ""
             raise UserError(
-                f"PPO with unroll_length={length}, minibatches={self.minibatches}"
+                f"PPO with unroll_length={unrolled.length}, minibatches={self.minibatches or 1}"
                 f"{chunks}: minibatches{' * chunk' if remembers else ''} must divide the unroll "
                 f"length; make --algorithm.unroll-length a multiple of {unit}, or change the others"
             )
+
+    def settled(self, num_envs: int = 64) -> Self:
+        """Gives the settings with the number of minibatches, where that is 0."""
+        if self.minibatches:
+            return self
+        length = math.gcd(*(unrolled.length for unrolled in trace(self).unrolls))
+        most = min(MOST_MINIBATCHES, max(num_envs * length // LEAST_SAMPLES, 1))
+        fitting = [n for n in range(1, most + 1) if length // self._step % n == 0]
+        return replace(self, minibatches=fitting[-1])
+
+    @property
+    def _step(self) -> int:
+        """Steps of a slot that stay together in a minibatch."""
+        return self.chunk if self.network.memory else 1
 
 
 class Estimates(NamedTuple):
@@ -241,7 +264,7 @@ class PPOInstance(ActorCriticInstance[PPOState]):
 
         Args:
             params: Of the policy and of the value.
-            state: Its statistics are looked at.
+            state: Its statistics are used.
             samples: [L, B, ...]
             memory: [B, ...] of the policy and of the value, before the first row.
         """

@@ -13,11 +13,12 @@ from typing import Any
 
 from srl.bench.act_peer import RUN, serve
 from srl.bench.alone import act_alone, first_timestep
-from srl.bench.rounds import in_turns, median, parse_training, repeated, show, training_arguments
-from srl.errors import UserError, expect
+from srl.bench.rounds import in_turns, median, repeated, show, training_arguments
+from srl.console.arguments import listed, number, one_of
+from srl.errors import UserError
 from srl.experiment import Experiment, load_experiment
 from srl.launch.compilation import keep_compiled_programs
-from srl.loop.acting import LocalActing, compiled_act
+from srl.loop.acting.local_acting import LocalActing, compiled_act
 from srl.loop.learning.learner import Learner
 from srl.streams.group_state import STATE_BYTES
 from srl.streams.inference import RemoteActing
@@ -35,28 +36,35 @@ _NOTES = """Lists are separated by commas. What is not listed goes to the experi
 def main(argv: list[str]) -> int:
     """`srl bench act [FILE|ENV_ID] [--num-slots 8,64,256] ... [--json]`."""
     parser = training_arguments("act", "native:CartPole-v1", 2.0, _NOTES)
-    parser.add_argument("--num-slots", default="8,64,256", metavar="NS", help="default 8,64,256")
+    add, sizes = parser.add_argument, listed(number(1))
+    add("--num-slots", type=sizes, default="8,64,256", metavar="NS", help="default 8,64,256")
     through = f"inference streams too: {', '.join(_THROUGH)}"
-    parser.add_argument("--through", metavar="TRANSPORT,...", help=through)
-    options, overrides = parse_training(parser, argv)
+    ways = listed(one_of(*_THROUGH))
+    add("--through", type=ways, default=[], metavar="TRANSPORT,...", help=through)
+    options, overrides = parser.parse_target(argv)
     # Past versions would play a part of the slots: what is measured here is one policy's acting.
     experiment = replace(load_experiment(options.target, overrides).experiment, self_play=None)
     keep_compiled_programs()
     agents = len(first_timestep(experiment, 1)[0].agents)
-    ways = _ways(options.through)
-    for size in _sizes(options.num_slots, agents):
+    if any(size % agents for size in options.num_slots):
+        given = ",".join(map(str, options.num_slots))
+        raise UserError(
+            f"--num-slots {given}: an environment has {agents} slots; expected multiples of "
+            f"{agents}, separated by commas"
+        )
+    for size in options.num_slots:
         sized = replace(experiment, num_envs=size // agents, groups=1)
         with contextlib.ExitStack() as stack:
             calls = {"compiled call": act_alone(sized, sized.num_envs)}
-            for way in ways:
+            for way in ["in process", *options.through] if options.through else []:
                 calls[way] = stack.enter_context(_deciding(sized, options.target, overrides, way))
             sides = {way: repeated(call, size) for way, call in calls.items()}
             for way, rates in in_turns(sides, options.seconds, options.rounds).items():
-                _tell(options, way, size, rates)
+                _show(options, way, size, rates)
     return 0
 
 
-def _tell(options: Any, way: str, size: int, rates: list[float]) -> None:
+def _show(options: Any, way: str, size: int, rates: list[float]) -> None:
     line = {
         "name": "act",
         "config": {"env": options.target, "num_slots": size, "through": way},
@@ -68,16 +76,6 @@ def _tell(options: Any, way: str, size: int, rates: list[float]) -> None:
     numbers = f"{line['latency_us']:>10,.1f} us  {line['value']:>14,.0f} slots/s"
     text = f"{size:>8} slots  {way:<14} {numbers}"
     show(line, text, options.json)
-
-
-def _ways(text: str | None) -> list[str]:
-    """How to call, beside the compiled function by itself."""
-    if text is None:
-        return []
-    ways = text.split(",")
-    for way in ways:
-        expect(way in _THROUGH, "--through", text, f"of {', '.join(_THROUGH)}")
-    return ["in process", *ways]
 
 
 @contextlib.contextmanager
@@ -134,15 +132,3 @@ def _server(
         assert process.stdout is not None
         yield process.stdout.readline().decode().strip()
         process.communicate()
-
-
-def _sizes(text: str, agents: int) -> list[int]:
-    """The numbers of slots, which must make whole environments."""
-    sizes = [int(part) if part.isdecimal() else 0 for part in text.split(",")]
-    for size in sizes:
-        if size == 0 or size % agents:
-            raise UserError(
-                f"--num-slots {text}: an environment has {agents} slots; expected multiples of "
-                f"{agents}, separated by commas"
-            )
-    return sizes

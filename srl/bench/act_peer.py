@@ -12,10 +12,10 @@ from srl.bench.alone import first_timestep
 from srl.dataflow.plans import decoupled
 from srl.experiment import Experiment, load_experiment
 from srl.launch.compilation import keep_compiled_programs
+from srl.loop.acting.parameters import Published
+from srl.loop.acting.policy import PolicyServer, serve_policies
 from srl.loop.learning.learner import Learner
-from srl.loop.parameters import Published
-from srl.loop.policy import PolicyServer, serve_policies
-from srl.loop.wiring import Site
+from srl.loop.wiring import Endpoints
 from srl.streams.group_state import STATE_BYTES
 from srl.streams.transport import Listener, Transport, listen
 from srl.streams.transport.message import Identity
@@ -33,12 +33,12 @@ def serve(
     learner = Learner(experiment, specs)
     stop = threading.Event()
     identity = Identity(RUN, 0, 0)
-    site = Site(experiment, "policies", 0, identity, dict, stop, transport)
+    endpoints = Endpoints(experiment, "policies", 0, identity, dict, stop, transport)
     listener = listen(transport, identity, limit_bytes=STATE_BYTES)
 
     published = Published(learner.policies, None)
     published.publish(learner.progress.version, learner.policies)
-    return serve_policies(site, learner.teams, published, listener, None), listener
+    return serve_policies(endpoints, learner.teams, published, listener, None), listener
 
 
 def main(argv: Sequence[str]) -> None:

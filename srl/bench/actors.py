@@ -14,8 +14,8 @@ from typing import Any
 
 from srl.bench.rounds import show
 from srl.bench.watched import CONTROLLER, Snapshot, WatchedHost
-from srl.console.arguments import Arguments
-from srl.errors import RunError, UserError, expect_number
+from srl.console.arguments import Arguments, number
+from srl.errors import RunError, UserError
 from srl.experiment import Resolved, load_experiment
 from srl.launch.controller import Controller
 from srl.pools import make_pool
@@ -35,26 +35,22 @@ def main(argv: list[str]) -> int:
     """`srl bench actors [FILE|ENV_ID] [--num-actors N] [--slots N] ... [--json]`."""
     synopsis = ("[FILE|ENV_ID]", "[OPTION VALUE ...]", "[--FIELD VALUE ...]")
     parser = Arguments("bench actors", epilog=_NOTES, synopsis=synopsis)
-    add = parser.add_argument
-    add("--num-actors", type=int, default=256, metavar="N", help="actor processes; default 256")
-    add("--slots", type=int, default=4, metavar="N", help="of each actor; default 4")
-    add("--policies", type=int, default=2, metavar="N", help="policy workers; default 2")
-    add("--learners", type=int, default=1, metavar="N", help="default 1")
+    parser.set_defaults(target=_IDLE)
+    add, count = parser.add_argument, number(1)
+    add("--num-actors", type=count, default=256, metavar="N", help="actor processes; default 256")
+    add("--slots", type=count, default=4, metavar="N", help="of each actor; default 4")
+    add("--policies", type=count, default=2, metavar="N", help="policy workers; default 2")
+    add("--learners", type=count, default=1, metavar="N", help="default 1")
     add(
         "--transport",
         choices=("host", "network"),
         default="host",
         help="of streams: by shared memory, or by TCP as between hosts; default host",
     )
-    add("--seconds", type=float, default=60.0, metavar="S", help="default 60")
+    add("--seconds", type=number(1e-3), default=60.0, metavar="S", help="default 60")
     add("--json", action="store_true", help="print one JSON object")
-    first = argv[:1] if argv and not argv[0].startswith("-") else []
-    options, overrides = parser.parse_known_args(argv[len(first) :])
-    for name in ("num_actors", "slots", "policies", "learners"):
-        expect_number(f"--{name.replace('_', '-')}", getattr(options, name), 1)
-    if options.seconds <= 0:
-        raise UserError(f"--seconds {options.seconds}; expected more than 0")
-    line = bench_actors(first[0] if first else _IDLE, options, overrides)
+    options, overrides = parser.parse_target(argv)
+    line = bench_actors(options.target, options, overrides)
     show(line, _text(line), options.json)
     return 0
 
@@ -65,7 +61,7 @@ def bench_actors(target: str, options: Any, overrides: list[str]) -> dict[str, A
     Args:
         target: An experiment file or an environment id.
         options: `num_actors`, `slots`, `policies`, `learners`, `transport` and `seconds`.
-        overrides: Words for the experiment.
+        overrides: Arguments for the experiment.
 
     Raises:
         RunError: If the run fails, or a worker dies while it is measured.
@@ -79,8 +75,7 @@ def bench_actors(target: str, options: Any, overrides: list[str]) -> dict[str, A
         watch = _Watch(hosts, options.num_actors, options.seconds)
         controller = Controller(
             plan,
-            folder.path,
-            folder.log,
+            folder,
             watch,
             heartbeat_seconds=experiment.heartbeat_seconds,
             transport=options.transport,
@@ -120,7 +115,7 @@ def _sized(target: str, options: Any, overrides: list[str]) -> Resolved:
 
 
 class _Watch:
-    """The run's terminal: looks at everything twice, once all actors have begun."""
+    """The run's terminal; it takes two snapshots once all actors have begun."""
 
     def __init__(self, hosts: WatchedHost, num_actors: int, seconds: float) -> None:
         self._hosts, self._num_actors, self._seconds = hosts, num_actors, seconds
@@ -164,7 +159,7 @@ class _Watch:
 
 
 def _found(first: Snapshot, last: Snapshot, bottleneck: str) -> dict[str, Any]:
-    """What happened between two looks.
+    """What happened between two snapshots.
 
     Raises:
         RunError: If a worker was started again in between.
@@ -203,7 +198,7 @@ def _found(first: Snapshot, last: Snapshot, bottleneck: str) -> dict[str, Any]:
 
 
 def _rates(first: Snapshot, last: Snapshot, counter: str) -> dict[str, float]:
-    """How fast a counter grew, by worker; from one word of its to another."""
+    """How fast a counter grew, by worker, from one report of it to another."""
     rates = {}
     for name, report in last.reports.items():
         before = first.reports[name]

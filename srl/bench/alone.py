@@ -24,7 +24,10 @@ def first_timestep(experiment: Experiment, num_envs: int) -> tuple[Specs, Timest
 def act_alone(experiment: Experiment, num_envs: int) -> Callable[[], Any]:
     """A compiled `act` for all slots of so many environments; a call waits for its result."""
     specs, timestep = first_timestep(experiment, num_envs)
-    teams = Teams.of(experiment.algorithm, experiment.policies, specs, None)
+    teams = Teams.of(
+        *(experiment.settled_algorithm, experiment.policies, specs, None, experiment.num_envs),
+        taught=experiment.taught,
+    )
     states = teams.init(jax.random.key(experiment.seed))
     act = jax.jit(teams.act)
     operands = _to_act(teams, states, timestep)
@@ -38,7 +41,10 @@ def learn_alone(experiment: Experiment) -> tuple[Callable[[], Any], int]:
     the first one: the work does not depend on what is in it.
     """
     specs, timestep = first_timestep(experiment, experiment.num_envs)
-    teams = Teams.of(experiment.algorithm, experiment.policies, specs, None)
+    teams = Teams.of(
+        *(experiment.settled_algorithm, experiment.policies, specs, None, experiment.num_envs),
+        taught=experiment.taught,
+    )
     states = teams.init(jax.random.key(experiment.seed))
     length = experiment.graph.unrolls[0].length
 
@@ -60,11 +66,13 @@ def learn_alone(experiment: Experiment) -> tuple[Callable[[], Any], int]:
             memory=times(length // teams.chunk_of(length), decision.memory),
             version=jnp.zeros((length, 1, 2), jnp.int32),
             slot=jnp.arange(decision.log_prob.size, dtype=jnp.int32),
+            advice=times(length, decision.advice),
         )
 
     unroll = repeated(_to_act(teams, states, timestep), timestep)
     learn = jax.jit(teams.learn)
-    return lambda: jax.block_until_ready(learn(states, unroll)), unroll.log_prob.size
+    replays = teams.empty_replays(unroll)
+    return lambda: jax.block_until_ready(learn(states, replays, unroll)), unroll.log_prob.size
 
 
 def _to_act(teams: Teams, states: Any, timestep: Timestep) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 
 from srl.errors import UserError
-from srl.pools import Pool, make_pool
+from srl.pools import make_pool
 
 STICKY_STEPS = 10
 """How long the sticky policy holds an action: longer contacts, closer to trained play."""
@@ -131,17 +131,6 @@ class BarePhysics:
 Side = Stepper | BarePhysics
 
 
-def open_backend(backend: str, case: Case) -> Side:
-    """Makes a backend's environments and resets them.
-
-    Raises:
-        UserError: For an unknown backend, or an environment that the backend does not have.
-    """
-    if backend not in BACKENDS:
-        raise UserError(f"there is no backend {backend!r}; there are {', '.join(BACKENDS)}")
-    return BACKENDS[backend](case)
-
-
 def split_env(env: str) -> tuple[str, str]:
     """The backend that an environment's id names, and the id without it."""
     prefix, colon, rest = env.partition(":")
@@ -157,48 +146,38 @@ def _cores() -> int:
 
 
 def _native(case: Case) -> Side:
-    pool = make_pool(f"native:{case.env}", **_sizes(case), cores=case.cores, **case.options)
-    return _pool(pool)
+    settings = {"threads": case.threads, "cores": case.cores}
+    return _pool(case, f"native:{case.env}", **settings, **case.options)
 
 
 def _srl_envpool(case: Case) -> Side:
-    return _pool(make_pool(f"envpool:{case.env}", **_sizes(case), **_pinned(case)))
+    return _pool(case, f"envpool:{case.env}", threads=case.threads, **_pinned(case))
 
 
 def _serial(case: Case) -> Side:
-    return _pool(_python_pool(case, 0))
+    return _pool(case, case.env, workers=0, **case.options)
 
 
 def _processes(case: Case) -> Side:
     workers = case.workers or min(_cores(), case.num_envs)
-    side = _pool(_python_pool(case, workers))
+    side = _pool(case, case.env, workers=workers, **case.options)
     side.threads = workers
     return side
 
 
-def _python_pool(case: Case, workers: int) -> Pool:
-    return make_pool(case.env, case.num_envs, case.batch_size, workers=workers, **case.options)
-
-
-def _sizes(case: Case) -> dict[str, int]:
-    sizes = {"num_envs": case.num_envs, "batch_size": case.batch_size}
-    return sizes | {"threads": case.threads}
-
-
-def _pool(pool: Pool) -> Side:
-    """Any pool of srl's."""
+def _pool(case: Case, env: str, **settings: Any) -> Side:
+    pool = make_pool(env, case.num_envs, case.batch_size, **settings)
 
     def exchange(actions: np.ndarray) -> None:
         timestep = pool.recv()
         pool.send(actions, timestep.env_id)
 
-    synchronous = pool.batch_size == pool.num_envs
-    if synchronous:
+    if case.synchronous:
         pool.reset(seed=0)
     else:
         pool.async_reset(seed=0)
     threads, agents = getattr(pool, "threads", 1), len(pool.specs.agents)
-    step = pool.step if synchronous else exchange
+    step = pool.step if case.synchronous else exchange
     return Stepper(step, pool.specs.action, pool.close, pool.batch_size, threads, agents)
 
 
@@ -262,4 +241,7 @@ BACKENDS: dict[str, Callable[[Case], Side]] = {
     "gymnasium-async": lambda case: _gymnasium(case, "async"),
     "physics": BarePhysics,
 }
-"""Name -> what opens it."""
+"""Name -> what makes its environments and resets them.
+
+Each raises UserError for an environment that the backend does not have.
+"""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from srl.bench.alone import learn_alone
-from srl.bench.rounds import in_turns, median, parse_training, repeated, show, training_arguments
+from srl.bench.rounds import in_turns, median, repeated, show, training_arguments
 from srl.experiment import load_experiment
 from srl.launch.compilation import keep_compiled_programs
 
@@ -14,7 +14,7 @@ not listed goes to the experiment: --num-envs 256."""
 def main(argv: list[str]) -> int:
     """`srl bench learn [FILE|ENV_ID] ... [--json]`."""
     parser = training_arguments("learn", "native:CartPole-v1", 5.0, _NOTES)
-    options, overrides = parse_training(parser, argv)
+    options, overrides = parser.parse_target(argv)
     experiment = load_experiment(options.target, overrides).experiment
     keep_compiled_programs()
     learn, samples = learn_alone(experiment)

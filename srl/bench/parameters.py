@@ -1,4 +1,4 @@
-"""What it takes to give many hosts new parameters: `srl bench parameters`."""
+"""How fast many hosts get new parameters: `srl bench parameters`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ import numpy as np
 
 from srl.bench.parameters_host import FOLLOWING
 from srl.bench.rounds import show
-from srl.console.arguments import Arguments
-from srl.errors import RunError, UserError, expect_number
-from srl.field_types import whole_number
+from srl.console.arguments import Arguments, listed, number
+from srl.errors import RunError
 from srl.streams import Identity, Layout, listen
 from srl.streams.parameters import Publisher
 from srl.streams.relay import FAN_OUT, parents
@@ -34,26 +33,19 @@ together, which real hosts make side by side.
 def main(argv: list[str]) -> int:
     """`srl bench parameters [--hosts N] [--bytes N] [--fan-out NS] [--keys] ... [--json]`."""
     parser = Arguments("bench parameters", epilog=_NOTES)
-    add = parser.add_argument
-    add("--hosts", type=int, default=64, metavar="N", help="default 64")
-    add("--bytes", type=int, default=4_000_000, metavar="N", help="of all parameters; default 4 MB")
+    add, count = parser.add_argument, number(1)
+    add("--hosts", type=count, default=64, metavar="N", help="default 64")
+    size = "of all parameters; default 4 MB"
+    add("--bytes", type=count, default=4_000_000, metavar="N", help=size)
     every = f"hosts that each sends to; default {FAN_OUT}, as in a run"
-    add("--fan-out", default=str(FAN_OUT), metavar="NS", help=every)
-    add("--updates", type=int, default=20, metavar="N", help="after a first; default 20")
+    add("--fan-out", type=listed(count), default=[FAN_OUT], metavar="NS", help=every)
+    add("--updates", type=count, default=20, metavar="N", help="after a first; default 20")
     add("--keys", action="store_true", help="encrypt, as between the hosts of a run")
     add("--json", action="store_true", help="one JSON object a line")
     options = parser.parse_args(argv)
-    for name in ("hosts", "bytes", "updates"):
-        expect_number(f"--{name}", getattr(options, name), 1)
-    try:
-        fan_outs = [whole_number(part) for part in options.fan_out.split(",")]
-    except ValueError:
-        fan_outs = [0]
-    if min(fan_outs) < 1:
-        raise UserError(f"--fan-out {options.fan_out}; expected numbers from 1, and commas")
     with ExitStack() as opened:
         hosts = Hosts(options.hosts, options.bytes, Keys.new() if options.keys else None, opened)
-        for fan_out in fan_outs:
+        for fan_out in options.fan_out:
             line = hosts.measure(fan_out, options.updates)
             show(line, _text(line), options.json)
     return 0
@@ -97,16 +89,16 @@ class Hosts:
             opened.callback(process.wait)
             opened.callback(process.communicate)  # closes its input, and so ends it
             self._processes.append(process)
-        self._relays = [self._told(process) for process in self._processes]
+        self._relays = [self._receive(process) for process in self._processes]
 
     def measure(self, fan_out: int, updates: int) -> dict[str, Any]:
         """Gives the line that `--json` prints for a tree of this width."""
         names = [str(k) for k in range(len(self._relays))]
         for process, parent in zip(self._processes, parents(names, fan_out), strict=True):
             above = "" if parent is None else self._relays[parent]
-            self._tell(process, f"{self._address}|{above}")
+            self._send(process, f"{self._address}|{above}")
         for process in self._processes:  # or a busy one's next update may come by the old tree
-            while self._told(process) != FOLLOWING:
+            while self._receive(process) != FOLLOWING:
                 pass
         self._update()  # all have connected then
         sent, seconds = self._publisher.bytes_sent, [self._update() for _ in range(updates)]
@@ -132,16 +124,16 @@ class Hosts:
         begin = time.monotonic()
         self._publisher.publish((0, self._number), self._tree)
         for process in self._processes:
-            while int(self._told(process)) != self._number:
+            while int(self._receive(process)) != self._number:
                 pass
         return time.monotonic() - begin
 
-    def _tell(self, process: subprocess.Popen[str], text: str) -> None:
+    def _send(self, process: subprocess.Popen[str], text: str) -> None:
         assert process.stdin is not None
         process.stdin.write(text + "\n")
         process.stdin.flush()
 
-    def _told(self, process: subprocess.Popen[str]) -> str:
+    def _receive(self, process: subprocess.Popen[str]) -> str:
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line:

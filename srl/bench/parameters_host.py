@@ -32,7 +32,7 @@ def main(argv: list[str]) -> None:
     identity = Identity(run, number, 0)
     listener = listen("cluster", identity, limit_bytes=limit_bytes, keys=keys, host=host)
     with closing(Relay(listener, connected, patience=60.0, quiet=60.0)) as relay:
-        _say(relay.address)
+        _send(relay.address)
         worker = threading.Thread(
             target=lambda: _read(Subscriber(lambda: connected(relay.address, 1 << 20))), daemon=True
         )
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> None:
         for line in sys.stdin:
             source, _, parent = line.rstrip("\n").partition("|")
             relay.follow(source, parent)
-            _say(FOLLOWING)
+            _send(FOLLOWING)
 
 
 def _read(subscriber: Subscriber) -> None:
@@ -49,9 +49,9 @@ def _read(subscriber: Subscriber) -> None:
         while True:
             if found := subscriber.newest(version, 1.0):
                 version = found[0]
-                _say(str(version[1]))
+                _send(str(version[1]))
 
 
-def _say(text: str) -> None:
+def _send(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from srl.bench.backends import BACKENDS, STICKY_STEPS, Case, Side, Stepper, open_backend, split_env
-from srl.bench.rounds import show
-from srl.console.arguments import Arguments
-from srl.console.stages import Stages
-from srl.errors import UserError, expect_number
-from srl.field_types import whole_number
+from srl.bench.backends import BACKENDS, STICKY_STEPS, Case, Side, Stepper, split_env
+from srl.bench.rounds import add_rounds, comparison, in_turns, median, neighbouring_ratios, show
+from srl.console.arguments import Arguments, listed, number, one_of
+from srl.errors import UserError
 from srl.pools.config import environment_options
 from srl.spaces import choice_counts, limits
 from srl.system.search_path import add_folder
@@ -41,38 +38,8 @@ With --vs the two step in turns, and the ratio is that of neighbouring rounds: m
 greatest. EnvPool's threads are bound to cores where that is faster (synchronous, several threads).
 """
 
-T = TypeVar("T")
-
 BATCHES = 20 * STICKY_STEPS
 """How many calls have actions of their own before they come round again."""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Env steps per second, a number for each round."""
-
-    rates: list[float]
-    vs_rates: list[float]
-    """Of the peer, in turns with the others; empty without one."""
-
-    @property
-    def value(self) -> float:
-        """The median round's."""
-        return float(np.median(self.rates))
-
-    @property
-    def vs_value(self) -> float:
-        """The peer's median round's."""
-        return float(np.median(self.vs_rates))
-
-    @property
-    def ratios(self) -> list[float]:
-        """Of neighbouring rounds, so that a machine that slows down slows both."""
-        own, peer = self.rates, self.vs_rates
-        return [
-            *(a / b for a, b in zip(own, peer, strict=True)),
-            *(a / b for a, b in zip(own[1:], peer[:-1], strict=True)),
-        ]
 
 
 def random_actions(
@@ -103,47 +70,18 @@ def random_actions(
     ]
 
 
-def compare(
-    own: Side,
-    peer: Side | None,
-    seconds: float,
-    rounds: int,
-    progress: Callable[[int], None] = lambda done: None,
-) -> Comparison:
-    """Steps both in turns, for about `seconds` each; a round before the first warms up.
-
-    `progress` is called with how many rounds are done.
-    """
-    result = Comparison([], [])
-    for number in range(rounds + 1):
-        for side, rates in ((own, result.rates), (peer, result.vs_rates)):
-            if side is not None:
-                rate = side.rate(seconds / (rounds + 1))
-                if number:
-                    rates.append(rate)
-        progress(number)
-    return result
-
-
 def bench_pool(
     backend: str, case: Case, vs: str | None, seconds: float, rounds: int
 ) -> dict[str, Any]:
-    """Measures one case; gives the line that `--json` prints.
-
-    Args:
-        backend: What steps the environments.
-        case: The environments.
-        vs: The backend to compare with, if any.
-        seconds: For each side.
-        rounds: How many, after one to warm up.
+    """Measures one case, and maybe a peer `vs`; gives the line that `--json` prints.
 
     Raises:
         UserError: If the two sides cannot be compared.
     """
     with ExitStack() as opened:
-        own = open_backend(backend, case)
+        own = BACKENDS[backend](case)
         opened.callback(own.close)
-        peer = open_backend(vs, case) if vs else None
+        peer = BACKENDS[vs](case) if vs else None
         if peer:
             opened.callback(peer.close)
             _check_alike(backend, own, vs, peer)
@@ -152,9 +90,9 @@ def bench_pool(
             slots = case.num_envs * side.agents
             space = sides[0].action_space
             side.load(random_actions(space, slots, BATCHES, case.sticky))
-        what = f"{case.env}, {case.num_envs:,} environments: rounds"
-        with Stages() as stages:
-            result = compare(own, peer, seconds, rounds, stages.counter("stepping", what, rounds))
+        rates = {"": own.rate} | ({f" against {vs}": peer.rate} if peer else {})
+        title = f"{case.env}, {case.num_envs:,} environments"
+        found, *vs_rates = in_turns(rates, seconds, rounds, title).values()
     line = {
         "name": "pool",
         "config": {
@@ -167,20 +105,14 @@ def bench_pool(
             **case.options,
             **({"vs": vs} if vs else {}),
         },
-        "value": result.value,
+        "value": median(found),
         "unit": "env_steps/s",
-        "per_thread": result.value / own.threads,
-        "rounds": result.rates,
+        "per_thread": median(found) / own.threads,
+        "rounds": found,
     }
-    if peer:
-        ratios = result.ratios
-        line |= {
-            "vs_value": result.vs_value,
-            "ratio": float(np.median(ratios)),
-            "ratio_min": min(ratios),
-            "ratio_max": max(ratios),
-            "vs_rounds": result.vs_rates,
-        }
+    if vs_rates:
+        line |= comparison(vs_rates[0], neighbouring_ratios(found, vs_rates[0]))
+        line["vs_rounds"] = vs_rates[0]
     return line
 
 
@@ -209,22 +141,23 @@ def main(argv: list[str]) -> int:
     """`srl bench pool --env IDS ... [--json]`."""
     parser = Arguments("bench pool", epilog=_NOTES)
     add = parser.add_argument
-    add("--env", required=True, metavar="IDS", help="such as native:CartPole-v1,native:Ant-v5")
-    add("--backend", metavar="NAME", help="what steps them; default: the id's prefix, or serial")
-    add("--num-envs", default="64", metavar="NS", help="such as 1,64; 256/64 is in batches of 64")
+    envs = "such as native:CartPole-v1,native:Ant-v5"
+    add("--env", type=listed(str), required=True, metavar="IDS", help=envs)
+    backend, stepping = one_of(*BACKENDS), "what steps them; default: the id's prefix, or serial"
+    add("--backend", type=backend, metavar="NAME", help=stepping)
+    sizes = "such as 1,64; 256/64 is in batches of 64"
+    add("--num-envs", type=listed(_size), default="64", metavar="NS", help=sizes)
     add("--batch-size", type=int, metavar="N", help="fewer than all: asynchronous")
-    add("--threads", default="0", metavar="NS", help="default: one for each core")
-    add("--cores", metavar="NS", help="pin native threads to these cores; default: nowhere")
+    whole_numbers = listed(number(0))
+    add("--threads", type=whole_numbers, default=[0], metavar="NS", help="default: one a core")
+    pinned = "pin native threads to these cores; default: nowhere"
+    add("--cores", type=whole_numbers, default=[], metavar="NS", help=pinned)
     add("--workers", type=int, default=0, metavar="N", help="of processes; default: one a core")
     add("--policy", choices=("uniform", "sticky"), default="uniform", help="default: uniform")
-    add("--seconds", type=float, default=10.0, metavar="S", help="for each side; default 10")
-    add("--rounds", type=int, default=5, metavar="N", help="after a first to warm up; default 5")
-    add("--vs", metavar="NAMES", help="backends to compare with")
-    add("--json", action="store_true", help="one JSON object a line")
+    peers = listed(backend)
+    add("--vs", type=peers, default=[None], metavar="NAMES", help="backends to compare with")
+    add_rounds(parser, 10.0)
     options, rest = parser.parse_known_args(argv)
-    if options.seconds <= 0:
-        raise UserError(f"--seconds {options.seconds}; expected more than 0")
-    expect_number("--rounds", options.rounds, 1)
     add_folder(Path.cwd())  # as `srl run` does for an environment's id
     rows = list(_rows(options, environment_options(rest)))
     table = _Table(rows)
@@ -236,16 +169,8 @@ def main(argv: list[str]) -> int:
 
 def _rows(options: Any, env_options: dict[str, Any]) -> Iterator[tuple[str, Case, str | None]]:
     """Backend, case and peer of each row."""
-    peers = _list("--vs", options.vs, str) if options.vs else [None]
-    for name in filter(None, (options.backend, *peers)):
-        if name not in BACKENDS:
-            raise UserError(f"there is no backend {name!r}; there are {', '.join(BACKENDS)}")
-    cores = tuple(_list("--cores", options.cores, whole_number)) if options.cores else ()
     for env, size, threads, vs in itertools.product(
-        _list("--env", options.env, str),
-        _list("--num-envs", options.num_envs, _size),
-        _list("--threads", options.threads, whole_number),
-        peers,
+        options.env, options.num_envs, options.threads, options.vs
     ):
         prefix, bare = split_env(env)
         backend = options.backend or ("processes" if options.workers else prefix)
@@ -255,7 +180,7 @@ def _rows(options: Any, env_options: dict[str, Any]) -> Iterator[tuple[str, Case
         batch_size = options.batch_size or batch_size or num_envs
         if not 1 <= batch_size <= num_envs:
             raise UserError(f"batches of {batch_size} from {num_envs} environments; expected less")
-        sizes = num_envs, batch_size, threads, options.workers, cores
+        sizes = num_envs, batch_size, threads, options.workers, tuple(options.cores)
         case = Case(bare, *sizes, env_options, options.policy == "sticky")
         yield backend, case, vs
 
@@ -263,14 +188,7 @@ def _rows(options: Any, env_options: dict[str, Any]) -> Iterator[tuple[str, Case
 def _size(text: str) -> tuple[int, int]:
     """`256/64` as 256 environments in batches of 64; 0 stands for all."""
     num_envs, _, batch_size = text.partition("/")
-    return whole_number(num_envs), whole_number(batch_size or "0")
-
-
-def _list(option: str, text: str, convert: Callable[[str], T]) -> list[T]:
-    try:
-        return [convert(part) for part in text.split(",")]
-    except ValueError:
-        raise UserError(f"{option} {text}: expected whole numbers, separated by commas") from None
+    return number(1)(num_envs), number(0)(batch_size or "0")
 
 
 class _Table:

@@ -10,16 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from srl.console.arguments import Arguments
+from srl.console.arguments import Arguments, number
 from srl.console.stages import Stages
-from srl.errors import UserError, expect_number
 
 Rates = dict[str, list[float]]
 """A number for each round, by what was measured."""
 
 
 def training_arguments(name: str, target: str | None, seconds: float, epilog: str) -> Arguments:
-    """A parser with the options that the benchmarks of training share; for `parse_training`.
+    """A parser with the options that the benchmarks of training share; for `parse_target`.
 
     Args:
         name: Of the benchmark.
@@ -31,52 +30,38 @@ def training_arguments(name: str, target: str | None, seconds: float, epilog: st
     synopsis = (named, "[OPTION VALUE ...]", "[--FIELD VALUE ...]")
     parser = Arguments(f"bench {name}", epilog=epilog, synopsis=synopsis)
     parser.set_defaults(target=target)
-    add = parser.add_argument
-    add("--seconds", type=float, default=seconds, metavar="S", help=f"for each; default {seconds}")
-    add("--rounds", type=int, default=5, metavar="N", help="after a first to warm up; default 5")
-    add("--json", action="store_true", help="one JSON object a line")
+    add_rounds(parser, seconds)
     return parser
 
 
-def parse_training(parser: Arguments, argv: list[str]) -> tuple[Any, list[str]]:
-    """Gives the options, and the arguments that are for the experiment.
-
-    Raises:
-        UserError: Where they make no measurement.
-    """
-    first = argv[:1] if argv and not argv[0].startswith("-") else []
-    options, overrides = parser.parse_known_args(argv[len(first) :])
-    options.target = first[0] if first else options.target
-    if options.target is None:
-        raise UserError(f"{parser.prog} needs an experiment file or an environment id first")
-    check_rounds(options.seconds, options.rounds)
-    return options, overrides
-
-
-def check_rounds(seconds: float, rounds: int) -> None:
-    """Raises UserError where the options make no measurement."""
-    if seconds <= 0:
-        raise UserError(f"--seconds {seconds}; expected more than 0")
-    expect_number("--rounds", rounds, 1)
+def add_rounds(parser: Arguments, seconds: float) -> None:
+    """Adds --seconds, with this default, --rounds and --json."""
+    add = parser.add_argument
+    each = f"for each side; default {seconds:g}"
+    add("--seconds", type=number(1e-3), default=seconds, metavar="S", help=each)
+    rounds = "after a first to warm up; default 5"
+    add("--rounds", type=number(1), default=5, metavar="N", help=rounds)
+    add("--json", action="store_true", help="one JSON object a line")
 
 
 def in_turns(
-    sides: Mapping[str, Callable[[float], float]], seconds: float, rounds: int
-) -> dict[str, list[float]]:
+    sides: Mapping[str, Callable[[float], float]], seconds: float, rounds: int, title: str = ""
+) -> Rates:
     """Runs each side for `seconds` in all; a round before the first warms up.
 
     Args:
         sides: Each runs for about the seconds that it is given, and gives its rate.
         seconds: For each side.
         rounds: How many.
+        title: Names what is measured, in the progress that is shown.
     """
     rates: Rates = {name: [] for name in sides}
     with Stages() as stages:
-        for number in range(rounds + 1):
+        for count in range(rounds + 1):
             for name, side in sides.items():
-                stages.show("measuring", f"{name}, round {number} of {rounds}")
+                stages.show("measuring", f"{title}{name}, round {count} of {rounds}")
                 rate = side(seconds / (rounds + 1))
-                if number:
+                if count:
                     rates[name].append(rate)
     return rates
 
@@ -97,6 +82,24 @@ def repeated(call: Callable[[], Any], per_call: float) -> Callable[[float], floa
 def median(rates: Sequence[float]) -> float:
     """The median round's."""
     return float(np.median(rates))
+
+
+def neighbouring_ratios(rates: Sequence[float], vs_rates: Sequence[float]) -> list[float]:
+    """The ratios of neighbouring rounds, so that a machine that slows down slows both sides."""
+    return [
+        *(own / peer for own, peer in zip(rates, vs_rates, strict=True)),
+        *(own / peer for own, peer in zip(rates[1:], vs_rates[:-1], strict=True)),
+    ]
+
+
+def comparison(vs_rates: Sequence[float], ratios: Sequence[float]) -> dict[str, float]:
+    """What a line says of the side that another is compared with."""
+    return {
+        "vs_value": median(vs_rates),
+        "ratio": median(ratios),
+        "ratio_min": min(ratios),
+        "ratio_max": max(ratios),
+    }
 
 
 def show(line: Mapping[str, Any], text: str, as_json: bool) -> None:

@@ -13,8 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from srl.bench.pool import Comparison
-from srl.bench.rounds import check_rounds, in_turns, show
+from srl.bench.rounds import (
+    add_rounds,
+    comparison,
+    in_turns,
+    median,
+    neighbouring_ratios,
+    show,
+)
 from srl.bench.stream_peer import (
     BLOCK,
     BLOCKS,
@@ -28,9 +34,8 @@ from srl.bench.stream_peer import (
     connected,
     limit_bytes,
 )
-from srl.console.arguments import Arguments
-from srl.errors import RunError, UserError
-from srl.field_types import whole_number
+from srl.console.arguments import Arguments, listed, number, one_of
+from srl.errors import RunError
 from srl.streams import Identity, Layout, Message, listen
 from srl.streams.transport.keys import VARIABLE, Keys
 from srl.system.child_process import child_command
@@ -38,6 +43,7 @@ from srl.system.shared_memory import SharedMemory
 
 _PATIENCE_SECONDS = 60.0
 _PINGS = 500
+_TRANSPORTS = ("thread", "host", "network")
 _NOTES = """
 thread and host: blocks in shared memory are handed over, each by one message; the value is the time
 for each when they follow upon each other, the latency that of one when its reader sleeps.
@@ -54,34 +60,20 @@ def main(argv: list[str]) -> int:
     """`srl bench stream [--transport NAMES] [--bytes NS] [--keys] [--vs zmq] ... [--json]`."""
     parser = Arguments("bench stream", epilog=_NOTES)
     add = parser.add_argument
-    add("--transport", default="thread,host,network", metavar="NAMES", help="default: all three")
-    add("--bytes", default="1000,65536,1000000,10000000", metavar="NS", help="of a block")
+    transports = listed(one_of(*_TRANSPORTS))
+    add("--transport", type=transports, default=_TRANSPORTS, metavar="NAMES", help="default: all")
+    sizes = listed(number(8, 1 << 28))
+    add("--bytes", type=sizes, default="1000,65536,1000000,10000000", metavar="NS", help="a block")
     add("--keys", action="store_true", help="measure the network with a run's keys, too")
     add("--vs", choices=("zmq",), help="compare the network with bare ZeroMQ")
-    add("--seconds", type=float, default=3.0, metavar="S", help="for each side; default 3")
-    add("--rounds", type=int, default=5, metavar="N", help="after a first to warm up; default 5")
-    add("--json", action="store_true", help="one JSON object a line")
+    add_rounds(parser, 3.0)
     options = parser.parse_args(argv)
-    check_rounds(options.seconds, options.rounds)
-    transports = options.transport.split(",")
-    if unknown := set(transports) - {"thread", "host", "network"}:
-        raise UserError(f"no transport {unknown.pop()!r}; there are thread, host and network")
-    for transport, size in itertools.product(transports, _sizes(options.bytes)):
+    for transport, size in itertools.product(options.transport, options.bytes):
         vs = options.vs if transport == "network" else None
         for keys in (None, Keys.new()) if options.keys and transport == "network" else (None,):
             line = bench_stream(transport, size, vs, options.seconds, options.rounds, keys)
             show(line, _text(line), options.json)
     return 0
-
-
-def _sizes(text: str) -> list[int]:
-    try:
-        sizes = [whole_number(part) for part in text.split(",")]
-    except ValueError:
-        sizes = [0]
-    if not all(8 <= size <= 1 << 28 for size in sizes):
-        raise UserError(f"--bytes {text}; expected numbers from 8 to {1 << 28:,}, and commas")
-    return sizes
 
 
 def bench_stream(
@@ -90,18 +82,9 @@ def bench_stream(
     vs: str | None,
     seconds: float,
     rounds: int,
-    keys: Keys | None = None,
+    keys: Keys | None,
 ) -> dict[str, Any]:
-    """Measures one case; gives the line that `--json` prints.
-
-    Args:
-        transport: "thread", "host" or "network".
-        size: Bytes of a block.
-        vs: "zmq" to compare the network with bare ZeroMQ.
-        seconds: For each side.
-        rounds: How many, after one to warm up.
-        keys: Of a run, for the network.
-    """
+    """Measures one transport, with blocks of `size` bytes; gives the line that `--json` prints."""
     line: dict[str, Any] = {"name": "stream", "config": {"transport": transport, "bytes": size}}
     if keys is not None:
         line["config"]["keys"] = True
@@ -113,20 +96,14 @@ def bench_stream(
             sides["vs"] = near.pushed
         rates = in_turns(sides, seconds, rounds)
         latency = near.latency_us()
-    result = Comparison(rates["own"], rates.get("vs", []))
+    rate = median(rates["own"])
     if transport == "network":
-        line |= {"value": result.value, "unit": "MB/s"}
+        line |= {"value": rate, "unit": "MB/s"}
     else:
-        line |= {"value": 1e6 / result.value, "unit": "us/block"}
-    line |= {"latency_us": latency, "rates": result.rates}
+        line |= {"value": 1e6 / rate, "unit": "us/block"}
+    line |= {"latency_us": latency, "rates": rates["own"]}
     if vs:
-        ratios = result.ratios
-        line |= {
-            "vs_value": result.vs_value,
-            "ratio": float(np.median(ratios)),
-            "ratio_min": min(ratios),
-            "ratio_max": max(ratios),
-        }
+        line |= comparison(rates["vs"], neighbouring_ratios(rates["own"], rates["vs"]))
     return line
 
 
@@ -142,11 +119,9 @@ def _text(line: dict[str, Any]) -> str:
 
 
 class NearEnd:
-    """Listens, starts the far end, and reads what that sends."""
+    """The end that listens, starts the far end, and reads what that sends."""
 
-    def __init__(
-        self, transport: Any, size: int, opened: ExitStack, keys: Keys | None = None
-    ) -> None:
+    def __init__(self, transport: Any, size: int, opened: ExitStack, keys: Keys | None) -> None:
         """Waits until the far end has joined; `opened` ends it.
 
         Raises:
@@ -165,11 +140,11 @@ class NearEnd:
         opened.callback(memory.close)
         self._blocks = memory.array.reshape(number, stride)
         if transport != "network":
-            self._say(Message(BLOCKS, counts=(number, stride), fds=(memory.fd,)))
+            self._send(Message(BLOCKS, counts=(number, stride), fds=(memory.fd,)))
 
     def handed_over(self, seconds: float) -> float:
         """Blocks a second, by reference."""
-        self._say(Message(HAND_OVER, counts=(round(1e6 * seconds),)))
+        self._send(Message(HAND_OVER, counts=(round(1e6 * seconds),)))
         count, half = 0, len(self._blocks) // 2
         begin = time.perf_counter()
         while (message := self._next()[1]).kind != DONE:
@@ -178,12 +153,12 @@ class NearEnd:
                 raise RunError(f"block {message.sequence} holds {block[0]}")
             count += 1
             if count % half == 0:
-                self._say(Message(FREE, counts=(half,)))
+                self._send(Message(FREE, counts=(half,)))
         return count / (time.perf_counter() - begin)
 
     def sent(self, seconds: float) -> float:
         """Megabytes a second, as bodies of messages."""
-        self._say(Message(SEND, counts=(round(1e6 * seconds), self._size)))
+        self._send(Message(SEND, counts=(round(1e6 * seconds), self._size)))
         count = 0
         begin = time.perf_counter()
         while self._next()[1].kind != DONE:
@@ -200,7 +175,7 @@ class NearEnd:
             port = socket.bind_to_random_port("tcp://127.0.0.1")
             address = f"tcp://127.0.0.1:{port}".encode()
             counts = (round(1e6 * seconds), self._size)
-            self._say(Message(PUSH, counts=counts, body=address))
+            self._send(Message(PUSH, counts=counts, body=address))
             count = 0
             begin = time.perf_counter()
             while len(socket.recv(copy=False)):
@@ -210,9 +185,9 @@ class NearEnd:
     def latency_us(self) -> float:
         """Microseconds from a message's sending to its sleeping reader, the median."""
         times = []
-        for number in range(_PINGS):
+        for ping in range(_PINGS):
             begin = time.perf_counter()
-            self._say(Message(PING, number, counts=(0,)))
+            self._send(Message(PING, ping, counts=(0,)))
             while self._next()[1].kind != BLOCK:
                 pass
             times.append(time.perf_counter() - begin)
@@ -221,7 +196,7 @@ class NearEnd:
     def _megabytes(self, count: int, begin: float) -> float:
         return count * self._size / (time.perf_counter() - begin) / 1e6
 
-    def _say(self, message: Message) -> None:
+    def _send(self, message: Message) -> None:
         self._listener.send(self._peer, message)
 
     def _next(self) -> tuple[Any, Message]:

@@ -15,9 +15,9 @@ from typing import Any
 from srl.bench.alone import act_alone, learn_alone
 from srl.bench.rounds import (
     Rates,
+    comparison,
     in_turns,
     median,
-    parse_training,
     repeated,
     show,
     training_arguments,
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
     """`srl bench train FILE|ENV_ID [--plan NAME,NAME] ... [--json]`."""
     parser = training_arguments("train", None, 20.0, _NOTES)
     parser.add_argument("--plan", metavar="NAMES", help="such as fused,inline; default: its own")
-    options, overrides = parse_training(parser, argv)
+    options, overrides = parser.parse_target(argv)
     sides: dict[str, PlanSide] = {}
     experiments: dict[str, Experiment] = {}
     for name in options.plan.split(",") if options.plan else [None]:
@@ -152,10 +152,7 @@ def _line(
         "value": median(rates),
         "unit": "env_steps/s",
         "rounds": rates,
-        "vs_value": median(allowed),
-        "ratio": median(ratios),
-        "ratio_min": min(ratios),
-        "ratio_max": max(ratios),
+        **comparison(allowed, ratios),
     }
 
 

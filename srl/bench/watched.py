@@ -14,7 +14,7 @@ from srl.errors import RunError
 from srl.launch.hosts.hosts import ThisHost, WorkerMessage
 from srl.launch.hosts.worker_process import WorkerProcess
 from srl.workers.control import Kind, unpack
-from srl.workers.orders import Orders
+from srl.workers.worker_spec import WorkerSpec
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 CONTROLLER = "controller"
@@ -64,7 +64,7 @@ class WatchedHost(ThisHost):
         self._names: dict[int, str] = {}
 
     def start(
-        self, orders: Orders, log: Path, *, accounts: bool, slot: int | None = None
+        self, orders: WorkerSpec, log: Path, *, accounts: bool, slot: int | None = None
     ) -> WorkerProcess:
         """Starts a worker; see `ThisHost`."""
         process = super().start(orders, log, accounts=accounts, slot=slot)

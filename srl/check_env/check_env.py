@@ -7,12 +7,12 @@ import sys
 from dataclasses import asdict
 
 from srl.check_env.child import findings_of_child
-from srl.console.arguments import Arguments
-from srl.errors import expect_number
+from srl.check_env.report import Settings
+from srl.console.arguments import Arguments, number
 from srl.pools.config import environment_options
 
 
-def check_env(words: list[str]) -> int:
+def check_env(argv: list[str]) -> int:
     """`srl check-env ID|MODULE:FACTORY [--seed S] [--steps N] [--seconds S] [--json]`."""
     parser = Arguments(
         "check-env",
@@ -23,25 +23,23 @@ def check_env(words: list[str]) -> int:
     add = parser.add_argument
     add("env", metavar="ID|MODULE:FACTORY", help="CartPole-v1, native:..., my_module:make_env")
     add("--seed", type=int, default=0, metavar="S", help="default 0")
-    add("--steps", type=int, default=1000, metavar="N", help="at most, a check; default 1000")
+    steps = "at most, a check; default 1000"
+    add("--steps", type=number(1), default=1000, metavar="N", help=steps)
     add(
         "--seconds",
-        type=float,
+        type=number(1e-3),
         default=5.0,
         metavar="S",
         help="at most, a check; default 5. A step or reset that takes twice as long is a hang",
     )
     add("--json", action="store_true", help="one JSON object a line")
-    given, rest = parser.parse_known_args(words)
-    expect_number("--steps", given.steps, 1)
-    expect_number("--seconds", given.seconds, 1e-3)
-    options = environment_options(rest)
-    mend = 0
-    checked = given.env, given.steps, given.seconds, given.seed, options
-    for finding in findings_of_child(*checked):
-        mend += finding.verdict == "mend"
-        line = asdict(finding)
+    options, rest = parser.parse_known_args(argv)
+    played = options.steps, options.seconds, options.seed
+    code = 0
+    for finding in findings_of_child(Settings(options.env, *played, environment_options(rest))):
+        if finding.verdict == "mend":
+            code = 1
         text = f"{finding.verdict:8} {finding.check:13} {finding.text}"
-        sys.stdout.write((json.dumps(line) if given.json else text) + "\n")
+        sys.stdout.write((json.dumps(asdict(finding)) if options.json else text) + "\n")
         sys.stdout.flush()
-    return 1 if mend else 0
+    return code

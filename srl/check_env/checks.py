@@ -13,7 +13,7 @@ import numpy as np
 
 from srl.check_env.gymnasium_checks import GymnasiumChecks
 from srl.check_env.pool_checks import PoolChecks
-from srl.check_env.report import Fault, Finding, Watch, draw_action, run_checks
+from srl.check_env.report import Fault, Finding, Settings, Watch, draw_action, run_checks
 from srl.errors import SrlError, UserError
 from srl.experiment import environment_ids
 from srl.pools import make_pool
@@ -25,46 +25,37 @@ _POOLS = ("native:", "envpool:", "pettingzoo:")
 _NAMING = "srl check-env MODULE:FACTORY"
 
 
-def findings(
-    env: str, steps: int, seconds: float, seed: int, options: dict[str, Any], watch: Watch
-) -> Iterator[str | Finding]:
+def findings(settings: Settings, watch: Watch) -> Iterator[str | Finding]:
     """Checks an environment; gives the name of each check, and then what it finds.
-
-    Args:
-        env: An id, or module:factory.
-        steps: How many to play at most in a check.
-        seconds: How long at most.
-        seed: Of the actions and the environment.
-        options: The environment's.
-        watch: Its `call` is called before each call of the environment.
 
     Raises:
         UserError: If there is no such environment.
     """
+    env, options = settings.env, settings.options
     if env.startswith(_POOLS):
-        pools = PoolChecks(lambda n: make_pool(env, n, **options), steps, seconds, seed, watch)
+        pools = PoolChecks(lambda n: make_pool(env, n, **options), settings, watch)
         yield from run_checks(pools.checks(), pools.needed)
         return
-    source, path = _source(env)
-    settings = {} if callable(source) else {"disable_env_checker": True}
-    maker = source if callable(source) else functools.partial(gymnasium.make, source)
+    source = _source(env)
+    unchecked = functools.partial(gymnasium.make, source, disable_env_checker=True)
+    maker = source if callable(source) else unchecked
 
     def make() -> Any:
         try:
-            return maker(**settings, **options)
+            return maker(**options)
         except TypeError as error:
             refuse_unknown_option(error, source, options)
             raise
 
-    single = GymnasiumChecks(make, steps, seconds, seed, watch)
-    checks = {**single.checks(), "pool": lambda: _in_pools(source, path, options, seed, watch)}
+    single = GymnasiumChecks(make, settings, watch)
+    checks = {**single.checks(), "pool": lambda: _in_pools(source, settings, watch)}
     with warnings.catch_warnings():  # Gymnasium's own checks report the same
         warnings.simplefilter("ignore")
         yield from run_checks(checks, single.needed)
 
 
-def _source(env: str) -> tuple[Any, str]:
-    """What makes one environment, and by what name another process finds it."""
+def _source(env: str) -> Any:
+    """What makes one environment: a callable, or an id of Gymnasium."""
     add_folder(Path.cwd())
     if Path(env).is_file():
         ids = environment_ids(Path(env))
@@ -75,32 +66,31 @@ def _source(env: str) -> tuple[Any, str]:
     except ModuleNotFoundError as error:
         raise UserError(f"{env}: {error}; run from the folder that holds it") from None
     if callable(found):
-        return found, env
+        return found
     try:
         gymnasium.spec(env.rpartition(":")[2])  # its module has been imported
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         raise UserError(
             f"{env!r} is neither an environment id nor module:factory: {error}"
         ) from None
-    return env, env
+    return env
 
 
-def _in_pools(
-    source: Any, path: str, options: dict[str, Any], seed: int, watch: Watch
-) -> Iterator[Finding]:
-    """Whether srl's pools take it, in this process and in one of its own."""
+def _in_pools(source: Any, settings: Settings, watch: Watch) -> Iterator[Finding]:
+    """Whether the environment steps in a pool, in this process and in a worker process."""
+    options, seed = settings.options, settings.seed
     _play_in_pool(source, options, seed, watch)
     yield Finding("pool", "ok", "steps in a pool of 2")
-    _play_in_pool(path, {**options, "workers": 1}, seed, watch)
+    _play_in_pool(settings.env, {**options, "workers": 1}, seed, watch)
     text = "steps in a worker process, where it is made anew: nothing need be pickled"
     yield Finding("pool", "ok", text)
 
 
 def _play_in_pool(source: Any, options: dict[str, Any], seed: int, watch: Watch) -> None:
     try:
-        watch.call(making=True)
+        watch(making=True)
         with make_pool(source, 2, **options) as pool:
-            watch.call()
+            watch()
             timestep = pool.reset(seed)
             rng = np.random.default_rng(seed)
             for _ in range(3):
@@ -108,7 +98,7 @@ def _play_in_pool(source: Any, options: dict[str, Any], seed: int, watch: Watch)
                 masks = seen.get("action_mask") if isinstance(seen, dict) else None
                 rows = (None, None) if masks is None else masks
                 actions = [draw_action(pool.specs.action, mask, rng) for mask in rows]
-                watch.call()
+                watch()
                 timestep = pool.step(np.stack(actions))
     except Exception as error:
         kind = "refuses" if isinstance(error, SrlError) else f"raised {type(error).__name__}"

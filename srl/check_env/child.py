@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from typing import Any
 
-from srl.check_env.report import Finding, Watch
+from srl.check_env.report import Finding, Settings
 from srl.errors import RunError, UserError
 from srl.system.child_process import child_command, crash_dump, ending, innermost_frames
 
@@ -23,9 +23,7 @@ _MAKING_SECONDS = 60.0  # that making an environment may take, if --seconds says
 _CALLS_OF_A_CHECK = 2  # seconds of one call, in those of a check, from which on it is a hang
 
 
-def findings_of_child(
-    env: str, steps: int, seconds: float, seed: int, options: dict[str, Any]
-) -> Iterator[Finding]:
+def findings_of_child(settings: Settings) -> Iterator[Finding]:
     """What `srl.check_env.checks.findings` finds in another process; last of all how that ended.
 
     Raises:
@@ -34,7 +32,7 @@ def findings_of_child(
     """
     dump = os.memfd_create("srl-dump", os.MFD_CLOEXEC)
     results, theirs = os.pipe()
-    arguments = json.dumps([dump, theirs, [env, steps, seconds, seed], options])
+    arguments = json.dumps([dump, theirs, dataclasses.asdict(settings)])
     process = subprocess.Popen(
         child_command("srl.check_env.child", arguments, dies_with_parent=True, dump=dump),
         stdin=subprocess.DEVNULL,
@@ -104,19 +102,19 @@ def main(arguments: Sequence[str]) -> None:
 
     Args:
         arguments: In JSON, descriptors of the file for the stack of a crash or hang and of the
-            pipe for findings, what `findings` takes, and the environment's options.
+            pipe for findings, and the settings.
     """
     from srl.check_env.checks import findings
 
     def send(kind: str, content: Any) -> None:
         os.write(results, json.dumps([kind, content]).encode() + b"\n")
 
-    dump, results, checked, options = json.loads(arguments[0])
+    dump, results, settings = json.loads(arguments[0])
     for fd in (dump, results):
         os.set_inheritable(fd, False)
     try:
-        with closing(_Alarm(dump, checked[2])) as alarm:
-            for found in findings(*checked, options, watch=alarm):
+        with closing(_Alarm(dump, settings["seconds"])) as alarm:
+            for found in findings(Settings(**settings), alarm):
                 if isinstance(found, str):
                     send("check", found)
                 else:
@@ -130,7 +128,7 @@ def main(arguments: Sequence[str]) -> None:
         send("run", f"the checks failed:\n{traceback.format_exc()}")
 
 
-class _Alarm(Watch):
+class _Alarm:
     """Ends the process, with its stack in a file, once a call takes too long.
 
     The stack is written by a thread that needs no interpreter, so that a call into native code that
@@ -141,7 +139,7 @@ class _Alarm(Watch):
         self._dump, self._seconds = dump, seconds
         self._armed, self._limit = 0.0, 0.0
 
-    def call(self, making: bool = False) -> None:
+    def __call__(self, making: bool = False) -> None:
         limit = _CALLS_OF_A_CHECK * self._seconds
         limit = max(_MAKING_SECONDS, limit) if making else limit
         now = time.monotonic()

@@ -15,8 +15,10 @@ from srl.check_env.report import (
     Check,
     Fault,
     Finding,
+    Settings,
     Watch,
     draw_action,
+    ends_finding,
     flag_error,
     mask_error,
     observation_errors,
@@ -103,7 +105,7 @@ class Subject:
         return Result(*copy.deepcopy([observation, *values, mask]))
 
     def _guarded(self, call: str, body: Callable[[], Any]) -> Any:
-        self._watch.call(making=call.startswith("making"))
+        self._watch(making=call.startswith("making"))
         try:
             return body()
         except UserError:
@@ -117,24 +119,14 @@ class Subject:
 class GymnasiumChecks:
     """Checks of an environment, by name, in the order in which they make sense."""
 
-    def __init__(
-        self, make: Callable[[], Any], steps: int, seconds: float, seed: int, watch: Watch
-    ) -> None:
-        """Prepares the checks.
-
-        Args:
-            make: Makes a copy of the environment.
-            steps: How many to play at most in a check.
-            seconds: How long at most.
-            seed: Of the actions and the environment.
-            watch: Its `call` is called before each call.
-        """
-        self._watch = watch
-        self._make, self._steps, self._seconds, self._seed = make, steps, seconds, seed
+    def __init__(self, make: Callable[[], Any], settings: Settings, watch: Watch) -> None:
+        """Prepares the checks; `make` makes a copy of the environment."""
+        self._make, self._watch = make, watch
+        self._steps, self._seconds, self._seed = settings.steps, settings.seconds, settings.seed
         self._alike = True  # what a seed gives is the same again
 
     def checks(self) -> dict[str, Check]:
-        """The checks; after a failure of `needed` the others would only repeat it."""
+        """The checks; see `run_checks` for `needed`."""
         return {
             "making": self._making,
             "spaces": self._spaces,
@@ -257,23 +249,14 @@ class GymnasiumChecks:
 
     def _episode_end(self) -> Iterator[Finding]:
         limit = getattr(self._one.env.spec, "max_episode_steps", None)
-        lengths, began, number = [], 0, 0
+        lengths: list[int] = []
+        began = number = 0
         for number, result in self._play(self._one, self._seed):
             if result.ended:
                 lengths.append(number - began)
                 began = number
-        if lengths:
-            mean = f"{np.mean(lengths):.0f} steps on average"
-            yield Finding("episode end", "ok", f"{len(lengths)} episodes, {mean}")
-        elif limit:
-            yield Finding("episode end", "ok", f"none in {number} steps; the limit is {limit}")
-        else:
-            yield Finding(
-                "episode end",
-                "warning",
-                f"none in {number} steps of chance, and no time limit: set max_episode_steps when "
-                "registering it, or gymnasium.wrappers.TimeLimit",
-            )
+        advice = "set max_episode_steps when registering it, or gymnasium.wrappers.TimeLimit"
+        yield ends_finding("episode end", lengths, number, limit, advice)
 
     def _reset(self) -> Iterator[Finding]:
         """Whether a reset gives a fresh episode, in the middle of one and after its end."""

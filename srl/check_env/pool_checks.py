@@ -13,8 +13,10 @@ from srl.check_env.report import (
     Check,
     Fault,
     Finding,
+    Settings,
     Watch,
     draw_action,
+    ends_finding,
     mask_error,
     observation_errors,
     spaces_findings,
@@ -28,24 +30,14 @@ from srl.types import Timestep, Tree
 class PoolChecks:
     """Checks of a pool, by name, in the order in which they make sense."""
 
-    def __init__(
-        self, make: Callable[[int], Pool], steps: int, seconds: float, seed: int, watch: Watch
-    ) -> None:
-        """Prepares the checks.
-
-        Args:
-            make: Makes a pool of so many environments.
-            steps: How many to play at most in a check.
-            seconds: How long at most.
-            seed: Of the actions and the environments.
-            watch: Its `call` is called before each call.
-        """
-        self._watch = watch
-        self._make, self._steps, self._seconds, self._seed = make, steps, seconds, seed
+    def __init__(self, make: Callable[[int], Pool], settings: Settings, watch: Watch) -> None:
+        """Prepares the checks; `make` makes a pool of so many environments."""
+        self._make, self._watch = make, watch
+        self._steps, self._seconds, self._seed = settings.steps, settings.seconds, settings.seed
         self._stepping = 0.0  # seconds within the pool's step
 
     def checks(self) -> dict[str, Check]:
-        """The checks; after a failure of `needed` the others would only repeat it."""
+        """The checks; see `run_checks` for `needed`."""
         return {
             "making": self._making,
             "spaces": self._spaces,
@@ -133,14 +125,7 @@ class PoolChecks:
             flags = np.logical_or(timestep.terminated, timestep.truncated)
             over = flags.reshape(2, agents).all(axis=1)
             lengths += timestep.episode_length[over].tolist()
-        if lengths:
-            text = f"{len(lengths)} episodes, {np.mean(lengths):.0f} steps on average"
-            yield Finding("autoreset", "ok", text)
-        elif limit:
-            yield Finding("autoreset", "ok", f"no end in {number} steps; the limit is {limit}")
-        else:
-            text = f"no end in {number} steps of chance, and no time limit: give it one"
-            yield Finding("autoreset", "warning", text)
+        yield ends_finding("autoreset", lengths, number, limit, "give it one")
 
     def _speed(self) -> Iterator[Finding]:
         self._stepping = 0.0
@@ -154,7 +139,7 @@ class PoolChecks:
         yield Finding("close", "ok", "works")
 
     def _made(self, num_envs: int) -> Pool:
-        self._watch.call(making=True)
+        self._watch(making=True)
         return _guarded(lambda: self._make(num_envs))
 
     # ---- playing ----
@@ -166,7 +151,7 @@ class PoolChecks:
         agents = len(pool.specs.agents)
         rngs = [np.random.default_rng([self._seed, slot]) for slot in range(pool.num_envs * agents)]
         end = time.perf_counter() + self._seconds
-        self._watch.call()
+        self._watch()
         timestep = _guarded(lambda: pool.reset(seed))
         yield 0, timestep
         for number in range(1, (steps or self._steps) + 1):
@@ -176,7 +161,7 @@ class PoolChecks:
                 mask = _mask(_part(timestep.observation, slot)) if here[slot] else None
                 actions.append(draw_action(pool.specs.action, mask, rng))
             step = functools.partial(pool.step, np.stack(actions))
-            self._watch.call()
+            self._watch()
             start = time.perf_counter()
             timestep = _guarded(step)
             self._stepping += time.perf_counter() - start

@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from srl.pools.python.masks import flat_mask
 from srl.spaces import choice_counts, limits
 
 Verdict = Literal["ok", "warning", "mend"]
@@ -33,24 +34,32 @@ class Fault(Exception):
 Check = Callable[[], Iterator[Finding]]
 
 
-class Watch:
-    """Sees every call of an environment as it begins; this one does nothing."""
+Watch = Callable[..., None]
+"""Called before each call of an environment; `making=True` for one that makes an environment, which
+may take longer than a step."""
 
-    def call(self, making: bool = False) -> None:
-        """A call begins.
 
-        Args:
-            making: Whether it makes an environment, which may take longer than a step.
-        """
-        return None
+@dataclass(frozen=True)
+class Settings:
+    """What is checked, and how much of it is played."""
+
+    env: str
+    """An id, or module:factory."""
+    steps: int
+    """The most to play in a check."""
+    seconds: float
+    """The most that a check plays for."""
+    seed: int
+    """Of the actions and the environments."""
+    options: dict[str, Any]
+    """Of the environment."""
 
 
 def run_checks(checks: dict[str, Check], needed: tuple[str, ...]) -> Iterator[str | Finding]:
     """Runs checks in order; gives the name of each before what it finds.
 
-    Args:
-        checks: What to run, by name.
-        needed: After something to mend in one of these the others would only repeat it.
+    Where one of the `needed` finds something to mend, the others would only repeat it and are left
+    out.
     """
     for name, check in checks.items():
         yield name
@@ -60,8 +69,7 @@ def run_checks(checks: dict[str, Check], needed: tuple[str, ...]) -> Iterator[st
             findings = [Finding(name, "mend", str(fault))]
         yield from findings
         if name in needed and any(f.verdict == "mend" for f in findings):
-            rest = list(checks)[list(checks).index(name) + 1 :]
-            if rest:
+            if rest := list(checks)[list(checks).index(name) + 1 :]:
                 text = f"left out until this is mended: {', '.join(rest)}"
                 yield Finding("the rest", "warning", text)
             return
@@ -77,7 +85,6 @@ def spaces_findings(
         action: Of one agent.
         supported: Raises Fault unless the observation space is of a kind that pools know.
     """
-    name = "spaces"
     supported()
     if not isinstance(action, spaces.Box | spaces.Discrete | spaces.MultiDiscrete):
         raise Fault(f"actions are {action}; srl has Box, Discrete and MultiDiscrete: wrap them")
@@ -88,15 +95,15 @@ def spaces_findings(
             raise Fault(f"actions are {action}; a Box of actions must be of floats")
         if not (np.isfinite(action.low).all() and np.isfinite(action.high).all()):
             text = f"actions are unbounded: {action}; give them bounds, best -1 and 1"
-            yield Finding(name, "warning", text)
+            yield Finding("spaces", "warning", text)
         elif not (np.allclose(action.low, -1) and np.allclose(action.high, 1)):
             yield Finding(
-                name,
+                "spaces",
                 "warning",
                 f"actions are {action}, not within -1 and 1; srl stretches its own to the bounds, "
                 "other libraries do not: gymnasium.wrappers.RescaleAction(env, -1, 1)",
             )
-    yield Finding(name, "ok", f"observations {_brief(observation)}, actions {_brief(action)}")
+    yield Finding("spaces", "ok", f"observations {_brief(observation)}, actions {_brief(action)}")
 
 
 def _brief(space: gymnasium.Space) -> str:
@@ -107,10 +114,23 @@ def _brief(space: gymnasium.Space) -> str:
     return str(space)
 
 
+def ends_finding(
+    check: str, lengths: list[int], steps: int, limit: int | None, advice: str
+) -> Finding:
+    """Whether episodes of these lengths ended in so many steps, or will at a limit."""
+    if lengths:
+        text = f"{len(lengths)} episodes, {np.mean(lengths):.0f} steps on average"
+    elif limit:
+        text = f"no end in {steps} steps; the limit is {limit}"
+    else:
+        text = f"no end in {steps} random steps, and no time limit: {advice}"
+    return Finding(check, "ok" if lengths or limit else "warning", text)
+
+
 def observation_errors(
     space: gymnasium.Space, value: Any, path: str = "observation"
 ) -> Iterator[str]:
-    """What keeps `value` from being in `space`, part by part."""
+    """Gives what keeps `value` from being in `space`, part by part."""
     if isinstance(space, spaces.Dict):
         if not isinstance(value, dict) or value.keys() != space.keys():
             given = f"a dict of {sorted(value)}" if isinstance(value, dict) else _kind(value)
@@ -148,14 +168,14 @@ def _outside(space: gymnasium.Space, array: np.ndarray) -> str:
     """A value outside its bounds and the bound; empty if there is none."""
     low, high = limits(space)
     slack = 1e-5 * np.maximum(1, np.abs(array)) if array.dtype.kind == "f" else 0  # of rounding
-    for wrong, bound, word in (
+    for wrong, bound, how in (
         (array < low - slack, low, "less than"),
         (array > high + slack, high, "more than"),
     ):
         if wrong.any():
             place = tuple(int(i) for i in np.argwhere(wrong)[0])
             where = f" at {list(place)}" if place else ""
-            return f"{array[place]}{where} is {word} {np.broadcast_to(bound, array.shape)[place]}"
+            return f"{array[place]}{where} is {how} {np.broadcast_to(bound, array.shape)[place]}"
     return ""
 
 
@@ -180,7 +200,7 @@ def mask_error(mask: Any, action: gymnasium.Space) -> str:
     if isinstance(action, spaces.Box):
         return "action_mask masks a Box of actions; masks are for Discrete and MultiDiscrete"
     sizes = np.ravel(choice_counts(action))
-    flat = _flat(mask)
+    flat = flat_mask(mask)
     if flat.size != sizes.sum():
         return f"action_mask has {flat.size} entries; the actions are {sizes.sum()}"
     if not np.isin(flat, (0, 1)).all():
@@ -192,7 +212,7 @@ def mask_error(mask: Any, action: gymnasium.Space) -> str:
 
 
 def draw_action(action: gymnasium.Space, mask: Any, rng: np.random.Generator) -> Any:
-    """An action by chance, allowed by the mask if there is one."""
+    """A random action, allowed by the mask if there is one."""
     if isinstance(action, spaces.Box):
         low, high = np.maximum(action.low, -10), np.minimum(action.high, 10)
         return rng.uniform(low, high).astype(action.dtype)
@@ -200,15 +220,9 @@ def draw_action(action: gymnasium.Space, mask: Any, rng: np.random.Generator) ->
     if mask is None:
         drawn = [int(rng.integers(size)) for size in np.ravel(counts)]
     else:
-        allowed = np.split(_flat(mask).astype(bool), np.cumsum(counts)[:-1])
+        allowed = np.split(flat_mask(mask).astype(bool), np.cumsum(counts)[:-1])
         drawn = [int(rng.choice(np.flatnonzero(part))) for part in allowed]
     return (limits(action)[0] + np.reshape(drawn, counts.shape)).astype(action.dtype)
-
-
-def _flat(mask: Any) -> np.ndarray:
-    """A mask as one array, be it given in parts or whole."""
-    parts = mask if isinstance(mask, tuple) else (mask,)
-    return np.concatenate([np.ravel(np.asarray(part)) for part in parts])
 
 
 def _kind(value: Any) -> str:

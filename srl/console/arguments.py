@@ -1,24 +1,26 @@
-"""How every subcommand reads the words after its name."""
+"""How every subcommand reads its arguments."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
+import math
 import re
 import shutil
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
-from srl.errors import UserError
+from srl.errors import UserError, range_text
 from srl.field_types import NUMBERS, TextType
 
 
 class Arguments(argparse.ArgumentParser):
-    """A parser whose complaint is a UserError of one line, and whose help fits the terminal."""
+    """A parser that raises UserErrors of one line, and whose help fits the terminal."""
 
     def __init__(self, command: str, *, synopsis: Iterable[str] = (), **settings: Any) -> None:
-        """Reads the words of `srl <command>`.
+        """Reads the arguments of `srl <command>`.
 
         Args:
             command: After `srl`.
@@ -44,18 +46,34 @@ class Arguments(argparse.ArgumentParser):
     def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, args: Any = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """As argparse does; refuses an option that is given twice with different values."""
+        """As argparse, but raises UserError if an option is given twice with different values."""
         known, others = super().parse_known_args(args, namespace)
         self._expect_once(list(args or ()))
         return known, others
 
-    def _expect_once(self, words: list[str]) -> None:
+    def parse_target(self, argv: list[str]) -> tuple[Any, list[str]]:
+        """Reads the arguments of a command that names an experiment first.
+
+        Returns:
+            The options, with `target` among them, and the arguments for the experiment.
+
+        Raises:
+            UserError: If an argument is wrong, or no target is given and `target` has no default.
+        """
+        named = argv[:1] if argv and not argv[0].startswith("-") else []
+        options, overrides = self.parse_known_args(argv[len(named) :])
+        options.target = named[0] if named else self.get_default("target")
+        if options.target is None:
+            raise UserError(f"{self.prog} needs an experiment file or an environment id first")
+        return options, overrides
+
+    def _expect_once(self, argv: list[str]) -> None:
         kinds = (argparse._AppendAction, argparse._ExtendAction)
         lists = [action for action in self._actions if isinstance(action, kinds)]
         repeatable = {flag for action in lists for flag in action.option_strings}
         first: dict[str, str] = {}
-        for word, following in itertools.pairwise([*words, "--"]):
-            flag, has_value, text = word.partition("=")
+        for argument, following in itertools.pairwise([*argv, "--"]):
+            flag, has_value, text = argument.partition("=")
             text = text if has_value else "" if following.startswith("--") else following
             key = flag.replace("_", "-")
             if not flag.startswith("--") or key in repeatable:
@@ -74,6 +92,35 @@ def _argument_type(way: TextType) -> Callable[[str], Any]:
             raise argparse.ArgumentTypeError(f"{text!r}; expected {way.expected}") from None
 
     return read
+
+
+def number(least: float, most: float = math.inf) -> Callable[[str], Any]:
+    """An argument's type: the numbers from `least` to `most`, whole ones if `least` is whole."""
+    read = NUMBERS[type(least)].read
+
+    def in_range(text: str) -> Any:
+        with contextlib.suppress(ValueError):
+            if least <= (value := read(text)) <= most:
+                return value
+        raise argparse.ArgumentTypeError(f"{text!r}; expected {range_text(least, most)}")
+
+    return in_range
+
+
+def one_of(*names: str) -> Callable[[str], str]:
+    """An argument's type: one of these texts."""
+
+    def known(text: str) -> str:
+        if text not in names:
+            raise argparse.ArgumentTypeError(f"{text!r}; expected one of {', '.join(names)}")
+        return text
+
+    return known
+
+
+def listed(read: Callable[[str], Any]) -> Callable[[str], list[Any]]:
+    """An argument's type: values between commas, each of which is read by `read`."""
+    return lambda text: [read(part) for part in text.split(",")]
 
 
 class _Paragraphs(argparse.HelpFormatter):
@@ -115,11 +162,3 @@ def table(rows: Mapping[str, str]) -> str:
     column = max(map(len, rows)) + 4
     lines = [wrapped(f"  {name:<{column - 2}}{text}", column) for name, text in rows.items()]
     return "\n".join(lines)
-
-
-def expect_at_least(least: int, **values: int) -> None:
-    """Raises UserError for an option, by its name in Python, whose value is below `least`."""
-    for name, value in values.items():
-        if value < least:
-            flag = name.replace("_", "-")
-            raise UserError(f"--{flag} {value}; expected a whole number from {least} up")

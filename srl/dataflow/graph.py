@@ -88,6 +88,8 @@ class Graph:
     """Environments that the shapes are for; 0 where shapes are not known."""
     rounds: int = 1
     """Gradient steps of one `learn`."""
+    action_repeat: int = 1
+    """Steps that an environment takes with each action."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -125,6 +127,8 @@ class Shapes:
     """Of all policies, what one gradient step adds up over slots."""
     num_envs: int = 0
     rounds: int = 1
+    advice: tuple[Field, ...] = (Field("advice"),)
+    """What a teacher says, where there is one."""
 
     def part(self, name: str) -> tuple[Field, ...]:
         """The fields of what is called so: a value, or a part of a timestep or a decision."""

@@ -34,12 +34,25 @@ class Loop(ABC):
         """The node `act`: decides for every slot of a timestep."""
 
     @abstractmethod
-    def step(self, action: Any) -> Timestep:
-        """The node `step`: steps the environments."""
+    def step(self, action: Any, repeat: int = 1) -> Timestep:
+        """The node `step`: steps the environments.
+
+        Args:
+            action: Of a decision.
+            repeat: Steps with it (frame skip), of which an episode's end is the last; their rewards
+                add up. All steps of a loop repeat alike, as environments do it where they are.
+        """
 
     @abstractmethod
-    def collect(self, timestep: Timestep, decision: Decision) -> Any:
-        """The node `collect`: writes a step into the unroll."""
+    def teach(self, timestep: Timestep) -> Any:
+        """The node `teach`: what a teacher, which does not learn, says of every slot's observation.
+
+        It runs where `act` does, within the same call.
+        """
+
+    @abstractmethod
+    def collect(self, timestep: Timestep, decision: Decision, advice: Any = None) -> Any:
+        """The node `collect`: writes a step into the unroll, with a teacher's advice if given."""
 
     @abstractmethod
     def unroll(self, interact: Interact, length: int) -> Any:

@@ -43,6 +43,8 @@ class Node:
     gives: tuple[str, ...]
     pinned_by: Literal["environments", "parameters", ""] = ""
     """What the node changes, and so what has to be where it runs."""
+    beside: str = ""
+    """A node that this one is always with, so that plans do not place it."""
 
 
 _READ_BY_ACT = ("observation", "terminated", "truncated")
@@ -61,8 +63,17 @@ TABLE: dict[str, Node] = {
         ),
         gives=("decision",),
     ),
+    "teach": Node(
+        takes=(Input("timestep", "call", "step", parts=("observation",)),),
+        gives=("advice",),
+        beside="act",
+    ),
     "collect": Node(
-        takes=(Input("timestep", "call", "step"), Input("decision", "call", "step")),
+        takes=(
+            Input("timestep", "call", "step"),
+            Input("decision", "call", "step"),
+            Input("advice", "call", "step"),
+        ),
         gives=("row", "unroll"),
     ),
     "gradient": Node(
@@ -80,6 +91,7 @@ TABLE: dict[str, Node] = {
 }
 """In the order in which data passes the nodes."""
 
-NODES = tuple(TABLE)
+NODES = tuple(node for node, row in TABLE.items() if not row.beside)
+"""Those that a plan places."""
 LEARN = ("gradient", "update")
 """What `learn` in a fragment stands for."""

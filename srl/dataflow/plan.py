@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from srl.dataflow.nodes import LEARN, NODES
+from srl.dataflow.nodes import LEARN, NODES, TABLE
 from srl.errors import PlanError, expect, expect_number
 
 
@@ -66,6 +66,7 @@ class Plan:
         Raises:
             PlanError: If none does.
         """
+        node = TABLE[node].beside or node if node in TABLE else node
         for name, fragment in self.fragments.items():
             if node in fragment.placed:
                 return name
@@ -85,7 +86,7 @@ class Plan:
         Whether it can run a loop follows from the loop's edges: see `srl.dataflow.rules`.
         """
         _validate_values(self)
-        _validate_places(self, tuple(nodes))
+        _validate_places(self, tuple(node for node in nodes if node in NODES))
 
 
 class Divided(Protocol):

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from srl.dataflow.graph import UNKNOWN, Edge, Graph, Shapes, Unrolled
 from srl.dataflow.loop import Interact, Loop
-from srl.dataflow.nodes import LEARN, NODES, TABLE
+from srl.dataflow.nodes import LEARN, TABLE
 from srl.errors import PlanError
 
 
@@ -86,10 +86,13 @@ _GIVEN_BY = {
     "unroll": "run.unroll(...) gives",
     "batch": "run.gather(unroll) gives",
     "row": "run.collect(...) gives",
+    "advice": "run.teach(timestep) gives",
 }
 _UNUSED = {
     "policy": "is never acted with: pass it to run.act(...), or leave that run.latest() out",
-    "timestep": "is neither collected nor acted on: its reward would be lost; collect each step",
+    "timestep": "is neither collected nor acted on: its reward would be lost; collect each step, "
+    "or repeat an action by run.step(action, repeat=N)",
+    "advice": "is never collected: give it to run.collect(timestep, decision, advice)",
     "decision": "is never collected: what was decided would not be learned from",
     "row": "is not given back: return what run.collect(...) gives as the step's third value",
     "unroll": "is never gathered: pass it to run.gather(...)",
@@ -108,23 +111,26 @@ class _Tracer(Loop):
         self.learns = 0
         self._steps = 0
         """Steps that one call stands for: those of the unroll that it is within."""
+        self._action_repeat: int | None = None
         self._policy: Value | None = None
         """The newest, until it is learned from."""
         self._begun_at: dict[Value, int] = {}
         """Calls of `learn` before each unroll."""
         self._unused: dict[Value, None] = {}
-        self._decided_on: dict[Value, Value] = {}
+        self._made_for: dict[Value, Value] = {}  # decisions and advice, by timestep
+        self._advised = False  # in this step
 
     @property
     def graph(self) -> Graph:
         """What the loop does in one pass."""
         return Graph(
-            calls=tuple((node, self.calls[node]) for node in NODES if node in self.calls),
+            calls=tuple((node, self.calls[node]) for node in TABLE if node in self.calls),
             edges=tuple(replace(edge, times=times) for edge, times in self.crossings.items()),
             unrolls=tuple(self.unrolls),
             learns=self.learns,
             num_envs=self.shapes.num_envs,
             rounds=self.shapes.rounds,
+            action_repeat=self._action_repeat or 1,
         )
 
     def finish(self) -> None:
@@ -167,22 +173,43 @@ class _Tracer(Loop):
         crosses = policy if policy in self._unused else None  # once, however often it acts
         self._call("act", policy=crosses, timestep=timestep, memory=memory)
         decision = self._given("decision", "act")
-        self._decided_on[decision] = timestep
+        self._made_for[decision] = timestep
         return decision
 
-    def step(self, action: Any) -> Any:
+    def step(self, action: Any, repeat: int = 1) -> Any:
         self._within_unroll("step")
+        if not isinstance(repeat, int) or repeat < 1:
+            raise PlanError(f"the loop steps {repeat!r} times; expected a whole number from 1 up")
+        if self._action_repeat not in (None, repeat):
+            raise PlanError(
+                f"the loop steps {self._action_repeat} times with one action and {repeat} times "
+                "with another; environments repeat all actions alike: give each run.step(...) the "
+                "same repeat"
+            )
+        self._action_repeat = repeat
         self._call("step", action=action)
+        self.calls["step"] += self._steps * (repeat - 1)
         return self._given("timestep", "step")
 
-    def collect(self, timestep: Any, decision: Any) -> Any:
+    def teach(self, timestep: Any) -> Any:
+        self._within_unroll("teach")
+        if self._advised:
+            raise PlanError("the loop calls run.teach(...) twice in a step; call it once")
+        self._call("teach", timestep=timestep)
+        advice = self._given("advice", "teach")
+        self._advised = True
+        self._made_for[advice] = timestep
+        return advice
+
+    def collect(self, timestep: Any, decision: Any, advice: Any = None) -> Any:
         self._within_unroll("collect")
-        self._call("collect", timestep=timestep, decision=decision)
-        if self._decided_on[decision] is not timestep:
-            raise PlanError(
-                f"the loop collects {decision!r} with another timestep than the one that it was "
-                "made for; collect the timestep that was passed to run.act(...)"
-            )
+        self._call("collect", timestep=timestep, decision=decision, advice=advice)
+        for value in (decision, advice):
+            if value is not None and self._made_for[value] is not timestep:
+                raise PlanError(
+                    f"the loop collects {value!r} with another timestep than the one that it was "
+                    "made for; collect the timestep that was passed to run.act(...)"
+                )
         return self._given("row", "collect")
 
     def unroll(self, interact: Interact, length: int) -> Any:
@@ -191,7 +218,7 @@ class _Tracer(Loop):
             raise PlanError(f"the loop unrolls {length!r} steps; expected a whole number from 1 up")
         if self._steps:
             raise PlanError("the loop unrolls within a step of an unroll; call it between unrolls")
-        self._steps = length
+        self._steps, self._advised = length, False
         begun: Any = Value("timestep", _CARRIED, self._parts("timestep"))
         memory: Any = Value("memory", _CARRIED)
         ended: Any = interact(begun, memory)
@@ -279,7 +306,7 @@ class _Tracer(Loop):
             if value._source == _CARRIED:
                 raise PlanError(f"a step of the unroll gives back the {kind} that it began with")
         for value in self._unused:
-            if value._kind in ("timestep", "decision", "row"):
+            if value._kind in ("timestep", "decision", "advice", "row"):
                 raise PlanError(f"a step's {value!r} {_UNUSED[value._kind]}")
         crossings, self.crossings = self.crossings, Counter()
         for edge, times in crossings.items():

@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from srl.console.arguments import Arguments
+from srl.console.arguments import Arguments, number
 from srl.dataflow.cut import cut
 from srl.dataflow.plan import num_groups, shortage
 from srl.dataflow.plans import resolve
@@ -37,15 +37,10 @@ def plan(argv: list[str]) -> int:
     parser.add_argument("--svg", type=Path, metavar="OUT.svg", help="write a picture")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
-        "--fps", type=float, default=FPS, metavar="N", help=f"for rates; default {FPS:,.0f}"
+        "--fps", type=number(1e-3), default=FPS, metavar="N", help=f"for rates; default {FPS:,.0f}"
     )
-    target = argv.pop(0) if argv and not argv[0].startswith("-") else None
-    options, overrides = parser.parse_known_args(argv)
-    if target is None:
-        raise UserError("srl plan needs an experiment file or an environment id first")
-    if not options.fps > 0:
-        raise UserError(f"--fps is {options.fps}; expected env steps a second, above 0")
-    scene = scene_of(load_experiment(target, overrides).experiment, options.fps)
+    options, overrides = parser.parse_target(argv)
+    scene = scene_of(load_experiment(options.target, overrides).experiment, options.fps)
     if options.svg is not None:
         from srl.draw.svg import picture
 
@@ -62,7 +57,7 @@ def plan(argv: list[str]) -> int:
 
 
 def scene_of(experiment: Experiment, fps: float = FPS) -> Scene:
-    """Gives what there is to draw; makes one environment to know its shapes.
+    """The texts and numbers to draw; makes one environment to know its shapes.
 
     Raises:
         UserError: If the experiment or its plan cannot work.
@@ -76,12 +71,8 @@ def scene_of(experiment: Experiment, fps: float = FPS) -> Scene:
         )
     count = num_groups(chosen, experiment)
     cut(experiment.graph, chosen)  # which refuses a plan that cannot work
-    pool = make_pool(experiment.env, 1)
-    try:
-        timestep = pool.rows(1)[0].timestep
-        shapes = shapes_of(experiment, pool.specs, timestep, count)
-    finally:
-        pool.close()
+    with make_pool(experiment.env, 1) as pool:
+        shapes = shapes_of(experiment, pool.specs, pool.rows(1)[0].timestep, count)
     graph = trace(experiment.algorithm, shapes)
     warning = shortage(chosen, len(os.sched_getaffinity(0)), len(machine_gpus()))
     staleness = experiment.max_staleness

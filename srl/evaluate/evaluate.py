@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from srl.built_in import config_class
-from srl.console.arguments import expect_at_least
 from srl.console.stages import Stages
 from srl.episodes import kinds_of
-from srl.errors import UserError
+from srl.errors import UserError, expect_number
 from srl.evaluate.matches import OTHER, OURS, Match, compare, lineups, tables
 from srl.evaluate.players import UNTRAINED, Side, opponent, trained
 from srl.evaluate.video import Film, expect_film
@@ -62,8 +61,10 @@ def evaluate(
         UserError: For a number out of range, a run without such a checkpoint, or policies that
             cannot play here.
     """
-    expect_at_least(1, episodes=episodes, num_envs=num_envs, video_episodes=video_episodes)
-    expect_at_least(0, seed=seed)
+    expect_number("--episodes", episodes, 1)
+    expect_number("--num-envs", num_envs, 1)
+    expect_number("--video-episodes", video_episodes, 1)
+    expect_number("--seed", seed, 0)
     if isinstance(video, Path):
         expect_film(video)
     elif not video and (drawing or camera):
@@ -78,6 +79,7 @@ def evaluate(
         threads=experiment.threads,
         workers=experiment.workers,
         step_timeout=experiment.step_timeout,
+        action_repeat=experiment.action_repeat,
     ) as pool:
         ours = trained(experiment, folder, pool.specs, version)
         other = opponent(against, experiment, pool.specs, seed) if against else None
@@ -113,19 +115,19 @@ def evaluate(
 
 
 def _film_in(folder: RunFolder, version: int, seed: int, *how: str) -> Path:
-    """Where a film lies for which no place was given; the same film lies in the same place."""
+    """The file of a film for which none was given; the same film has the same file."""
     name = "_".join([f"version_{version}", f"seed_{seed}", *how])
     return folder.videos / f"{name.replace(':', '_')}.mp4"
 
 
 def _alone(evaluator: Evaluator, ours: Side) -> tuple[dict[str, Any], list[str]]:
-    """What one side's policies reach among themselves, for JSON and as lines."""
+    """The results of one side's policies among themselves, for JSON and as lines."""
     lineup = dict.fromkeys(kinds_of(evaluator.specs.agents), ours)
     results = _play(evaluator, lineup, "")
     shown = {k: v for k, v in results.items() if k not in _repeated(evaluator, ours)}
     width = max(map(len, shown))
     lines = [f"{name:<{width}}  {estimate}" for name, estimate in shown.items()]
-    return {"results": _plain(results)}, lines
+    return {"results": {name: found.json() for name, found in results.items()}}, lines
 
 
 def _repeated(evaluator: Evaluator, side: Side) -> set[str]:
@@ -138,7 +140,7 @@ def _repeated(evaluator: Evaluator, side: Side) -> set[str]:
 def _against(
     evaluator: Evaluator, ours: Side, other: Side, experiment: Experiment
 ) -> tuple[dict[str, Any], list[str]]:
-    """What all combinations of two sides' teams reach, for JSON and as lines."""
+    """The results of all combinations of two sides' teams, for JSON and as lines."""
     kinds = list(kinds_of(evaluator.specs.agents))
     combinations = lineups(kinds)
     matches = []
@@ -153,7 +155,10 @@ def _against(
     label = UNTRAINED if other.untrained else "the other run's"
     comparisons = compare(matches, contest, label)
     found = {
-        "matches": [{"cast": dict(m.lineup), "results": _plain(m.results)} for m in matches],
+        "matches": [
+            {"cast": dict(m.lineup), "results": {k: v.json() for k, v in m.results.items()}}
+            for m in matches
+        ],
         "comparisons": [comparison.json() for comparison in comparisons],
     }
     return found, [
@@ -189,7 +194,3 @@ def _named(source: Mapping[str, Any]) -> str:
     if "version" not in source:
         return f"{source['run']} policies"
     return f"{source['run']}, version {source['version']} ({source['env_steps']:,} env steps)"
-
-
-def _plain(results: Mapping[str, Estimate]) -> dict[str, Any]:
-    return {name: estimate.json() for name, estimate in results.items()}

@@ -105,7 +105,7 @@ def _result(matches: Sequence[Match], lineup: Mapping[str, str], statistic: str)
 
 
 def tables(matches: Sequence[Match], contest: Contest | None, other: str = OTHER) -> list[str]:
-    """What decides and the returns, as lines: a table each for two kinds of agents, else one.
+    """The deciding statistic and the returns, as lines: a table each for two kinds, else one.
 
     Args:
         matches: All combinations.

@@ -16,10 +16,14 @@ from srl.loop.teams import Teams
 from srl.pools import make_pool
 from srl.pools.python.sources import source_name
 from srl.run.folder import RunFolder, open_run
-from srl.types import Specs, Tree
+from srl.types import Specs
 from srl.workers.evaluator import Player
 
 UNTRAINED = "untrained"
+
+
+_ACTS = ("params", "n", "observations")
+"""The parts of a learner's state that its policy follows from."""
 
 
 @dataclass(frozen=True)
@@ -42,25 +46,21 @@ def trained(
     """The policies of a checkpoint, the newest by default.
 
     Raises:
-        UserError: There is no such checkpoint, or it is of another network.
+        UserError: If there is no such checkpoint, or it is of another network.
     """
-    learners, counts = Checkpoints(folder.checkpoints).learners(version)
     teams = _teams(experiment, specs)
     states = teams.init(jax.random.key(0))
-    for name, state in states.items():
-        # What only learning needs may have another form.
-        held = state._asdict()
-        acting = {part: held[part] for part in ("params", "observations") if part in held}
-        acting = _filled(acting, learners.get(name, {}), folder, name)
-        states[name] = state._replace(**acting)
-    return Side(
-        Player(teams, teams.policies(states)),
-        {
-            "run": str(folder.path),
-            "version": counts["updates"],
-            "env_steps": counts["env_steps"],
-        },
-    )
+    # What only learning needs may have another form.
+    acting = {
+        name: {part: x for part, x in state._asdict().items() if part in _ACTS}
+        for name, state in states.items()
+    }
+    learners, counts = Checkpoints(folder.checkpoints).learners(version, acting)
+    for name, parts in jax.device_put(learners).items():
+        states[name] = states[name]._replace(**parts)
+    source = {"run": str(folder.path), "version": counts["updates"]}
+    source["env_steps"] = counts["env_steps"]
+    return Side(Player(teams, teams.policies(states)), source)
 
 
 def untrained(experiment: Experiment, specs: Specs, seed: int) -> Side:
@@ -74,7 +74,7 @@ def opponent(name: str, experiment: Experiment, specs: Specs, seed: int) -> Side
     """The policies that RUN_DIR[:V] or `untrained` names.
 
     Raises:
-        UserError: They cannot play in the environments of `experiment`.
+        UserError: If they cannot play in the environments of `experiment`.
     """
     if name == UNTRAINED:
         return untrained(experiment, specs, seed)
@@ -89,7 +89,7 @@ def opponent(name: str, experiment: Experiment, specs: Specs, seed: int) -> Side
             source_name(getattr(e, "pool_id", e)) for e in (resolved.experiment.env, experiment.env)
         ]
         with make_pool(resolved.experiment.env) as pool:
-            _refuse_other_specs(folder, pool.specs, specs, names)
+            _expect_specs(folder, pool.specs, specs, names)
     return trained(resolved.experiment, folder, specs, version)
 
 
@@ -99,32 +99,7 @@ def _teams(experiment: Experiment, specs: Specs) -> Teams:
     return Teams.of(experiment.algorithm, experiment.policies, specs, updates=1)
 
 
-def _filled(like: Tree, saved: Mapping[str, Any], folder: RunFolder, policy: str) -> Any:
-    """The saved arrays in the form of `like`."""
-    paths, structure = jax.tree_util.tree_flatten_with_path(like)
-    arrays = []
-    for path, leaf in paths:
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
-        array: Any = saved
-        for part in name.split("/"):
-            array = array.get(part) if isinstance(array, Mapping) else None
-        if _form(array) != _form(leaf):
-            raise UserError(
-                f"the checkpoint in {folder.path} is of another network: {policy}/{name} is "
-                f"{_form(array)} in it and {_form(leaf)} here; restore the code that the run was "
-                "made with"
-            )
-        arrays.append(array)
-    return jax.device_put(structure.unflatten(arrays))
-
-
-def _form(array: Any) -> str:
-    return f"{array.dtype}{list(array.shape)}" if hasattr(array, "dtype") else "absent"
-
-
-def _refuse_other_specs(
-    folder: RunFolder, theirs: Specs, ours: Specs, names: Sequence[str]
-) -> None:
+def _expect_specs(folder: RunFolder, theirs: Specs, ours: Specs, names: Sequence[str]) -> None:
     parts = {"agents": "agents", "actions": "action", "observations": "observation"}
     differing = [
         name for name, part in parts.items() if getattr(theirs, part) != getattr(ours, part)

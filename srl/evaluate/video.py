@@ -43,7 +43,7 @@ class Film:
     def __init__(
         self, experiment: Experiment, drawing: bool = False, camera: str | None = None
     ) -> None:
-        """Sees to it that there is something to film.
+        """Checks that there is something to film.
 
         Args:
             experiment: Whose environment is filmed.
@@ -82,7 +82,7 @@ class Film:
             episodes: How many.
             seed: Of the environment and the drawing of actions.
             greedy: Take the most probable actions.
-            progress: Told how many episodes have ended, at each step.
+            progress: Called at each step with how many episodes have ended.
         """
         with contextlib.ExitStack() as stack:
             painter = self._painter
@@ -91,14 +91,15 @@ class Film:
             pool = stack.enter_context(self._pool())
             env_seed = environment_seed(seed, "evaluation")
             evaluator = Evaluator(pool, episodes, env_seed=env_seed, seed=seed, greedy=greedy)
-            with _writing(path, painter.frames_per_second) as write:
+            rate = painter.frames_per_second / self._experiment.action_repeat
+            with _writing(path, rate) as write:
                 lineup = dict.fromkeys(kinds_of(pool.specs.agents), player)
                 ended = 0
                 for timestep in evaluator.timesteps(lineup):
                     last = bool((timestep.terminated | timestep.truncated).all())
                     frame = _checked(painter.paint(pool, 0, timestep), self._experiment.env)
                     # The end of an episode stands still for a second.
-                    for _ in range(1 + last * round(painter.frames_per_second)):
+                    for _ in range(1 + last * round(rate)):
                         write(frame)
                     ended += last
                     progress(ended)
@@ -107,8 +108,8 @@ class Film:
 
     def _pool(self) -> Pool:
         if isinstance(self._painter, _OwnPictures):
-            return self._painter.pool()
-        return make_pool(self._experiment.env)
+            return self._painter.pool(self._experiment.action_repeat)
+        return make_pool(self._experiment.env, action_repeat=self._experiment.action_repeat)
 
 
 class _OwnPictures:
@@ -121,10 +122,10 @@ class _OwnPictures:
             logger.warning("%s has no pictures; the film shows %s of Gymnasium", env, self._env)
         self.frames_per_second = _frame_rate(self._env)
 
-    def pool(self) -> Pool:
+    def pool(self, action_repeat: int) -> Pool:
         """One environment that renders."""
         try:
-            return make_pool(self._env, render_mode="rgb_array")
+            return make_pool(self._env, action_repeat=action_repeat, render_mode="rgb_array")
         except (RunError, UnknownOption) as error:
             raise UserError(
                 f"{error}; to be filmed, an environment must take render_mode='rgb_array'"
@@ -188,7 +189,7 @@ def _checked(frame: Any, env: Any) -> np.ndarray:
 
 @contextlib.contextmanager
 def _programs_may_start() -> Iterator[None]:
-    """JAX warns of every new process, of those too that become another program at once."""
+    """Silences JAX's warning of new processes, which it gives even where another program starts."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"os\.fork\(\)", category=RuntimeWarning)
         yield
@@ -196,7 +197,7 @@ def _programs_may_start() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _writing(path: Path, frames_per_second: float) -> Iterator[Callable[[np.ndarray], None]]:
-    """Gives what takes the frames; the file is complete, or it is not there."""
+    """Gives a function that takes frames; the file is complete or absent."""
     import imageio.v2 as imageio
 
     try:

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from srl.built_in import built_in_configs, config_class
-from srl.console.arguments import expect_at_least
 from srl.console.stages import Stages
 from srl.episodes import kinds_of
-from srl.errors import UserError
+from srl.errors import UserError, expect_number
 from srl.evaluate.matches import OTHER, OURS, lineups
 from srl.evaluate.players import UNTRAINED, Side, opponent, trained
 from srl.experiment import Experiment
@@ -59,15 +58,16 @@ def watch(
         UserError: For an environment that cannot be watched, a number out of range, a run without
             such a checkpoint, policies that cannot play here, or a file that cannot be written.
     """
-    expect_at_least(1, episodes=episodes)
-    expect_at_least(0, seed=seed)
+    expect_number("--episodes", episodes, 1)
+    expect_number("--seed", seed, 0)
     folder, resolved = open_run(run_dir, trained=True)
     experiment = resolved.experiment
     recorder = _recorder(experiment)
     out = out or folder.path / "watch.html"
     expect_place("--out", out)
     keep_compiled_programs()
-    with make_pool(experiment.env, 1, threads=1) as pool:
+    repeat = experiment.action_repeat
+    with make_pool(experiment.env, 1, threads=1, action_repeat=repeat) as pool:
         ours = trained(experiment, folder, pool.specs, version)
         other = opponent(against, experiment, pool.specs, seed) if against else None
         evaluator = Evaluator(

@@ -18,21 +18,16 @@ from srl.run.folder import RunFolder, create_run, record
 from srl.system.child_process import child_command
 
 SECONDS = 4.0
-"""For which each plan is measured, once it is warm."""
+"""The time for which each plan is measured, once it is warm."""
 _REPORTS_A_SECOND = 2.0
 _MOST_UPDATES = 1_000_000  # so that no budget ends before the measuring does
 
 
 def settled(folder: RunFolder, resolved: Resolved, say: Callable[[str], object]) -> Resolved:
-    """The run with its plan chosen, which its folder then tells; as it is, if it names one.
-
-    Args:
-        folder: The run's.
-        resolved: What is going to run.
-        say: Shows a line of what was found.
+    """The run with its plan chosen, which its folder then records; as it is, if it names one.
 
     Raises:
-        UserError: If the experiment runs under no plan; with the reason of the last.
+        UserError: If the experiment runs under no plan; with the last plan's reason.
     """
     if resolved.experiment.plan != "auto":
         return resolved
@@ -43,31 +38,31 @@ def settled(folder: RunFolder, resolved: Resolved, say: Callable[[str], object])
 
 
 def choose(resolved: Resolved, say: Callable[[str], object]) -> Resolved:
-    """The same with the plan that is fastest here, as words of the command line."""
+    """The run with the plan that is fastest here, as arguments of the command line."""
     experiment = resolved.experiment
     found: list[tuple[float, str, Resolved]] = []
     reason, pace = "none fits", 0.0  # updates a second
     say(f"trains for {SECONDS:g} s under each plan; env steps/s, and what holds it back:")
-    with tempfile.TemporaryDirectory(prefix="srl-auto-", ignore_cleanup_errors=True) as place:
-        for words, candidate in candidates(resolved):
+    with tempfile.TemporaryDirectory(prefix="srl-auto-", ignore_cleanup_errors=True) as scratch:
+        for arguments, candidate in candidates(resolved):
             try:
-                measured = _measure(candidate, Path(place) / "_".join(words[1:]), pace)
+                measured = _measure(candidate, Path(scratch) / "_".join(arguments[1:]), pace)
             except (UserError, RunError) as error:
                 reason = str(error)
-                say(f"  {_shown(words)} {'-':>11}  {reason}")
+                say(f"  {_shown(arguments)} {'-':>11}  {reason}")
                 continue
-            say(f"  {_shown(words)} {measured.fps:>11,.0f}  {measured.bottleneck}")
+            say(f"  {_shown(arguments)} {measured.fps:>11,.0f}  {measured.bottleneck}")
             pace = max(pace, measured.fps / experiment.steps_per_update)
-            found.append((measured.fps, " ".join(words), candidate))
+            found.append((measured.fps, " ".join(arguments), candidate))
     if not found:
         raise UserError(f"no plan could be measured: {reason}")
-    _, words, fastest = max(found, key=lambda each: each[0])
-    say(f"chosen: {words}; the run's config.json keeps it")
+    _, chosen, fastest = max(found, key=lambda each: each[0])
+    say(f"chosen: {chosen}; the run's config.json keeps it")
     return fastest
 
 
 def candidates(resolved: Resolved) -> Iterator[tuple[tuple[str, ...], Resolved]]:
-    """Plans that this experiment could run under, with sizes for this machine, in words."""
+    """Plans that this experiment could run under, as arguments, with sizes for this machine."""
     cores = max(2, len(os.sched_getaffinity(0)))
     sizes = [n for n in range(2, cores + 1) if resolved.experiment.num_envs % n == 0]
     halves = [n for n in sizes if n <= cores // 2]
@@ -81,43 +76,38 @@ def candidates(resolved: Resolved) -> Iterator[tuple[tuple[str, ...], Resolved]]
         ),
     ]
     kept = without(resolved.overrides, "--plan")
-    for words in plans:
+    for arguments in plans:
         with suppress(PlanError):
-            yield words, _loaded(resolved, (*kept, *words))
+            yield arguments, _loaded(resolved, (*kept, *arguments))
 
 
-def _shown(words: Sequence[str]) -> str:
-    return f"{' '.join(words):<46}"
+def _shown(arguments: Sequence[str]) -> str:
+    return f"{' '.join(arguments):<46}"
 
 
 def _measure(resolved: Resolved, path: Path, pace: float) -> Measured:
-    """What another process finds: the same run, without an end, in a folder of its own."""
+    """Measures in another process: the same run, without an end, in a folder of its own."""
     experiment = resolved.experiment
     steps = int(experiment.steps_per_update)
     every = max(1, round(pace / _REPORTS_A_SECOND))
     kept = without(resolved.overrides, "--env-steps", "--updates", "--report-every")
-    words = (*kept, "--env-steps", str(_MOST_UPDATES * steps), "--report-every", str(every))
-    folder = create_run(_loaded(resolved, words), path)
-    process = subprocess.Popen(
+    budget = ("--env-steps", str(_MOST_UPDATES * steps), "--report-every", str(every))
+    folder = create_run(_loaded(resolved, (*kept, *budget)), path)
+    done = subprocess.run(
         child_command("srl.launch.measure", str(folder.path), str(SECONDS), dies_with_parent=True),
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
+        check=False,
     )
-    try:
-        output, errors = process.communicate()
-    finally:
-        process.kill()
-        process.wait()
-    lines = output.splitlines()
-    if process.returncode or not lines:
-        last = errors.strip().splitlines()[-1:] or [f"it ended with code {process.returncode}"]
+    lines = done.stdout.splitlines()
+    if done.returncode or not lines:
+        last = done.stderr.strip().splitlines()[-1:] or [f"it ended with code {done.returncode}"]
         raise RunError(last[0])
-    told = json.loads(lines[-1])
-    if "error" in told:
-        raise RunError(told["error"])
-    return Measured(**told)
+    answer = json.loads(lines[-1])
+    if "error" in answer:
+        raise RunError(answer["error"])
+    return Measured(**answer)
 
 
 def _loaded(resolved: Resolved, overrides: Sequence[str]) -> Resolved:

@@ -31,7 +31,7 @@ def keep_compiled_programs() -> None:
 
 
 def cache_environment() -> dict[str, str]:
-    """The variables that turn it on in processes that are started with them; imports no JAX."""
+    """The variables that turn the cache on in processes started with them; imports no JAX."""
     folder = _folder(os.environ.get("JAX_COMPILATION_CACHE_DIR"))
     if folder is None:
         return {}
@@ -40,11 +40,7 @@ def cache_environment() -> dict[str, str]:
 
 
 def _folder(given: str | None) -> Path | None:
-    """Where compiled programs are kept; None for nowhere.
-
-    Args:
-        given: The folder that JAX has been told of.
-    """
+    """The folder for compiled programs, `given` being JAX's own setting; None for nowhere."""
     chosen = os.environ.get("SRL_COMPILATION_CACHE")
     if chosen == "0":
         return None
@@ -59,7 +55,7 @@ def _folder(given: str | None) -> Path | None:
 
 
 def _processor() -> str:
-    """Names what this processor can do: a home folder may be shared with machines that differ."""
+    """A hash of what this processor can do: machines that share a home folder may differ."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     flags = next((line for line in lines if line.startswith("flags")), "")
     return hashlib.sha256(flags.encode()).hexdigest()[:12]

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Protocol
 
 from srl.dataflow.plan import Plan
 from srl.errors import RunError, SrlError, UserError
-from srl.launch.gang import Failures, Member, gangs_of, stage_of
+from srl.launch.gang import Member, gangs_of, stage_of
 from srl.launch.hosts.hosts import Found, Hosts, ThisHost, WorkerMessage
 from srl.loop.stage import Stage
+from srl.run.folder import RunFolder
 from srl.run.terminal import PATIENCE_SECONDS
 from srl.streams import JOINED, LEFT, Refused, Transport
 from srl.system.child_process import crash_place, innermost_frames
 from srl.workers.control import Kind, pack
-from srl.workers.orders import Orders
-from srl.workers.words import words_of
+from srl.workers.message_schemas import checked_values
+from srl.workers.worker_spec import WorkerSpec
 
 logger = logging.getLogger(__name__)
 
 _ROUND_SECONDS = 0.1
 _ABSENT_SECONDS = 5.0  # between two rounds: this process itself was stopped
-_WAIT_SECONDS = 60.0  # for a host, before that is told
+_WAIT_SECONDS = 60.0  # for a host, before that is reported
 _SHOWN_STACKS = 3  # of thousands of workers
 _END_SECONDS = 5.0  # that workers have to end when the learner has
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
@@ -51,8 +52,7 @@ class Controller:
     def __init__(
         self,
         plan: Plan,
-        folder: Path,
-        log: Callable[[str], Path],
+        folder: RunFolder,
         terminal: Terminal,
         *,
         heartbeat_seconds: float = 60.0,
@@ -64,10 +64,9 @@ class Controller:
         """Starts nothing yet.
 
         Args:
-            plan: Whose workers to run.
+            plan: The plan, whose workers are run.
             folder: The run's, from which workers load the experiment.
-            log: Gives the file that a worker of a name writes into.
-            terminal: Where to tell what happens.
+            terminal: Shows reports and lines of text.
             heartbeat_seconds: That a worker may be silent for, or its main loop take without
                 showing progress.
             resume: Whether the run goes on from a checkpoint.
@@ -79,14 +78,15 @@ class Controller:
         self.begun = False
         """Whether all workers have been there and have begun."""
         self.interrupted = False
-        """Whether the run was told to stop."""
+        """Whether the run was asked to stop."""
         self._plan, self._folder, self._terminal = plan, folder, terminal
         self._heartbeat_seconds, self._resume, self._role = heartbeat_seconds, resume, role
         self._transport: Transport = transport
-        self._gangs, self._members = gangs_of(plan, log)
+        self._gangs, self._members = gangs_of(plan, folder.log)
         self._specs: dict[str, Any] | None = None
         self._peers_changed = False
-        self._failures = Failures()
+        self._learners = [member for member in self._members if member.gang.updates]
+        self._shown_failures: set[str] = set()
         self._looked = 0.0  # when all workers were last looked at
         self._failure: SrlError | None = None  # that the run ends with, after a checkpoint
         self._ending: float | None = None  # when workers that have not ended by then are killed
@@ -129,7 +129,7 @@ class Controller:
         return self._failure is not None or self._cut_short
 
     def account(self) -> list[str]:
-        """What is to be told at the end: what was started again, and where unrolls went."""
+        """The last lines of a run: which workers were started again, and the account of unrolls."""
         lines = []
         for gang in self._gangs:
             names = ", ".join(member.name for member in gang.members)
@@ -155,7 +155,7 @@ class Controller:
         self._listen(_ROUND_SECONDS)
         now = time.monotonic()
         if now < self._looked + _ROUND_SECONDS and not self._peers_changed:
-            return  # of thousands of workers not each word is a reason to look at them all
+            return  # of thousands of workers not each message is a reason to look at them all
         self._looked = now
         for member in self._members:
             self._look_after(member)
@@ -168,21 +168,21 @@ class Controller:
         self._drain()
         if self._peers_changed:
             self._peers_changed = False
-            # One that was found tells soon where it listens; until then it knows enough.
+            # One that was found reports its addresses soon; until then it knows enough.
             known = [m for m in self._members if m.started is not None and m.addresses is not None]
             self._begin_or_update(Kind.PEERS, known)
         self._start_ready()
 
     def _listen(self, timeout: float) -> None:
         """Takes all messages there are; waits for the first."""
-        said = self._hosts.receive(timeout)
+        received = self._hosts.receive(timeout)
         while True:
             for found in self._hosts.found():
                 self._adopt(found)
-            if said is None:
+            if received is None:
                 return
-            self._take(said)
-            said = self._hosts.receive(0)
+            self._take(received)
+            received = self._hosts.receive(0)
 
     def _adopt(self, found: Found) -> None:
         """Goes on with a process that another controller has started, unless it is out of date."""
@@ -207,24 +207,27 @@ class Controller:
             self.begun = True
         logger.info("found %s", member.name)
 
-    def _take(self, said: WorkerMessage) -> None:
-        number, incarnation, message = said
+    def _take(self, received: WorkerMessage) -> None:
+        number, incarnation, message = received
         member = self._members[number - 1] if 1 <= number <= len(self._members) else None
         if member is None or incarnation != member.gang.incarnation:
-            return  # the last words of one that was started again since
+            return  # a late message of one that was started again since
         member.heard = time.monotonic()
         if message.kind in (JOINED, LEFT):
             member.connected = message.kind == JOINED
-            member.sent_peers, self._peers_changed = None, True  # what it missed is told again
+            member.sent_peers, self._peers_changed = None, True  # what it missed is sent again
             return
         try:
-            self._take_words(member, message.kind, words_of(message))
+            self._take_message(member, message.kind, checked_values(message))
         except Refused as error:
             self._hosts.refuse(member.name, error)
 
-    def _take_words(self, member: Member, kind: int, values: dict[str, Any]) -> None:
+    def _take_message(self, member: Member, kind: int, values: dict[str, Any]) -> None:
         if kind == Kind.BEAT:
             member.take_beat(values)
+            if member.gang.updates and member.replica == 0:  # it writes the reports
+                seconds = {m.fragment: m.busy.take() for m in self._members if m.replica == 0}
+                self._hosts.send(member.number, pack(Kind.SECONDS, seconds))
         elif kind == Kind.HELLO:
             self._register(member, values["addresses"], values["specs"])
         elif kind == Kind.REPORT:
@@ -254,8 +257,8 @@ class Controller:
         gang = member.gang
         first = 0 if gang.known else self._hosts.first_incarnation
         incarnation = max(gang.incarnation, first)
-        orders = Orders(
-            folder=str(self._folder),
+        orders = WorkerSpec(
+            folder=str(self._folder.path),
             fragment=member.fragment,
             replica=member.replica,
             number=member.number,
@@ -280,11 +283,8 @@ class Controller:
     def _look_after(self, member: Member) -> None:
         """Notices that a worker has ended, or ends one that hangs, or starts one again."""
         now = time.monotonic()
-        if (
-            member.waits_since
-            and not member.reported_waiting
-            and now > member.waits_since + _WAIT_SECONDS
-        ):
+        waits_long = member.waits_since and now > member.waits_since + _WAIT_SECONDS
+        if waits_long and not member.reported_waiting:
             member.reported_waiting = True
             self._announce(f"{member.name} waits for a host that has room for {member.fragment}")
         if member.process is None:
@@ -295,7 +295,7 @@ class Controller:
             elif self._hosts.settled:  # it may be somewhere, and have the same incarnation
                 self._restart(member, "was not found with the others of its gang")
         elif member.process.ended:
-            self._listen(0)  # its last words
+            self._listen(0)  # its last messages
             self._handle_exit(member)
         elif not member.killed and (trouble := member.trouble(now, self._heartbeat_seconds)):
             stopped = member.process.state().startswith("stopped")
@@ -322,14 +322,21 @@ class Controller:
             logger.info("%s %s at the end", member.name, why)
         else:
             if failure and not any(failure.get(k) for k in ("by_user", "by_peer", "final")):
-                self._failures.log(member.name, failure["text"].rstrip())
+                self._log_failure(member.name, failure["text"].rstrip())
             elif any(name in how for name in _CRASHES):
                 logger.info("%s %s:\n%s", member.name, how, dump)
-                self._failures.log(member.name, crash_place(dump))
+                self._log_failure(member.name, crash_place(dump))
             if leaving:
                 self._abandon(member, why)
             else:
                 self._restart(member, f"{why} without being asked" if finished else why)
+
+    def _log_failure(self, name: str, text: str) -> None:
+        """Logs a worker's failure; the terminal shows it unless a worker failed alike before."""
+        alike = re.sub(r"0x[0-9a-f]+|\d+", "", text)  # in another process, another environment
+        level = logging.INFO if alike in self._shown_failures else logging.ERROR
+        logger.log(level, "%s failed:\n%s", name, text)
+        self._shown_failures.add(alike)
 
     def _abandon(self, member: Member, why: str) -> None:
         """Gives up a gang that was to finish its work and cannot."""
@@ -379,7 +386,7 @@ class Controller:
             SrlError: The error itself, if it cannot. Several learners cannot agree on an end
                 without an update that needs all workers.
         """
-        learners = [m for gang in self._gangs if gang.updates for m in gang.members]
+        learners = self._learners
         runs = len(learners) == 1 and learners[0].beat.get("state") in ("running", "draining")
         if member in learners or not runs or learners[0].process is None or learners[0].killed:
             raise error
@@ -394,15 +401,14 @@ class Controller:
     # ---- the beginning and the end ----
 
     def _start_ready(self) -> None:
-        """Lets those begin whose peers are there: at first all, later those that learn."""
+        """Starts those whose peers are there: at first all, later those that learn."""
         awaited = [member for member in self._members if self._awaited(member)]
         if not self.begun and not all(member.addresses is not None for member in awaited):
             return
-        learners = [m for gang in self._gangs if gang.updates for m in gang.members]
         beginning = []
         waiting = [m for m in self._members if m.addresses is not None and m.started is None]
         for member in waiting:
-            needed = [*learners, *member.gang.members] if self.begun else awaited
+            needed = [*self._learners, *member.gang.members] if self.begun else awaited
             ready = all(other.addresses is not None or other.done for other in needed)
             if ready:
                 member.started = time.monotonic()
@@ -419,8 +425,8 @@ class Controller:
             return True
         return not any(m.process for m in self._members if m.fragment == member.fragment)
 
-    def _begin_or_update(self, kind: Kind, told: list[Member]) -> None:
-        """Tells workers what they need of the others, and no more: there may be thousands."""
+    def _begin_or_update(self, kind: Kind, members: list[Member]) -> None:
+        """Sends to workers what they need of the others, and no more: there may be thousands."""
         peers: dict[str, list[dict[str, str]]] = {name: [] for name in self._plan.fragments}
         incarnations: dict[str, list[int]] = {name: [] for name in self._plan.fragments}
         for member in self._members:
@@ -431,28 +437,27 @@ class Controller:
         connects = {"peers": served, "incarnations": {}, "specs": self._specs}
         for_those = {False: connects, True: {**connects, "incarnations": incarnations}}
         messages = {listens: pack(kind, values) for listens, values in for_those.items()}
-        for member in told:
+        for member in members:
             message = messages[bool(member.addresses)]
             if kind == Kind.START or member.sent_peers != message.body:
                 self._hosts.send(member.number, message)
             member.sent_peers = message.body
 
     def _drain(self) -> None:
-        """Tells workers to end: first those that update, which need the others until then."""
-        learners = [m for gang in self._gangs if gang.updates for m in gang.members]
-        if self._ending is None and all(member.done for member in learners):
+        """Asks workers to end: first those that update, which need the others until then."""
+        if self._ending is None and all(member.done for member in self._learners):
             self._ending = time.monotonic() + _END_SECONDS
-        told = learners if self.interrupted or self._failure is not None else []
+        asked = self._learners if self.interrupted or self._failure is not None else []
         if self._ending is not None:
-            told = self._members
-        for member in told:
+            asked = self._members
+        for member in asked:
             if member.process is None:
                 member.done = True
             elif member.connected and not member.drained:
                 member.drained = True
                 self._hosts.send(member.number, pack(Kind.DRAIN, {}))
         if self._ending is not None and time.monotonic() > self._ending:
-            self._kill_all()
+            self._kill(self._members)
 
     def _cut_short_if_overdue(self) -> None:
         """Ends what the last update needs, if a worker shows no progress towards it.
@@ -465,16 +470,12 @@ class Controller:
             return
         self._cut_short = True
         for member in overdue[:_SHOWN_STACKS]:
-            stack = member.process.stack() if member.process else ""
-            idle = member.beat["idle"]
+            stack, idle = member.process.stack() if member.process else "", member.beat["idle"]
             self._announce(f"{member.name} has shown no progress for {idle:.0f} s", stack)
         names = ", ".join(member.name for member in overdue[:_SHOWN_STACKS])
         self._announce(f"the update in progress is not waited for, because of {names}")
         self._kill([m for m in self._members if not m.gang.updates or len(m.gang.members) > 1])
         self._kill(overdue)
-
-    def _kill_all(self) -> None:
-        self._kill(self._members)
 
     def _kill(self, members: list[Member]) -> None:
         for member in members:
@@ -491,7 +492,7 @@ class Controller:
                 member.process.reap()
                 member.process = None
 
-    # ---- words ----
+    # ---- messages to the user ----
 
     def _announce(self, text: str, stack: str = "") -> None:
         """Shows a line, and where an environment was; the log gets the stacks of all threads."""

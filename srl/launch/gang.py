@@ -1,9 +1,7 @@
-"""Workers that live and die together, and what is known of each."""
+"""Workers that are started and restarted together, and the controller's state of each."""
 
 from __future__ import annotations
 
-import logging
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -14,16 +12,15 @@ from typing import Any
 from srl.dataflow.plan import Plan
 from srl.errors import RunError, UserError, WorkerLost
 from srl.launch.hosts.hosts import Process
+from srl.loop.busy_time import BusyTime
 from srl.loop.stage import Stage
 from srl.run.terminal import PATIENCE_SECONDS
-
-logger = logging.getLogger(__name__)
 
 _TRAINER_DEATHS, _OTHER_DEATHS = 5, 10  # in a row, without progress
 _SAME_FAILURES = 3  # in a row, that end a run
 _FORGIVEN_SECONDS = 300.0  # of work, after which a failure is no more in a row with the one before
 _MOST_DELAY_SECONDS = 5.0
-_UNCOUNTED_DELAY_SECONDS = 0.5  # before a start after a death that tells nothing
+_UNCOUNTED_DELAY_SECONDS = 0.5  # before a start after a death that does not count
 _BEGIN_SECONDS = 300.0  # for what comes before a main loop: imports, simulators, compiling
 
 
@@ -36,15 +33,17 @@ class Member:
     number: int
     log: Path
     gang: Gang = field(repr=False)
+    busy: BusyTime = field(repr=False)
+    """Of all workers of the fragment, since that was last taken."""
     process: Process | None = None
     connected: bool = False
-    """Whether it can be told anything."""
+    """Whether messages reach it."""
     addresses: dict[str, str] | None = None
     """Once it has registered."""
     started: float | None = None
-    """When it was told to begin."""
+    """When it was sent START."""
     sent_peers: Any = None
-    """What it was told last of the others since."""
+    """The last message about its peers since."""
     heard: float = 0.0
     """When it was started, or last sent anything."""
     spawned: float = 0.0
@@ -57,15 +56,15 @@ class Member:
     killed: str = ""
     """Why the controller has killed it."""
     stopped: bool = False
-    """Whether it has said that it has finished."""
+    """Whether it has reported that it has finished."""
     drained: bool = False
-    """Whether it was told to."""
+    """Whether it was sent DRAIN."""
     done: bool = False
     """Whether it has ended and is not needed any more."""
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The name in messages and logs."""
         return f"{self.fragment}-{self.replica}"
 
     @property
@@ -82,6 +81,7 @@ class Member:
     def take_beat(self, beat: dict[str, Any]) -> None:
         """Notes a beat; counters that have grown forgive the gang's deaths."""
         self.beat = beat
+        self.busy.add_reported(beat.get("seconds", {}))
         if any(grown > 0 for grown in beat["grown"].values()):
             self.gang.deaths, self.gang.progressed = 0, True
 
@@ -97,7 +97,7 @@ class Member:
         return self.stage != Stage.SAVING and self.beat.get("idle", 0.0) > patience
 
     def trouble(self, now: float, limit_seconds: float) -> str:
-        """What is wrong with the running process, in words; empty if nothing.
+        """Describes what is wrong with the running process; empty if nothing.
 
         Args:
             now: Of the monotonic clock.
@@ -121,20 +121,6 @@ class Member:
         if idle <= limit:
             return ""
         return f"has shown no progress for {idle:.0f} s: it is {self.process.state()}"
-
-
-class Failures:
-    """What workers have failed of; the terminal gets each once."""
-
-    def __init__(self) -> None:
-        self._shown: set[str] = set()
-
-    def log(self, name: str, text: str) -> None:
-        """Shows what a worker failed of, unless it, or another, failed alike before."""
-        alike = re.sub(r"0x[0-9a-f]+|\d+", "", text)  # in another process, another environment
-        level = logging.INFO if alike in self._shown else logging.ERROR
-        logger.log(level, "%s failed:\n%s", name, text)
-        self._shown.add(alike)
 
 
 @dataclass
@@ -173,8 +159,8 @@ class Gang:
         """Counts the death of a member, after which all are to be started again.
 
         Args:
-            member: Which has died.
-            why: It has, in words.
+            member: The worker that has died.
+            why: The cause, to follow the worker's name.
             counts: Whether it could have made progress before.
 
         Raises:
@@ -217,7 +203,7 @@ def stage_of(members: Sequence[Member], *, begun: bool) -> tuple[Stage, str]:
 
     Args:
         members: All workers of the run.
-        begun: Whether all were there and have been told to begin.
+        begun: Whether all were there and were sent START.
     """
     if not begun:
         away = sum(member.waits_since > 0 for member in members)
@@ -247,7 +233,7 @@ def gangs_of(plan: Plan, log: Callable[[str], Path]) -> tuple[list[Gang], list[M
     updaters = any("update" in fragment.placed for fragment in plan.fragments.values())
     for name, fragment in plan.fragments.items():
         holds = "update" in fragment.placed
-        gang = None
+        gang, busy = None, BusyTime()
         for replica in range(fragment.replicas):
             if gang is None or not holds:
                 updates = holds or not updaters
@@ -255,7 +241,7 @@ def gangs_of(plan: Plan, log: Callable[[str], Path]) -> tuple[list[Gang], list[M
                 gang = Gang(updates=updates, most_deaths=deaths)
                 gangs.append(gang)
             number = len(members) + 1
-            member = Member(name, replica, number, log(f"{name}-{replica}"), gang)
+            member = Member(name, replica, number, log(f"{name}-{replica}"), gang, busy)
             gang.members.append(member)
             members.append(member)
     return gangs, members

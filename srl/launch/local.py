@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import sys
-import traceback
-from collections.abc import Callable
 from typing import Any
 
 from srl.dataflow.plan import Plan
-from srl.errors import UserError, explained
+from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
 from srl.loop.choice import make_training
@@ -26,9 +22,9 @@ from srl.run.terminal import (
     FAILED,
     INTERRUPTED,
     Stop,
-    failed,
     logging_to,
     recording_end,
+    report_failure,
     resume_hint,
     shown,
 )
@@ -84,7 +80,16 @@ def train(
                 end(INTERRUPTED)
                 return resume_hint(folder) or "; there is no checkpoint yet, nothing is kept"
 
-            with run, crash, _watch(run, folder, show, stop, ending) as show.watch:
+            watchdog = Watchdog(
+                experiment.heartbeat_seconds,
+                folder.log(WORKER),
+                stop,
+                show.say,
+                awaited=lambda: run.trainer.awaited,
+                ending=ending,
+                beat=crash.beat,
+            )
+            with run, crash, watchdog as show.watch:
                 run.start(resume=resume)
                 with RaterProcess(experiment, folder.path, show.say):
                     run.loop()
@@ -95,7 +100,7 @@ def train(
                 folder.discard()
             raise
         except Exception as error:
-            _report_failure(error, folder)
+            report_failure(error, folder, WORKER)
             return end(FAILED, error)
         if not run.finished:
             show.say(f"interrupted; `srl resume {shown(folder)}` goes on")
@@ -104,28 +109,14 @@ def train(
         return end(DONE)
 
 
-def _watch(
-    run: Run, folder: RunFolder, show: _Show, stop: Stop, ending: Callable[[], str]
-) -> Watchdog:
-    """What watches a run that begins now."""
-
-    def awaited() -> str:
-        return run.trainer.awaited
-
-    seconds = run.experiment.heartbeat_seconds
-    return Watchdog(seconds, folder.log(WORKER), stop, show.say, awaited, ending)
-
-
 def _after_a_crash(experiment: Experiment) -> str:
     """How environments that abort their process can be trained on nevertheless."""
     again = "in processes of their own, which are started again when they die"
     if threaded(experiment.env):
         return f"if the environment is at fault: `--plan inline` steps and acts {again}"
-    return (
-        ""
-        if experiment.workers
-        else (f"if the environment is at fault: `--workers N` steps environments {again}")
-    )
+    if experiment.workers:
+        return ""
+    return f"if the environment is at fault: `--workers N` steps environments {again}"
 
 
 def in_processes(plan: Plan) -> bool:
@@ -161,11 +152,3 @@ class _Show:
     def report(self, trainer: Training, report: dict[str, Any]) -> None:
         self.display.report(trainer, report)
         logger.info("update %d: %s", trainer.updates, self.display.summary(report))
-
-
-def _report_failure(error: Exception, folder: RunFolder) -> None:
-    """Names the worker and its log, which has the whole traceback."""
-    trace = "".join(traceback.format_exception(error))
-    with contextlib.suppress(OSError), folder.log(WORKER).open("a") as log:
-        log.write(trace)
-    sys.stderr.write(f"{explained(error)}\n{failed(folder, WORKER)}\n")

@@ -1,4 +1,4 @@
-"""How fast an experiment trains; its words are RUN_DIR and SECONDS.
+"""How fast an experiment trains; its arguments are RUN_DIR and SECONDS.
 
 It is a process of its own, so that what one plan leaves in memory, of a GPU's too, is gone before
 the next is measured.
@@ -29,16 +29,16 @@ _MOST_SECONDS = 60.0  # until there are two reports
 
 
 class Measured(NamedTuple):
-    """What was found."""
+    """The result."""
 
     fps: float
     """Env steps a second, once warm."""
     bottleneck: str
-    """What holds it back, in words."""
+    """Describes what holds it back."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Prints what was found, or why it cannot be, as one line of JSON."""
+    """Prints the result, or the error, as one line of JSON."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     folder, resolved = open_run(Path(argv[0]))
     try:
@@ -82,7 +82,7 @@ def _train_in_processes(
     experiment: Experiment, plan: Plan, folder: RunFolder, watch: _Measurement
 ) -> None:
     seconds = experiment.heartbeat_seconds
-    controller = Controller(plan, folder.path, folder.log, watch, heartbeat_seconds=seconds)
+    controller = Controller(plan, folder, watch, heartbeat_seconds=seconds)
     with contextlib.closing(controller):
         controller.run(watch.enough)
 
@@ -96,7 +96,7 @@ class _Measurement:
         self._reports: list[tuple[float, Mapping[str, Any]]] = []
 
     def say(self, text: str) -> None:
-        """What a run tells is of no interest here."""
+        """Ignores the lines that a run shows."""
 
     def report(self, metrics: Mapping[str, Any]) -> None:
         """Takes a report, which is as old as it takes to arrive."""

@@ -6,14 +6,13 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from srl.checkpoint import Checkpoints
 from srl.dataflow.plan import Plan, shortage
-from srl.errors import UserError, explained
+from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.launch.controller import Controller
 from srl.launch.hosts.hosts import Hosts, Superseded
@@ -25,11 +24,11 @@ from srl.run.terminal import (
     DONE,
     FAILED,
     INTERRUPTED,
+    End,
     Stop,
-    end_unrecorded,
-    failed,
     logging_to,
     recording_end,
+    report_failure,
     shown,
 )
 from srl.self_play.rater_process import RaterProcess
@@ -55,7 +54,7 @@ def train_in_processes(
 
     Args:
         experiment: As the folder has it: workers load it from there.
-        plan: Which workers there are.
+        plan: The plan, whose workers are run.
         folder: The run's.
         resume: Whether to go on from the newest checkpoint.
         role: module:function that workers run in place of what their nodes ask for.
@@ -70,25 +69,26 @@ def train_in_processes(
     """
     screen = _Screen(Display(experiment))
     # Of several controllers on several hosts the latest counts: see RemoteHosts.
-    recording = recording_end(folder) if hosts is None else contextlib.nullcontext(end_unrecorded)
+    recording: contextlib.AbstractContextManager[End] = (
+        recording_end(folder) if hosts is None else contextlib.nullcontext(lambda code, *_: code)
+    )
     # An engine that takes a host away says SIGTERM: then the next controller goes on.
     signals = (signal.SIGINT, signal.SIGUSR1) if hosts else ()
     with recording as end, logging_to(folder, WORKER), Stop(*signals) as stop:
-        if resume and (done := _finished(experiment, folder)):
+        checkpoints = Checkpoints(folder.checkpoints)
+        if resume and (done := finished(experiment, checkpoints)):
             screen.say(f"{folder.path} is finished: {done}; extend it with --env-steps N")
             return end(DONE)
         screen.display.header(folder)
         if hosts is None:
-            told = shortage(plan, len(os.sched_getaffinity(0)), len(machine_gpus()))
-            if told:
-                screen.say(f"{told}: workers share what there is")
-        seconds = experiment.heartbeat_seconds
+            lacking = shortage(plan, len(os.sched_getaffinity(0)), len(machine_gpus()))
+            if lacking:
+                screen.say(f"{lacking}: workers share what there is")
         controller = Controller(
             plan,
-            folder.path,
-            folder.log,
+            folder,
             screen,
-            heartbeat_seconds=seconds,
+            heartbeat_seconds=experiment.heartbeat_seconds,
             resume=resume,
             role=role,
             transport=transport,
@@ -116,9 +116,9 @@ def train_in_processes(
             screen.say(str(reason))
             return FAILED
         except Exception as error:
-            _report_failure(error, folder)
+            report_failure(error, folder, WORKER, "the run")
             return end(FAILED, error)
-        if controller.interrupted and not _finished(experiment, folder):
+        if controller.interrupted and not finished(experiment, checkpoints):
             screen.say(f"interrupted; `srl resume {shown(folder)}` goes on")
             return end(INTERRUPTED)
         screen.say(f"done; the run is in {shown(folder)}")
@@ -126,7 +126,7 @@ def train_in_processes(
 
 
 class _Screen:
-    """Shows what workers tell; the bar from the first report on."""
+    """Shows what workers report; the bar from the first report on."""
 
     def __init__(self, display: Display) -> None:
         self.display = display
@@ -149,16 +149,3 @@ class _Screen:
         if not begun:
             self.display.start(counts)
         self.display.report(counts, metrics)
-
-
-def _finished(experiment: Experiment, folder: RunFolder) -> str:
-    """What a finished run has done; nothing if it is not finished."""
-    with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
-        return finished(experiment, checkpoints)
-
-
-def _report_failure(error: Exception, folder: RunFolder) -> None:
-    """An error that was not foreseen comes with its traceback."""
-    text = explained(error)
-    logger.info("%s", text)
-    sys.stderr.write(f"{text}\n{failed(folder, WORKER, 'the run')}\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from srl.experiment import Experiment
 from srl.loop.fused import Fused
-from srl.loop.threads import ThreadEnvironments
+from srl.loop.stepping.threads import ThreadEnvironments
 from srl.loop.training import Training, local_training
 
 

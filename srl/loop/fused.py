@@ -12,14 +12,15 @@ from srl.dataflow.loop import Interact, Loop
 from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.lazy import jax, jnp
-from srl.loop.group import group_state
 from srl.loop.learning.learner import Learner, forms_of, run_key
-from srl.loop.local import LocalEnvironments
 from srl.loop.seeds import environment_seed
+from srl.loop.stepping.group import group_state
+from srl.loop.stepping.local import LocalEnvironments
 from srl.loop.teams import Teams
 from srl.loop.training import Training
 from srl.pools.native.xla import PoolState, Xla
 from srl.streams.batch import Batch, expect_room
+from srl.tree import map_tree
 from srl.types import Array, Decision, Metrics, Timestep, Tree, Unroll
 
 
@@ -61,7 +62,8 @@ class CompiledLoop(LocalEnvironments):
         """Takes the pool; batches are the program's own."""
         experiment, (pool,) = self.experiment, self._pools
         self._learner, self._pool = learner, pool
-        expect_room(forms_of(experiment, learner.teams, experiment.num_envs))
+        self._forms = forms_of(experiment, learner.teams, experiment.num_envs)
+        expect_room(self._forms)
         try:
             self._xla = pool.xla()
         except UserError as error:
@@ -76,17 +78,20 @@ class CompiledLoop(LocalEnvironments):
         self._key = run_key(self.experiment)
         self._clock: Any = jnp.zeros((), jnp.uint32)
         self.reset("environments")
+        empty = map_tree(lambda f: np.zeros(f.shape, f.dtype), self._forms[0])
+        learner.replays = learner.teams.empty_replays(learner.unroll(empty))
         run = jax.jit(self._run)  # so that it is traced once
         *_, metrics = jax.eval_shape(run, *self._operands()[:-1])
         learner.progress.losses = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), metrics)
 
         def program(
-            acting: Acting, states: Any, opponents: Any, version: Array, losses: Any
+            replays: Any, acting: Acting, states: Any, opponents: Any, version: Array, losses: Any
         ) -> Any:
-            acting, states, timesteps, metrics = run(acting, states, opponents, version)
-            return acting, states, timesteps, jax.tree.map(jnp.add, losses, metrics)
+            *changed, metrics = run(replays, acting, states, opponents, version)
+            return *changed, jax.tree.map(jnp.add, losses, metrics)
 
-        self._program = jax.jit(program).lower(*self._operands()).compile()
+        compiled = jax.jit(program, donate_argnums=0).lower(*self._operands()).compile()
+        self._program = compiled
 
     def begin(self) -> None:
         """Does nothing: the first episodes have begun."""
@@ -100,21 +105,25 @@ class CompiledLoop(LocalEnvironments):
         acting = Acting(self._pool_state, self._now, self._memory, self._clock)
         learner = self._learner
         progress = learner.progress
-        return acting, learner.states, learner.past, progress.version, progress.losses
+        learned = learner.replays, acting, learner.states
+        return *learned, learner.past, progress.version, progress.losses
 
-    def _run(self, acting: Acting, states: Any, opponents: Any, version: Array) -> tuple[Any, ...]:
+    def _run(
+        self, replays: Any, acting: Acting, states: Any, opponents: Any, version: Array
+    ) -> tuple[Any, ...]:
         """One update; also gives the timesteps after the actions, [T, ...], and the metrics."""
         teams = self._learner.teams
-        run = _TracedLoop(teams, self._xla, self._key, acting, states, opponents, version)
+        run = _TracedLoop(teams, self._xla, self._key, replays, acting, states, opponents, version)
         self.experiment.algorithm.loop(run)
-        return run.acting, run.states, run.timesteps, run.metrics
+        return run.replays, run.acting, run.states, run.timesteps, run.metrics
 
     def run(self) -> None:
         """Runs one pass of the loop."""
         before = time.perf_counter()
-        acting, self._learner.states, timesteps, losses = self._program(*self._operands())
-        self._pool_state, self._now, self._memory, self._clock = acting
         learner = self._learner
+        done = self._program(*self._operands())
+        learner.replays, acting, learner.states, timesteps, losses = done
+        self._pool_state, self._now, self._memory, self._clock = acting
         progress = learner.progress
         for followed in timesteps:
             progress.count_steps(jax.tree.map(np.asarray, followed))
@@ -159,6 +168,7 @@ class _TracedLoop(Loop):
         teams: Teams,
         xla: Xla,
         key: Array,
+        replays: Any,
         acting: Acting,
         states: Tree,
         opponents: Any,
@@ -166,7 +176,7 @@ class _TracedLoop(Loop):
     ) -> None:
         self._teams, self._xla, self._key, self._version = teams, xla, key, version
         self._opponents = opponents
-        self.acting, self.states = acting, states
+        self.acting, self.states, self.replays = acting, states, replays
         self.metrics: Metrics = {}
         self.timesteps: tuple[Any, ...] = ()
         """Those that followed each unroll's actions, [T, ...]; without observations."""
@@ -181,13 +191,16 @@ class _TracedLoop(Loop):
         self.acting = self.acting._replace(clock=clock + jnp.uint32(1))
         return self._teams.act(policy, timestep.observation, ended, memory, self._key, clock, slots)
 
-    def step(self, action: Array) -> Timestep:
+    def step(self, action: Array, repeat: int = 1) -> Timestep:
         pool, timestep = self._xla.step(self.acting.pool, self._teams.env_action(action))
         self.acting = self.acting._replace(pool=pool)
         return timestep
 
-    def collect(self, timestep: Timestep, decision: Decision) -> Any:
-        return timestep, decision.action, decision.log_prob
+    def teach(self, timestep: Timestep) -> None:
+        return None  # the advice comes with the decision
+
+    def collect(self, timestep: Timestep, decision: Decision, advice: Any = None) -> Any:
+        return timestep, decision._replace(memory=())
 
     def unroll(self, interact: Interact, length: int) -> Unroll:
         def step(acting: Acting, _: None) -> tuple[Acting, Any]:
@@ -202,7 +215,7 @@ class _TracedLoop(Loop):
         steps = self._teams.chunk_of(length)
         chunks = length // steps
         self.acting, (memory, rows) = jax.lax.scan(chunk, self.acting, None, chunks)
-        rows, action, log_prob = jax.tree.map(lambda x: x.reshape(length, *x.shape[2:]), rows)
+        rows, decision = jax.tree.map(lambda x: x.reshape(length, *x.shape[2:]), rows)
         rows = jax.tree.map(
             lambda x, last: jnp.concatenate([x, last[None]]), rows, self.acting.timestep
         )
@@ -213,17 +226,19 @@ class _TracedLoop(Loop):
             reward=rows.reward,
             terminated=rows.terminated,
             truncated=rows.truncated,
-            action=action,
-            log_prob=log_prob,
+            action=decision.action,
+            log_prob=decision.log_prob,
             memory=self._teams.own(memory),
             version=jnp.tile(self._version, (length, 1, 1)),
-            slot=jnp.arange(action.shape[1], dtype=jnp.int32),
+            slot=jnp.arange(decision.log_prob.shape[1], dtype=jnp.int32),
+            advice=decision.advice,
         )
 
     def gather(self, unroll: Unroll) -> Unroll:
         return unroll  # of all environments already
 
     def learn(self, batch: Unroll) -> None:
-        self.states, _, metrics = self._teams.learn(self.states, batch)
+        learned = self._teams.learn(self.states, self.replays, batch)
+        self.states, self.replays, _, metrics = learned
         self.metrics = jax.tree.map(jnp.add, self.metrics, metrics) if self.metrics else metrics
         self._version = self._version + jnp.array([0, 1], jnp.int32)

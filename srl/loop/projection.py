@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from srl.algorithms import Algorithm
 from srl.dataflow.loop import Interact, Loop
-from srl.loop.group import Group
+from srl.loop.stepping.group import Group
 from srl.streams.batch import Batch
 from srl.types import Decision, Timestep, Tree, Unroll
 
@@ -108,11 +108,14 @@ class Projection(Loop):
         """Decides for the group whose unroll is taken."""
         return self._group.act(timestep, memory)
 
-    def step(self, action: Any) -> Timestep:
-        """Steps the group's environments."""
+    def step(self, action: Any, repeat: int = 1) -> Timestep:
+        """Steps the group's environments, which have been made to repeat each action."""
         return self._group.step(action)
 
-    def collect(self, timestep: Timestep, decision: Decision) -> Any:
+    def teach(self, timestep: Timestep) -> None:
+        """The advice has come, or will come, with the decision."""
+
+    def collect(self, timestep: Timestep, decision: Decision, advice: Any = None) -> Any:
         """Writes a row of the group's unroll."""
         return self._group.collect(timestep, decision)
 

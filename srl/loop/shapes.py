@@ -24,7 +24,10 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
         groups: Of environments that are stepped together.
     """
     length, num_envs = experiment.graph.unrolls[0].length, experiment.num_envs
-    teams = Teams.of(experiment.algorithm, experiment.policies, specs, None)
+    teams = Teams.of(
+        *(experiment.settled_algorithm, experiment.policies, specs, None, num_envs),
+        taught=experiment.taught,
+    )
     teams = teams.with_opponents(experiment, groups)
     timestep = jax.tree.map(lambda x: _array((len(x) * num_envs, *x.shape[1:]), x.dtype), timestep)
 
@@ -53,9 +56,11 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
             jax.tree.map(lambda x: _repeated(x, length // teams.chunk_of(length)), decision.memory),
             jnp.zeros((length, groups, 2), jnp.int32),
             slots,
+            jax.tree.map(lambda x: _repeated(x, length), decision.advice),
         )
-        batches, _ = teams.measure(states, unroll._replace(memory=teams.own(unroll.memory)))
-        sums = teams.gradient(states, batches, jnp.int32(0))
+        own = unroll._replace(memory=teams.own(unroll.memory))
+        _, batches, _ = teams.look(states, teams.empty_replays(own), own)
+        sums, _ = teams.gradient(states, batches, jnp.int32(0))
         return {
             "decision": decision,
             "unroll": unroll,
@@ -67,7 +72,8 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
     values = jax.eval_shape(flow, timestep)
     return Shapes(
         timestep=tuple(_fields(timestep)),
-        decision=tuple(_fields(values["decision"])),
+        decision=tuple(_fields(values["decision"]._replace(advice=()))),
+        advice=tuple(_fields({"advice": values["decision"].advice})),
         unroll=tuple(_fields(values["unroll"])),
         **{name: tuple(_totals(name, values[name])) for name in ("policy", "state", "sums")},
         num_envs=num_envs,

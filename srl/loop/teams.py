@@ -49,6 +49,8 @@ class Teams:
     members: Mapping[str, tuple[int, ...]]
     """Agent indices of each policy."""
     instances: Mapping[str, Instance]
+    taught: bool = False
+    """Whether a decision holds a teacher's advice."""
     opponents: OpponentActing | None = None
     """Past versions that play some of the slots; environments come in multiples of its period.
 
@@ -59,12 +61,30 @@ class Teams:
 
     @staticmethod
     def of(
-        algorithm: Algorithm, policies: Mapping[str, str], specs: Specs, updates: int | None
+        algorithm: Algorithm,
+        policies: Mapping[str, str],
+        specs: Specs,
+        updates: int | None,
+        num_envs: int = 0,
+        *,
+        taught: bool = False,
     ) -> Teams:
-        """Binds the algorithm once for each policy."""
+        """Binds the algorithm once for each policy.
+
+        Args:
+            algorithm: What all policies are learned by.
+            policies: Names of policies, by the patterns of those agents' names that follow them.
+            specs: Of the environments.
+            updates: Calls of `learn` in the run, where that is known.
+            num_envs: Environments that are learned from in the run; 0 where nothing is learned.
+            taught: Whether decisions hold a teacher's advice.
+        """
         members = assign(policies, specs.agents)
-        instances = {name: algorithm.bind(specs, updates) for name in members}
-        return Teams(specs, members, instances)
+        instances = {
+            name: algorithm.bind(specs, updates, num_envs * len(own))
+            for name, own in members.items()
+        }
+        return Teams(specs, members, instances, taught)
 
     def with_opponents(self, experiment: Experiment, num_groups: int) -> Teams:
         """Gives the same policies, with past versions of them as the experiment asks for.
@@ -193,6 +213,8 @@ class Teams:
             else:
                 own_keys = self._part(own, keys, axis=0)
                 decision = instance.act(policy, part, remembered[name], own_keys)
+            if self.taught:
+                decision = decision._replace(advice=instance.teach(part))
             following[name] = instance.memory_after(decision.memory, own_ended)
             decisions.append((own, decision))
         if self.opponents is not None:
@@ -205,41 +227,55 @@ class Teams:
             )
             decisions += past
             following = {"policies": following, "opponents": past_memory}
-        return Decision(
-            action=self._join([(slots, d.action) for slots, d in decisions]),
-            log_prob=self._join([(slots, d.log_prob) for slots, d in decisions]),
-            memory=following,
+        parts = [decision._replace(memory=()) for _, decision in decisions]
+        joined = jax.tree.map(
+            lambda *rows: self._join([(s, x) for (s, _), x in zip(decisions, rows, strict=True)]),
+            *parts,
         )
+        return joined._replace(memory=following)
+
+    def empty_replays(self, unroll: Unroll) -> dict[str, Tree]:
+        """Gives what each policy remembers before the first unroll, of that one's slots."""
+        return {
+            name: instance.empty_replay(self._unroll_of(name, unroll))
+            for name, instance in self.instances.items()
+        }
 
     def learn(
         self,
         states: Mapping[str, State],
+        replays: Mapping[str, Tree],
         unroll: Unroll,
         total: Callable[[Tree], Tree] = lambda sums: sums,
-    ) -> tuple[dict[str, State], dict[str, Policy], dict[str, Any]]:
+    ) -> tuple[dict[str, State], dict[str, Tree], dict[str, Policy], dict[str, Any]]:
         """Improves every policy with its slots' part of an unroll; gives metrics by policy.
 
         Args:
             states: By policy name.
+            replays: By policy name, of the same slots.
             unroll: The slots of the batch that are here.
             total: Adds sums to those of the slots that are elsewhere.
         """
         learned: dict[str, State] = {}
+        remembered: dict[str, Tree] = {}
         metrics: dict[str, Any] = {}
         for name, instance in self.instances.items():
-            part = self._unroll_of(name, unroll)
-            learned[name], metrics[name] = instance.learn(states[name], part, total)
-        return learned, self.policies(learned), metrics
+            known = states[name], self._unroll_of(name, unroll), replays[name]
+            learned[name], remembered[name], metrics[name] = instance.learn(*known, total)
+        return learned, remembered, self.policies(learned), metrics
 
     # The steps of `learn` one by one, for all policies; see Instance.
 
-    def measure(
-        self, states: Mapping[str, State], unroll: Unroll
-    ) -> tuple[dict[str, Tree], dict[str, Tree]]:
-        """Gives batches to learn from, and sums."""
-        return self._of_each(
-            lambda name, instance: instance.measure(states[name], self._unroll_of(name, unroll))
+    def look(
+        self, states: Mapping[str, State], replays: Mapping[str, Tree], unroll: Unroll
+    ) -> tuple[dict[str, Tree], dict[str, Tree], dict[str, Tree]]:
+        """Gives replays, batches to learn from, and sums."""
+        replays, batches, sums = self._of_each(
+            lambda name, instance: instance.look(
+                states[name], replays[name], self._unroll_of(name, unroll)
+            )
         )
+        return replays, batches, sums
 
     def adapt(self, states: Mapping[str, State], sums: Mapping[str, Tree]) -> dict[str, State]:
         """Takes in the total of what was measured."""
@@ -247,10 +283,19 @@ class Teams:
 
     def gradient(
         self, states: Mapping[str, State], batches: Mapping[str, Tree], round: Array
+    ) -> tuple[dict[str, Tree], dict[str, Tree]]:
+        """Gives the sums of one round, and notes."""
+        sums, notes = self._of_each(
+            lambda name, instance: instance.noted_gradient(states[name], batches[name], round)
+        )
+        return sums, notes
+
+    def revise(
+        self, states: Mapping[str, State], replays: Any, batches: Any, notes: Any
     ) -> dict[str, Tree]:
-        """Gives the sums of one round."""
+        """Gives the replays after the rounds."""
         return {
-            name: instance.gradient(states[name], batches[name], round)
+            name: instance.revise(states[name], replays[name], batches[name], notes[name])
             for name, instance in self.instances.items()
         }
 
@@ -258,20 +303,26 @@ class Teams:
         self, states: Mapping[str, State], sums: Mapping[str, Tree]
     ) -> tuple[dict[str, State], dict[str, Any]]:
         """Takes a gradient step with the total of a round's sums; gives metrics."""
-        return self._of_each(lambda name, instance: instance.update(states[name], sums[name]))
+        states, metrics = self._of_each(
+            lambda name, instance: instance.update(states[name], sums[name])
+        )
+        return states, metrics
 
     def finish(
         self, states: Mapping[str, State], sums: Mapping[str, Tree]
     ) -> tuple[dict[str, State], dict[str, Any]]:
         """Counts the update, given the total of what was measured; gives metrics."""
-        return self._of_each(lambda name, instance: instance.finish(states[name], sums[name]))
+        states, metrics = self._of_each(
+            lambda name, instance: instance.finish(states[name], sums[name])
+        )
+        return states, metrics
 
     def _of_each(
-        self, function: Callable[[str, Instance], tuple[Any, Any]]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        pairs = {name: function(name, instance) for name, instance in self.instances.items()}
-        one, other = ({name: pair[i] for name, pair in pairs.items()} for i in range(2))
-        return one, other
+        self, function: Callable[[str, Instance], tuple[Any, ...]]
+    ) -> list[dict[str, Any]]:
+        """What the function gives for each policy, each of its results by policy."""
+        given = [function(name, instance) for name, instance in self.instances.items()]
+        return [dict(zip(self.instances, each, strict=True)) for each in zip(*given, strict=True)]
 
     def env_action(self, action: np.ndarray) -> np.ndarray:
         """Gives what the simulator takes for the actions of a decision."""

@@ -10,12 +10,13 @@ import numpy as np
 
 from srl.errors import RunError
 from srl.experiment import Experiment
-from srl.loop.environments import Environments
+from srl.loop.busy_time import SecondsByKind
 from srl.loop.learning.learner import Learner
 from srl.loop.learning.replicas import gathered
-from srl.loop.local import LocalEnvironments
 from srl.loop.projection import Projection
 from srl.loop.stage import Stage
+from srl.loop.stepping.environments import Environments
+from srl.loop.stepping.local import LocalEnvironments
 from srl.streams.batch import Batch
 from srl.streams.group_state import STATE_BYTES, Stopped, pack, unpack
 from srl.types import Tree
@@ -161,6 +162,11 @@ class Training:
     def account(self) -> str:
         """What has become of all unrolls, where they pass a stream in this process."""
         return self.environments.account
+
+    def add_seconds(self, seconds: SecondsByKind) -> None:
+        """Adds to the next report what workers elsewhere spend their time on; any thread may."""
+        for kind, own in seconds.items():
+            self._learner.progress.busy[kind].add(own)
 
     def report(self) -> dict[str, Any]:
         """Gives a line of metrics: since the last report, or over the last 100 episodes."""

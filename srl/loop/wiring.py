@@ -11,7 +11,8 @@ from srl.dataflow.cut import Stream, StreamKind, cut
 from srl.dataflow.plan import Fragment, Plan
 from srl.errors import UserError
 from srl.experiment import Experiment
-from srl.loop.assignment import assignment
+from srl.loop.acting.assignment import assignment
+from srl.loop.busy_time import BusyTime
 from srl.streams.group_state import STATE_BYTES, Stopped
 from srl.streams.transport import Connection, Disconnected, Listener, Transport, connect, listen
 from srl.streams.transport.keys import Keys
@@ -38,7 +39,7 @@ def server(stream: Stream) -> str:
 
 
 @dataclass
-class Site:
+class Endpoints:
     """A worker's place in a plan, and its way to the others."""
 
     experiment: Experiment
@@ -52,6 +53,8 @@ class Site:
     transport: Transport = "host"
     alive: Callable[[], None] = field(default=lambda: None)
     """Called now and then, to show that there is progress."""
+    busy: BusyTime = field(default_factory=BusyTime)
+    """Of the worker's threads, for the reports."""
     interface: str = "127.0.0.1"
     """Where this worker is reached from other hosts: an address, or a network interface's name."""
     keys: Keys | None = None

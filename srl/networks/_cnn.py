@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from srl.networks._layers import HIDDEN_SCALE, dense, flatten, leaves
-from srl.networks.cnn import is_image
+from srl.spaces import is_image
 from srl.types import Array, Tree
 
 
@@ -19,6 +19,7 @@ class CNNFeatures(nn.Module):
     space: gymnasium.Space
     layers: tuple[tuple[int, int, int], ...]
     width: int
+    layer_norm: bool = False
 
     @nn.compact
     def __call__(self, observation: Tree) -> Array:
@@ -27,7 +28,7 @@ class CNNFeatures(nn.Module):
         for space, value in leaves(self.space, observation):
             parts.append(self._convolve(value) if is_image(space) else flatten(space, value))
         x = parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
-        return nn.relu(dense(self.width, HIDDEN_SCALE)(x))
+        return self._activate(dense(self.width, HIDDEN_SCALE)(x))
 
     def _convolve(self, image: Array) -> Array:
         leading, shape = image.shape[:-3], image.shape[-3:]
@@ -37,8 +38,11 @@ class CNNFeatures(nn.Module):
         for filters, kernel, stride in self.layers:
             # A window never is larger than the image, so small images work too.
             side = min(kernel, *x.shape[1:3])
-            x = nn.relu(Convolution(filters, side, min(stride, side))(x))
+            x = self._activate(Convolution(filters, side, min(stride, side))(x))
         return x.reshape(*leading, -1)
+
+    def _activate(self, x: Array) -> Array:
+        return nn.relu(nn.LayerNorm()(x) if self.layer_norm else x)
 
 
 class Convolution(nn.Module):

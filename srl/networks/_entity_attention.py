@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from srl.networks._layers import HIDDEN_SCALE, dense, normal
-from srl.networks.entity_attention import ENTITIES, LIDAR, SELF
+from srl.networks.entities import ENTITIES, LIDAR, SELF
 from srl.types import Array, Tree
 
 

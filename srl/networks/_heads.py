@@ -1,4 +1,4 @@
-"""What comes after any network's features: a recurrent layer, where there is memory, and a head."""
+"""The layers after a network's features: a recurrent one, if it has memory, and a head."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def policy_and_value(
         policy_features: Observation [..., ...] to features [..., units].
         value_features: The same, for the value.
         num_outputs: Of the policy.
-        network: Says whether there is a recurrent layer, and which.
+        network: Its `memory` and `cell` choose the recurrent layer, if any.
     """
     if network.cell not in CELLS:
         raise UserError(f"network.cell={network.cell!r}: expected {' or '.join(CELLS)}")

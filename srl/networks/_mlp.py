@@ -16,11 +16,13 @@ class MLPFeatures(nn.Module):
     width: int
     depth: int
     activation: str
+    layer_norm: bool = False
 
     @nn.compact
     def __call__(self, observation: Tree) -> Array:
         """Gives [..., width]."""
         x = flatten(self.space, observation)
         for _ in range(self.depth):
-            x = activation(self.activation)(dense(self.width, HIDDEN_SCALE)(x))
+            x = dense(self.width, HIDDEN_SCALE)(x)
+            x = activation(self.activation)(nn.LayerNorm()(x) if self.layer_norm else x)
         return x

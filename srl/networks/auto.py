@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import gymnasium
 
@@ -14,7 +14,10 @@ from srl.networks.network import Network, PolicyAndValue
 
 @dataclass(frozen=True)
 class AutoNetwork(Network):
-    """EntityAttention for entities with masks, CNN for images, MLP otherwise; default sizes."""
+    """EntityAttention for entities with masks, CNN for images, MLP otherwise."""
+
+    mlp: MLP = field(default_factory=MLP)
+    """The perceptron; memory and layer normalisation are those of the whole."""
 
     def build(self, space: gymnasium.Space, num_outputs: int) -> PolicyAndValue:
         """Gives the functions of the chosen network."""
@@ -22,7 +25,7 @@ class AutoNetwork(Network):
 
     def choose(self, space: gymnasium.Space) -> Network:
         """Gives the network's configuration."""
-        if EntityAttention.fits(space):
-            return EntityAttention(memory=self.memory, cell=self.cell)
-        kind = CNN if CNN.fits(space) else MLP
-        return kind(memory=self.memory, cell=self.cell)
+        kind: Network = EntityAttention() if EntityAttention.fits(space) else self.mlp
+        if not EntityAttention.fits(space) and CNN.fits(space):
+            kind = CNN()
+        return replace(kind, memory=self.memory, cell=self.cell, layer_norm=self.layer_norm)

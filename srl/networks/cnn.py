@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import gymnasium
-from gymnasium import spaces
 
 from srl.networks.network import Network, PolicyAndValue, unsupported
-from srl.spaces import space_tree
+from srl.spaces import is_image, space_tree
 from srl.tree import leaves_of
 
 
@@ -38,15 +37,10 @@ class CNN(Network):
             raise unsupported(space, "an image (a Box of three axes), or a Dict or Tuple with one")
 
         layers = tuple(zip(self.filters, self.kernels, self.strides, strict=True))
-        features = CNNFeatures(space, layers, self.width)
+        features = CNNFeatures(space, layers, self.width, self.layer_norm)
         return policy_and_value(space, features, features, num_outputs, self)
 
     @staticmethod
     def fits(space: gymnasium.Space) -> bool:
-        """Tells whether there is an image in what is observed."""
+        """Whether an observation holds an image."""
         return any(map(is_image, leaves_of(space_tree(space))))
-
-
-def is_image(space: gymnasium.Space) -> bool:
-    """Tells whether a space is one image."""
-    return isinstance(space, spaces.Box) and len(space.shape) == 3

@@ -8,18 +8,8 @@ import gymnasium
 from gymnasium import spaces
 
 from srl.errors import UserError
+from srl.networks.entities import ENTITIES, SELF
 from srl.networks.network import Network, PolicyAndValue, unsupported
-
-SELF = "observation_self"
-LIDAR = "lidar"
-ENTITIES = {
-    "agent_qpos_qvel": "mask_aa_obs",
-    "box_obs": "mask_ab_obs",
-    "ramp_obs": "mask_ar_obs",
-    "food_obs": "mask_af_obs",
-    "construction_site_obs": "mask_acs_obs",
-}
-"""Names of the entities an agent may see, and of the masks that say which of them it does."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +18,8 @@ class EntityAttention(Network):
 
     `EntityAttention(width=128, memory=256, cell="lstm")` is the published one.
 
-    The value network is omniscient: visibility masks are replaced by `<mask>_spoof`, which tells
-    which entities exist, or by ones.
+    The value network is omniscient: visibility masks are replaced by `<mask>_spoof`, which marks
+    the entities that exist, or by ones.
     """
 
     width: int = 64
@@ -56,7 +46,7 @@ class EntityAttention(Network):
 
     @staticmethod
     def fits(space: gymnasium.Space) -> bool:
-        """Tells whether the entities are observed under the names that this network knows."""
+        """Whether the entities are observed under the names that this network knows."""
         if not isinstance(space, spaces.Dict):
             return False
         seen = [entity for entity in ENTITIES if entity in space.spaces]

@@ -25,5 +25,5 @@ class MLP(Network):
         from srl.networks._heads import policy_and_value
         from srl.networks._mlp import MLPFeatures
 
-        features = MLPFeatures(space, self.width, self.depth, self.activation)
+        features = MLPFeatures(space, self.width, self.depth, self.activation, self.layer_norm)
         return policy_and_value(space, features, features, num_outputs, self)

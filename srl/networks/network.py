@@ -26,6 +26,9 @@ class Network:
     """Units of a recurrent layer before the head, so that what was seen is remembered; 0: none."""
     cell: Literal["gru", "lstm"] = field(default="gru", kw_only=True)
     """The recurrent layer: gated recurrent units, or long short-term memory, layer-normalised."""
+    layer_norm: bool = field(default=False, kw_only=True)
+    """Normalise each hidden layer before its activation (Ba et al., 2016), as learning the values
+    of actions needs it; entity attention is normalised in any case."""
 
     def build(self, space: gymnasium.Space, num_outputs: int) -> PolicyAndValue:
         """Gives the functions for observations of `space` and a policy of `num_outputs` numbers."""
@@ -34,7 +37,7 @@ class Network:
 
 @dataclass(frozen=True)
 class PolicyAndValue:
-    """Two networks that share nothing: only the policy leaves the learner.
+    """Two networks that share no parameters: only the policy leaves the learner.
 
     Observations are already normalised. Without memory they may have any leading axes. With memory
     they are [B, ...] for one step and [L, B, ...] for a sequence; memory starts as zeros.
@@ -114,5 +117,5 @@ def _example(leaf: gymnasium.Space) -> Array:
 
 
 def unsupported(space: gymnasium.Space, supported: str) -> UserError:
-    """Says which spaces there is a network for."""
+    """The error for a space that has no network."""
     return UserError(f"no network for observations of {space}; supported: {supported} of these")

@@ -123,12 +123,9 @@ def _half_width(values: np.ndarray, mean: np.ndarray, count: np.ndarray) -> np.n
 
 def keys_of(groups: Sequence[Group]) -> list[str]:
     """All metrics that some run has as a number, in the order in which runs report them."""
-    keys: dict[str, None] = {}
-    for group in groups:
-        for run in group.runs:
-            for report in run.reports:
-                keys.update(dict.fromkeys(report))
-    return [key for key in keys if any(_has(g, key) for g in groups)]
+    runs = [run for group in groups for run in group.runs]
+    keys = dict.fromkeys(key for run in runs for report in run.reports for key in report)
+    return [key for key in keys if any(np.isfinite(run.values(key)).any() for run in runs)]
 
 
 def unchanging(groups: Sequence[Group], key: str) -> float | None:
@@ -136,7 +133,3 @@ def unchanging(groups: Sequence[Group], key: str) -> float | None:
     values = np.concatenate([run.values(key) for group in groups for run in group.runs])
     values = np.unique(values[~np.isnan(values)])
     return float(values[0]) if len(values) == 1 else None
-
-
-def _has(group: Group, key: str) -> bool:
-    return any(np.isfinite(run.values(key)).any() for run in group.runs)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from srl.built_in import config_class
-from srl.console.arguments import Arguments, expect_at_least
+from srl.console.arguments import Arguments, number
 from srl.console.number_text import number_text
 from srl.errors import UserError
 from srl.files import expect_place, write_output
@@ -74,7 +74,7 @@ def _parser() -> Arguments:
     )
     add(
         "--smooth",
-        type=float,
+        type=number(0.0, 1.0),
         default=0.1,
         metavar="SHARE",
         help="average each run over this share of its extent, 0 to 1; default 0.1",
@@ -87,14 +87,12 @@ def _parser() -> Arguments:
         "or, of several runs, in the current one",
     )
     add("--csv", type=Path, metavar="FILE", help="write the curves as a table; needs no matplotlib")
-    add("--rows", type=int, default=50, metavar="N", help="of the table for a curve; default 50")
+    rows = "of the table for a curve; default 50"
+    add("--rows", type=number(2), default=50, metavar="N", help=rows)
     return parser
 
 
 def _check(options: Namespace) -> None:
-    if not 0 <= options.smooth <= 1:
-        raise UserError(f"--smooth {options.smooth}; expected a share from 0 to 1")
-    expect_at_least(2, rows=options.rows)
     if options.out and options.out.suffix.lower() not in _FORMATS:
         raise UserError(f"--out {options.out}: the name must end in {', '.join(_FORMATS)}")
     for flag, file in (("out", options.out), ("csv", options.csv)):

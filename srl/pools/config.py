@@ -52,7 +52,7 @@ class Painter(Protocol):
         ...
 
     def close(self) -> None:
-        """Lets go of what painting needs."""
+        """Frees what painting needs."""
 
 
 class Recorder(Protocol):
@@ -60,7 +60,7 @@ class Recorder(Protocol):
 
     @property
     def script(self) -> Path:
-        """JavaScript that shows what was recorded; docs/seeing.md says what it has to define."""
+        """JavaScript that shows what was recorded; docs/seeing.md lists what it has to define."""
         ...
 
     def record(self, pool: Pool, env_id: int, timestep: Timestep) -> Mapping[str, np.ndarray]:

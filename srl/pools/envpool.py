@@ -20,8 +20,8 @@ from srl.pools.envpool_specs import (
     make_spec,
     nested,
     observation_paths,
+    observation_space,
     space_of,
-    space_tree,
 )
 from srl.pools.exclusive import ExclusivePool, exclusive
 from srl.pools.memory import Row, empty_observation
@@ -73,7 +73,7 @@ class EnvpoolPool(ExclusivePool):
         self._by_slot = {k for k, v in spec.state_array_spec.items() if v.shape[:1] == [-1]}
         limit = getattr(spec.config, "max_episode_steps", 0)
         self.specs = Specs(
-            observation=space_tree(spec, paths),
+            observation=observation_space(spec, paths),
             action=space_of(spec.action_array_spec[action], acts=True),
             agents=tuple(f"player_{i}" for i in range(agents)) if agents > 1 else ("agent",),
             max_episode_steps=limit or None,

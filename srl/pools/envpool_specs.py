@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from srl.errors import RunError, UserError
 from srl.pools.memory import narrow_dtype
-from srl.spaces import choice_counts
+from srl.spaces import choice_counts, joined_space
 
 _OURS = {
     "num_envs": "it is an argument of make_pool",
@@ -111,15 +111,9 @@ def nested(parts: dict[tuple[str, ...], Any]) -> Any:
     return whole
 
 
-def space_tree(spec: Any, paths: list[tuple[tuple[str, ...], str]]) -> gymnasium.Space:
+def observation_space(spec: Any, paths: list[tuple[tuple[str, ...], str]]) -> gymnasium.Space:
     """The space of one agent's observation."""
-
-    def space(part: Any) -> gymnasium.Space:
-        if isinstance(part, dict):
-            return spaces.Dict({name: space(inner) for name, inner in part.items()})
-        return space_of(part)
-
-    return space(nested({path: spec.state_array_spec[key] for path, key in paths}))
+    return joined_space(nested({path: space_of(spec.state_array_spec[k]) for path, k in paths}))
 
 
 def space_of(described: Any, acts: bool = False) -> gymnasium.Space:
@@ -151,6 +145,5 @@ def action_range(space: gymnasium.Space) -> tuple[Any, Any]:
     if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return None, None
     counts = choice_counts(space)
-    return counts.astype(np.uint32) if counts.ndim else int(counts), space.start if np.any(
-        space.start
-    ) else None
+    start = space.start if np.any(space.start) else None
+    return counts.astype(np.uint32) if counts.ndim else int(counts), start

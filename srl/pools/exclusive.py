@@ -120,7 +120,7 @@ class ExclusivePool(Pool):
 
     @abstractmethod
     def _end(self) -> None:
-        """Lets go of everything."""
+        """Frees what the pool holds."""
 
     def _adopt(self, row: Row) -> Row:
         row.owner = self._token

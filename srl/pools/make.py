@@ -31,6 +31,7 @@ def make_pool(
     cores: Sequence[int] = (),
     workers: int | None = None,
     *,
+    action_repeat: int = 1,
     restarts: int | None = None,
     step_timeout: float | None = None,
     start_timeout: float | None = None,
@@ -55,11 +56,14 @@ def make_pool(
             first thread is the caller's, which stays free.
         workers: Processes that step environments written in Python; 0 steps them in this process,
             one after the other. By default 0 if `recv` gives all at a time, else one for each core.
+        action_repeat: Steps that an environment takes with each action, of which an episode's end
+            is the last; their rewards add up. Episodes' lengths count every step. Where an agent
+            of several leaves or joins, that is the last step, too (in Python environments).
         restarts: How many times in a row a worker process may die, 3 by default; it is started
             again. One that steps for ten times as long as it took to start ends the row. The
             episodes that it had begun are marked in `Timestep.lost`.
-        step_timeout: Seconds that a step or reset of one environment may take in a worker process,
-            60 by default.
+        step_timeout: Seconds that a step, with all its repeats, or reset of one environment may
+            take in a worker process, 60 by default.
         start_timeout: Seconds that a worker process may take to make its environments, 300 by
             default.
         options: Passed on to the environment.
@@ -72,6 +76,7 @@ def make_pool(
     batch_size = num_envs if batch_size is None else batch_size
     expect_number("batch_size", batch_size, 1, num_envs)
     expect_number("threads", threads, 0, MOST)
+    expect_number("action_repeat", action_repeat, 1, MOST)
     if isinstance(env, EnvConfig):
         env, options = env.pool_id, {**env.options(), **options}
     limits = {"restarts": restarts, "step_timeout": step_timeout, "start_timeout": start_timeout}
@@ -80,11 +85,14 @@ def make_pool(
     if not threaded(env):
         given = {"threads": threads} if threads else {}
         _check_effect(env, given | ({"cores": cores} if len(cores) else {}), "steps no threads")
-        return _python_pool(env, num_envs, batch_size, workers, limits, options)
+        return _python_pool(env, num_envs, batch_size, workers, limits, action_repeat, options)
     given = {} if workers is None else {"workers": workers}
     _check_effect(env, given | limits, "steps on threads: give threads=N")
     if kind == "native":
         from srl.pools.native.pool import NativePool
+
+        if action_repeat > 1:
+            options = {**options, "action_repeat": action_repeat}
 
         def native(num_envs: int, batch_size: int, threads: int = 1) -> Pool:
             return NativePool(name, num_envs, batch_size, threads, options, cores)
@@ -97,6 +105,8 @@ def make_pool(
         return EnvpoolPool(name, num_envs, batch_size, threads, options)
 
     _check_effect(env, {"cores": cores} if len(cores) else {}, "pins by thread_affinity_offset=N")
+    repeats = {"action_repeat": action_repeat} if action_repeat > 1 else {}
+    _check_effect(env, repeats, "repeats actions by options of its own, such as frame_skip=N")
     _check_memory(f"{kind}:{name}", num_envs, envpool)
     return envpool(num_envs, batch_size, threads)
 
@@ -113,7 +123,10 @@ def _check_memory(name: str, num_envs: int, make: Callable[[int, int], Pool]) ->
 
 
 def expect_environment(
-    env: EnvSource, workers: int | None = None, step_timeout: float | None = None
+    env: EnvSource,
+    workers: int | None = None,
+    step_timeout: float | None = None,
+    action_repeat: int = 1,
 ) -> None:
     """Raises UserError where an environment cannot be made so, as far as that is known quickly.
 
@@ -121,7 +134,8 @@ def expect_environment(
     looked up: making it may take long or hang, and is watched where it is done.
     """
     if threaded(env):
-        make_pool(env, 1, threads=1, workers=workers, step_timeout=step_timeout).close()
+        limits: Any = {"step_timeout": step_timeout, "action_repeat": action_repeat}
+        make_pool(env, 1, threads=1, workers=workers, **limits).close()
         return
     if not workers and step_timeout is not None:
         _check_effect(env, {"step_timeout": step_timeout}, _IN_PROCESS)
@@ -145,6 +159,7 @@ def _python_pool(
     batch_size: int,
     workers: int | None,
     limits: dict[str, Any],
+    action_repeat: int,
     options: dict[str, Any],
 ) -> Pool:
     if workers is None:
@@ -161,10 +176,10 @@ def _python_pool(
         from srl.pools.python.serial import SerialPool
 
         _check_effect(env, limits, _IN_PROCESS)
-        return SerialPool(env, num_envs, batch_size, options)
+        return SerialPool(env, num_envs, batch_size, options, action_repeat)
     from srl.pools.python.processes.pool import ProcessPool
 
-    return ProcessPool(env, num_envs, batch_size, workers, options, **limits)
+    return ProcessPool(env, num_envs, batch_size, workers, options, action_repeat, **limits)
 
 
 def _check_effect(env: EnvSource, given: dict[str, Any], reason: str) -> None:

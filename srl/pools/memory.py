@@ -47,15 +47,15 @@ def timestep_at(timesteps: Timestep, t: int) -> Timestep:
     return map_tree(lambda x: x[t], timesteps)
 
 
-_ALIGNMENT = 64  # JAX takes NumPy memory without a copy from here on
+ALIGNMENT = 64  # bytes; JAX takes NumPy memory that is aligned so without a copy
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     """Gives zeros whose first byte lies at a multiple of 64, so that JAX need not copy them."""
     dtype = np.dtype(dtype)
     size = int(np.prod(shape)) * dtype.itemsize
-    buffer = np.zeros(size + _ALIGNMENT, np.uint8)
-    start = -buffer.ctypes.data % _ALIGNMENT
+    buffer = np.zeros(size + ALIGNMENT, np.uint8)
+    start = -buffer.ctypes.data % ALIGNMENT
     return buffer[start : start + size].view(dtype).reshape(shape)
 
 

@@ -9,7 +9,7 @@ from srl.errors import UserError
 from srl.system.shared_memory import available_bytes
 
 SAMPLE = 64
-"""Environments by which the size of one is estimated; a pool of no more is not looked at."""
+"""Environments by which the size of one is estimated; a pool of no more is not checked."""
 MEMORY = "SRL_POOL_MEMORY"
 """Environment variable: bytes that the environments of this process may take, of a host where
 other processes make environments at the same time."""
@@ -24,7 +24,7 @@ class Growth:
     """
 
     def __init__(self) -> None:
-        """Looks at the present."""
+        """Measures the present use."""
         self._before = resident_bytes(), _object_bytes()
 
     @property
@@ -55,7 +55,7 @@ def check_memory(name: str, num_envs: int, grown: int, made: int) -> None:
         made: How many these were.
 
     Raises:
-        UserError: Naming the sizes, and how many there is room for.
+        UserError: With the sizes, and how many environments fit.
     """
     each, available = grown / made, available_bytes()
     if MEMORY in os.environ:

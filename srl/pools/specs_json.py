@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ _DEEPEST = 32
 
 
 def specs_to_json(specs: Specs) -> dict[str, Any]:
-    """A value that `json.dumps` takes and `specs_from_json` gives back.
+    """The specs as a value that `json.dumps` takes; `specs_from_json` gives them back.
 
     Raises:
         RunError: For a space that is none of those that pools support.
@@ -79,43 +78,28 @@ def _to_json(space: Space) -> dict[str, Any]:
 
 def _from_json(value: Any, depth: int = 0) -> Space:
     if depth > _DEEPEST:
-        raise ValueError("spaces within spaces without end")
-    kind = value["type"]
-    if kind == "Dict":
-        # Pairs keep their order; a dict's keys would be sorted.
-        return spaces.Dict([(str(k), _from_json(part, depth + 1)) for k, part in value["parts"]])
-    if kind == "Tuple":
-        return spaces.Tuple([_from_json(part, depth + 1) for part in value["parts"]])
-    return _SIMPLE[kind](value)
-
-
-def _box(value: Any) -> Space:
-    shape, dtype = _shape(value["shape"]), _dtype(value["dtype"])
-    low, high = (_unpacked(value[bound], shape, dtype) for bound in ("low", "high"))
-    return spaces.Box(low, high, shape, dtype.type)
-
-
-def _discrete(value: Any) -> Space:
-    return spaces.Discrete(value["n"], start=value["start"], dtype=_dtype(value["dtype"]).type)
-
-
-def _multi_discrete(value: Any) -> Space:
+        raise ValueError("the spaces are nested too deeply")
+    match value["type"]:
+        case "Dict":  # pairs keep their order; a dict's keys would be sorted
+            parts = [(str(name), _from_json(part, depth + 1)) for name, part in value["parts"]]
+            return spaces.Dict(parts)
+        case "Tuple":
+            return spaces.Tuple([_from_json(part, depth + 1) for part in value["parts"]])
+        case "MultiBinary":
+            n = value["n"]
+            return spaces.MultiBinary(_shape(n) if isinstance(n, list) else _shape([n])[0])
     dtype = _dtype(value["dtype"])
-    nvec, start = (np.array(value[name], dtype) for name in ("nvec", "start"))
-    return spaces.MultiDiscrete(nvec, dtype=dtype.type, start=start)
-
-
-def _multi_binary(value: Any) -> Space:
-    n = value["n"]
-    return spaces.MultiBinary(_shape(n) if isinstance(n, list) else _shape([n])[0])
-
-
-_SIMPLE: dict[str, Callable[[Any], Space]] = {
-    "Box": _box,
-    "Discrete": _discrete,
-    "MultiDiscrete": _multi_discrete,
-    "MultiBinary": _multi_binary,
-}
+    match value["type"]:
+        case "Box":
+            shape = _shape(value["shape"])
+            low, high = (_unpacked(value[bound], shape, dtype) for bound in ("low", "high"))
+            return spaces.Box(low, high, shape, dtype.type)
+        case "Discrete":
+            return spaces.Discrete(value["n"], start=value["start"], dtype=dtype.type)
+        case "MultiDiscrete":
+            nvec, start = (np.array(value[name], dtype) for name in ("nvec", "start"))
+            return spaces.MultiDiscrete(nvec, dtype=dtype.type, start=start)
+    raise ValueError(f"there is no space {value['type']!r}")
 
 
 def _packed(bounds: np.ndarray) -> str:

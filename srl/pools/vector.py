@@ -55,7 +55,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
     Observations, actions and the layout of `info` are those of Gymnasium's `SyncVectorEnv`, in
     all three modes of `metadata["autoreset_mode"]`, with these differences:
 
-    * Numbers of 64 bits are of 32, as in the pool, and `single_observation_space` says so;
+    * Numbers of 64 bits are of 32, as in the pool, as `single_observation_space` has it;
       rewards are float32.
     * `info` holds what the pool knows, not the environments' own infos: with the last
       step of an episode come `episode_return` (float32), `episode_length` (int32) and the

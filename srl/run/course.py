@@ -44,7 +44,7 @@ class Show(Protocol):
 
 
 class Run:
-    """A trainer, and what is kept of it in the run's folder. `with` closes all of it."""
+    """A trainer, with its checkpoints and metrics in the run's folder. `with` closes all of it."""
 
     def __init__(
         self,
@@ -60,10 +60,10 @@ class Run:
         """Opens nothing yet.
 
         Args:
-            experiment: What is trained.
-            folder: Of the run.
-            trainer: Trains it; closed at the end.
-            show: Where it is shown.
+            experiment: The settings.
+            folder: The run's folder.
+            trainer: Trains the policies; it is closed at the end.
+            show: Shows the run.
             stop: Whether the run is to end, after a checkpoint.
             agree: Gives which of stopping and saving to do, from which this one wants; several
                 replicas must do the same after the same update.
@@ -235,7 +235,7 @@ def budget_used(experiment: Experiment, env_steps: int, updates: int) -> bool:
 
 
 def finished(experiment: Experiment, checkpoints: Checkpoints) -> str:
-    """What a finished run has done; nothing if it is not finished."""
+    """The counts of a finished run, as text; empty if it is not finished."""
     counts = checkpoints.newest_counts()
     if counts is None or not budget_used(experiment, **counts):
         return ""

@@ -1,7 +1,8 @@
-"""Reports the end of a training process that native code, such as an environment's, has aborted.
+"""Reports a training process that native code, such as an environment's, has aborted or blocked.
 
 A process that dies of a signal can write its stack into one file and no more. A small process
-beside it, which only waits, therefore writes the log and the terminal.
+beside it, which only waits, therefore writes the log and the terminal. It also notices native code
+that holds Python's lock, while no thread of the training can report anything.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from srl.system.child_process import child_command, crash_place
+from srl.system.child_process import DUMP_SIGNAL, child_command, crash_place, process_state
 
+_ROUND_SECONDS = 1.0
 _GOODBYE = b"\0the process ends in good order\0"
 
 
 class CrashReporter:
-    """While it is entered, an abrupt end of this process is reported."""
+    """While it is entered, an abrupt end of this process is reported, and so are missing beats."""
 
     def __init__(self, folder: Path, worker: str, hint: str) -> None:
         """Starts nothing yet.
@@ -32,25 +34,40 @@ class CrashReporter:
             worker: What messages call this process.
             hint: What to do, shown last; may be empty.
         """
-        self._words = str(folder), worker, hint
+        self._arguments = str(folder), worker, hint
 
     def __enter__(self) -> CrashReporter:
-        theirs, self._pipe = os.pipe()
+        dump, self._pipe = os.pipe()
+        beats, self._beats = os.pipe()
+        os.set_blocking(self._beats, False)
         self._process = subprocess.Popen(
             child_command(
                 "srl.run.crash",
-                str(theirs),
+                str(dump),
+                str(beats),
                 str(os.getpid()),
-                *self._words,
+                *self._arguments,
                 ignores_interrupts=True,
             ),
             stdin=subprocess.DEVNULL,
             stdout=2,
-            pass_fds=(theirs,),
+            pass_fds=(dump, beats),
         )
-        os.close(theirs)
+        os.close(dump)
+        os.close(beats)
         faulthandler.enable(self._pipe)
+        faulthandler.register(DUMP_SIGNAL, 2)
         return self
+
+    def beat(self, limit_seconds: float) -> None:
+        """Shows that Python code can run here.
+
+        Args:
+            limit_seconds: The time without another beat after which the stacks of all threads are
+                written to the terminal. It counts only while neither process is stopped.
+        """
+        with suppress(BrokenPipeError, BlockingIOError):
+            os.write(self._beats, b"%d\n" % limit_seconds)
 
     def expect_end(self) -> None:
         """Notes that the process is about to end, for a reason that is shown already."""
@@ -60,7 +77,9 @@ class CrashReporter:
 
     def __exit__(self, *_: object) -> None:
         self.expect_end()
+        faulthandler.unregister(DUMP_SIGNAL)
         os.close(self._pipe)
+        os.close(self._beats)
         self._process.wait()
 
 
@@ -68,16 +87,16 @@ def main(argv: Sequence[str]) -> int:
     """Waits for the end of a process, and reports it unless it was in good order.
 
     Args:
-        argv: The descriptor of the pipe for the stacks, the process, the folder of the run, what
-            messages call the process, and a hint.
+        argv: The descriptors of the pipes for the stacks and for the beats, the process, the folder
+            of the run, what messages call the process, and a hint.
 
     Returns:
         The exit code.
     """
-    pipe, watched, folder, worker, hint = argv
+    pipe, beats, watched, folder, worker, hint = argv
     interrupted: list[int] = []
     signal.signal(signal.SIGINT, lambda number, _: interrupted.append(number))
-    dump = _last_words(int(pipe), int(watched))
+    dump = _wait(int(pipe), int(beats), int(watched), worker)
     if dump.endswith(_GOODBYE) or (interrupted and not dump):  # a second Ctrl-C quits at once
         return 0
     _report(dump.decode(errors="replace").strip(), Path(folder), worker, hint)
@@ -91,7 +110,7 @@ def _report(text: str, path: Path, worker: str, hint: str) -> None:
 
     folder = RunFolder(path)
     with suppress(OSError), folder.log(worker).open("a") as file:
-        file.write(f"{text or 'the process ended without a word'}\n")
+        file.write(f"{text or 'the process ended without a stack'}\n")
     if text:
         reason = text.partition("\n")[0]
         shown = crash_place(text)
@@ -103,20 +122,39 @@ def _report(text: str, path: Path, worker: str, hint: str) -> None:
     sys.stderr.write("\n".join(filter(None, lines)) + "\n")
 
 
-def _last_words(pipe: int, watched: int) -> bytes:
-    """What a process has written by its end, or until it has ended in good order."""
+def _wait(pipe: int, beats: int, watched: int, worker: str) -> bytes:
+    """Returns what a process has written by its end, or until it has ended in good order."""
     os.set_blocking(pipe, False)
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
+    poll.register(beats, select.POLLIN)
     try:
         pidfd = os.pidfd_open(watched)
         poll.register(pidfd, select.POLLIN)
     except ProcessLookupError:
         pidfd = -1
-    dump = b""
+    dump, silent_rounds, limit_seconds = b"", 0, 0
     while not dump.endswith(_GOODBYE):
+        ready = [fd for fd, _ in poll.poll(1000 * _ROUND_SECONDS)]
+        if beats in ready:
+            silent_rounds = 0
+            if lines := os.read(beats, 1 << 16).splitlines():
+                limit_seconds = int(lines[-1])
+            else:
+                poll.unregister(beats)
+        elif not ready and limit_seconds and not process_state(watched).startswith("stopped"):
+            # Rounds do not go on while this process is stopped too, as the clock does.
+            silent_rounds += 1
+            if silent_rounds == round(limit_seconds / _ROUND_SECONDS):
+                sys.stderr.write(
+                    f"{worker} has run no Python code for {limit_seconds} s; native code may hold "
+                    "Python's lock:\n"
+                )
+                sys.stderr.flush()
+                with suppress(ProcessLookupError):
+                    os.kill(watched, DUMP_SIGNAL)
         # Others may hold the pipe, forks of the process, so that its end alone tells.
-        ended = pidfd < 0 or any(fd == pidfd for fd, _ in poll.poll())
+        ended = pidfd < 0 or pidfd in ready
         with suppress(BlockingIOError):
             while part := os.read(pipe, 1 << 16):
                 dump += part

@@ -1,4 +1,4 @@
-"""What the terminal shows of a run: what it is, how far it is, how it goes."""
+"""What the terminal shows of a run: its settings, its progress, its metrics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from srl.run.folder import RunFolder
 from srl.run.status import note_stage
 
 _REFRESH_SECONDS = 0.25
-_KNOWN_SECONDS = 1.0  # after which it can be said how long the rest takes
+_KNOWN_SECONDS = 1.0  # after which the time that is left can be estimated
 
 _STAGES = {
     Stage.STARTING: ("starting", ""),
@@ -29,11 +29,11 @@ _STAGES = {
     Stage.RESETTING: ("resetting", "the environments"),
     Stage.STEPPING: ("first steps", ""),
 }
-"""What is shown before the first report: a word or two, and what is said of it."""
+"""The label of each stage before the first report, and a remark on it."""
 
 
 class Counts(NamedTuple):
-    """How far a run is that another process trains."""
+    """The progress of a run that another process trains."""
 
     env_steps: int
     updates: int
@@ -55,9 +55,9 @@ class Display:
         self._noted: Stage | None = None
 
     def header(self, folder: RunFolder) -> None:
-        """Says what is about to run."""
+        """Shows the settings of the run that begins."""
         self._folder, experiment = folder, self._experiment
-        env = _in_few_words(experiment.env)
+        env = _short_name(experiment.env)
         self._line("experiment", experiment.name)
         self._line("environment", f"{env}, {experiment.num_envs} at a time")
         self._line("algorithm", type(experiment.algorithm).__name__)
@@ -65,7 +65,7 @@ class Display:
         self._line("run folder", str(folder.path))
 
     def stage(self, stage: Stage, details: str = "") -> None:
-        """Shows what is done before the first report; cheap."""
+        """Shows the stage that a run is in before its first report; cheap."""
         if self._awaits_report and self._progress is None and stage in _STAGES:
             name, known = _STAGES[stage]
             self._stages.show(name, details or known)
@@ -74,12 +74,12 @@ class Display:
                 note_stage(self._folder.path, stage)
 
     def start(self, trainer: Any) -> None:
-        """Says who is trained, and shows the bar."""
+        """Shows the policies that are trained, and the bar."""
         parameters: Mapping[str, int] = getattr(trainer, "parameters", {})
         for policy, count in parameters.items():
             agents = getattr(trainer, "agents", {}).get(policy, ())
-            who = f" ({', '.join(agents)})" if len(agents) > 1 else ""
-            self._line("policy", f"{policy}{who}: {count:,} parameters")
+            names = f" ({', '.join(agents)})" if len(agents) > 1 else ""
+            self._line("policy", f"{policy}{names}: {count:,} parameters")
         self._begin = (time.monotonic(), self._done(trainer))
         if self._console.is_terminal:
             self._stages.end()
@@ -91,7 +91,7 @@ class Display:
             self._progress.start()
 
     def tick(self, trainer: Any, now: float) -> None:
-        """Moves the bar, a few times a second; tells of updates until there is a report."""
+        """Moves the bar, a few times a second; shows updates until there is a report."""
         if self._awaits_report:
             every = report_interval(self._experiment)
             self.stage(Stage.STEPPING, f"{trainer.updates:,} updates; a report every {every:,}")
@@ -121,7 +121,7 @@ class Display:
         self.say(f"{self._unit} {done:,}/{total:,} ({share}%)  {how}".rstrip())
 
     def summary(self, report: Mapping[str, Any]) -> str:
-        """What of a report tells most."""
+        """The most important values of a report, in a line."""
         return f"{self._numbers(report)}  {report.get('bottleneck', '')}".rstrip()
 
     def _numbers(self, report: Mapping[str, Any]) -> str:
@@ -165,7 +165,7 @@ class _Bar(Progress):
 
 
 def _activities(report: Mapping[str, Any]) -> list[str]:
-    """What each kind of worker does with its time, the most first; a line each."""
+    """The shares of its time that each kind of worker spends, a line each, the largest first."""
     kinds: dict[str, dict[str, float]] = {}
     for name, share in report.items():
         first, _, rest = name.partition("/")
@@ -174,12 +174,12 @@ def _activities(report: Mapping[str, Any]) -> list[str]:
             kinds.setdefault(kind, {})[activity] = share
     lines = []
     for kind, shares in kinds.items():
-        told = sorted((item for item in shares.items() if item[1] >= 0.005), key=lambda i: -i[1])
-        lines.append(f"{kind:<12} " + "  ".join(f"{name} {share:.0%}" for name, share in told))
+        most = sorted((item for item in shares.items() if item[1] >= 0.005), key=lambda i: -i[1])
+        lines.append(f"{kind:<12} " + "  ".join(f"{name} {share:.0%}" for name, share in most))
     return lines
 
 
-def _in_few_words(env: Any) -> str:
+def _short_name(env: Any) -> str:
     """An environment's id, or its class and what of its configuration is not the default."""
     values = config_values(env)
     if isinstance(env, NamedEnv):

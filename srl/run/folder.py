@@ -7,6 +7,7 @@ import dataclasses
 import fcntl
 import hashlib
 import importlib.metadata
+import itertools
 import json
 import logging
 import os
@@ -33,7 +34,7 @@ _TIME, _TIME_PATTERN = "%Y-%m-%d_%H-%M-%S", r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d"
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Where the parts of one run lie."""
+    """The paths of the parts of one run."""
 
     path: Path
 
@@ -93,7 +94,7 @@ class RunFolder:
         """The process that trains the run, and its host; None where none has it locked.
 
         Raises:
-            UserError: If one has, and has not told which it is.
+            UserError: If one has, and its id is not in the lock.
         """
         try:
             lock = os.open(self.path / "lock", os.O_RDONLY)
@@ -107,7 +108,9 @@ class RunFolder:
         finally:
             os.close(lock)
         if not pid.isdigit():
-            raise UserError(f"a process has locked {self.path}/lock, which does not tell which")
+            raise UserError(
+                f"a process has locked {self.path}/lock, and its id is not written there"
+            )
         return int(pid), host
 
     def discard(self) -> None:
@@ -136,11 +139,10 @@ def create_run(resolved: Resolved, run_dir: Path | None = None) -> RunFolder:
     Raises:
         UserError: When it cannot be written, or holds a run or anything else already.
     """
-    path = Path("runs") / resolved.experiment.name / time.strftime(_TIME)
+    path = run_dir or Path("runs") / resolved.experiment.name / time.strftime(_TIME)
     if run_dir is None:
-        path = next(p for p in _numbered(path) if not p.exists())
-    else:
-        path = run_dir
+        numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+        path = next(p for p in itertools.chain([path], numbered) if not p.exists())
     folder = RunFolder(path.absolute())
     if folder.config.exists():
         raise UserError(f"{path} already holds a run; `srl resume {path}` goes on with it")
@@ -225,7 +227,7 @@ def open_run(
     Args:
         run_dir: The folder, or one of several runs, whose newest is meant.
         to_train: Refuse where the code it imports now gives other values than the run began
-            with; otherwise they are told as warnings.
+            with; otherwise they are reported as warnings.
         trained: As for `find_run`.
 
     Raises:
@@ -233,22 +235,28 @@ def open_run(
     """
     folder = find_run(run_dir, trained=trained)
     config = read_config(folder)
-    source = folder.source if config["source"] else None
-    if source and _sha256(source) != config["sha256"]:
-        raise UserError(f"{source} was changed after the run began; restore it, or start a new run")
-    resolved = load_experiment(
-        config["target"],
-        config["overrides"],
-        source=source,
-        directory=Path(config["directory"]),
-    )
+    if config["source"] and _sha256(folder.source) != config["sha256"]:
+        raise UserError(
+            f"{folder.source} was changed after the run began; restore it, or start a new run"
+        )
+    resolved = recorded(folder, config)
     values = json.loads(json.dumps(config_values(resolved.experiment)))
     _compare(folder, config["experiment"], values, refuse=to_train)
     return folder, resolved
 
 
+def recorded(folder: RunFolder, config: Mapping[str, Any]) -> Resolved:
+    """The experiment that a run's configuration records."""
+    return load_experiment(
+        config["target"],
+        config["overrides"],
+        source=folder.source if config["source"] else None,
+        directory=Path(config["directory"]),
+    )
+
+
 def extend_run(folder: RunFolder, resolved: Resolved, env_steps: int) -> Resolved:
-    """The same run with a larger budget, which the folder now tells too.
+    """The same run with a larger budget, which its folder records.
 
     Raises:
         UserError: When so much is done already, or another process trains the run.
@@ -259,7 +267,8 @@ def extend_run(folder: RunFolder, resolved: Resolved, env_steps: int) -> Resolve
     experiment.validate()
     resolved = dataclasses.replace(resolved, experiment=experiment, overrides=overrides)
     with folder.locked():
-        done = _env_steps_done(folder)
+        counts = Checkpoints(folder.checkpoints).newest_counts()
+        done = counts["env_steps"] if counts else 0
         if env_steps <= done:
             raise UserError(f"--env-steps {env_steps}: {done} are done already; give more")
         record(folder, resolved)
@@ -276,21 +285,16 @@ def return_to(folder: RunFolder, version: int) -> list[Path]:
         UserError: When there is no such version, or another process trains the run.
         Damaged: When it cannot be read.
     """
-    with folder.locked(), contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
+    with folder.locked():
+        checkpoints = Checkpoints(folder.checkpoints)
         checkpoints.restore(version)
         later = [other for other in checkpoints.versions() if other > version]
         return [checkpoints.set_aside(other, "later") for other in later]
 
 
 def record(folder: RunFolder, resolved: Resolved) -> None:
-    """Writes into `config.json` what the run is from now on."""
+    """Records in `config.json` the experiment that the run has from now on."""
     _write_config(folder, resolved, read_config(folder)["sha256"])
-
-
-def _env_steps_done(folder: RunFolder) -> int:
-    with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
-        counts = checkpoints.newest_counts()
-        return counts["env_steps"] if counts else 0
 
 
 def _write_config(folder: RunFolder, resolved: Resolved, sha256: str | None) -> None:
@@ -307,7 +311,7 @@ def _write_config(folder: RunFolder, resolved: Resolved, sha256: str | None) -> 
     write_atomically(folder.config, (json.dumps(config, indent=2) + "\n").encode())
 
 
-_FORM: dict[str, type | tuple[type, ...]] = {
+_TYPES: dict[str, type | tuple[type, ...]] = {
     "schema": int,
     "target": str,
     "overrides": list,
@@ -319,7 +323,7 @@ _FORM: dict[str, type | tuple[type, ...]] = {
 
 
 def read_config(folder: RunFolder) -> dict[str, Any]:
-    """What `config.json` holds; UserError where it is missing or broken."""
+    """The contents of `config.json`; raises UserError where it is missing or broken."""
     try:
         config = parse_json(folder.config.read_bytes())
     except OSError as error:
@@ -329,11 +333,11 @@ def read_config(folder: RunFolder) -> dict[str, Any]:
     except ValueError as error:
         raise UserError(f"{folder.config} is not JSON any more ({error})") from error
     given = config.get("schema") if isinstance(config, dict) else None
-    if given != SCHEMA or _FORM.keys() - config.keys():
+    if given != SCHEMA or _TYPES.keys() - config.keys():
         raise UserError(
             f"{folder.config} has schema {given}; srl {srl_version()} reads schema {SCHEMA}"
         )
-    for name, kind in _FORM.items():
+    for name, kind in _TYPES.items():
         value = config[name]
         texts = value if isinstance(value, list) else [value] if isinstance(value, str) else []
         if not isinstance(value, kind) or not all(map(_is_text, texts)):
@@ -353,7 +357,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _compare(folder: RunFolder, stored: Any, current: Any, *, refuse: bool) -> None:
-    """Tells where a value is not the one the run began with."""
+    """Reports each value that is not the one the run began with."""
     stored, current = _flat(stored), _flat(current)
     for name, value in stored.items():
         if name in current and current[name] != value:
@@ -373,12 +377,6 @@ def _flat(values: Any, name: str = "") -> dict[str, Any]:
         inner = [_flat(value, f"{name}.{key}".lstrip(".")) for key, value in values.items()]
         return {key: value for part in inner for key, value in part.items()}
     return {name: values}
-
-
-def _numbered(path: Path) -> Iterator[Path]:
-    yield path
-    for number in range(2, 1000):
-        yield path.with_name(f"{path.name}-{number}")
 
 
 def _sha256(path: Path) -> str | None:

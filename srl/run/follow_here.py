@@ -6,7 +6,9 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +19,18 @@ from srl.loop.stage import Stage
 from srl.run.course import finished
 from srl.run.display import Counts, Display
 from srl.run.folder import RunFolder
-from srl.run.follow import Say, asked_to_stop
 from srl.run.metrics import FILE, report_of
 from srl.run.recorded import recorded_experiment
 from srl.run.status import read_outcome, read_reason, read_stage
 from srl.run.terminal import DONE, FAILED, INTERRUPTED, MISTAKEN, shown
 
+Say = Callable[[str], object]
+"""Shows a line."""
 _LOOK_SECONDS = 0.5
 
 
 def stop_here(folder: RunFolder) -> str:
-    """Has the process that trains a run end it after a checkpoint; gives that in words.
+    """Has the process that trains a run end it after a checkpoint; gives a line that reports it.
 
     Raises:
         UserError: If that is a process of another machine, or another user's.
@@ -77,9 +80,7 @@ def follow_here(folder: RunFolder, say: Say) -> int:
                     say(f"left running; `srl top {shown(folder)}` shows it again")
                     return INTERRUPTED
                 say(stop_here(folder))
-    with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
-        done = finished(experiment, checkpoints)
-    if done:
+    if done := finished(experiment, Checkpoints(folder.checkpoints)):
         say(f"{shown(folder)} is finished: {done}")
         return DONE
     code, how = read_outcome(folder.path), "ended"
@@ -90,6 +91,18 @@ def follow_here(folder: RunFolder, say: Say) -> int:
     return code or INTERRUPTED
 
 
+def asked_to_stop() -> bool:
+    """Whether the user wants the run to end rather than to go on without a terminal."""
+    if not sys.stdin.isatty():
+        return False
+    sys.stderr.write("\nend the run after a checkpoint (e), or leave it running (Enter)? ")
+    sys.stderr.flush()
+    try:
+        return sys.stdin.readline().strip().lower().startswith("e")
+    except KeyboardInterrupt:
+        return False
+
+
 class _Reports:
     """The lines of a run's metrics, as they are written."""
 
@@ -97,7 +110,7 @@ class _Reports:
         self._file, self._inode, self._read = file, 0, 0
 
     def new(self) -> list[dict[str, Any]]:
-        """Those since this was last asked; broken ones are left out."""
+        """The reports since the last call; broken ones are left out."""
         try:
             with self._file.open("rb") as file:
                 inode = os.fstat(file.fileno()).st_ino

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from srl.errors import UserError
-from srl.experiment import Experiment, load_experiment
-from srl.files import parse_json
+from srl.experiment import Experiment
+from srl.run.folder import RunFolder, read_config, recorded
 
 
 def recorded_experiment(folder: Path) -> Experiment:
@@ -15,11 +14,5 @@ def recorded_experiment(folder: Path) -> Experiment:
     Raises:
         UserError: When `config.json` is damaged, or the experiment file cannot be imported.
     """
-    file = folder / "config.json"
-    try:
-        config = parse_json(file.read_bytes())
-        target, words, directory = config["target"], config["overrides"], config["directory"]
-        source = folder / "experiment.py" if config["source"] else None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"cannot read {file}: {error}") from error
-    return load_experiment(target, words, source=source, directory=Path(directory)).experiment
+    run = RunFolder(folder)
+    return recorded(run, read_config(run)).experiment

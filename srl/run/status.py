@@ -1,4 +1,4 @@
-"""What the processes of a run leave in its folder for others: where it is led, how it ended."""
+"""The state of a run, as its processes record it in its folder for others."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from srl.files import is_count, parse_json, write_atomically, write_output
 from srl.loop.stage import Stage
 
 ADDRESS_FILE = "controller.json"
-"""Of the run's folder; in it the controller says where it is."""
+"""The file of the run's folder with the controller's address."""
 OUTCOME_FILE = "outcome.json"
-"""Of the run's folder; in it the controller says how the run has ended."""
+"""The file of the run's folder that records how the run has ended."""
 BEGUN_FILE = "begun.json"
-"""Of the run's folder; there once all workers that the run needs have begun."""
+"""The file of the run's folder that is there once all workers that the run needs have begun."""
 STAGE_FILE = "stage.json"
-"""Of the run's folder; what a training on this machine does before its first report."""
+"""The file of the run's folder with the stage of a training on this machine."""
 
 
 def write_address(folder: Path, address: str) -> int:
-    """Tells hosts that share the run's folder where the controller is.
+    """Records the controller's address for hosts that share the run's folder.
 
     Returns:
         The controller's term: how many there were before it.
@@ -37,13 +37,13 @@ def write_address(folder: Path, address: str) -> int:
 
 
 def read_address(folder: Path) -> str | None:
-    """Where the controller is, or was last; None where nobody has told."""
+    """The address of the controller, or of the last one; None where none is recorded."""
     address = _read(folder / ADDRESS_FILE).get("address")
     return address if isinstance(address, str) else None
 
 
 def note_begun(folder: Path) -> None:
-    """Tells whoever follows the run that all it needs has begun."""
+    """Records that all workers that the run needs have begun."""
     _write(folder / BEGUN_FILE, {"begun": True})
 
 
@@ -53,12 +53,7 @@ def has_begun(folder: Path) -> bool:
 
 
 def write_outcome(folder: Path, code: int, reason: str = "") -> None:
-    """Records for those who follow the run, or look later, that it has ended, and how.
-
-    Args:
-        folder: The run's.
-        code: Its exit code.
-        reason: Of a failure, where it is known.
+    """Records how a run has ended: the exit code, and the reason of a failure where it is known.
 
     Raises:
         OSError: If it cannot be written.
@@ -79,7 +74,7 @@ def read_reason(folder: Path) -> str:
 
 
 def note_stage(folder: Path, stage: Stage) -> None:
-    """Records what a run on this machine does before its first report."""
+    """Records the stage that a run on this machine is in before its first report."""
     with contextlib.suppress(OSError):  # on a full disk; then only `srl top` lacks it
         _write(folder / STAGE_FILE, {"stage": stage})
 
@@ -100,7 +95,7 @@ def _text(values: dict[str, Any]) -> bytes:
 
 
 def _read_new(file: Path) -> dict[str, Any]:
-    """What a file holds that may be new: NFS remembers that it was not there until it lists it."""
+    """Reads a file that may be new, which NFS may show only once it has listed the folder."""
     with contextlib.suppress(OSError):
         os.listdir(file.parent)
     return _read(file)

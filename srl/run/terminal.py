@@ -1,4 +1,4 @@
-"""What every way to train does with signals, with logs and with paths that people read."""
+"""Signals, logs and the end of a training, in whatever processes it runs."""
 
 from __future__ import annotations
 
@@ -9,21 +9,25 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any, Protocol
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from srl.checkpoint import Checkpoints
-from srl.errors import SrlError, UserError
+from srl.errors import SrlError, UserError, explained
+from srl.files import short_path
 from srl.run.folder import RunFolder
 from srl.run.status import write_outcome
 from srl.system.child_process import die_of_the_second
+
+logger = logging.getLogger(__name__)
 
 DONE, FAILED, MISTAKEN, INTERRUPTED = 0, 1, 2, 130
 """Exit codes of a training: finished, failed, refused, or interrupted after a checkpoint."""
 KILLED = "the process was killed, or an environment ended it with exit()"
 """The reason of a failure that the process could not report."""
 PATIENCE_SECONDS = 5.0
-"""That a training which is to end may show no progress towards the end of its update."""
+"""The time that a training which is to end may take without progress towards its update's end."""
 
 
 class Stop:
@@ -144,29 +148,20 @@ def resume_hint(folder: RunFolder) -> str:
 
 
 def failed(folder: RunFolder, worker: str, what: str = "") -> str:
-    """That a run has failed, in a line.
-
-    Args:
-        folder: The run's.
-        worker: Whose log tells more.
-        what: Has failed; the worker by default.
-    """
+    """A line which reports that a worker, or else `what`, has failed, with the worker's log."""
     goes_on = resume_hint(folder).removeprefix("; ")
     hint = goes_on and f"; once its cause is mended, {goes_on}"
     return f"{what or worker} failed; its log is {shown(folder, worker)}{hint}"
 
 
-class End(Protocol):
-    """Records how a training ends."""
-
-    def __call__(self, code: int, reason: BaseException | str = "") -> int:
-        """Takes the exit code and the reason of a failure; gives the code."""
-        ...
+def report_failure(error: Exception, folder: RunFolder, worker: str, what: str = "") -> None:
+    """Reports an error on the terminal, and with its whole traceback in the worker's log."""
+    logger.info("%s", "".join(traceback.format_exception(error)))
+    sys.stderr.write(f"{explained(error)}\n{failed(folder, worker, what)}\n")
 
 
-def end_unrecorded(code: int, reason: BaseException | str = "") -> int:
-    """An `End` for where another records it."""
-    return code
+End = Callable[..., int]
+"""Takes a training's exit code, and the reason of a failure, to record them; gives the code."""
 
 
 @contextlib.contextmanager
@@ -229,7 +224,5 @@ def logging_to(folder: RunFolder, worker: str) -> Iterator[None]:
 
 
 def shown(folder: RunFolder, worker: str | None = None) -> str:
-    """A path as short as it can be written from here."""
-    path = str(folder.log(worker) if worker else folder.path)
-    relative = os.path.relpath(path)
-    return path if relative.startswith("..") else relative
+    """The path of a run's folder, or of a worker's log, as short as it can be written from here."""
+    return short_path(folder.log(worker) if worker else folder.path)

@@ -1,4 +1,4 @@
-"""Watches a training in this process: names what hangs, and ends it where the user wants it to."""
+"""Watches a training in this process: reports that it hangs, and ends it if the user asks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from srl.loop.stage import Stage
 from srl.run.terminal import INTERRUPTED, PATIENCE_SECONDS, Stop, write_line
 
 COMPILE_SECONDS = 300.0
-"""That compiling may take before it is named."""
-_ROUND_SECONDS, _SPARE_SECONDS = 1.0, 5.0
+"""The time that compiling may take before it is reported."""
+_ROUND_SECONDS, _SPARE_SECONDS = 1.0, 6.0
 _ABSENT_SECONDS = 5.0  # between two rounds: this process itself was stopped
 _FRAMES = 8  # of a thread's stack, on the terminal
 
 
 class Watchdog:
-    """Names a training in this process that shows no progress, and writes down where it is.
+    """Reports that a training in this process makes no progress, and logs all stacks.
 
     Nothing is killed, since nothing could start this process again, unless the user has asked for
     the end: then the process ends when there is no progress towards the end of the update.
@@ -35,21 +35,24 @@ class Watchdog:
         log: Path,
         stop: Stop,
         say: Callable[[str], None],
-        awaited: Callable[[], str] = lambda: "",
-        ending: Callable[[], str] = lambda: "",
+        awaited: Callable[[], str],
+        ending: Callable[[], str],
+        beat: Callable[[float], None],
     ) -> None:
         """Takes what to watch and where to report.
 
         Args:
-            limit_seconds: That may pass without progress.
-            log: Where the stacks of all threads go.
+            limit_seconds: The time that may pass without progress.
+            log: The file for the stacks of all threads.
             stop: Whether the user has asked for the end.
             say: Shows a line.
-            awaited: What the training waits for, in words, if that is known.
-            ending: Called before this ends the process; gives how the run goes on, in words.
+            awaited: Describes what the training waits for, if that is known.
+            ending: Called before this ends the process; describes how the run goes on.
+            beat: Called about once a second with the seconds after which a missing call is to be
+                reported from outside: native code may hold Python's lock, so that this cannot.
         """
         self._limit, self._log, self._stop = limit_seconds, log, stop
-        self._say, self._awaited, self._ending = say, awaited, ending
+        self._say, self._awaited, self._ending, self._beat = say, awaited, ending, beat
         self._stage, self._alive = Stage.STARTING, time.monotonic()
         self._updated, self._longest = False, 0.0
         self._ended = threading.Event()
@@ -58,7 +61,6 @@ class Watchdog:
     def stage(self, stage: Stage) -> None:
         """Notes that a stage begins."""
         self._stage, self._alive = stage, time.monotonic()
-        self._arm()
 
     def alive(self) -> None:
         """Marks progress; cheap."""
@@ -79,7 +81,6 @@ class Watchdog:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
-        faulthandler.cancel_dump_traceback_later()
 
     def _look(self) -> None:
         named, last = None, time.monotonic()
@@ -94,8 +95,8 @@ class Watchdog:
                 waited = now - max(since, self._stop.requested_at)
                 if waited > max(PATIENCE_SECONDS, 3 * self._longest):
                     self._end(now - since, known=since == named)
-            self._arm()
             limit = self._allowed()
+            self._beat(max(since + limit - now, 0.0) + _SPARE_SECONDS)
             if since != named and now - since > limit:
                 named = since
                 self._name(f"the training has shown no progress for {limit:g} s{self._why()}")
@@ -104,13 +105,8 @@ class Watchdog:
         """Seconds that may pass without progress."""
         return max(self._limit, COMPILE_SECONDS if self._stage is Stage.COMPILING else 0.0)
 
-    def _arm(self) -> None:
-        """Has C code write all stacks if this thread cannot: an environment holds Python's lock."""
-        left = max(self._alive + self._allowed() - time.monotonic(), 0.0)
-        faulthandler.dump_traceback_later(left + _ROUND_SECONDS + _SPARE_SECONDS, file=2)
-
     def _why(self) -> str:
-        """What it waits for, to go on with a sentence."""
+        """The part of a sentence that names what the training waits for."""
         works = self._stage in (Stage.RESETTING, Stage.STEPPING)
         awaited = self._awaited() if works else ""
         return f": it waits for {awaited}" if awaited else f", while {self._stage}"
@@ -136,7 +132,7 @@ class Watchdog:
 
 
 def _stack() -> str:
-    """Where the threads are that step environments: the innermost calls, the last one last."""
+    """The innermost calls of the threads that step environments, the last call last."""
     threads = [t for t in threading.enumerate() if t.name.startswith("group ")]
     frames, lines = sys._current_frames(), []
     for thread in threads or [threading.main_thread()]:

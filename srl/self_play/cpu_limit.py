@@ -28,12 +28,8 @@ class CpuLimit:
     cores.
     """
 
-    def __init__(
-        self,
-        share: float,
-        cores: float,
-    ) -> None:
-        """Takes the share.
+    def __init__(self, share: float, cores: float) -> None:
+        """Begins to count.
 
         Args:
             share: The share of the time of all cores; above 0.

@@ -66,7 +66,7 @@ class League:
         """Puts the first version into the pool.
 
         Args:
-            experiment: What is trained, with self-play.
+            experiment: An experiment with self-play.
             specs: The specs of its environments.
             num_envs: The number of environments in a group.
             policies: The policies that the run begins with.
@@ -94,11 +94,7 @@ class League:
             self.playing = self._past_policies(first, first)
 
     def count(self, timesteps: Timestep, updates: int) -> np.ndarray | None:
-        """Counts the past matches in an update's timesteps [T, ...].
-
-        Args:
-            timesteps: Those that followed the actions.
-            updates: The updates that were finished before.
+        """Counts the past matches in the timesteps [T, ...] of an update, after so many updates.
 
         Returns:
             The environments that play no past match, bool [N]; None where all are such.
@@ -156,7 +152,7 @@ class League:
         return PastPolicies(newer, older, jax.device_put(np.int32(self._number)))
 
     def report(self) -> dict[str, Any]:
-        """Gives the results of past matches, the pool's size, who plays, and the newest ratings."""
+        """Gives the results of past matches, the pool's size, the opponent, and the ratings."""
         report: dict[str, Any] = {} if self._matches is None else self._matches.report()
         report["past/pool"] = len(self._settings.pool(self._updates))
         if self.playing is not None:

@@ -31,12 +31,12 @@ class OpponentPool:
         self.folder = run / FOLDER
 
     def versions(self) -> list[int]:
-        """Those that there are, oldest first."""
+        """Gives the versions that there are, oldest first."""
         names = (path.name.removesuffix(SUFFIX) for path in self.folder.glob(f"*{SUFFIX}"))
         return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
 
     def write(self, version: int, policies: Mapping[str, Policy]) -> None:
-        """Puts a version in, or another in its place.
+        """Writes a version, over another of the same number.
 
         Raises:
             RunError: If it cannot be written; what was there stays.
@@ -77,13 +77,15 @@ class OpponentPool:
         return jax.tree.structure(like).unflatten([arrays[name] for name in leaves])
 
     def drop(self, versions: Collection[int]) -> None:
-        """Takes versions out; what is no file stays, as srl did not write it."""
+        """Removes versions; what is no file stays, as srl did not write it."""
         for version in versions:
             with suppress(FileNotFoundError, IsADirectoryError, PermissionError):
                 self._path(version).unlink()
 
     def identity(self, version: int) -> str:
-        """Tells a version from another of the same number, which a resumed run may have made.
+        """Gives a hash that differs from that of another version of the same number.
+
+        A resumed run may have made such a version.
 
         Raises:
             RunError: If it is not there, or cannot be read.
@@ -94,7 +96,7 @@ class OpponentPool:
             raise RunError(f"cannot read opponent {self._path(version)}: {error}") from error
 
     def readable(self, version: int) -> bool:
-        """Whether it is there, and can be told from others."""
+        """Whether a version is there, with a header that can be read."""
         try:
             return bool(self.identity(version))
         except RunError:

@@ -35,12 +35,7 @@ class PastMatches:
         return self._pairings.environments(timesteps.lost.shape[1], None)
 
     def add(self, timesteps: Timestep, updates: int) -> None:
-        """Adds the episodes that end in an update's timesteps [T, ...].
-
-        Args:
-            timesteps: Those that followed the actions.
-            updates: The updates that were finished before.
-        """
+        """Adds the episodes that end in an update's timesteps [T, ...], after so many updates."""
         for side, window in self._windows.items():
             window.add(timesteps, self._pairings.environments(timesteps.lost.shape[1], side))
         ended = ended_episodes(timesteps, self._agents) & ~self.elsewhere(timesteps)

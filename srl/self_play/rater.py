@@ -39,10 +39,7 @@ _POLL_SECONDS = 1.0  # between two looks for a version to play with
 
 
 def main(argv: Sequence[str]) -> int:
-    """Rates the versions of a run until its parent ends.
-
-    Args:
-        argv: The run's folder.
+    """Rates the versions of the run in a folder until the parent ends.
 
     Returns:
         The exit code: 2 for an error that another start would not mend.
@@ -81,16 +78,12 @@ class Rater:
     """Plays one match after another."""
 
     def __init__(self, folder: Path, experiment: Experiment, cpu_limit: CpuLimit) -> None:
-        """Makes environments; compiles nothing yet.
-
-        Args:
-            folder: The run's folder.
-            experiment: The run's experiment, with self-play.
-            cpu_limit: It makes the process rest after every step.
-        """
+        """Makes environments; compiles nothing yet."""
         self._folder, self._seed, self._cpu_limit = folder, experiment.seed, cpu_limit
         threads = 1 if threaded(experiment.env) else 0
-        environments = make_pool(experiment.env, _EPISODES, threads=threads)
+        environments = make_pool(
+            experiment.env, _EPISODES, threads=threads, action_repeat=experiment.action_repeat
+        )
         specs = environments.specs
         self._sides = sides_of(specs.agents)
         self._evaluator = Evaluator(environments, _EPISODES, sides=self._sides)

@@ -24,13 +24,7 @@ class RaterProcess:
     """Keeps the rater running for as long as it is entered; the run continues whatever it does."""
 
     def __init__(self, experiment: Experiment, run: Path, show: Callable[[str], None]) -> None:
-        """Starts nothing yet.
-
-        Args:
-            experiment: The experiment, whose `self_play` decides whether versions are rated.
-            run: The run's folder.
-            show: Shows a line.
-        """
+        """Starts nothing yet, and never anything if the experiment rates no versions."""
         settings = experiment.self_play
         self._wanted = settings is not None and settings.evaluate > 0
         self._run_folder, self._log, self._show = run, run / "logs" / f"{_NAME}.log", show

@@ -28,7 +28,7 @@ _PRIOR_POINTS = 1000.0  # standard deviation of ratings before any match
 
 
 class Match(NamedTuple):
-    """Who plays: a version one side, another one all others."""
+    """A pairing: one version plays a side, another one all other sides."""
 
     side: str
     version: int
@@ -43,7 +43,7 @@ class Rating(NamedTuple):
 
 
 class Payoff:
-    """What became of all matches so far: (games, points), where a draw is half a point."""
+    """The results of all matches so far: (games, points), where a draw is half a point."""
 
     def __init__(self) -> None:
         """Starts empty."""
@@ -82,7 +82,7 @@ def _pairings(sides: Sequence[str], one: int, other: int) -> list[Match]:
 
 
 def scores_of(returns: np.ndarray, members: Sequence[int]) -> np.ndarray:
-    """Who won: whose agents have the higher mean return.
+    """Scores episodes: the side whose agents have the higher mean return wins.
 
     Args:
         returns: [N, A], of episodes.
@@ -101,10 +101,7 @@ def elo(payoff: Payoff, sides: Sequence[str]) -> dict[int, dict[str, Rating]]:
 
     They maximise the likelihood of the results: a side's rating, less the mean of its opponents',
     plus what the side is worth between equals. Before any match ratings are taken for normally
-    distributed (a deviation of 1000 points), or those of who always won would have no bound.
-
-    Returns:
-        By version and side.
+    distributed (a deviation of 1000 points), or a version that always won would have no bound.
     """
     order = sorted({version for match in payoff.results for version in match[1:]})
     free = {(side, v): i for i, (side, v) in enumerate((s, v) for v in order[1:] for s in sides)}
@@ -159,11 +156,7 @@ def write_ratings(
 ) -> None:
     """Writes ratings, and the matches that they come from, at once.
 
-    Args:
-        run: The run's folder.
-        payoff: The matches.
-        sides: Of the environment.
-        identities: Of the versions, to know them from others of the same numbers.
+    With the versions' identities, which distinguish them from others of the same numbers.
     """
     matches = [
         {**match._asdict(), "games": games, "points": points}
@@ -210,12 +203,12 @@ def newest_ratings(run: Path) -> dict[str, float]:
 
 
 def ratings_line(metrics: Mapping[str, Any]) -> str:
-    """What `newest_ratings` gives, in words."""
+    """Describes what `newest_ratings` gives, in a sentence."""
     prefix = "elo_error/"
     sides = [name.removeprefix(prefix) for name in metrics if name.startswith(prefix)]
-    told = [f"{s} {metrics[f'elo/{s}']:+.0f} ± {metrics[prefix + s]:.0f}" for s in sides]
+    ratings = [f"{s} {metrics[f'elo/{s}']:+.0f} ± {metrics[prefix + s]:.0f}" for s in sides]
     return (
-        f"Elo of version {metrics['elo/version']}, against the first one's 0: {', '.join(told)} "
+        f"Elo of version {metrics['elo/version']}, against the first one's 0: {', '.join(ratings)} "
         f"({metrics['elo/games']} games)."
     )
 

@@ -3,7 +3,7 @@
     experiment = Experiment(..., self_play=SelfPlay(past=0.2))
 
 The settings, and the two pure functions by which all parts of a run agree on what the pool of
-opponents holds and who plays. Importing this loads nothing: experiment files do.
+opponents holds and which version plays. Importing this loads nothing: experiment files do.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SelfPlay:
     keep: int = 20
     """Versions in the pool at most: the first, the newest, and others evenly spread between."""
     choice: Choice = "uniform"
-    """Who plays: any version of the pool alike, or one of its newer half."""
+    """The opponents: any version of the pool alike, or those of its newer half."""
     hold: int | None = None
     """Updates from one past opponent to the next. By default as many as the longest episode takes;
     to be given where that is not known. An episode that begins with an opponent is played to its
@@ -69,7 +69,7 @@ class SelfPlay:
         if self.choice == "recent":
             there = there[len(there) // 2 :]
 
-        def place(version: int) -> bytes:
+        def rank(version: int) -> bytes:
             return hashlib.sha256(f"opponent {number} {version} {seed}".encode()).digest()
 
-        return tuple(sorted(there, key=place))
+        return tuple(sorted(there, key=rank))

@@ -12,7 +12,7 @@ from srl.errors import UserError
 from srl.pools.memory import empty_timestep
 from srl.streams.transport.message import Refused
 from srl.system.shared_memory import available_bytes
-from srl.tree import leaves_of, map_tree
+from srl.tree import copy_tree, leaves_of, map_tree
 from srl.types import Array, Decision, Specs, Timestep, Tree
 
 
@@ -27,6 +27,14 @@ class Batch(NamedTuple):
     log_prob: Array  # float32 [T, B], of the policy that acted
     memory: Tree  # [T / chunk, B, ...] by policy: at the first step of each chunk
     version: Array  # int32 [T, G, 2], the (epoch, n) that acted
+    advice: Tree = ()  # [T, B, ...], of a teacher where there is one
+
+    def write(self, t: int, decision: Decision, version: np.ndarray) -> None:
+        """Completes row t of one group's unroll, whose timestep is written already."""
+        self.action[t] = decision.action
+        self.log_prob[t] = decision.log_prob
+        self.version[t] = version
+        copy_tree(decision.advice, map_tree(lambda x: x[t], self.advice))
 
     def columns(self, position: int, positions: int) -> Batch:
         """The part of one group."""
@@ -93,6 +101,7 @@ def batch_spec(specs: Specs, num_envs: int, decision: Decision, length: int, chu
         log_prob=times(length, decision.log_prob),
         memory=times(length // chunk, decision.memory),
         version=spec((length, 1, 2), np.int32),
+        advice=times(length, decision.advice),
     )
 
 

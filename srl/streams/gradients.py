@@ -14,7 +14,7 @@ STATE that it belongs to, by which late ones are recognized.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
@@ -35,14 +35,7 @@ from srl.streams.group_state import (
 from srl.streams.layout import Layout
 from srl.streams.shared_buffers import SharedBuffers
 from srl.streams.transport.interface import Connection, Disconnected, Listener, Peer, opened
-from srl.streams.transport.message import (
-    Message,
-    Refused,
-    as_microseconds,
-    as_seconds,
-    demand,
-    text_of,
-)
+from srl.streams.transport.message import Message, Refused, demand, text_of
 from srl.streams.transport.schema import NUMBER, VERSION, Fields, check, dispatch, unexpected
 from srl.tree import copy_tree
 from srl.types import Tree
@@ -61,8 +54,7 @@ class Kind(IntEnum):
     STATE = 63
     """Counts: phase. Version: of the update. Body: the state, between hosts."""
     PARTIAL_SUMS = 64
-    """Sequence: of the STATE. Counts: microseconds of each activity. Body: the sums, between
-    hosts."""
+    """Sequence: of the STATE. Body: the sums, between hosts."""
     WANT_STATES = 65
     STATES = 66
     """Body: the states of the worker's groups between two unrolls."""
@@ -75,7 +67,7 @@ FIELDS = {
     Kind.HANDSHAKE: Fields(START, body=True, fds=(0, 3)),
     Kind.RESTORE: Fields(body=True),
     Kind.STATE: Fields({"phase": NUMBER}, version=VERSION, body=True),
-    Kind.PARTIAL_SUMS: Fields(activities=8, body=True),
+    Kind.PARTIAL_SUMS: Fields(body=True),
     Kind.WANT_STATES: Fields(),
     Kind.STATES: Fields(body=True),
     Kind.STOP: Fields(),
@@ -183,23 +175,19 @@ class GradientSource:
             update = (self._openings, *message.version)
             return Turn(update, self._phase, self._buffers["state"])
 
-    def answer(self, partial_sums: Tree, seconds: Sequence[float] = ()) -> None:
+    def answer(self, partial_sums: Tree) -> None:
         """Sends the partial sums that answer the last state.
 
         If the server has gone meanwhile they are lost; then `wait` gives another update.
 
         Args:
             partial_sums: Of the layout for the state's phase.
-            seconds: Up to eight, the busy time of each activity since the last report.
         """
         part = _answer(self._phase)
         copy_tree(partial_sums, self._buffers[part])
-        counts = as_microseconds(seconds)
         body = self._buffers.body(part) if self._remote else None
         with suppress(Disconnected):
-            self._connection.send(
-                Message(Kind.PARTIAL_SUMS, self._sequence, counts=counts, body=body)
-            )
+            self._connection.send(Message(Kind.PARTIAL_SUMS, self._sequence, body=body))
 
     def close(self) -> None:
         """Ends the stream."""
@@ -236,7 +224,6 @@ class GradientSink:
         groups_each: int = 1,
         state_layout: Layout,
         on_left: Callable[[int], None] = lambda worker: None,
-        on_seconds: Callable[[Sequence[float]], None] = lambda seconds: None,
     ) -> None:
         """Begins without workers.
 
@@ -247,14 +234,13 @@ class GradientSink:
             groups_each: Groups of environments that each worker has.
             state_layout: Of the state of a group; see `group_state.state_layout`.
             on_left: Called with the number of a worker that has gone.
-            on_seconds: Called with the busy time of each activity that a worker reports.
         """
         self.epoch = 0
         self.saved: dict[int, Tree] = {}
         """States from which groups continue, by worker; each is given once."""
         self._listener, self._layouts, self._workers = listener, layouts, workers
         self._groups_each, self._state_layout = groups_each, state_layout
-        self._on_left, self._on_seconds = on_left, on_seconds
+        self._on_left = on_left
         self._state = SharedBuffers({"state": layouts.state})
         self._sessions: dict[int, _Session] = {}
         self._restarts: dict[int, int] = {}
@@ -383,4 +369,3 @@ class GradientSink:
         if not session.peer.shares_memory:
             session.buffers.take_in(_answer(self._phase), message.body)
         session.missing = False
-        self._on_seconds(as_seconds(message.counts))

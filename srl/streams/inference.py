@@ -14,8 +14,7 @@ unroll.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from enum import IntEnum
 
 import numpy as np
@@ -33,7 +32,7 @@ from srl.streams.group_state import (
 from srl.streams.layout import Layout
 from srl.streams.shared_buffers import SharedBuffers
 from srl.streams.transport.interface import Connection, Disconnected, Listener, Peer, opened
-from srl.streams.transport.message import Message, Refused, as_microseconds, demand, text_of
+from srl.streams.transport.message import Message, Refused, demand, text_of
 from srl.streams.transport.schema import COUNT, VERSION, Fields, check
 from srl.tree import copy_tree, leaves_of, map_tree
 from srl.types import Decision, Timestep, Tree
@@ -62,8 +61,6 @@ class Kind(IntEnum):
     """Body: the group's state, as it is before it acts on what it has sent."""
     STOP = 37
     """No further step is wanted."""
-    SPENT = 38
-    """Counts: microseconds of each activity."""
 
 
 FIELDS = {
@@ -75,7 +72,6 @@ FIELDS = {
     Kind.WANT_STATE: Fields(),
     Kind.STATE: Fields(body=True),
     Kind.STOP: Fields(),
-    Kind.SPENT: Fields(activities=8),
 }
 
 
@@ -204,15 +200,6 @@ class RemoteActing:
                 raise Refused(f"a request with {name} of shapes {expected}; it has {held} here")
         self._checked = True
 
-    def tell_spent(self, seconds: Sequence[float]) -> None:
-        """Reports the group's busy time since the last report, unless the other end has gone.
-
-        Args:
-            seconds: Up to eight, one for each activity.
-        """
-        with suppress(Disconnected):
-            self._connection.send(Message(Kind.SPENT, counts=as_microseconds(seconds)))
-
     def _ask(self, clock: int) -> None:
         body = self._buffers.body("request") if self._remote else None
         self._connection.send(
@@ -231,7 +218,9 @@ class RemoteActing:
         if self._remote:
             self._buffers.take_in("reply", message.body)
         reply = self._buffers["reply"]
-        decision = Decision(reply["action"], reply.get("log_prob"), reply.get("memory", ()))
+        decision = Decision(
+            reply["action"], reply.get("log_prob"), reply.get("memory", ()), reply.get("advice", ())
+        )
         return decision, np.array(message.version, np.int32)
 
     def close(self) -> None:

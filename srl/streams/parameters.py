@@ -27,14 +27,7 @@ from srl.errors import RunError
 from srl.streams.layout import Layout
 from srl.streams.parameter_memory import NONE_YET, ParameterReader, ParameterWriter, Version
 from srl.streams.transport.interface import Connection, Disconnected, Listener, Peer, opened
-from srl.streams.transport.message import (
-    Message,
-    Refused,
-    as_microseconds,
-    as_seconds,
-    demand,
-    text_of,
-)
+from srl.streams.transport.message import Message, Refused, demand, text_of
 from srl.streams.transport.schema import VERSION_OR_NONE, Fields, check, dispatch, unexpected
 
 if TYPE_CHECKING:
@@ -42,7 +35,6 @@ if TYPE_CHECKING:
 
 LIMIT_BYTES = 1 << 32
 """Of all parameters."""
-_SPENT_EVERY = 0.02  # seconds
 
 
 class Kind(IntEnum):
@@ -51,8 +43,6 @@ class Kind(IntEnum):
     OPEN = 50
     HANDSHAKE = 51
     """Body: the layout of the parameters. Descriptor: their memory, within a host."""
-    SPENT = 52
-    """Counts: microseconds of acting, of a worker that does nothing else."""
     NEWER = 53
     """A request for parameters newer than the message's version, and the answer. Its body: the
     parameters, to another host."""
@@ -64,7 +54,6 @@ class Kind(IntEnum):
 FIELDS = {
     Kind.OPEN: Fields(),
     Kind.HANDSHAKE: Fields(body=True, fds=(0, 1)),
-    Kind.SPENT: Fields(activities=1),
     Kind.NEWER: Fields(version=VERSION_OR_NONE, schema=True, body=True),
     Kind.VERSION: Fields(version=VERSION_OR_NONE),
 }
@@ -81,20 +70,12 @@ class _Publication:
 class Publisher:
     """Serves the newest parameters to all peers of a listener, in a thread of its own."""
 
-    def __init__(
-        self,
-        listener: Listener,
-        layout: Layout,
-        on_seconds: Callable[[float], None] = lambda seconds: None,
-        *,
-        answers_version: bool = True,
-    ) -> None:
+    def __init__(self, listener: Listener, layout: Layout, *, answers_version: bool = True) -> None:
         """Has nothing to give until the first `publish`; owns the listener from now on.
 
         Args:
             listener: Where subscribers connect.
             layout: Of the parameters.
-            on_seconds: Called by that thread with the seconds of acting that a subscriber reports.
             answers_version: Whether it answers questions for the newest version itself; else the
                 peers that asked are in `questions` until `answer_version`.
 
@@ -111,7 +92,7 @@ class Publisher:
         """The peers that asked for the newest version and have no answer yet."""
         self._answers_version = answers_version
         self._versions: deque[tuple[Peer, Version]] = deque()  # that its thread is to send
-        self._listener, self._layout, self._on_seconds = listener, layout, on_seconds
+        self._listener, self._layout = listener, layout
         self._handshake = Message(Kind.HANDSHAKE, body=layout.to_json())
         self._writer = ParameterWriter(layout) if listener.shares_memory else None
         self._newest = _Publication(NONE_YET, None)
@@ -190,8 +171,6 @@ class Publisher:
                 self.questions.append(peer)
             if self._answers_version:
                 self.answer_version(self._newest.version, 1)
-        elif message.kind == Kind.SPENT:
-            self._on_seconds(sum(as_seconds(message.counts)))
         else:
             raise unexpected(message)
 
@@ -230,7 +209,6 @@ class Subscriber:
             RunError: If they have another.
         """
         self._connect, self._alive, self._expected = connect, alive, layout
-        self._spent, self._reported = 0.0, time.monotonic()
         self._open()
 
     def _open(self) -> None:
@@ -297,16 +275,6 @@ class Subscriber:
         """Connects anew, to the present publisher."""
         self._connection.close()
         self._open()
-
-    def spend(self, seconds: float) -> None:
-        """Reports seconds of acting to the publisher, now or soon."""
-        self._spent += seconds
-        now = time.monotonic()
-        if now < self._reported + _SPENT_EVERY:
-            return
-        with suppress(Disconnected):
-            self._connection.send(Message(Kind.SPENT, counts=as_microseconds([self._spent])))
-        self._spent, self._reported = 0.0, now
 
     def close(self) -> None:
         """Ends the stream."""

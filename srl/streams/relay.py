@@ -86,7 +86,6 @@ class Relay:
         self._source = self._parent = self._avoided = ""
         self._return_at = 0.0  # to the parent that is avoided
         self._target, self._begun = "", 0.0  # what it connects to, and since when
-        self._spent, self._spending = 0.0, threading.Lock()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
         self._thread.start()
@@ -118,9 +117,7 @@ class Relay:
             stack.callback(self._listener.close)
             try:
                 subscriber = stack.enter_context(closing(Subscriber(self._reach, self._check)))
-                publisher = Publisher(
-                    self._listener, subscriber.layout, self._note_spent, answers_version=False
-                )
+                publisher = Publisher(self._listener, subscriber.layout, answers_version=False)
                 self._serve(subscriber, stack.enter_context(closing(publisher)))
             except _Closed:
                 pass
@@ -140,9 +137,6 @@ class Relay:
                     publisher.answer_version(newest, asking)
             if subscriber.address != self._wanted():
                 subscriber.reopen()
-            with self._spending:
-                spent, self._spent = self._spent, 0.0
-            subscriber.spend(spent)
             found = subscriber.newest(version, _WAIT_SECONDS)
             if found is not None:
                 version, tree = found
@@ -170,10 +164,6 @@ class Relay:
                 return published_version(connection, check)
         except Disconnected:
             return NONE_YET
-
-    def _note_spent(self, seconds: float) -> None:
-        with self._spending:
-            self._spent += seconds
 
     def _wanted(self) -> str:
         """The address to get the parameters from now; empty before the source is known."""

@@ -9,7 +9,7 @@ is `srl.streams.sample_sink`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -21,13 +21,7 @@ from srl.streams.group_state import START, Stopped, pack, receive_start
 from srl.streams.layout import Layout
 from srl.streams.tickets import Ticket
 from srl.streams.transport.interface import Connection
-from srl.streams.transport.message import (
-    Message,
-    Refused,
-    as_microseconds,
-    demand,
-    text_of,
-)
+from srl.streams.transport.message import Message, Refused, demand, text_of
 from srl.streams.transport.schema import COUNT, NUMBER, VERSION, Fields, check
 from srl.system.shared_memory import SharedMemory
 from srl.types import Tree
@@ -50,7 +44,7 @@ class Kind(IntEnum):
     TICKET = 14
     """Counts: batch, position. Version: the oldest that may act."""
     DELIVER = 15
-    """Counts: batch, position, microseconds of each activity. Body: the unroll, between hosts."""
+    """Counts: batch, position. Body: the unroll, between hosts."""
     WANT_STATE = 16
     STATE = 17
     """Body: the group's state between two unrolls."""
@@ -67,7 +61,7 @@ FIELDS = {
     Kind.RESTORE: Fields(body=True),
     Kind.TAKE: Fields(),
     Kind.TICKET: Fields(_TICKET, version=VERSION),
-    Kind.DELIVER: Fields(_TICKET, activities=6, body=True),
+    Kind.DELIVER: Fields(_TICKET, body=True),
     Kind.WANT_STATE: Fields(),
     Kind.STATE: Fields(body=True),
     Kind.STOP: Fields(),
@@ -167,17 +161,12 @@ class SampleSource:
         unroll = self._ticket.batch % self._unrolls
         return Grant(self._ticket, unroll, self._columns_of(self._ticket), message.version)
 
-    def deliver(self, seconds: Sequence[float]) -> None:
-        """Sends the unroll of the last ticket.
-
-        Args:
-            seconds: Up to six, the busy time of each activity since the last delivery.
-        """
+    def deliver(self) -> None:
+        """Sends the unroll of the last ticket."""
         body = None
         if self.remote:
             body = self._bodies[self.sequence % _OWN_UNROLLS][self._ticket.batch % self._unrolls]
-        counts = (*self._ticket, *as_microseconds(seconds))
-        self._connection.send(Message(Kind.DELIVER, self.sequence, counts=counts, body=body))
+        self._connection.send(Message(Kind.DELIVER, self.sequence, counts=self._ticket, body=body))
         self.sequence += 1
 
     def _columns_of(self, ticket: Ticket) -> Batch:

@@ -18,7 +18,7 @@ from srl.streams.layout import Layout
 from srl.streams.sample import FIELDS, Grant, Kind, batches_in
 from srl.streams.tickets import StalenessLimiter, Ticket
 from srl.streams.transport.interface import Listener, Peer
-from srl.streams.transport.message import Message, Refused, as_seconds
+from srl.streams.transport.message import Message, Refused
 from srl.streams.transport.schema import dispatch, unexpected
 from srl.system.shared_memory import SharedMemory
 from srl.tree import copy_tree
@@ -38,7 +38,6 @@ class SampleSink:
         specs: Sequence[Batch],
         *,
         first_group: int = 0,
-        on_seconds: Callable[[Sequence[float]], None] = lambda seconds: None,
         on_counts: Callable[[StalenessLimiter], None] = lambda limiter: None,
     ) -> None:
         """Reserves the memory of all batches.
@@ -48,7 +47,6 @@ class SampleSink:
             limiter: Grants their tickets.
             specs: Array specs of one group's unrolls of a pass.
             first_group: The first of the groups that deliver here.
-            on_seconds: Called with the busy time of each activity that a group reports.
             on_counts: Called after each change of the limiter's counts.
         """
         self.listener, self.limiter, self.epoch = listener, limiter, 0
@@ -64,7 +62,7 @@ class SampleSink:
         self._memory = SharedMemory.create(limiter.batches // len(specs) * wide.size)
         self.batches = batches_in(self._memory, wide)
         """Those of the passes that there can be at a time, one behind the other."""
-        self._on_seconds, self._on_counts = on_seconds, on_counts
+        self._on_counts = on_counts
         self._restarts: dict[int, int] = {}
         self._peers: dict[int, Peer] = {}
         self._asking: dict[int, None] = {}  # groups that wait for a ticket, first come first
@@ -200,10 +198,6 @@ class SampleSink:
             if self.limiter.complete(ticket.batch):
                 self._changed.notify_all()
 
-    def spent(self, seconds: Sequence[float]) -> None:
-        """Reports the busy time of each activity of a group."""
-        self._on_seconds(seconds)
-
     def wants_state(self, group: int) -> bool:
         """Whether the group's state is wanted before its next unroll."""
         return group in self._want_state
@@ -284,14 +278,13 @@ class SampleSink:
         send_start(self.listener, peer, handshake, Kind.RESTORE, start)
 
     def _receive_unroll(self, peer: Peer, group: int, message: Message) -> None:
-        ticket = Ticket(*message.counts[:2])
+        ticket = Ticket(*message.counts)
         if not self.limiter.holds(group, ticket):
             raise Refused(f"an unroll whose ticket {ticket} is not its own")
         if not peer.shares_memory:
             layout = self._layouts[self.limiter.unroll_of(ticket.batch)]
             unroll = Batch.from_tree(layout.views(message.body))
             copy_tree(unroll, self._columns(ticket))
-        self._on_seconds(as_seconds(message.counts[2:]))
         self.deliver(group, ticket)
 
     def _grant(self) -> None:

@@ -14,9 +14,10 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from srl.errors import is_own
+from srl.errors import PACKAGE, is_own
 
-_DUMP_SIGNAL = signal.SIGRTMIN + 8  # unlikely to be used by a simulator
+DUMP_SIGNAL = signal.SIGRTMIN + 8
+"""The signal by which a process is asked for its stacks; unlikely to be used by a simulator."""
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _RESET_HANDLER = -(1 << 31)  # SA_RESETHAND, as a C int
 _STATES = {
@@ -40,22 +41,22 @@ signal.signal(signal.SIGINT, signal.SIG_IGN)
 """
 
 
-def program_command(module: str, *words: str, python: str = sys.executable) -> list[str]:
+def program_command(module: str, *arguments: str, python: str = sys.executable) -> list[str]:
     """The command that runs a module of srl's by itself, for scripts and other hosts.
 
     -P keeps the current folder off the path: Python would look for modules there first.
 
     Args:
         module: It is run as `__main__`.
-        words: Its arguments.
+        arguments: Its arguments.
         python: The interpreter.
     """
-    return [python, "-P", "-m", module, *words]
+    return [python, "-P", "-m", module, *arguments]
 
 
 def child_command(
     module: str,
-    *words: str,
+    *arguments: str,
     options: Sequence[str] = (),
     ignores_interrupts: bool = False,
     dies_with_parent: bool = False,
@@ -64,8 +65,8 @@ def child_command(
     """The command of a process that looks for modules where this one does, and nowhere else.
 
     Args:
-        module: Its `main` is called with the words, and gives the exit code.
-        words: Its arguments.
+        module: Its `main` is called with the arguments, and gives the exit code.
+        arguments: Strings.
         options: Of Python, such as -u.
         ignores_interrupts: Whether Ctrl-C does nothing to it, from the first moment on.
         dies_with_parent: See `die_with`. The parent is the thread that starts the process.
@@ -74,19 +75,19 @@ def child_command(
     path = "\n".join(entry for entry in sys.path if isinstance(entry, str))
     code = _IGNORE_INTERRUPTS * ignores_interrupts + _CHILD
     settings = json.dumps([os.getpid() if dies_with_parent else 0, dump])
-    return [sys.executable, "-P", *options, "-c", code, path, settings, module, *words]
+    return [sys.executable, "-P", *options, "-c", code, path, settings, module, *arguments]
 
 
 def begin() -> None:
     """Does what `child_command` has written: the whole of a process."""
-    settings, module, *words = sys.argv[2:]
+    settings, module, *arguments = sys.argv[2:]
     del sys.argv[1:]  # simulators may look at it, too
     parent, dump = json.loads(settings)
     if parent:
         die_with(parent)
     if dump >= 0:
         dump_stacks_into(dump)
-    sys.exit(importlib.import_module(module).main(words))
+    sys.exit(importlib.import_module(module).main(arguments))
 
 
 def die_with(parent: int) -> None:
@@ -123,22 +124,22 @@ def die_of_the_second(number: int) -> None:
 
 
 def dump_stacks_into(fd: int) -> None:
-    """Lets `python_stack` ask this process, and writes into `fd` what it may crash of."""
+    """Lets `python_stack` ask this process, and has a crash leave its stack in `fd`."""
     faulthandler.enable(fd)
-    faulthandler.register(_DUMP_SIGNAL, fd)
+    faulthandler.register(DUMP_SIGNAL, fd)
 
 
 def python_stack(pid: int, dump: int, seconds: float = 1.0) -> str:
-    """The Python stack of a process, if it can still tell; a stopped one cannot.
+    """The Python stack of a process, if it can still write it; a stopped one cannot.
 
     Args:
         pid: Of a process that called `dump_stacks_into`.
         dump: A descriptor of the same file.
-        seconds: To wait at most.
+        seconds: The longest time to wait.
     """
     before = os.fstat(dump).st_size
     with suppress(ProcessLookupError):
-        os.kill(pid, _DUMP_SIGNAL)
+        os.kill(pid, DUMP_SIGNAL)
     deadline = time.monotonic() + seconds
     size = before
     while time.monotonic() < deadline:
@@ -150,16 +151,15 @@ def python_stack(pid: int, dump: int, seconds: float = 1.0) -> str:
 
 
 def crash_dump(dump: int) -> str:
-    """All that was written; what a process that is dead now died of comes last."""
+    """All that was written; the cause of a dead process' end comes last."""
     return os.pread(dump, os.fstat(dump).st_size, 0).decode(errors="replace").strip()
 
 
-_SRL = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_POOLS = f"{_SRL}pools{os.sep}"
+_POOLS = f"{PACKAGE}pools{os.sep}"
 
 
 def innermost_frames(dump: str) -> str:
-    """The part of a faulthandler's dump that a simulator is to blame for, innermost frame first.
+    """The part of a faulthandler's dump that is a simulator's, innermost frame first.
 
     These are the frames that srl called, of the thread that crashed; of a process that hangs, of
     the threads that step environments, else of the main thread. Where srl itself was innermost, it
@@ -172,7 +172,7 @@ def innermost_frames(dump: str) -> str:
     stepping = [frames for _, part in threads if (frames := _called_by(part, _POOLS))]
     if stepping and not dump.startswith("Fatal"):
         return "\n".join(stepping)
-    return _called_by(faulting, _SRL) or dump
+    return _called_by(faulting, PACKAGE) or dump
 
 
 def _called_by(stack: str, folder: str) -> str:
@@ -185,17 +185,17 @@ def _called_by(stack: str, folder: str) -> str:
         if is_own(frame[1]):
             return "\n".join(frames) if frame[1].startswith(folder) else ""
         frames.append(line)
-    return "\n".join(frames) if folder == _SRL else ""
+    return "\n".join(frames) if folder == PACKAGE else ""
 
 
 def crash_place(dump: str) -> str:
-    """What a process crashed of, by faulthandler's dump, and where; empty without a dump."""
+    """Why a process crashed, by faulthandler's dump, and where; empty without a dump."""
     reason = dump.partition("\n")[0]
     return dump and f"{reason}; it was here:\n{innermost_frames(dump)}"
 
 
 def process_state(pid: int) -> str:
-    """Whether a process runs, sleeps or is stopped, in words."""
+    """Describes whether a process runs, sleeps or is stopped."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             letter = file.read().rpartition(")")[2].split()[0]
@@ -205,7 +205,7 @@ def process_state(pid: int) -> str:
 
 
 def ending(code: int) -> str:
-    """How a process ended, in words.
+    """Describes how a process ended.
 
     Args:
         code: Its exit code; minus the signal's number where it was killed.

@@ -55,8 +55,8 @@ def hidden_by(error: BaseException, folder: Path) -> str:
     beside = [folder / f"{name}.py", folder / name]
     if spec is None or not any(path.exists() for path in beside):
         return ""
-    found = [str(place) for place in (spec.origin, *(spec.submodule_search_locations or ()))]
-    if any(place.startswith(f"{folder}/") for place in found):
+    found = [str(path) for path in (spec.origin, *(spec.submodule_search_locations or ()))]
+    if any(path.startswith(f"{folder}/") for path in found):
         return ""
     return (
         f"; {name} is the installed module ({found[0]}) and not the one in {folder}: give yours "

@@ -35,18 +35,18 @@ class SharedMemory:
         """uint8 `[size]`, page-aligned: every array made of it holds it, and it the mapping."""
 
     @classmethod
-    def create(cls, size: int, cure: str = "take smaller batches") -> SharedMemory:
+    def create(cls, size: int, hint: str = "take smaller batches") -> SharedMemory:
         """Makes memory of `size` bytes, all 0 and all there, so that no write can fail later.
 
         Args:
             size: Bytes; at least one is taken.
-            cure: What the user could do against a lack of memory.
+            hint: What the user could do against a lack of memory.
 
         Raises:
             RunError: If there is not so much memory.
         """
         size = max(size, 1)
-        return cls(_reserve(size, cure), size)
+        return cls(_reserve(size, hint), size)
 
     @classmethod
     def attach(cls, fd: int, size: int) -> SharedMemory:
@@ -77,12 +77,12 @@ class SharedMemory:
             self.fd = -1
 
 
-def _reserve(size: int, cure: str) -> int:
+def _reserve(size: int, hint: str) -> int:
     """A descriptor of so many bytes, all there: to lack them when written would be a bus error."""
     available = available_bytes()
     if size > available:  # the kernel would rather end some process than refuse
         raise RunError(
-            f"cannot reserve {size:,} bytes of shared memory, as {available:,} are free; {cure}"
+            f"cannot reserve {size:,} bytes of shared memory, as {available:,} are free; {hint}"
         )
     fd = os.memfd_create("srl", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
@@ -92,7 +92,7 @@ def _reserve(size: int, cure: str) -> int:
     except OSError as error:
         os.close(fd)
         raise RunError(
-            f"cannot reserve {size:,} bytes of shared memory: {error.strerror}; {cure}"
+            f"cannot reserve {size:,} bytes of shared memory: {error.strerror}; {hint}"
         ) from error
     return fd
 

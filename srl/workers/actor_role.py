@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import contextlib
 
-from srl.loop.actors import ActorThreads
-from srl.loop.environments import make_group
 from srl.loop.learning.learner import bind_teams
 from srl.loop.stage import Stage
+from srl.loop.stepping.actors import ActorThreads
+from srl.loop.stepping.environments import make_group
 from srl.streams.group_state import Stopped
 from srl.workers.worker import Context
 
 
 def run_actor(context: Context) -> None:
     """Steps the worker's groups; acts for them if its fragment has `act`."""
-    site = context.site()
-    share = site.share("step", site.replica)
-    pools = [make_group(site.experiment, site.group_envs, len(share)) for _ in share]
+    endpoints = context.endpoints()
+    share = endpoints.share("step", endpoints.replica)
+    pools = [make_group(endpoints.experiment, endpoints.group_envs, len(share)) for _ in share]
     context.register({}, pools[0].specs)
-    teams = bind_teams(site.experiment, pools[0].specs)
+    teams = bind_teams(endpoints.experiment, pools[0].specs)
     newest = None
     try:
-        if site.has("act"):
-            from srl.loop.parameters import received_policies
+        if endpoints.has("act"):
+            from srl.loop.acting.parameters import received_policies
 
-            newest = received_policies(site, teams).newest
-        groups = ActorThreads(site, pools, teams, newest)
+            newest = received_policies(endpoints, teams).newest
+        groups = ActorThreads(endpoints, pools, teams, newest)
 
         def alive() -> None:
             if groups.stepping:
@@ -44,11 +44,11 @@ def run_contributor(context: Context) -> None:
     """Steps and acts, and gives the sums of its slots' gradients to a server."""
     from srl.loop.learning.contributor import Contributor
 
-    site = context.site()
-    contributor = Contributor(site)
+    endpoints = context.endpoints()
+    contributor = Contributor(endpoints)
     context.register({}, contributor.make())
     training = contributor.training()
-    training.on_stage, training.alive = context.stage, site.alive
+    training.on_stage, training.alive = context.stage, endpoints.alive
     with contextlib.closing(training), contextlib.suppress(Stopped):
         training.start()
         while training.update():

@@ -15,12 +15,13 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from srl.errors import SrlError
+from srl.loop.busy_time import BusyTime, SecondsByKind
 from srl.loop.stage import Stage
 from srl.pools.specs_json import specs_from_json
 from srl.streams.transport import Disconnected, connect
 from srl.streams.transport.message import Identity, Message, Refused, text_of
 from srl.types import Specs
-from srl.workers.orders import Orders
+from srl.workers.worker_spec import WorkerSpec
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +44,9 @@ class Kind(IntEnum):
     """Controller: as START, after an address has changed."""
     BEAT = 19
     """Worker: `state`, `stage`, `idle` (seconds since its main loop showed progress), `longest`
-    (the most that this has been while the worker did its work) and `grown`: what its counters have
-    grown by since they were first told."""
+    (the most that this has been while the worker did its work), `grown`: what its counters have
+    grown by since they were first told, and `seconds`: what its threads have spent on each activity
+    since the last beat, which is no progress."""
     REPORT = 20
     """Worker: metrics, for the display."""
     SAY = 21
@@ -57,6 +59,9 @@ class Kind(IntEnum):
     """Worker: it is about to exit because of an exception: `summary`, `text`, `by_user`,
     `by_peer` where all that happened is that another worker has gone, and `final` where to start
     again does not help."""
+    SECONDS = 25
+    """Controller, to the worker that writes reports, after its beat: what workers of each fragment
+    have spent on each activity since the last one."""
 
 
 def pack(kind: int, values: dict[str, Any]) -> Message:
@@ -103,7 +108,7 @@ class Control:
     showed progress. Without a controller nobody would watch the worker or need it: it ends.
     """
 
-    def __init__(self, orders: Orders) -> None:
+    def __init__(self, orders: WorkerSpec) -> None:
         """Connects to the controller and begins to beat."""
         self.stopping = threading.Event()
         """Set when the worker is to end."""
@@ -113,6 +118,10 @@ class Control:
         )
         self.on_start: Callable[[Start], None] = lambda start: None
         """Told of the others whenever one has changed, by the thread that listens."""
+        self.busy = BusyTime()
+        """Of the worker's threads, for its beats."""
+        self.on_seconds: Callable[[SecondsByKind], None] = lambda seconds: None
+        """Called with what other workers spend their time on, by the thread that listens."""
         self._outgoing: deque[Message] = deque()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._changed = threading.Condition()
@@ -203,7 +212,8 @@ class Control:
         state = "running" if works else "starting"
         state = "draining" if self.stopping.is_set() else state
         idle = {"idle": now - self._alive, "longest": self._longest}
-        values = {"state": state, "stage": self._stage, **idle, "grown": grown}
+        progress = {"grown": grown, "seconds": self.busy.take()}
+        values = {"state": state, "stage": self._stage, **idle, **progress}
         self._outgoing.append(pack(Kind.BEAT, values))
 
     def _grown(self) -> dict[str, float]:
@@ -219,4 +229,6 @@ class Control:
                 self._start = Start(values["peers"], values["incarnations"], specs)
                 self._unseen = True
                 self.on_start(self._start)
+            elif message.kind == Kind.SECONDS:
+                self.on_seconds(unpack(message))
             self._changed.notify_all()

@@ -6,7 +6,7 @@ from typing import Any
 
 from srl.loop.learning.replicas import free_address, join
 from srl.loop.learning.server import Server
-from srl.loop.remote import RemoteEnvironments
+from srl.loop.stepping.remote import RemoteEnvironments
 from srl.loop.training import Training, local_training
 from srl.run.course import Run
 from srl.run.metrics import plain
@@ -16,20 +16,20 @@ from srl.workers.worker import Context
 
 def run_learner(context: Context) -> None:
     """Learns from batches of others, until the budget is used up or it is told to stop."""
-    site = context.site()
-    listeners = site.listen()
+    endpoints = context.endpoints()
+    listeners = endpoints.listen()
     addresses = {stream: listener.address for stream, listener in listeners.items()}
     specs = _register(context, addresses, None)
-    environments = RemoteEnvironments(site, listeners, specs, context.ledger)
-    _run(context, Training(site.experiment, environments))
+    environments = RemoteEnvironments(endpoints, listeners, specs, context.ledger)
+    _run(context, Training(endpoints.experiment, environments))
 
 
 def run_server(context: Context) -> None:
     """Updates with the sums of others, until the budget is used up or it is told to stop."""
-    site = context.site()
-    listener = site.listen()["gradients"]
+    endpoints = context.endpoints()
+    listener = endpoints.listen()["gradients"]
     specs = _register(context, {"gradients": listener.address}, None)
-    _run(context, Server(site, listener, specs, context.ledger).training())
+    _run(context, Server(endpoints, listener, specs, context.ledger).training())
 
 
 def run_whole_loop(context: Context) -> None:
@@ -73,6 +73,7 @@ class _Show:
         self.say, self.stage, self.alive = context.say, context.stage, context.progress
 
     def start(self, trainer: Training) -> None:
+        self._context.on_seconds(trainer.add_seconds)
         self._context.progress(updates=trainer.updates)
 
     def tick(self, trainer: Training, now: float) -> None:

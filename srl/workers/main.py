@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from srl.errors import Unwritable, UserError, explained
-from srl.workers.orders import Orders
+from srl.workers.worker_spec import WorkerSpec
 
 if TYPE_CHECKING:
     from srl.workers.control import Control
@@ -29,7 +29,7 @@ def main(words: Sequence[str]) -> int:
     Returns:
         The exit code: 0 when the work is done or was stopped, 1 after an exception.
     """
-    orders = Orders.from_json(words[0])
+    orders = WorkerSpec.from_json(words[0])
     if orders.cores:  # before anything is loaded that counts them
         os.sched_setaffinity(0, orders.cores)
     from srl.workers.control import Control, Drained, Kind
@@ -48,7 +48,7 @@ def main(words: Sequence[str]) -> int:
         control.close()
 
 
-def _work(orders: Orders, control: Control) -> None:
+def _work(orders: WorkerSpec, control: Control) -> None:
     from srl.run.recorded import recorded_experiment
     from srl.workers.roles import named_role, role_of
     from srl.workers.worker import Context

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from srl.loop.acting.parameters import received_policies
+from srl.loop.acting.policy import serve_policies
 from srl.loop.learning.learner import bind_teams
-from srl.loop.parameters import received_policies
-from srl.loop.policy import serve_policies
 from srl.loop.stage import Stage
 from srl.streams.group_state import Stopped
 from srl.workers.worker import Context
@@ -12,12 +12,12 @@ from srl.workers.worker import Context
 
 def run_policy(context: Context) -> None:
     """Answers requests until told to stop."""
-    site = context.site()
-    listeners = site.listen()
+    endpoints = context.endpoints()
+    listeners = endpoints.listen()
     addresses = {stream: listener.address for stream, listener in listeners.items()}
     specs = context.register(addresses).specs
     assert specs is not None
-    teams = bind_teams(site.experiment, specs)
+    teams = bind_teams(endpoints.experiment, specs)
 
     def stopped() -> bool:
         context.progress(requests=server.answered)
@@ -25,8 +25,8 @@ def run_policy(context: Context) -> None:
 
     try:
         context.stage(Stage.COMPILING)
-        received = received_policies(site, teams)
-        server = serve_policies(site, teams, received, listeners["inference"], None, received.spend)
+        received = received_policies(endpoints, teams)
+        server = serve_policies(endpoints, teams, received, listeners["inference"], None)
         context.stage(Stage.STEPPING)
         server.serve(stopped)
         received.close()

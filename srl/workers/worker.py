@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from srl.errors import RunError
 from srl.experiment import Experiment
+from srl.loop.busy_time import SecondsByKind
 from srl.loop.learning.ledger import Ledger
 from srl.loop.stage import Stage
-from srl.loop.wiring import Addresses, Site
+from srl.loop.wiring import Addresses, Endpoints
 from srl.pools.specs_json import specs_to_json
 from srl.streams.transport.keys import keys_of
 from srl.types import Specs
 from srl.workers.control import Control, Kind, Start
-from srl.workers.orders import Orders
+from srl.workers.worker_spec import WorkerSpec
 
 
 class Context:
@@ -25,7 +27,7 @@ class Context:
     is set, calling `progress` from its main loop, also while that waits.
     """
 
-    def __init__(self, orders: Orders, control: Control, experiment: Experiment) -> None:
+    def __init__(self, orders: WorkerSpec, control: Control, experiment: Experiment) -> None:
         self.experiment, self.plan = experiment, experiment.settled_plan
         self.folder = Path(orders.folder)
         self.fragment, self.replica = orders.fragment, orders.replica
@@ -38,15 +40,15 @@ class Context:
         """Whether to go on from the newest checkpoint, if there is one."""
         self.stopping = control.stopping
         """A `threading.Event`, set when the worker is to finish and return."""
-        self._orders, self._control = orders, control
+        self._spec, self._control = orders, control
         self._peers: Addresses = {}
 
     @cached_property
     def ledger(self) -> Ledger:
         """The account of unrolls; of workers whose fragment has `update`."""
-        if self._orders.ledger < 0:
-            raise RunError(f"{self._orders.name} keeps no account of unrolls: it has no update")
-        return Ledger(self._orders.ledger, self.replica)
+        if self._spec.ledger < 0:
+            raise RunError(f"{self._spec.name} keeps no account of unrolls: it has no update")
+        return Ledger(self._spec.ledger, self.replica)
 
     def register(self, addresses: dict[str, str], specs: Specs | None = None) -> Start:
         """Tells the controller where this worker is reached, and waits until it is to begin.
@@ -64,22 +66,23 @@ class Context:
         self._peers = start.peers
         return start
 
-    def site(self) -> Site:
+    def endpoints(self) -> Endpoints:
         """The worker's place among the others; streams connect once it has registered."""
-        site = Site(
+        endpoints = Endpoints(
             self.experiment,
             self.fragment,
             self.replica,
             self.identity,
             self._newest_peers,
             self.stopping,
-            self._orders.transport,
+            self._spec.transport,
             self.progress,
+            self._control.busy,
             interface=self.interface,
-            keys=keys_of(self.folder) if self._orders.interface else None,
+            keys=keys_of(self.folder) if self._spec.interface else None,
         )
-        self._control.on_start = lambda start: site.fence(start.incarnations)
-        return site
+        self._control.on_start = lambda start: endpoints.fence(start.incarnations)
+        return endpoints
 
     def _newest_peers(self) -> Addresses:
         start = self.peers_changed()
@@ -102,6 +105,10 @@ class Context:
     def stage(self, stage: Stage) -> None:
         """Tells in which stage the worker is; from STEPPING on it is watched for hanging."""
         self._control.enter(stage)
+
+    def on_seconds(self, add: Callable[[SecondsByKind], None]) -> None:
+        """Has `add` called with what other workers spend their time on, by another thread."""
+        self._control.on_seconds = add
 
     def peers_changed(self) -> Start | None:
         """The peers as they are now, if one has changed since this was last asked."""

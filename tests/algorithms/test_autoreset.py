@@ -15,6 +15,8 @@ CONFIG = PPO(
     network=MLP(width=8),
     unroll_length=16,
     discount=0.9,
+    epochs=4,
+    minibatches=4,
     learning_rate=0.03,
     normalize_observations=False,
     normalize_values=False,
@@ -94,7 +96,7 @@ def test_values_tend_to_the_discounted_future_which_a_terminal_ends_and_a_time_l
     unroll, _, truncates = collected
     state = instance.init(jax.random.key(0))
     for _ in range(100):
-        state, _ = learn(state, unroll)
+        state, *_ = learn(state, unroll)
     value, _ = instance.network.value_sequence(state.params["value"], unroll.observation[:5])
     future = np.full(5, 10.0) if truncates else [(1 - 0.9**n) / 0.1 for n in (5, 4, 3, 2, 1)]
     np.testing.assert_allclose(value[:, 0], future, rtol=0.1)

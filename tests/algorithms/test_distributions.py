@@ -93,6 +93,13 @@ def test_gaussian_densities_are_those_of_the_numbers_drawn():
     np.testing.assert_allclose(-np.mean(expected), distribution.entropy()[0], rtol=0.02)
 
 
+def test_normal_distributions_start_from_the_given_deviation():
+    actions = action_distribution(spaces.Box(-2, 6, (2, 3)), initial_log_std=-0.5)
+    distribution = actions(actions.init(), jnp.zeros((len(KEYS), 6)))
+    std = np.asarray(distribution.sample(KEYS)).std(0)
+    np.testing.assert_allclose(std, np.full((2, 3), np.exp(-0.5)), rtol=0.03)
+
+
 def test_bounded_actions_reach_their_bounds_and_never_pass_them():
     low, high = np.array([[-2.0, 0.0, -np.inf], [6.0, 1.0, np.inf]], np.float32)
     space = spaces.Box(low, high)

@@ -16,11 +16,19 @@ from hypothesis import strategies as st
 
 from srl.algorithms import APPO, PPO
 from srl.errors import UserError
+from srl.experiment import config_values, load_experiment
 from srl.networks import MLP
 from srl.types import Specs, Unroll
 
 CONFIG = PPO(network=MLP(width=8), unroll_length=8, minibatches=4, epochs=2)
-STALE_CONFIG = APPO(network=MLP(width=8), unroll_length=8, minibatches=4, epochs=2)
+STALE_CONFIG = APPO(
+    network=MLP(width=8),
+    unroll_length=8,
+    minibatches=4,
+    epochs=2,
+    learning_rate=CONFIG.learning_rate,
+    entropy_cost=CONFIG.entropy_cost,
+)
 VECTOR = spaces.Box(-np.inf, np.inf, (3,), np.float32)
 MASKED = spaces.Dict(x=VECTOR, action_mask=spaces.MultiBinary(4))
 METRICS = {
@@ -118,7 +126,7 @@ def test_importing_the_configuration_loads_no_jax():
 def test_every_kind_of_action_is_learned_from(observation, action):
     instance = CONFIG.bind(specs(observation, action))
     unroll = draw_unroll(instance)
-    state, metrics = jax.jit(instance.learn)(instance.init(jax.random.key(0)), unroll)
+    state, _, metrics = jax.jit(instance.learn)(instance.init(jax.random.key(0)), unroll)
     assert set(metrics) == METRICS
     assert all(np.shape(value) == () for value in metrics.values())
     assert finite((state, metrics))
@@ -154,7 +162,7 @@ def off_policy(request):
 @settings(max_examples=5)
 @given(st.permutations(range(6)))
 def test_a_batch_is_learned_from_as_its_halves_with_their_sums_added(off_policy, order):
-    instance, state, unroll, (expected, metrics), (measure, gradient, update) = off_policy
+    instance, state, unroll, (expected, _, metrics), (measure, gradient, update) = off_policy
     halves = [split(unroll, *order[:3]), split(unroll, *order[3:])]
     batches, sums = zip(*(measure(state, half) for half in halves), strict=True)
     measured = jax.tree.map(jnp.add, *sums)
@@ -170,8 +178,8 @@ def test_a_batch_is_learned_from_as_its_halves_with_their_sums_added(off_policy,
 
 def test_corrections_change_nothing_where_the_present_policy_acted(learn, instance, unroll):
     state = instance.init(jax.random.key(0))
-    corrected, _ = jax.jit(STALE_CONFIG.bind(specs()).learn)(state, unroll)
-    expected, _ = learn(state, unroll)
+    corrected, *_ = jax.jit(STALE_CONFIG.bind(specs()).learn)(state, unroll)
+    expected, *_ = learn(state, unroll)
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), corrected, expected)
 
 
@@ -208,14 +216,14 @@ def test_what_a_reset_row_holds_changes_nothing(instance, learn):
 def test_a_batch_without_a_valid_row_changes_no_parameter(instance, learn, unroll):
     unroll = unroll._replace(terminated=np.ones((9, 6), bool))
     state = instance.init(jax.random.key(0))
-    learned, metrics = learn(state, unroll)
+    learned, _, metrics = learn(state, unroll)
     assert finite((learned, metrics))
     assert_same(learned.params, state.params)
     assert_same(learned.observations, state.observations)
 
 
 def test_the_statistics_that_acted_are_those_that_learn(instance, learn, unroll):
-    state, _ = learn(instance.init(jax.random.key(0)), unroll)
+    state, *_ = learn(instance.init(jax.random.key(0)), unroll)
     observation = np.random.default_rng(5).normal(3.0, 9.0, (9, 6, 3)).astype(np.float32)
     keys = jax.random.split(jax.random.key(0), 6)
     act, policy = jax.jit(instance.act), instance.policy(state)
@@ -236,7 +244,7 @@ def test_the_statistics_that_acted_are_those_that_learn(instance, learn, unroll)
 
 
 def test_the_statistics_are_of_the_valid_rows(instance, learn, unroll):
-    learned, _ = learn(instance.init(jax.random.key(0)), unroll)
+    learned, *_ = learn(instance.init(jax.random.key(0)), unroll)
     valid = ~(unroll.terminated | unroll.truncated)[:-1]
     rows = unroll.observation[:-1][valid]
     statistics = learned.observations["observation"]
@@ -296,20 +304,56 @@ def test_weight_decay_draws_parameters_toward_zero():
 
 def test_the_learning_rate_stays_where_the_length_of_the_run_is_not_known(learn, instance, unroll):
     state = instance.init(jax.random.key(0))
-    _, metrics = learn(state._replace(n=jnp.int32(10**6)), unroll)
+    *_, metrics = learn(state._replace(n=jnp.int32(10**6)), unroll)
     np.testing.assert_allclose(metrics["learning_rate"], CONFIG.learning_rate)
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"unroll_length": 10}, "minibatches must divide the unroll length"),
-        ({"network": MLP(memory=8), "chunk": 16}, "minibatches \\* chunk must divide"),
+        ({"unroll_length": 10, "minibatches": 4}, "minibatches must divide the unroll length"),
+        (
+            {"network": MLP(memory=8), "chunk": 32, "minibatches": 4},
+            "minibatches \\* chunk must divide",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(settings, words):
     with pytest.raises(UserError, match=words):
         PPO(**settings).bind(specs())
+
+
+def test_the_configuration_holds_the_number_of_minibatches_that_was_chosen():
+    chosen = {(64, 32): 32, (8, 32): 4, (8, 256): 32, (64, 40): 20, (1, 32): 1}
+    for (num_envs, unroll_length), minibatches in chosen.items():
+        words = f"--num-envs {num_envs} --algorithm.unroll-length {unroll_length}".split()
+        values = config_values(load_experiment("CartPole-v1", words).experiment)
+        assert values["algorithm"]["minibatches"] == minibatches
+        words += ["--algorithm.minibatches", "1"]
+        assert (
+            config_values(load_experiment("CartPole-v1", words).experiment)["algorithm"][
+                "minibatches"
+            ]
+            == 1
+        )
+
+
+def test_a_policy_with_memory_gets_as_many_minibatches_as_chunks_can_be_divided_into():
+    network = MLP(memory=8)
+    assert PPO(network=network).settled().minibatches == 4
+    assert PPO(network=network, unroll_length=64, chunk=16).settled().minibatches == 4
+    assert PPO(network=network, minibatches=2).settled().minibatches == 2
+    with pytest.raises(UserError, match="a multiple of 8"):
+        PPO(network=network, unroll_length=36).validate()
+
+
+def test_actions_of_a_box_start_with_the_deviation_that_is_set():
+    box, key = spaces.Box(-2, 2, (3,)), jax.random.key(0)
+    instance = PPO(network=MLP(width=8), initial_log_std=-1.5).bind(specs(action=box))
+    observation = np.zeros((2000, *VECTOR.shape), np.float32)
+    policy = instance.policy(instance.init(key))
+    decision = instance.act(policy, observation, (), jax.random.split(key, 2000))
+    np.testing.assert_allclose(np.asarray(decision.action).std(0), np.exp(-1.5), rtol=0.1)
 
 
 def test_cart_pole_is_learned_quickly():
@@ -337,6 +381,6 @@ def test_cart_pole_is_learned_quickly():
         stacked = (np.stack(part) for part in zip(*rows, strict=True))
         action, log_prob = (np.stack([d[i] for d in decisions]) for i in range(2))
         version = np.zeros((config.unroll_length, 1, 2), np.int32)
-        state, _ = learn(state, Unroll(*stacked, action, log_prob, (), version, np.arange(slots)))
+        state, *_ = learn(state, Unroll(*stacked, action, log_prob, (), version, np.arange(slots)))
     assert np.mean(lengths[:50]) < 40
     assert np.mean(lengths[-50:]) > 150

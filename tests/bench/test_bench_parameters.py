@@ -16,9 +16,12 @@ def test_what_the_learner_sends_grows_with_the_fan_out_and_not_with_the_hosts(ca
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
-    [(["--fan-out", "4,no"], "expected numbers from 1"), (["--hosts", "0"], "--hosts")],
+    ("argv", "message"),
+    [
+        (["--fan-out", "4,no"], "'no'; expected a whole number from 1 up"),
+        (["--hosts", "0"], "--hosts"),
+    ],
 )
-def test_bad_options_are_refused(capsys, words, told):
-    assert main(["bench", "parameters", *words]) == 2
-    assert told in capsys.readouterr().err
+def test_bad_options_are_refused(capsys, argv, message):
+    assert main(["bench", "parameters", *argv]) == 2
+    assert message in capsys.readouterr().err

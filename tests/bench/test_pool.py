@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from srl import make_pool
-from srl.bench.backends import STICKY_STEPS, Case, open_backend
-from srl.bench.pool import Comparison, random_actions
+from srl.bench.backends import BACKENDS, STICKY_STEPS, Case
+from srl.bench.pool import random_actions
+from srl.bench.rounds import neighbouring_ratios
 from srl.cli import main
 
 
@@ -72,7 +73,7 @@ def test_a_peer_steps_in_turns_and_the_ratio_has_its_spread(capsys, vs):
         ("native:CartPole-v1", "4/2", "srl-envpool"),
     ],
 )
-def test_envpool_is_measured_with_our_face_and_without(capsys, env, size, vs):
+def test_envpool_is_measured_with_our_interface_and_without(capsys, env, size, vs):
     pytest.importorskip("envpool")
     words = ["--env", env, "--num-envs", size, "--seconds", "0.1", "--vs", vs]
     (line,) = lines(capsys, *words)
@@ -87,17 +88,14 @@ def test_worker_processes_are_measured(capsys):
 
 def test_gymnasiums_own_vector_environment_is_taken_where_there_is_one():
     for env, expected in (("CartPole-v1", "CartPoleVectorEnv"), ("Acrobot-v1", "SyncVectorEnv")):
-        side = open_backend("gymnasium", Case(env, 2, 2))
+        side = BACKENDS["gymnasium"](Case(env, 2, 2))
         assert type(side.close.__self__).__name__ == expected
         side.close()
 
 
 def test_ratios_are_of_neighbouring_rounds():
     # A machine that slows down fourfold from round to round slows both alike.
-    slowing = Comparison([64.0, 16.0, 4.0], [32.0, 8.0, 2.0])
-    assert slowing.ratios == [2, 2, 2, 0.5, 0.5]
-    assert slowing.value == 16
-    assert slowing.vs_value == 8
+    assert neighbouring_ratios([64.0, 16.0, 4.0], [32.0, 8.0, 2.0]) == [2, 2, 2, 0.5, 0.5]
 
 
 def test_sticky_actions_are_held():
@@ -108,16 +106,19 @@ def test_sticky_actions_are_held():
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("argv", "message"),
     [
         (["pool", "--env", "native:CartPole-v1", "--sead", "1"], "unknown option 'sead'"),
         (["pool", "--env", "native:CartPole-v1", "odd"], "not expected: odd"),
         (["pool"], "--env"),
         (["puddle"], "no benchmark 'puddle'"),
-        (["pool", "--env", "native:CartPole-v1", "--seconds", "0"], "expected more than 0"),
+        (
+            ["pool", "--env", "native:CartPole-v1", "--seconds", "0"],
+            "'0'; expected a number from",
+        ),
         (["pool", "--env", "native:CartPole-v1", "--rounds", "0"], "from 1 up"),
-        (["pool", "--env", "CartPole-v1", "--vs", "brax"], "no backend 'brax'; there are native"),
-        (["pool", "--env", "CartPole-v1", "--num-envs", "1,x"], "expected whole numbers"),
+        (["pool", "--env", "CartPole-v1", "--vs", "brax"], "'brax'; expected one of native"),
+        (["pool", "--env", "CartPole-v1", "--num-envs", "1,x"], "'x'; expected a whole number"),
         (["pool", "--env", "CartPole-v1", "--num-envs", "4/8"], "batches of 8 from 4"),
         (["pool", "--env", "native:CartPole-v1", "--vs", "physics"], "native:CartPole-v1"),
         (["pool", "--env", "CartPole-v1", "--backend", "physics"], "native:CartPole-v1"),
@@ -128,10 +129,10 @@ def test_sticky_actions_are_held():
         ),
     ],
 )
-def test_mistakes_are_told_in_a_line(capsys, words, told):
-    assert main(["bench", *words]) == 2
+def test_mistakes_are_reported_in_a_line(capsys, argv, message):
+    assert main(["bench", *argv]) == 2
     text = capsys.readouterr().err
-    assert told in text
+    assert message in text
     assert len(text.strip().splitlines()) == 1
 
 
@@ -140,5 +141,5 @@ def test_sides_whose_actions_differ_are_not_compared(capsys, monkeypatch):
     monkeypatch.setitem(gymnasium.registry, "Catch-v0", gymnasium.spec("CartPole-v1"))
     words = ["pool", "--env", "envpool:Catch-v0", "--vs", "serial", "--num-envs", "1"]
     assert main(["bench", *words]) == 2
-    told = "actions are Discrete(3, dtype=int32) with srl-envpool, Discrete(2) with serial"
-    assert told in capsys.readouterr().err
+    message = "actions are Discrete(3, dtype=int32) with srl-envpool, Discrete(2) with serial"
+    assert message in capsys.readouterr().err

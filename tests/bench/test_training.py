@@ -46,7 +46,7 @@ def test_plans_train_in_turns_and_are_held_against_act_and_learn_alone(capsys):
     assert line["ratio"] == pytest.approx(line["value"] / line["vs_value"])  # of one round
 
 
-def test_a_run_that_ends_by_itself_is_told_in_its_own_words():
+def test_a_run_that_ends_by_itself_is_reported_with_its_own_error():
     with pytest.raises(RunError, match=r"the run ended with 2: .*NoSuch-v1"):
         PlanSide("native:NoSuch-v1", [])(0.1)
 
@@ -72,16 +72,16 @@ def test_a_call_longer_than_its_time_is_made_once():
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("argv", "message"),
     [
-        (["act", "--num-slots", "x"], "--num-slots x: an environment has 1 slots; expected"),
+        (["act", "--num-slots", "x"], "--num-slots: 'x'; expected a whole number from 1 up"),
         (["act", "native:HideAndSeek-v1", "--num-slots", "6"], "an environment has 4 slots"),
-        (["learn", "--seconds", "0"], "--seconds 0.0; expected more than 0"),
+        (["learn", "--seconds", "0"], "--seconds: '0'; expected a number from 0.001 up"),
         (["train", "--json"], "srl bench train needs an experiment file or an environment id"),
         (["train", "native:CartPole-v1", "--plan", "fusd"], "did you mean fused"),
         (["nothing"], "there is no benchmark 'nothing'; there are pool, act, learn, train"),
     ],
 )
-def test_what_cannot_be_measured_is_told_in_a_line(capsys, words, told):
-    assert main(["bench", *words]) == 2
-    assert told in capsys.readouterr().err
+def test_what_cannot_be_measured_is_reported_in_a_line(capsys, argv, message):
+    assert main(["bench", *argv]) == 2
+    assert message in capsys.readouterr().err

@@ -16,7 +16,7 @@ from srl.streams.transport.keys import read_keys
 
 RUN = 0xFEDCBA9876543210
 LIMIT = 1 << 20
-WORDS = {JOINED: "joined", LEFT: "left"}
+SCHEMAS = {JOINED: "joined", LEFT: "left"}
 
 
 def tell(*words):
@@ -31,8 +31,8 @@ def serve(keys):
     tell(listener.address)
     while True:
         peer, message = listener.receive(None)
-        tell(peer.identity.sender, WORDS.get(message.kind, message.sequence))
-        if message.kind not in WORDS:
+        tell(peer.identity.sender, SCHEMAS.get(message.kind, message.sequence))
+        if message.kind not in SCHEMAS:
             listener.send(peer, message)
 
 

@@ -207,7 +207,7 @@ def test_a_run_that_is_told_to_stop_ends_after_a_checkpoint(lasting_ray):
     run = RayRun(lasting_ray, "stops").begin("--updates", "1000000")
     run.until_updates(3)
     names = json.loads((run.folder / "ray" / "jobs.json").read_text())
-    stop = f"from srl.launch.submit import ray; ray.stop({names})"
+    stop = f"from srl.launch.engines import ray; ray.stop({names})"
     assert lasting_ray.popen(sys.executable, "-c", stop).wait(SECONDS) == 0
     assert run.wait() == INTERRUPTED, run.told
     assert run.checkpoints()

@@ -51,5 +51,5 @@ def test_a_benchmark_shows_on_standard_error_how_many_rounds_are_done(capsys):
     words = ["bench", "pool", "--env", "native:CartPole-v1", "--seconds", "0.1", "--rounds", "1"]
     assert main([*words, "--json"]) == 0
     output, errors = capsys.readouterr()
-    assert "stepping     CartPole-v1, 64 environments: rounds 0 of 1" in errors
+    assert "measuring    CartPole-v1, 64 environments, round 0 of 1" in errors
     assert output.startswith("{")

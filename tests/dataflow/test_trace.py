@@ -123,12 +123,53 @@ def test_two_unrolls_with_a_policy_each_are_two_crossings_of_each():
     assert times["collect", "decision"] == 10
 
 
+def one_step(run, policy, timestep, memory, repeat=1, advised=False):
+    decision = run.act(policy, timestep, memory)
+    advice = run.teach(timestep) if advised else None
+    following = run.step(decision.action, repeat)
+    return following, decision.memory, run.collect(timestep, decision, advice)
+
+
+def test_a_repeated_action_is_several_steps_of_the_environments():
+    graph = traced(a_loop(lambda *step: one_step(*step, repeat=4)))
+    calls = dict(graph.calls)
+    assert (calls["step"], calls["act"], graph.steps, graph.action_repeat) == (32, 8, 32, 4)
+    assert {edge.times for edge in graph.edges if edge.every == "step"} == {8}
+
+
+def test_a_teacher_is_a_node_whose_advice_is_collected():
+    graph = traced(a_loop(lambda *step: one_step(*step, advised=True)))
+    assert graph.nodes == ("step", "act", "teach", "collect", "gradient", "update")
+    assert ways(graph) - EXPECTED == {
+        ("step", "teach", "carry", "timestep"),
+        ("teach", "collect", "call", "advice"),
+    }
+
+
+def test_steps_of_a_loop_repeat_their_actions_alike():
+    def loop(run):
+        for repeat in (2, 4):
+            policy = run.latest()
+            run.learn(
+                run.gather(
+                    run.unroll(lambda t, m, r=repeat, p=policy: one_step(run, p, t, m, r), 8)
+                )
+            )
+
+    assert "steps 2 times with one action and 4 times with another" in refusal(loop)
+
+
+@pytest.mark.parametrize("repeat", [0, -1, 1.5])
+def test_a_repeat_is_a_whole_number(repeat):
+    assert f"steps {repeat!r} times" in refusal(a_loop(lambda *step: one_step(*step, repeat)))
+
+
 @pytest.mark.parametrize(
     ("interact", "told"),
     [
         (
             lambda run, p, t, m, d: (run.step(d.action), run.step(d.action)),
-            "a step's `timestep` is neither collected nor acted on",
+            "or repeat an action by run.step(action, repeat=N)",
         ),
         (
             lambda run, p, t, m, d: (run.act(p, t, m), run.step(d.action)),
@@ -141,6 +182,15 @@ def test_two_unrolls_with_a_policy_each_are_two_crossings_of_each():
         (
             lambda run, p, t, m, d: (run.collect(run.step(d.action), d), run.step(d.action)),
             "collects `decision` with another timestep than the one that it was made for",
+        ),
+        (
+            lambda run, p, t, m, d: (run.teach(t), run.step(d.action)),
+            "a step's `advice` is never collected",
+        ),
+        (lambda run, p, t, m, d: (run.teach(t), run.teach(t)), "calls run.teach(...) twice"),
+        (
+            lambda run, p, t, m, d: run.collect(t, d, run.teach(run.step(d.action))),
+            "collects `advice` with another timestep",
         ),
         (lambda run, p, t, m, d: run.latest(), "calls run.latest() within a step"),
     ],

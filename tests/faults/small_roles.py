@@ -40,6 +40,7 @@ def either(context):
 
 def work(context, specs, last):
     name, checkpoint = f"{context.fragment}-{context.replica}", context.folder / "checkpoint"
+    context.endpoints().busy.begin(threads=1)  # so beats have seconds, also those of one that hangs
     fail(context.folder, f"{name}-early")
     with listen("host", context.identity, limit_bytes=1000) as listener:
         start = context.register({"here": listener.address}, specs)
@@ -74,7 +75,7 @@ def work(context, specs, last):
 
 
 def heavy_modules():
-    return sorted({"jax", "flax", "optax", "orbax", "zmq"} & set(sys.modules))
+    return sorted({"jax", "flax", "optax", "zmq"} & set(sys.modules))
 
 
 def fail(folder, name):
@@ -155,8 +156,7 @@ class Play:
         self.screen = Screen()
         self.controller = Controller(
             plan or plans.inline(),
-            self.folder.path,
-            self.folder.log,
+            self.folder,
             self.screen,
             heartbeat_seconds=heartbeat_seconds,
             role=f"small_roles:{role}",

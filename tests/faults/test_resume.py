@@ -14,14 +14,14 @@ from srl.streams.group_state import unpack
 from srl.tree import leaves_of
 
 UPDATES = 200
-WORDS = ["--updates", str(UPDATES), "--plan.actors.replicas", "1", "--plan"]
+ARGUMENTS = ["--updates", str(UPDATES), "--plan.actors.replicas", "1", "--plan"]
 NATIVE = repr("native:CartPole-v1")
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """The last state of a run that was not stopped."""
-    with RealRun(tmp_path_factory.mktemp("whole"), *WORDS, "inline", env=NATIVE) as run:
+    with RealRun(tmp_path_factory.mktemp("whole"), *ARGUMENTS, "inline", env=NATIVE) as run:
         assert run.end() == 0, run.told
         return last_state(run.folder)
 
@@ -29,7 +29,7 @@ def whole(tmp_path_factory):
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory):
     """A run that was stopped in its midst."""
-    with RealRun(tmp_path_factory.mktemp("stopped"), *WORDS, "inline", env=NATIVE) as run:
+    with RealRun(tmp_path_factory.mktemp("stopped"), *ARGUMENTS, "inline", env=NATIVE) as run:
         run.wait(lambda: run.updates >= 3)
         run.process.send_signal(signal.SIGINT)
         assert run.end() == 130, run.told
@@ -58,7 +58,7 @@ def test_under_the_same_plan_to_the_last_bit(whole, stopped, tmp_path):
 
 
 def test_under_another_plan_with_the_same_actions(whole, stopped, tmp_path):
-    words = [*WORDS, "decoupled"]
+    words = [*ARGUMENTS, "decoupled"]
     create_run(load_experiment(str(stopped.path / "experiment.py"), words), tmp_path / "run")
     shutil.copytree(
         stopped.folder / "checkpoints", tmp_path / "run" / "checkpoints", dirs_exist_ok=True

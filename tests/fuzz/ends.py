@@ -9,9 +9,9 @@ from srl.algorithms import PPO
 from srl.bench.alone import first_timestep
 from srl.errors import RunError
 from srl.experiment import Experiment
+from srl.loop.acting.parameters import Published
+from srl.loop.acting.policy import PolicyServer, inference_layout
 from srl.loop.learning.learner import Learner, forms_of
-from srl.loop.parameters import Published
-from srl.loop.policy import PolicyServer, inference_layout
 from srl.networks import MLP
 from srl.streams import gradients, inference, parameters, sample
 from srl.streams.gradients import GradientLayouts, GradientSink, GradientSource

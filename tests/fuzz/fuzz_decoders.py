@@ -20,7 +20,7 @@ with instrumented():
     from srl.streams.layout import Layout
     from srl.streams.transport import message, network, schema, unix
     from srl.streams.transport.message import HEADER_BYTES, Identity, Message, encode
-    from srl.workers import words
+    from srl.workers import message_schemas
 
 IDENTITY = Identity(1, 2, 3)
 HERE, THERE = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -103,10 +103,10 @@ def check(read: Layout, data: atheris.FuzzedDataProvider) -> None:
 
 def read_words(data: atheris.FuzzedDataProvider) -> None:
     """What somebody tells the controller."""
-    shapes = data.PickValueInList([host_messages.SCHEMAS, words.WORDS])
+    shapes = data.PickValueInList([host_messages.SCHEMAS, message_schemas.SCHEMAS])
     kind = data.PickValueInList([*shapes, 99])
-    read = words.words_of(Message(kind, body=data.ConsumeBytes(LIMIT)), shapes)
-    assert words.fits(read, shapes[kind])
+    read = message_schemas.checked_values(Message(kind, body=data.ConsumeBytes(LIMIT)), shapes)
+    assert message_schemas.fits(read, shapes[kind])
     if kind == host_messages.Kind.HOST:
         host_messages.HostCard.of(read)
 

@@ -10,13 +10,13 @@ from srl.cli import main
 from srl.system import child_process
 
 HERE = str(Path(__file__).parent)
-WORDS = ["--num-envs", "4"]
+SCHEMAS = ["--num-envs", "4"]
 
 
 def run(tmp_path, env, *words):
     """Runs `srl run` to its end; the process, and the words of its log."""
     updates = [] if "--updates" in words else ["--updates", "1"]
-    command = [sys.executable, "-m", "srl", "run", env, *WORDS, *updates, *words]
+    command = [sys.executable, "-m", "srl", "run", env, *SCHEMAS, *updates, *words]
     folder = tmp_path / "run"
     done = subprocess.run(
         [*command, "--run-dir", str(folder)],
@@ -62,7 +62,7 @@ def test_an_environment_that_exits_the_process_does_not_end_it_silently(tmp_path
     assert done.returncode == 3
     assert "the process was killed, or an environment ended it with exit()" in done.stderr
     assert "`--workers N`" in done.stderr
-    assert "ended without a word" in log.read_text()
+    assert "ended without a stack" in log.read_text()
 
 
 def test_a_run_that_is_done_reports_no_crash(tmp_path):

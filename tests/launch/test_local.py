@@ -5,13 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tiny_trainer
-from tiny_trainer import STEPS, TinyTrainer
+from tiny_trainer import STEPS, Program, TinyTrainer, wait
 
 from srl.checkpoint import Checkpoints
 from srl.cli import main
@@ -21,8 +19,6 @@ from srl.launch.local import train
 from srl.run.course import report_interval
 from srl.run.folder import create_run, open_run
 from srl.run.metrics import read_metrics
-
-PROGRAM = Path(tiny_trainer.__file__)
 
 
 def run(folder, *words, trainer=None, resume=False):
@@ -82,37 +78,6 @@ def test_a_run_ends_at_its_env_steps(tmp_path):
 )
 def test_reports_come_every_so_many_updates(words, interval):
     assert report_interval(load_experiment("Tiny-v0", words.split()).experiment) == interval
-
-
-class Program:
-    """The tiny trainer in a process of its own."""
-
-    def __init__(self, *words):
-        self.process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), *map(str, words)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.communicate()
-
-    def wait_for(self, text, pipe="stdout"):
-        assert any(text in line for line in getattr(self.process, pipe))
-
-    def catches(self, number):
-        """Whether the process has a handler for a signal."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return bool(int(status.split("SigCgt:")[1].split()[0], 16) >> (number - 1) & 1)
-
-    def end(self):
-        output, errors = self.process.communicate(timeout=30)
-        return self.process.returncode, output, errors
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -176,13 +141,6 @@ def test_a_run_killed_in_its_first_minutes_goes_on_from_one_of_its_first_updates
     assert Checkpoints(folder / "checkpoints").latest() == 1
     assert run(folder, resume=True) == 0
     assert_same_run(folder, whole)
-
-
-def wait(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_second_interrupt_quits_at_once(tmp_path):
@@ -263,23 +221,6 @@ def test_a_second_training_of_a_run_is_told_how_to_end_the_first(tmp_path):
             run(folder, resume=True)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("how", ["python", "released"])
-def test_one_signal_ends_a_run_whose_first_update_never_comes(tmp_path, how, number):
-    with Program(tmp_path / "run", "updates=60", f"hang={how}", "at=1") as program:
-        program.wait_for("it hangs")
-        program.process.send_signal(number)
-        code, _, errors = program.end()
-    assert code == 130
-    assert "trainer failed" not in errors
-    assert main(["top", str(tmp_path / "run")]) == 130
-    assert "stopping after this update" in errors
-    assert "ended before this update: no progress for" in errors
-    assert "in hang" in errors
-    assert "there is no checkpoint yet, nothing is kept" in errors
-    assert "in hang" in (tmp_path / "run" / "logs" / "trainer.log").read_text()
-
-
 def test_an_update_that_never_comes_loses_nothing_before_the_newest_checkpoint(tmp_path, whole):
     folder = tmp_path / "run"
     words = ("updates=60", "report-every=7", "checkpoint-minutes=0", "hang=released", "at=30")
@@ -293,25 +234,6 @@ def test_an_update_that_never_comes_loses_nothing_before_the_newest_checkpoint(t
     assert f"goes on after update {version}" in errors
     assert run(folder, resume=True) == 0
     assert_same_run(folder, whole)
-
-
-def test_code_that_holds_pythons_lock_for_good_is_named_and_ends_with_two_interrupts(tmp_path):
-    words = ("updates=60", "hang=held", "at=1", "heartbeat-seconds=0.5")
-    with Program(tmp_path / "run", *words) as program:
-        program.wait_for("in hang", "stderr")
-        program.process.send_signal(signal.SIGINT)
-        deadline = time.monotonic() + 30
-        while program.catches(signal.SIGINT) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        program.process.send_signal(signal.SIGINT)
-        assert program.end()[0] == -signal.SIGINT
-
-
-def test_a_run_that_hangs_in_its_first_update_is_named(tmp_path):
-    words = ("updates=60", "hang=python", "at=1", "heartbeat-seconds=1")
-    with Program(tmp_path / "run", *words) as program:
-        program.wait_for("the training has shown no progress for 1 s")
-        program.wait_for("in hang")
 
 
 def test_a_finished_run_says_so_and_can_be_extended(tmp_path, capsys):
@@ -351,21 +273,6 @@ def test_an_error_with_a_cause_shows_the_traceback_of_the_cause(tmp_path, capsys
     errors = capsys.readouterr().err
     assert "KeyError: 'deep in the simulator'" in errors
     assert "environment 3 raised" in errors
-
-
-def test_a_run_that_hangs_is_named_with_its_stack(tmp_path, capsys):
-    log = tmp_path / "run" / "logs" / "trainer.log"
-
-    def hang(trainer):
-        deadline = time.monotonic() + 60
-        while trainer.updates == 3 and time.monotonic() < deadline:
-            if log.exists() and "in hang" in log.read_text():
-                break
-
-    words = ("--updates", "9", "--heartbeat-seconds", "0.2")
-    assert run(tmp_path / "run", *words, trainer=TinyTrainer(on_update=hang)) == 0
-    assert "the training has shown no progress for 0.2 s" in capsys.readouterr().out
-    assert "in hang" in log.read_text()
 
 
 def test_a_foreseen_failure_is_told_without_a_traceback(tmp_path, capsys):
@@ -426,7 +333,8 @@ def test_the_first_of_two_errors_is_told(tmp_path, capsys):
 
 def test_metrics_that_cannot_be_written_end_the_run_with_a_message(tmp_path):
     folder = tmp_path / "run"
-    command = f"ulimit -f 20; exec {sys.executable} {PROGRAM} {folder} updates=500 report-every=1"
+    program = f"{sys.executable} {tiny_trainer.__file__}"
+    command = f"ulimit -f 20; exec {program} {folder} updates=500 report-every=1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert "cannot write metrics to" in done.stderr

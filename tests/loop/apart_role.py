@@ -12,10 +12,10 @@ from srl.workers.roles import role_of
 
 def apart(context):
     """Runs the worker; then writes into the run's folder whether it has used the network."""
-    fragment, site = context.plan.fragments[context.fragment], context.site
+    fragment, endpoints = context.plan.fragments[context.fragment], context.endpoints
     far = "step" in fragment.placed and context.replica % 2
     own = {"host": "far" if far else "near", "keys": keys_from_environment()}
-    context.site = lambda: replace(site(), **own)
+    context.endpoints = lambda: replace(endpoints(), **own)
     role_of(fragment)(context)
     used = "network" if "srl.streams.transport.network" in sys.modules else "memory"
     (context.folder / f"{context.fragment}-{context.replica}-{used}").touch()

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from srl import Experiment
 from srl.algorithms import PPO
+from srl.algorithms.ppo import PPOInstance
+from srl.lazy import jnp
 from srl.networks import MLP
 
 
@@ -16,6 +18,14 @@ class Drawn(PPO):
     """
 
     program: str = "8:1"
+    repeat: int = 1
+    """Steps with each action."""
+    taught: float = 0.0
+    """The weight of a teacher's advice, which is added to the rewards."""
+
+    @property
+    def instance(self):
+        return DrawnInstance
 
     def loop(self, run):
         for part in self.program.split():
@@ -33,13 +43,29 @@ class Drawn(PPO):
     def unroll(self, run, policy, length, collects_first):
         def interact(timestep, memory):
             decision = run.act(policy, timestep, memory)
+            advice = run.teach(timestep) if self.taught else None
             if collects_first:
-                row = run.collect(timestep, decision)
-                return run.step(decision.action), decision.memory, row
-            following = run.step(decision.action)
-            return following, decision.memory, run.collect(timestep, decision)
+                row = run.collect(timestep, decision, advice)
+                return run.step(decision.action, self.repeat), decision.memory, row
+            following = run.step(decision.action, self.repeat)
+            return following, decision.memory, run.collect(timestep, decision, advice)
 
         return run.unroll(interact, length)
+
+
+class DrawnInstance(PPOInstance):
+    """PPO whose rewards are shaped by a teacher who likes poles that lean to neither side."""
+
+    def teach(self, observation):
+        angle = observation[..., 2]
+        return {"upright": jnp.exp(-10 * angle * angle)}
+
+    def measure(self, state, unroll):
+        if self.config.taught:
+            advised = self.config.taught * unroll.advice["upright"]
+            reward = unroll.reward.at[:-1].add(advised)
+            unroll = unroll._replace(reward=reward)
+        return super().measure(state, unroll)
 
 
 experiment = Experiment(

@@ -35,6 +35,20 @@ experiment = Experiment(
     updates=3,
 )
 """
+_DQN = _CARTPOLE.replace("import PPO", "import DQN").replace(
+    "PPO(network=MLP(width=16), unroll_length=16, epochs=2, minibatches=2)",
+    "DQN(network=MLP(width=16), priorities=0.6, n_step=2, warm_up=200, batch_size=64, "
+    "samples_per_insert=4.0, replay=512)",
+)
+_SAC = (
+    _CARTPOLE.replace("import PPO", "import SAC")
+    .replace("CartPole", "Pendulum")
+    .replace(
+        "PPO(network=MLP(width=16), unroll_length=16, epochs=2, minibatches=2)",
+        "SAC(network=MLP(width=16), warm_up=200, batch_size=32, samples_per_insert=1.0, "
+        "replay=512)",
+    )
+)
 _GAME = """
 from srl import Experiment
 from srl.algorithms import PPO
@@ -68,6 +82,8 @@ FILES = {
     .replace("from srl.reinforce", "from reinforce")
     .replace("PPO(", "Reinforce(")
     .replace(", epochs=2, minibatches=2", ""),
+    "cartpole by DQN": _DQN,
+    "pendulum by SAC": _SAC,
     "game": _GAME.replace("NETWORK", "MLP(width=16)"),
     "game against the past": _PAST,
     "drawn": (Path(__file__).with_name("drawn.py")).read_text(),

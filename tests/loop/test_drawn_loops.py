@@ -1,5 +1,7 @@
 """A loop is run as it is written, in every plan that accepts it."""
 
+from functools import cache
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,36 +21,52 @@ def programs(draw):
     return " ".join(parts)
 
 
-def agrees(folder, plan, program):
-    """Trains by the plain loop and by a plan that accepts the loop, and compares."""
-    options = ("--algorithm.program", program)
-    name = program.replace(" ", "_")
-    try:
-        ours = trained(folder / f"{plan} {name}", "drawn", plan, *options)
-    except PlanError:
-        return False
-    assert_agree(trained(folder / f"plain {name}", "drawn", *PLAIN, *options), ours)
-    return True
+def options_of(program, repeat=1, taught=0.0):
+    words = {"program": program, "repeat": repeat, "taught": taught}
+    return [part for name, x in words.items() for part in (f"--algorithm.{name}", str(x))]
 
 
-TWO_POLICIES = "8:1 4:2"
-TWO_UNROLLS = "4,8:1"
+@pytest.fixture(scope="module")
+def agrees(tmp_path_factory):
+    """Trains by a plan and, once for each loop, by the plain loop, and compares."""
+    plain = cache(lambda *options: trained(tmp_path_factory.mktemp("plain"), "drawn", *options))
+
+    def compare(plan, *loop):
+        options = options_of(*loop)
+        try:
+            ours = trained(tmp_path_factory.mktemp("plans"), "drawn", plan, *options)
+        except PlanError:
+            return False
+        assert_agree(plain(*PLAIN, *options), ours)
+        return True
+
+    return compare
+
+
+TWO_POLICIES = ("8:1 4:2", 3, 0.5)
+"""With frame skip and a teacher, as the next but one."""
+TWO_UNROLLS = ("4,8:1",)
+EQUAL_UNROLLS = ("8,8:1 8:2", 2, 0.5)
 
 
 @pytest.mark.parametrize("plan", ["fused", "threads", "inline", "decoupled", "replicated"])
-@pytest.mark.parametrize("program", [TWO_POLICIES, TWO_UNROLLS])
-def test_a_loop_of_several_unrolls_and_learns_trains_alike(tmp_path, plan, program):
-    assert agrees(tmp_path, plan, program)
+@pytest.mark.parametrize("loop", [TWO_POLICIES, TWO_UNROLLS])
+def test_a_loop_of_several_unrolls_and_learns_trains_alike(agrees, plan, loop):
+    assert agrees(plan, *loop)
 
 
 @pytest.mark.parametrize("plan", ["central", "env_servers", "replicated"])
-def test_equal_unrolls_are_collected_elsewhere_too(tmp_path, plan):
-    assert agrees(tmp_path, plan, "8,8:1 8:2")
+def test_equal_unrolls_are_collected_elsewhere_too(agrees, plan):
+    assert agrees(plan, *EQUAL_UNROLLS)
+
+
+def test_a_parameter_server_adds_up_what_repeats_and_is_taught(agrees):
+    assert agrees("parameter_server", "8:1", 3, 0.5)
 
 
 @pytest.mark.parametrize("plan", ["central", "env_servers", "parameter_server"])
-def test_a_plan_that_cannot_run_a_loop_refuses_it(tmp_path, plan):
-    assert not agrees(tmp_path, plan, TWO_UNROLLS)
+def test_a_plan_that_cannot_run_a_loop_refuses_it(agrees, plan):
+    assert not agrees(plan, *TWO_UNROLLS)
 
 
 @pytest.mark.slow
@@ -59,6 +77,8 @@ def test_a_plan_that_cannot_run_a_loop_refuses_it(tmp_path, plan):
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-@given(program=programs())
-def test_drawn_loops_train_alike_in_every_plan_that_accepts_them(tmp_path_factory, plan, program):
-    agrees(tmp_path_factory.mktemp("drawn"), plan, program)
+@given(program=programs(), repeat=st.integers(1, 3), taught=st.sampled_from([0.0, 0.5]))
+def test_drawn_loops_train_alike_in_every_plan_that_accepts_them(
+    agrees, plan, program, repeat, taught
+):
+    agrees(plan, program, repeat, taught)

@@ -21,6 +21,8 @@ QUICK = {
     "game": ("decoupled",),
     "game against the past": ("decoupled", "parameter_server"),
     "cartpole with memory": ("central",),
+    "cartpole by DQN": ("fused", "decoupled", "parameter_server"),
+    "pendulum by SAC": ("fused", "central", "replicated"),
 }
 """Plans that do not wait for `make slow`: the game takes long to compile."""
 SLOW = ("hide and seek",)

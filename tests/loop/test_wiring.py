@@ -7,7 +7,7 @@ from srl.dataflow import Fragment, Plan, plans
 from srl.dataflow.cut import cut
 from srl.dataflow.trace import trace
 from srl.experiment import Experiment
-from srl.loop.wiring import Site
+from srl.loop.wiring import Endpoints
 from srl.streams.transport.message import Identity
 
 GRAPH = trace(PPO())
@@ -26,7 +26,7 @@ def listening(plan):
     found = set()
     for name in plan.fragments:
         identity, stop = Identity(1, 0, 0), threading.Event()
-        listeners = Site(experiment, name, 0, identity, dict, stop, "thread").listen()
+        listeners = Endpoints(experiment, name, 0, identity, dict, stop, "thread").listen()
         found |= {(kind, name) for kind in listeners}
         for listener in listeners.values():
             listener.close()

@@ -86,7 +86,7 @@ def test_curves_are_named_by_the_settings_in_which_they_differ(tmp_path):
     assert plot(tmp_path / "a", "--csv", table) == 0
     name = "native-HideAndSeek-v1"
     assert {row["curve"] for row in rows(table)} == {
-        f"{name}, learning_rate=0.001, plan=fused",
+        f"{name}, learning_rate=0.0003, plan=fused",
         f"{name}, learning_rate=0.01, plan=fused",
         f"{name}, learning_rate=0.01, plan=threads",
     }
@@ -273,8 +273,8 @@ def test_two_runs_of_one_seed_are_told(tmp_path, caplog):
         (["{run}", "--out", "nowhere/plot.png"], "there is no folder nowhere"),
         (["{run}", "--csv", "nowhere/table.csv"], "there is no folder nowhere"),
         (["{run}", "--csv", "."], "--csv . is a folder; give the name of a file"),
-        (["{run}", "--smooth", "2"], "--smooth 2.0; expected a share from 0 to 1"),
-        (["{run}", "--rows", "1", "--csv", "t"], "--rows 1; expected a whole number from 2 up"),
+        (["{run}", "--smooth", "2"], "--smooth: '2'; expected a number from 0 to 1"),
+        (["{run}", "--rows", "1", "--csv", "t"], "--rows: '1'; expected a whole number from 2 up"),
         (["{run}", "--x", "days"], "invalid choice: 'days'"),
         ([], "RUN_DIR"),
     ],

@@ -10,14 +10,14 @@ import pytest
 from srl.checkpoint import Checkpoints
 from srl.cli import main
 from srl.experiment import load_experiment
-from srl.launch.engines.serve import serve
+from srl.launch.engines import serve
 from srl.run.folder import create_run, find_run
 from srl.run.metrics import read_metrics
 from srl.run.status import read_address, read_outcome
 from srl.streams.transport.keys import create_keys
 
-WORDS = "--num-envs 2 --algorithm.unroll-length 4 --algorithm.minibatches 1 --report-every 1"
-TRAIN = [*WORDS.split(), "--updates", "4", "--checkpoint-minutes", "0"]
+ARGUMENTS = "--num-envs 2 --algorithm.unroll-length 4 --algorithm.minibatches 1 --report-every 1"
+TRAIN = [*ARGUMENTS.split(), "--updates", "4", "--checkpoint-minutes", "0"]
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,7 @@ def test_what_an_engine_was_given_is_told_to_be_damaged(run, damage, capsys):
     jobs.write_text('{"jobs": "1"}')
     DAMAGES[damage](jobs)
     for command in ("top", "stop", "resume"):
-        assert f"{jobs} does not tell" in complaint(capsys, command, run)
+        assert f"{jobs} does not hold the names" in complaint(capsys, command, run)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -178,7 +178,7 @@ def test_a_controller_that_cannot_write_where_it_is_or_how_it_ended_says_so(tmp_
     create_keys(folder)
     for name in ("controller.json", "outcome.json"):
         (folder / name).mkdir()
-    assert serve(folder) == 2
+    assert serve.main([str(folder)]) == 2
     assert capsys.readouterr().err.splitlines() == [
         f"srl: cannot write {folder}/controller.json: Is a directory",
         f"srl: cannot write in {folder} how the run ended: Is a directory",
@@ -222,7 +222,7 @@ def test_resume_goes_on_from_the_version_asked_for_and_keeps_later_ones(whole, r
 
 def test_a_newer_run_without_a_checkpoint_does_not_hide_an_older_one(run, capsys, caplog):
     runs = run.parent
-    failed = create_run(load_experiment("native:CartPole-v1", WORDS.split()), runs / "failed")
+    failed = create_run(load_experiment("native:CartPole-v1", ARGUMENTS.split()), runs / "failed")
     os.utime(run / "config.json", (1, 1))
     assert main(["export", str(runs), str(runs / "out.safetensors")]) == 0
     assert f"{failed.path} has no checkpoint yet; {run} is the newest that has" in caplog.text

@@ -18,7 +18,7 @@ experiment = Experiment(
 )
 odd = Experiment(name="two", env="CartPole-v1", num_envs=7, plan="inline")
 """
-WORDS = [
+SCHEMAS = [
     "",
     "--num-envs 32 --seed 7 --updates 10",
     "--plan inline --plan.actors.replicas 4 --plan.learner.cores 1.5",
@@ -29,7 +29,7 @@ WORDS = [
 ]
 
 
-@pytest.mark.parametrize("words", WORDS)
+@pytest.mark.parametrize("words", SCHEMAS)
 def test_a_record_gives_the_same_experiment_without_the_command_line(tmp_path, words):
     file = tmp_path / "file.py"
     file.write_text(FILE)

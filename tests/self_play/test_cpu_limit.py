@@ -1,4 +1,4 @@
-"""Who works beside others keeps to its share of the processors."""
+"""A process that works beside others keeps to its share of the processors."""
 
 import os
 from contextlib import contextmanager
@@ -45,38 +45,38 @@ def begun(machine, share, cores):
 )
 def test_the_share_is_never_passed_but_by_the_work_between_two_rests(share, cores, works):
     machine = Machine()
-    with begun(machine, share, cores) as duty:
+    with begun(machine, share, cores) as limit:
         for seconds, threads, pause in works:
             machine.now += pause  # there is nothing to do
             machine.work(seconds, threads)
-            duty.rest()
+            limit.rest()
             assert machine.spent <= share * cores * machine.now * (1 + 1e-9)
 
 
 def test_what_it_took_to_start_counts():
     machine = Machine()
-    with begun(machine, 0.05, 2) as duty:
+    with begun(machine, 0.05, 2) as limit:
         machine.work(8)
-        duty.rest()
+        limit.rest()
         assert machine.now == pytest.approx(80)
 
 
 def test_a_long_pause_is_not_made_up_for():
     machine = Machine()
-    with begun(machine, 0.05, 2) as duty:
+    with begun(machine, 0.05, 2) as limit:
         machine.now = 10_000
-        duty.rest()
+        limit.rest()
         for _ in range(1000):
             machine.work(0.1)
-            duty.rest()
+            limit.rest()
         assert machine.now - 10_000 == pytest.approx((100 - 1) / 0.1, rel=0.01)
 
 
-def test_who_stays_below_its_share_never_rests():
+def test_a_process_below_its_share_never_rests():
     machine = Machine()
-    with begun(machine, 1.0, 2) as duty:
+    with begun(machine, 1.0, 2) as limit:
         machine.work(5)
-        duty.rest()
+        limit.rest()
         assert machine.now == 5
 
 

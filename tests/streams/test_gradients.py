@@ -25,14 +25,13 @@ class Server:
 
     def __init__(self, transport="host"):
         self.listener = listen(transport, Identity(1, 0, 0), limit_bytes=LIMIT)
-        self.left, self.seconds, self.workers = [], [], []
+        self.left, self.workers = [], []
         self.sink = GradientSink(
             self.listener,
             FORMS,
             2,
             state_layout=Layout.of({"clock": GROUP["clock"]}),
             on_left=self.left.append,
-            on_seconds=self.seconds.append,
         )
 
     def hear_until(self, condition):
@@ -90,7 +89,7 @@ class Worker(threading.Thread):
                     return
                 assert self.hold.wait(SECONDS)
                 sums = {"float32": np.add(turn.state["float32"][:2], (self.replica, turn.phase))}
-                source.answer(sums if turn.phase else (sums, STEPS), [0.5, self.replica])
+                source.answer(sums if turn.phase else (sums, STEPS))
 
 
 @pytest.fixture
@@ -107,7 +106,6 @@ def test_all_workers_get_the_state_and_their_sums_come_in_their_order(server):
     assert server.exchange(0, 0, 10) == [[10, 10], [11, 10]]
     assert server.exchange(0, 1, 20) == [[20, 21], [21, 21]]
     assert server.exchange(1, 0, 30) == [[30, 30], [31, 30]]
-    assert sorted(server.seconds) == sorted([[0.5, 0], [0.5, 1]] * 3)
     for worker in workers:
         assert worker.turns == [((1, 0, 0), 0), ((1, 0, 0), 1), ((1, 0, 1), 0)]
 

@@ -107,8 +107,6 @@ def test_a_request_of_another_layout_is_refused(publisher):
     [
         Message(Kind.NEWER, 0, (0, 1 << 40), LAYOUT.hash),
         Message(Kind.NEWER, 0, (-2, 0), LAYOUT.hash),
-        Message(Kind.SPENT, counts=(-5,)),
-        Message(Kind.SPENT, counts=(1, 1)),
         Message(Kind.VERSION, counts=(1,)),
         Message(Kind.OPEN, body=b"something"),
         Message(Kind.HANDSHAKE),
@@ -133,7 +131,7 @@ def test_answers_that_are_no_parameters_are_refused():
         def answer():
             peer, _ = listener.receive(SECONDS)
             listener.send(peer, Message(Kind.HANDSHAKE, body=LAYOUT.to_json()))
-            listener.send(peer, Message(Kind.SPENT))
+            listener.send(peer, Message(Kind.OPEN))
 
         thread = threading.Thread(target=answer)
         thread.start()
@@ -162,24 +160,3 @@ def test_a_subscriber_finds_the_publisher_that_took_over():
     assert found[0] == (1, 2)
     subscriber.close()
     second.close()
-
-
-def test_seconds_of_acting_are_told():
-    told, enough = [], threading.Event()
-
-    def note(seconds):
-        told.append(seconds)
-        if sum(told) >= 6:
-            enough.set()
-
-    publisher = publisher_at("host", on_seconds=note)
-    subscriber = subscriber_to(publisher)
-    deadline = time.monotonic() + SECONDS
-    for seconds in (1.0, 2.0, 3.0):
-        subscriber.spend(seconds)
-    while not enough.is_set() and time.monotonic() < deadline:
-        subscriber.spend(0.0)
-        enough.wait(0.05)
-    assert sum(told) == pytest.approx(6)
-    subscriber.close()
-    publisher.close()

@@ -221,21 +221,6 @@ def test_a_relay_that_is_left_behind_does_not_go_back_to_what_was_before(hosts):
     awaited(worker, (1, 6))
 
 
-def test_what_workers_tell_of_acting_arrives(hosts):
-    told = []
-    publisher, relay = hosts.publisher(on_seconds=told.append), hosts.relay("one")
-    relay.follow(publisher.address)
-    workers = [hosts.subscriber(relay.address, "one") for _ in range(2)]
-    deadline = time.monotonic() + SECONDS
-    for seconds, worker in enumerate(workers, 1):
-        worker.spend(float(seconds))
-    while sum(told) < 3 and time.monotonic() < deadline:
-        for worker in workers:
-            worker.spend(0.0)
-        time.sleep(0.01)
-    assert sum(told) == pytest.approx(3)
-
-
 @given(st.lists(st.sampled_from("abcdefghijklmnopqrstuvwxyz"), max_size=80), st.integers(1, 8))
 def test_every_host_is_fed_once_and_nobody_feeds_more_than_the_fan_out(names, fan_out):
     found = parents(names, fan_out)

@@ -41,14 +41,7 @@ class Ends:
     def __init__(self, form, max_staleness, first_group=0):
         self.listener = listen("thread", Identity(RUN, 0, 0), limit_bytes=LIMIT)
         self.limiter = StalenessLimiter(GROUPS, max_staleness)
-        self.seconds = []
-        self.sink = SampleSink(
-            self.listener,
-            self.limiter,
-            [form],
-            first_group=first_group,
-            on_seconds=self.seconds.append,
-        )
+        self.sink = SampleSink(self.listener, self.limiter, [form], first_group=first_group)
         self.sink.start()
         self.sources = []
 
@@ -121,7 +114,7 @@ def unroll(source, value):
     """Makes an unroll that holds a number everywhere, and delivers it."""
     grant = granted(source)
     grant.columns.action[...] = value
-    source.deliver([0.5])
+    source.deliver()
     return grant
 
 
@@ -196,7 +189,7 @@ def test_a_delivery_that_comes_after_its_ticket_was_taken_away_is_refused(ends):
     grant = granted(late)
     end.sink.leave(0)  # as when its lease has ended
     grant.columns.action[...] = 3
-    late.deliver([])
+    late.deliver()
     with pytest.raises(Disconnected):
         granted(late)
     assert end.gather(0.0) is None
@@ -232,7 +225,7 @@ def test_states_are_given_between_two_unrolls_also_if_asked_for_in_the_midst_of_
     asking = threading.Thread(target=lambda: found.update(end.sink.states(lambda: None)))
     asking.start()
     for source in groups:
-        source.deliver([])
+        source.deliver()
         assert source.take(lambda: state(next(clocks)), SECONDS) is None
     asking.join(SECONDS)
     assert {group: int(kept["clock"]) for group, kept in found.items()} == {0: 20, 1: 21}
@@ -255,8 +248,9 @@ def test_a_group_that_dies_while_its_state_is_awaited_is_left_out(ends):
 
 def test_a_group_goes_on_from_the_state_that_was_saved_for_it_once(ends):
     end = ends()
-    end.sink.saved = {0: {"clock": np.array(9)}}
+    end.sink.saved = {0: state(clock=9)}
     first = end.group(0)
+    assert first.start.saved.keys() == state().keys()
     assert int(first.start.saved["clock"]) == 9
     first.close()
     assert end.group(0).start.saved is None
@@ -264,7 +258,7 @@ def test_a_group_goes_on_from_the_state_that_was_saved_for_it_once(ends):
 
 def test_what_was_saved_for_a_group_that_has_not_come_yet_is_still_its_state(ends):
     end = ends()
-    end.sink.saved = {1: {"clock": np.array(9)}}
+    end.sink.saved = {1: state(clock=9)}
     end.sink.ask_states()
     assert int(end.sink.states(lambda: None)[1]["clock"]) == 9
 
@@ -276,7 +270,7 @@ def test_after_the_drain_no_unroll_begins_and_those_under_way_are_taken_in(ends)
     end.sink.drain()
     with pytest.raises(Stopped):
         other.take(state, SECONDS)
-    one.deliver([])
+    one.deliver()
     with pytest.raises(Stopped):
         one.take(state, SECONDS)
     assert end.limiter.counts.granted == 1
@@ -287,13 +281,6 @@ def test_an_error_of_another_thread_reaches_the_learner(ends):
     end.sink.fail(RunError("the policy server has failed"))
     with pytest.raises(RunError, match="the policy server has failed"):
         end.gather(SECONDS)
-
-
-def test_what_a_group_spent_is_told_with_its_delivery(ends):
-    end = ends()
-    unroll(end.group(0), 0)
-    wait_until(lambda: end.seconds)
-    assert end.seconds[0][0] == 0.5
 
 
 def test_the_end_of_the_learner_is_seen_by_its_groups(ends):

@@ -18,7 +18,7 @@ from srl.workers import main, control, worker
 from srl.workers.roles import role_of
 from srl.dataflow import plans
 role = role_of(plans.named(sys.argv[1]).fragments["actors"])
-loaded = {"jax", "jaxlib", "flax", "optax", "orbax", "zmq", "tensorboardX", "rich"}
+loaded = {"jax", "jaxlib", "flax", "optax", "zmq", "tensorboardX", "rich"}
 usage = resource.getrusage(resource.RUSAGE_SELF)
 told = {
     "role": role.__name__,

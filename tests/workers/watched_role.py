@@ -6,7 +6,7 @@ from pathlib import Path
 
 from srl.workers.roles import role_of
 
-HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "zmq", "tensorboardX", "rich"}
+HEAVY = {"jax", "jaxlib", "flax", "optax", "zmq", "tensorboardX", "rich"}
 
 
 def watched(context):

@@ -1,4 +1,4 @@
-"""What `srl run` asks of an engine: start these processes on some hosts, tell how they are, stop.
+"""What `srl run` asks of an engine: to start processes on some hosts, report their states, stop.
 
 An engine starts one supervisor for each host that a fragment gets, and one controller beside the
 fragment that updates, and starts again what was lost with its host. The rest is up to these two.
@@ -18,11 +18,11 @@ from srl.run.folder import RunFolder
 
 @dataclass(frozen=True)
 class Part:
-    """What is asked for one fragment."""
+    """The hosts that an engine is asked for, for one fragment."""
 
     fragment: str
     hosts: int
-    """That run a supervisor; a machine may pass for several where they need not be apart."""
+    """The number of supervisors; a machine may have several where they need not be apart."""
     slots: int
     """Workers on each."""
     cores: int
@@ -37,7 +37,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Submission:
-    """A run, as an engine gets it."""
+    """A run, as an engine gets it; in a dry run its folder is not there."""
 
     plan: Plan
     folder: RunFolder
@@ -45,12 +45,10 @@ class Submission:
     """Of the experiment."""
     options: Any
     """Of the command line; each engine reads its own."""
-    files: Mapping[str, str]
-    """With which the folder begins, by name; in a dry run it is not there."""
 
     @property
     def parts(self) -> list[Part]:
-        """What to ask for, the controller's first."""
+        """The parts of the run's plan, the controller's first."""
         return parts_of(self.plan)
 
 
@@ -65,7 +63,7 @@ class Engine(Protocol):
         """Gives a run to the engine.
 
         Returns:
-            How the engine calls it, for `states` and `stop`: names by what they name.
+            The engine's names of its jobs, for `states` and `stop`, by what they name.
 
         Raises:
             UserError: If the engine is out of reach or refuses; then nothing of the run is left
@@ -74,11 +72,16 @@ class Engine(Protocol):
         ...
 
     def states(self, names: Mapping[str, str]) -> set[str]:
-        """How the run's parts are, such as PENDING, for those that wait or run; else nothing."""
+        """The states of the jobs that wait or run, such as PENDING.
+
+        Raises:
+            RunError: If they have failed.
+            UserError: If the engine does not answer.
+        """
         ...
 
     def refused(self, names: Mapping[str, str]) -> str:
-        """Which host cannot take part, why, and what to do, if only the engine knows; or nothing.
+        """The error of a host that cannot take part, if only the engine knows it; else empty.
 
         Raises:
             UserError: If the engine does not answer.
@@ -89,8 +92,7 @@ class Engine(Protocol):
         """Has the run end after a checkpoint.
 
         Returns:
-            Whether it will say how it ended; not where its controller did not run, and now never
-            will.
+            Whether its controller will record the end; False where it did not run, and never will.
 
         Raises:
             UserError: If the engine does not answer.
@@ -99,11 +101,9 @@ class Engine(Protocol):
 
 
 def parts_of(plan: Plan) -> list[Part]:
-    """What to ask for, the controller's first."""
-    made = [_part(name, fragment) for name, fragment in plan.fragments.items()]
-    if not any(part.controls for part in made):
-        raise AssertionError("every plan updates somewhere")
-    return sorted(made, key=lambda part: not part.controls)
+    """The parts of a plan, the controller's first."""
+    parts = [_part(name, fragment) for name, fragment in plan.fragments.items()]
+    return sorted(parts, key=lambda part: not part.controls)
 
 
 def _part(name: str, fragment: Fragment) -> Part:
@@ -115,7 +115,7 @@ def _part(name: str, fragment: Fragment) -> Part:
 
 
 def names_file(run: Path, engine: str) -> Path:
-    """Where a run's folder tells how an engine calls what it was given."""
+    """The file of a run's folder with an engine's names of the run's jobs."""
     return run / engine / "jobs.json"
 
 

@@ -1,4 +1,4 @@
-"""What travels of a run to hosts that do not see its folder."""
+"""The files of a run, for hosts that do not see its folder."""
 
 from __future__ import annotations
 
@@ -11,20 +11,14 @@ from srl.run.folder import RunFolder
 from srl.streams.transport.keys import keys_of
 
 
-def first_files(folder: RunFolder) -> dict[str, str]:
-    """Texts of the files with which a run begins, by name; its workers need no others."""
-    files = (folder.source, folder.config)
-    return {file.name: file.read_text() for file in files if file.exists()}
-
-
 @dataclass(frozen=True)
 class PackedRun:
-    """All that workers need which keep nothing."""
+    """Everything that workers need which write no checkpoints."""
 
     files: Mapping[str, str]
-    """As `first_files`."""
+    """The texts of the files that a run begins with, by name."""
     keys: str = field(repr=False)
-    """As their variable holds them: a secret."""
+    """The run's keys, as their variable holds them: a secret."""
 
     @classmethod
     def of(cls, folder: RunFolder) -> PackedRun:
@@ -33,7 +27,8 @@ class PackedRun:
         Raises:
             UserError: If this process may not have its keys.
         """
-        return cls(first_files(folder), keys_of(folder.path).to_text())
+        files = [file for file in (folder.source, folder.config) if file.exists()]
+        return cls({file.name: file.read_text() for file in files}, keys_of(folder.path).to_text())
 
     def unpack(self) -> RunFolder:
         """A folder of this host's own that serves workers as the run's would, but for the keys.

@@ -22,13 +22,13 @@ from srl.launch.engines.ray_host import config_hash
 from srl.system.child_process import program_command
 
 _ENTRYPOINT = shlex.join(program_command("srl.launch.engines.ray_job", python="python"))
-_STOP_SECONDS = 600  # for the last checkpoint, of a job that is told to stop
-_TOLD_LINES = 20  # of a job that has failed
+_STOP_SECONDS = 600  # for the last checkpoint of a job that is stopped
+_LOG_LINES = 20  # of a job that has failed
 _Answer = TypeVar("_Answer")
 
 
 def texts(run: Submission) -> dict[str, str]:
-    """The job of a run, and what it takes of the cluster."""
+    """The job of a run, and the resources that it takes of the cluster."""
     resource = run.options.ray_resource or ""
     groups = {
         part.fragment: {
@@ -46,30 +46,17 @@ def texts(run: Submission) -> dict[str, str]:
 
 
 def submit(run: Submission) -> dict[str, str]:
-    """Gives a run to Ray as a job.
-
-    Returns:
-        The number of the job and the address of the cluster.
-
-    Raises:
-        UserError: If Ray is not installed, out of reach, or refuses.
-    """
+    """As `Engine.submit`; gives the number of the job and the address of the cluster."""
     address = run.options.ray_address or os.environ.get("RAY_API_SERVER_ADDRESS", "auto")
     runtime_env = {"env_vars": _variables(run)}
     job = _asked(
-        address,
-        lambda client: client.submit_job(entrypoint=_ENTRYPOINT, runtime_env=runtime_env),
+        address, lambda client: client.submit_job(entrypoint=_ENTRYPOINT, runtime_env=runtime_env)
     )
     return {"job": job, "at": address}
 
 
 def states(names: Mapping[str, str]) -> set[str]:
-    """What becomes of the job, such as PENDING; nothing once it has ended well, or is forgotten.
-
-    Raises:
-        RunError: If it has failed.
-        UserError: If the cluster does not answer.
-    """
+    """As `Engine.states`; empty once the job has ended well, or is forgotten."""
     job = names["job"]
     try:
         state = str(_asked(names["at"], lambda client: client.get_job_status(job).value))
@@ -78,13 +65,13 @@ def states(names: Mapping[str, str]) -> set[str]:
             return set()
         raise
     if state == "FAILED":
-        told = _asked(names["at"], lambda client: client.get_job_logs(job))
-        raise RunError(f"the Ray job {job} has failed:\n{_error_text(told)}")
+        log = _asked(names["at"], lambda client: client.get_job_logs(job))
+        raise RunError(f"the Ray job {job} has failed:\n{_error_text(log)}")
     return {state} & {"PENDING", "RUNNING"}
 
 
 def refused(names: Mapping[str, str]) -> str:
-    """Nothing: supervisors' places have told the job, which then fails."""
+    """Empty: the job gets such errors from its host processes, and then fails."""
     return ""
 
 
@@ -106,10 +93,10 @@ def _variables(run: Submission) -> dict[str, str]:
 
 
 def _error_text(log: str) -> str:
-    """What the job has said of its failure: its own words, or else the end of its log."""
+    """The error that a job has logged, or else the end of its log."""
     lines = log.splitlines()
     own = next((number for number, line in enumerate(lines) if line.startswith("srl: ")), None)
-    return "\n".join(lines[-_TOLD_LINES:] if own is None else lines[own:])
+    return "\n".join(lines[-_LOG_LINES:] if own is None else lines[own:])
 
 
 def _asked(address: str, ask: Callable[[Any], _Answer]) -> _Answer:

@@ -29,7 +29,7 @@ from srl.system.child_process import child_command
 _SUPERVISOR = "srl.launch.hosts.supervisor"
 _LOOK_SECONDS = 2.0  # for a controller that is somewhere else now
 _AGAIN_SECONDS = 0.2  # before a process that was killed is started again
-_TOLD_BYTES = 2000  # of the log of a supervisor that gave up
+_LOG_BYTES = 2000  # of a supervisor that gave up
 
 
 def config_hash(folder: RunFolder) -> str:
@@ -44,12 +44,7 @@ class HostProcess:
     """An actor of Ray's. Its calls run beside each other."""
 
     def __init__(self, folder: str, config: str) -> None:
-        """Starts nothing yet.
-
-        Args:
-            folder: The run's, where it can be seen.
-            config: Its `config_hash`.
-        """
+        """Takes the run's folder, where it can be seen, and its `config_hash`; starts nothing."""
         self._folder = RunFolder(Path(folder))
         self._seen = config_hash(self._folder) == config
         self._process: subprocess.Popen[bytes] | None = None
@@ -70,11 +65,11 @@ class HostProcess:
         return ""
 
     def packed(self) -> PackedRun:
-        """What hosts get that do not see the folder; only a place that sees it can tell."""
+        """The run for hosts that do not see its folder; to be called on one that sees it."""
         return PackedRun.of(self._folder)
 
     def serve(self) -> str:
-        """Runs the controller to the end of the run; says why this host cannot, else nothing."""
+        """Runs the controller to the end of the run; gives the error if this host cannot."""
         if trouble := self.trouble():
             return trouble
         self._to_the_end(self._folder, TERMINAL, "srl.launch.engines.serve")
@@ -86,34 +81,34 @@ class HostProcess:
         Args:
             part: Whose workers this host is for.
             number: Of the host among those of the part.
-            controller: The place of the controller. It is asked where the controller is now, by
-                hosts that do not see the run's folder.
+            controller: The actor of the controller, of which hosts that do not see the run's
+                folder ask the controller's address.
 
         Returns:
-            What the supervisor has said if the run cannot have this host; else nothing.
+            The supervisor's error if the run cannot have this host; else empty.
         """
         if part.controls and (trouble := self.trouble()):
             return trouble
-        log, words = f"ray-{part.fragment}-{number}", (part.fragment, str(part.slots))
+        log, arguments = f"ray-{part.fragment}-{number}", (part.fragment, str(part.slots))
         folder = self._folder
         if self._seen:
-            code = self._to_the_end(folder, log, _SUPERVISOR, *words)
+            code = self._to_the_end(folder, log, _SUPERVISOR, *arguments)
         else:
             ray: Any = importlib.import_module("ray")
             run = ray.get(controller.packed.remote())
             folder, keys = run.unpack(), {VARIABLE: run.keys}
             code = self._to_the_end(
-                folder, log, _SUPERVISOR, *words, variables=keys, asked=controller
+                folder, log, _SUPERVISOR, *arguments, variables=keys, asked=controller
             )
-        told = folder.log(log).read_text(errors="replace")[-_TOLD_BYTES:]
-        return f"{socket.gethostname()}: {told}" if code == 2 else ""
+        text = folder.log(log).read_text(errors="replace")[-_LOG_BYTES:]
+        return f"{socket.gethostname()}: {text}" if code == 2 else ""
 
     def address(self) -> str | None:
-        """Where the controller that runs here is reached; None if it has not told yet."""
+        """The address of the controller that runs here; None before it listens."""
         return read_address(self._folder.path)
 
     def say(self, text: str) -> None:
-        """Shows something to whoever follows the run."""
+        """Shows a line where the run is followed."""
         with self._folder.log(TERMINAL).open("a") as terminal:
             terminal.write(f"srl: {text}\n")
 
@@ -127,13 +122,13 @@ class HostProcess:
         folder: RunFolder,
         log: str,
         module: str,
-        *words: str,
+        *arguments: str,
         variables: Mapping[str, str] | None = None,
         asked: Any = None,
     ) -> int:
         """Runs a module of srl until it ends of itself; one that is killed, again."""
         # It ends with this process, even if that is killed.
-        command = child_command(module, str(folder.path), *words, dies_with_parent=True)
+        command = child_command(module, str(folder.path), *arguments, dies_with_parent=True)
         environment = os.environ | (variables or {})
         code: int | None = None
         while code is None or (code < 0 and code != -signal.SIGTERM):

@@ -32,15 +32,13 @@ RESOURCE = "SRL_RAY_RESOURCE"
 """Environment variable: the custom resource of the hosts that see the run's folder; or empty."""
 _ROUND_SECONDS = 1.0
 _LOST_SECONDS = 60.0  # that what trains may be short of a host
-_CALLS_AT_ONCE = 8  # of one place: two last as long as the run
+_CALLS_AT_ONCE = 8  # of one actor: two last as long as the run
 
 
 def bundles(part: Part, resource: str) -> list[dict[str, float]]:
-    """What a part takes of each of its hosts, in Ray's words.
+    """The resources that a part takes of each of its hosts, as Ray names them.
 
-    Args:
-        part: What is asked for.
-        resource: Custom resource of the hosts that see the run's folder; or empty.
+    `resource` is the custom resource of the hosts that see the run's folder, or empty.
     """
     own: dict[str, float] = {"CPU": part.cores}
     if part.gpus:
@@ -61,7 +59,7 @@ class _Placement:
     def __init__(self, ray: Any, run: tuple[str, str], parts: Sequence[Part], resource: str):
         self._ray, self._folder, self._resource = ray, run[0], resource
         self._trainers: Any = None  # the placement group of the first part
-        place = ray.remote(HostProcess)
+        remote = ray.remote(HostProcess)
         lasting = {"max_restarts": -1, "max_task_retries": -1, "max_concurrency": _CALLS_AT_ONCE}
         self.controller: Any = None
         self.hosts: list[tuple[Part, int, Any]] = []
@@ -74,9 +72,9 @@ class _Placement:
                 )
                 if self.controller is None:
                     here = {**lasting, "num_cpus": 0, "scheduling_strategy": where}
-                    self.controller = place.options(**here).remote(*run)
+                    self.controller = remote.options(**here).remote(*run)
                 here = {**lasting, "num_cpus": part.cores, "num_gpus": part.gpus}
-                actor = place.options(**here, scheduling_strategy=where).remote(*run)
+                actor = remote.options(**here, scheduling_strategy=where).remote(*run)
                 self.hosts.append((part, number, actor))
 
     def expect_folder(self) -> None:
@@ -103,15 +101,15 @@ class _Placement:
         while controlled in waiting:
             ended, waiting = self._ray.wait(waiting, timeout=_ROUND_SECONDS)
             for call in ended:
-                part, said = supervised.get(call), self._ray.get(call)
-                if not said:
+                part, error = supervised.get(call), self._ray.get(call)
+                if not error:
                     continue
                 if part is None or part.controls:
-                    raise UserError(said)
+                    raise UserError(error)
                 given_up[part.fragment] += 1
                 if given_up[part.fragment] == part.hosts:
-                    raise UserError(f"no host is left for {part.fragment}: {said}")
-                self.controller.say.remote(said)
+                    raise UserError(f"no host is left for {part.fragment}: {error}")
+                self.controller.say.remote(error)
             self._refuse_loss()
 
     def _refuse_loss(self) -> None:
@@ -154,7 +152,7 @@ def refuse_too_much(ray: Any, parts: Sequence[Part], resource: str) -> None:
 
 
 def main() -> int:
-    """Runs the job; 0 when the run's folder tells how the run has ended."""
+    """Runs the job; gives 0 when the run's folder records how the run has ended."""
     ray: Any = importlib.import_module("ray")
     importlib.import_module("ray.util.scheduling_strategies")
     run = os.environ[FOLDER], os.environ[CONFIG]
@@ -162,7 +160,7 @@ def main() -> int:
     resource = os.environ.get(RESOURCE, "")
     # Ray's processes look for modules in this one's current folder first: in none, then.
     with tempfile.TemporaryDirectory() as nothing, contextlib.chdir(nothing):
-        ray.init(log_to_driver=False)  # what this says is shown where the job fails
+        ray.init(log_to_driver=False)  # the job's own log is shown where it fails
     try:
         refuse_too_much(ray, parts, resource)
         placed = _Placement(ray, run, parts, resource)

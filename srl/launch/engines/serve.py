@@ -6,7 +6,6 @@ meanwhile, and the next controller finds it. How the run ended stands in the run
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sys
 import traceback
@@ -26,19 +25,21 @@ from srl.run.terminal import FAILED, MISTAKEN
 
 
 def main(argv: Sequence[str]) -> int:
-    """Controls the run whose folder is the one argument; gives the exit code, as `srl run` does."""
+    """Runs the workers of a run on the hosts that connect.
+
+    Args:
+        argv: The run's folder.
+
+    Returns:
+        The exit code, as of `srl run`.
+    """
     logging.getLogger("srl").setLevel(logging.INFO)
-    return serve(Path(argv[0]))
-
-
-def serve(path: Path) -> int:
-    """Runs the workers of a run on the hosts that come; gives the exit code, as `srl run` does."""
+    path = Path(argv[0])
     hosts = None
     try:
         folder, resolved = open_run(path, to_train=True)
         experiment = resolved.experiment
-        with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
-            resume = checkpoints.latest() is not None
+        resume = Checkpoints(folder.checkpoints).latest() is not None
         lease_seconds = min(LEASE_SECONDS, experiment.heartbeat_seconds)
         plan = experiment.settled_plan
         expected = {part.fragment: part.hosts for part in parts_of(plan)}
@@ -46,12 +47,7 @@ def serve(path: Path) -> int:
         publisher = server(parameters) if parameters else ""
         hosts = RemoteHosts(folder, own_address(), lease_seconds, expected, publisher)
         code = train_in_processes(
-            experiment,
-            plan,
-            folder,
-            resume=resume,
-            transport="cluster",
-            hosts=hosts,
+            experiment, plan, folder, resume=resume, transport="cluster", hosts=hosts
         )
     except UserError as error:
         sys.stderr.write(f"srl: {error}\n")

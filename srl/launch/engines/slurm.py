@@ -14,7 +14,6 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from srl.errors import UserError
 from srl.launch.engines.engine import TERMINAL, Part, Submission, names_file
@@ -76,9 +75,9 @@ exit $code
 """
 # Without its supervisors a controller would wait for ever. But those of a start of the job that a
 # later one has replaced are none of its business, nor of one whose run was given to Slurm anew. A
-# controller that was told to end before it could listen (138), or that there is not (127), has told
-# nobody how the run ended. Any other has, and the run may have been given to Slurm anew since then.
-# Supervisors end by themselves then; only late ones are ended with the job.
+# controller that was ended before it could listen (138), or that cannot be started (127), has not
+# recorded how the run ended. Any other has, and the run may have been given to Slurm anew since
+# then. Supervisors end by themselves then; only late ones are ended with the job.
 _CONTROL = """\
 newest() {{ scontrol show job $SLURM_JOB_ID | grep -q " Restarts=${{SLURM_RESTART_COUNT:-0}} "; }}
 ours() {{ grep -q "\\"$SLURM_JOB_ID\\"" {names}; }}
@@ -104,57 +103,41 @@ def texts(run: Submission) -> dict[str, str]:
 
 
 def submit(run: Submission) -> dict[str, str]:
-    """Gives the scripts to Slurm.
-
-    Returns:
-        The jobs' numbers, by fragment; the controller's first.
-
-    Raises:
-        UserError: If there is no Slurm here, or it refuses one; then none is left.
-    """
+    """As `Engine.submit`; gives the jobs' numbers by fragment, the controller's first."""
     _refuse_what_there_is_no_room_for(run)
-    place = run.folder.path / "slurm"
-    place.mkdir(exist_ok=True)
+    folder = run.folder.path / "slurm"
+    folder.mkdir(exist_ok=True)
     numbers: dict[str, str] = {}
     after: list[str] = []
     for part in run.parts:
-        file = place / f"{part.fragment}.sh"
+        file = folder / f"{part.fragment}.sh"
         file.write_text(_script(part, run))
         try:
-            # Words outdo the environment's SBATCH_ variables, which outdo the script's own.
-            words = _options(part, run)
-            told = _command("sbatch", "--parsable", *after, *words, str(file))
+            # Arguments outdo the environment's SBATCH_ variables, which outdo the script's own.
+            answer = _command("sbatch", "--parsable", *after, *_options(part, run), str(file))
         except BaseException:
             if numbers:
                 _command("scancel", *numbers.values())
             raise
-        number = numbers[part.fragment] = told.strip().partition(";")[0]
+        number = numbers[part.fragment] = answer.strip().partition(";")[0]
         # Without their controller the others would only keep nodes from other people.
         after = after or [f"--dependency=after:{number}"]
     return numbers
 
 
 def states(names: Mapping[str, str]) -> set[str]:
-    """What becomes of jobs that Slurm still knows to wait or to run, such as PENDING (Priority).
-
-    Raises:
-        UserError: If Slurm does not answer.
-    """
+    """As `Engine.states`, with Slurm's reasons, such as PENDING (Priority)."""
     return {state.removesuffix(" (None)") for state in _listed(names, "%T (%r)")}
 
 
 def refused(names: Mapping[str, str]) -> str:
-    """Why a host cannot take part, if a job has failed there: the host, what it said, the cure.
-
-    Raises:
-        UserError: If Slurm does not answer.
-    """
+    """As `Engine.refused`, from the log of a job that has failed."""
     for number in _listed(names, "%A", "--states=FAILED"):
         (job, *_) = _command("scontrol", "--oneliner", "show", "job", number).splitlines()
         values = dict(re.findall(r"(\S+?)=(.*?)(?= [\w:/]+=|$)", job))
         log = Path(values["StdOut"])
-        told = log.read_text(errors="replace").split("\n")[-2:-1] if log.exists() else []
-        return f"{values['NodeList']} cannot take part: {_why(log, *told)}"
+        last = log.read_text(errors="replace").split("\n")[-2:-1] if log.exists() else []
+        return f"{values['NodeList']} cannot take part: {_why(log, *last)}"
     there = _listed(names, "%F")
     for fragment, number in names.items():
         if number not in there:
@@ -165,26 +148,19 @@ def refused(names: Mapping[str, str]) -> str:
     return ""
 
 
-def _why(log: Path, told: str = "") -> str:
-    """What a host lacks whose job has ended with these words, and what to do."""
-    if not told:
+def _why(log: Path, error: str = "") -> str:
+    """Why a host cannot take part whose job has ended with this error, and what to do."""
+    if not error:
         return (
             f"it cannot write {log}; the run's folder has to be on a file system that all nodes "
             "share: choose one with --run-dir"
         )
-    cure = "; install srl in a place that all nodes see" if "No module named" in told else ""
-    return f"{told.strip()}{cure}"
+    hint = "; install srl in a place that all nodes see" if "No module named" in error else ""
+    return f"{error.strip()}{hint}"
 
 
 def stop(names: Mapping[str, str]) -> bool:
-    """Tells the batch script of the controller's job, which ends the run in good order.
-
-    Returns:
-        False where that does not run, so that all jobs are cancelled.
-
-    Raises:
-        UserError: If Slurm does not answer.
-    """
+    """As `Engine.stop`: signals the controller's batch script; without one cancels all jobs."""
     controls, *_ = names
     if states({controls: names[controls]}) == {"RUNNING"}:
         _command("scancel", "--signal=USR1", "--batch", names[controls])
@@ -195,7 +171,7 @@ def stop(names: Mapping[str, str]) -> bool:
 
 
 def _listed(names: Mapping[str, str], form: str, *options: str) -> list[str]:
-    """What Slurm tells of each job and element that waits or runs, or as the options say."""
+    """A line of squeue's for each job and element that waits or runs, or that the options name."""
     jobs = f"--jobs={','.join(names.values())}"
     try:
         return _command("squeue", "--noheader", f"--format={form}", jobs, *options).splitlines()
@@ -206,7 +182,7 @@ def _listed(names: Mapping[str, str], form: str, *options: str) -> list[str]:
 
 
 def _options(job: Part, run: Submission) -> list[str]:
-    """What a part asks of sbatch; the user's own words come last."""
+    """A part's options of sbatch; the user's own come last."""
     if job.controls:
         shape = [
             f"--nodes={job.hosts}",
@@ -229,7 +205,8 @@ def _options(job: Part, run: Submission) -> list[str]:
         *([f"--gpus-per-node={job.gpus}"] if job.gpus else []),
         *(["--exclusive"] if job.apart else []),
         *shape,
-        *_words(run.options),
+        *(f"--{name}={value}" for name in OPTIONS if (value := getattr(run.options, name))),
+        *run.options.sbatch,
     ]
 
 
@@ -241,8 +218,8 @@ def _log(job: Part, run: Submission) -> Path:
 def _script(job: Part, run: Submission) -> str:
     """The batch script for a part."""
     folder = run.folder
-    words = str(folder.path), job.fragment, str(job.slots)
-    supervise = shlex.join(program_command("srl.launch.hosts.supervisor", *words))
+    arguments = str(folder.path), job.fragment, str(job.slots)
+    supervise = shlex.join(program_command("srl.launch.hosts.supervisor", *arguments))
     if job.controls:
         serve = shlex.join(program_command("srl.launch.engines.serve", str(folder.path)))
         srun = shlex.join(
@@ -263,7 +240,7 @@ def _script(job: Part, run: Submission) -> str:
 
 
 def _refuse_what_there_is_no_room_for(run: Submission) -> None:
-    """Refuses what Slurm would take, and never start: each of its jobs fits, but not all at a time.
+    """Refuses a run that Slurm would take, and never start: its jobs do not fit all at a time.
 
     Raises:
         UserError: If the partition has too little; nothing is known where sbatch's own options
@@ -277,14 +254,14 @@ def _refuse_what_there_is_no_room_for(run: Submission) -> None:
     fits = (partition or "").split(",")
     nodes = {
         name: {"cores": int(cores.strip("+")), "GPUs": sum(map(int, _GPUS.findall(gpus)))}
-        for place, name, cores, gpus in rows
-        if (place.rstrip("*") in fits if partition else place.endswith("*"))
+        for group, name, cores, gpus in rows
+        if (group.rstrip("*") in fits if partition else group.endswith("*"))
     }
     if not nodes and partition:
         there = ", ".join(sorted({row[0].rstrip("*") for row in rows}))
         given = "--partition " if run.options.partition else "SBATCH_PARTITION="
         raise UserError(f"{given}{partition}: Slurm has none with nodes; it has {there}")
-    if not nodes:  # sbatch tells that
+    if not nodes:  # sbatch reports that
         return
     where = f"the partition {partition}" if partition else "the default partition"
     asked = {
@@ -304,13 +281,8 @@ def _refuse_what_there_is_no_room_for(run: Submission) -> None:
             )
 
 
-def _words(options: Any) -> list[str]:
-    named = {name: getattr(options, name) for name in OPTIONS}
-    return [*(f"--{name}={value}" for name, value in named.items() if value), *options.sbatch]
-
-
-def _command(name: str, *words: str) -> str:
-    """What one of Slurm's commands prints.
+def _command(name: str, *arguments: str) -> str:
+    """The output of one of Slurm's commands.
 
     Raises:
         UserError: If there is no such command, or it fails.
@@ -319,7 +291,7 @@ def _command(name: str, *words: str) -> str:
         raise UserError(f"there is no {name} here; run this on a machine from which Slurm is used")
     try:
         done = subprocess.run(
-            [name, *words],
+            [name, *arguments],
             capture_output=True,
             text=True,
             timeout=_SECONDS,

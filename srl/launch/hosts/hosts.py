@@ -18,10 +18,10 @@ from srl.launch.compilation import cache_environment
 from srl.launch.hosts.resources import machine_gpus, shares
 from srl.launch.hosts.worker_process import WorkerProcess
 from srl.loop.learning.ledger import Ledger
-from srl.streams import JOINED, LEFT, Identity, Message, Peer, listen
+from srl.streams import JOINED, LEFT, Identity, Listener, Message, Peer, listen
 from srl.system.shared_memory import available_bytes
 from srl.workers.control import CONTROLLER, LIMIT_BYTES
-from srl.workers.orders import Orders
+from srl.workers.worker_spec import WorkerSpec
 
 
 class Superseded(RunError):
@@ -46,18 +46,18 @@ class Process(Protocol):
         ...
 
     def state(self) -> str:
-        """Whether it runs, sleeps or is stopped, in words."""
+        """Describes whether it runs, sleeps or is stopped."""
         ...
 
     def stack(self) -> str:
-        """Its Python stack, if it can tell now."""
+        """Its Python stack, if the process can write it now."""
         ...
 
     def kill(self) -> None:
         """Kills the process and what it has started."""
 
     def reap(self) -> tuple[int, str, str]:
-        """Its exit code, how it ended in words, and what it crashed of, if that is known."""
+        """Its exit code, a description of its end, and the stack of a crash if it is known."""
         ...
 
 
@@ -68,21 +68,22 @@ class Found(NamedTuple):
     incarnation: int
     process: Process
     begun: bool
-    """Whether the worker has been told to begin."""
+    """Whether the worker was sent START."""
 
 
 class Hosts(ABC):
     """Starts workers' processes, and carries messages between them and the controller."""
 
     run: int
-    """64 random bits that tell the processes of this run from those of others."""
+    """64 random bits that distinguish the processes of this run from those of others."""
     ledger: Ledger
     """The account of unrolls, which learners write."""
     first_incarnation = 0
     """Of workers that this controller starts: later than all of earlier controllers."""
+    _listener: Listener
 
     @abstractmethod
-    def start(self, orders: Orders, log: Path, *, accounts: bool) -> Process | None:
+    def start(self, orders: WorkerSpec, log: Path, *, accounts: bool) -> Process | None:
         """Starts a worker; None while there is no room for it.
 
         Args:
@@ -93,11 +94,11 @@ class Hosts(ABC):
 
     @abstractmethod
     def receive(self, timeout: float) -> WorkerMessage | None:
-        """What was said next; None after `timeout` seconds, or earlier, without anything."""
+        """The next message; None after `timeout` seconds, or earlier, without one."""
 
     @abstractmethod
     def send(self, number: int, message: Message) -> None:
-        """Says something to a worker; lost if that has gone."""
+        """Sends a message to a worker; it is lost if that has gone."""
 
     @property
     def settled(self) -> bool:
@@ -106,7 +107,7 @@ class Hosts(ABC):
 
     @abstractmethod
     def note_addresses(self, addresses: Mapping[str, Sequence[Mapping[str, str]]]) -> None:
-        """Lets hosts know, which may have no worker, where workers listen.
+        """Takes the addresses of workers, for hosts that may have none of them.
 
         Args:
             addresses: By fragment and replica; empty for one that is not there.
@@ -114,28 +115,23 @@ class Hosts(ABC):
 
     @abstractmethod
     def note_begun(self) -> None:
-        """Lets whoever may end a run that has not begun know that it has."""
+        """Records that the run has begun, for commands that may end one that has not."""
 
     def found(self) -> list[Found]:
-        """What was found since this was last asked: to be killed, or to go on with."""
+        """The processes found since the last call: to be killed, or to go on with."""
         return []
 
-    @abstractmethod
-    def refuse(self, who: str, reason: object) -> None:
-        """Counts and logs something that nobody will look at.
+    def refuse(self, sender: str, reason: object) -> None:
+        """Counts and logs a message that does not fit."""
+        self._listener.refuse(sender, reason)
 
-        Args:
-            who: Has said it.
-            reason: That it does not fit.
-        """
-
-    @abstractmethod
     def close(self) -> None:
         """Ends the connections, but no worker; the ledger stays."""
+        self._listener.close()
 
 
 class ThisHost(Hosts):
-    """Processes on this machine, which they share as the plan says."""
+    """Processes on this machine, which they share as the plan has it."""
 
     def __init__(
         self,
@@ -163,16 +159,9 @@ class ThisHost(Hosts):
         self._shares = shares(plan, sorted(os.sched_getaffinity(0)), gpus, available_bytes())
 
     def start(
-        self, orders: Orders, log: Path, *, accounts: bool, slot: int | None = None
+        self, orders: WorkerSpec, log: Path, *, accounts: bool, slot: int | None = None
     ) -> WorkerProcess:
-        """Starts a worker on its share of the machine.
-
-        Args:
-            orders: For the worker.
-            log: A file for its standard output and error.
-            accounts: Whether it writes the ledger.
-            slot: Which of the shares of its fragment it gets; by default that of its replica.
-        """
+        """Starts a worker on a share of the machine: by default on that of its replica."""
         share = self._shares[orders.fragment, orders.replica if slot is None else slot]
         orders = replace(
             orders,
@@ -184,12 +173,12 @@ class ThisHost(Hosts):
         return WorkerProcess(orders, log, {**share.environment, **cache_environment()})
 
     def receive(self, timeout: float) -> WorkerMessage | None:
-        """What was said next; None after `timeout` seconds without anything."""
+        """The next message; None after `timeout` seconds without one."""
         received = self._listener.receive(timeout)
         if received is None:
             return None
         peer, message = received
-        message.close_fds()  # nobody sends any
+        message.close_fds()  # workers send none
         number, incarnation = peer.identity.sender, peer.identity.incarnation
         if message.kind == JOINED:
             self._peers[number] = peer
@@ -198,27 +187,19 @@ class ThisHost(Hosts):
         return WorkerMessage(number, incarnation, message)
 
     def send(self, number: int, message: Message) -> None:
-        """Says something to a worker; lost if that has gone."""
+        """Sends a message to a worker; it is lost if that has gone."""
         if number in self._peers:
             self._listener.send(self._peers[number], message)
 
     def note_addresses(self, addresses: Mapping[str, Sequence[Mapping[str, str]]]) -> None:
-        """Does nothing: here all that listen share memory with all others."""
+        """Does nothing: here all processes share memory."""
 
     def note_begun(self) -> None:
-        """Does nothing: here nobody else follows the run."""
-
-    def refuse(self, who: str, reason: object) -> None:
-        """Counts and logs something that nobody will look at."""
-        self._listener.refuse(who, reason)
+        """Does nothing: commands follow a run of this machine by other files."""
 
     def fileno(self) -> int:
-        """Readable when something may have been said: then `receive(0)` until it gives None."""
+        """A descriptor that is readable when there may be messages, for `receive(0)`."""
         return self._listener.fileno()
-
-    def close(self) -> None:
-        """Ends the connections, but no worker; the ledger stays."""
-        self._listener.close()
 
 
 def own_address() -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from srl.json_shape import COUNT
 from srl.loop.learning.ledger import MOST_LEARNERS, Ledger
 from srl.streams import Message, Refused
-from srl.workers.words import ADDRESS, demand_shape
+from srl.workers.message_schemas import ADDRESS, demand_shape
 
 BROKEN, NO_CONTROLLER = 70, 75
 """Exit codes of a supervisor that has failed, and of one that no controller needs for now: both may
@@ -39,7 +39,7 @@ class Kind(IntEnum):
     ENDED = 45
     """Supervisor: `number`, `incarnation`, `code`, `how`, `dump`, and `stack` if it was killed."""
     BEAT = 46
-    """Both, about once a second. Supervisor: `states` of processes in words, by number, and
+    """Both, about once a second. Supervisor: `states` of processes, as text by number, and
     `accounts`: what learners have written into the ledger, each as number, incarnation, replica and
     part. Controller: nothing."""
     END = 47
@@ -51,7 +51,7 @@ class Kind(IntEnum):
 
 _PART = (COUNT,) * Ledger.NUMBERS
 SCHEMAS: dict[int, dict[Any, Any]] = {
-    # Of a card only what tells whether the host has the same srl, which knows the rest.
+    # Of a card only what shows whether the host has the same srl, which knows the rest.
     Kind.HOST: {"name": str, "version": str, "source": str},
     Kind.ENDED: {
         "number": COUNT,
@@ -66,12 +66,12 @@ SCHEMAS: dict[int, dict[Any, Any]] = {
         "accounts": [(COUNT, COUNT, range(MOST_LEARNERS), _PART)],
     },
 }
-"""The schema of what supervisors send, by kind, but for WORKER; see `srl.workers.words.fits`."""
+"""The schema of what supervisors send, by kind, but for WORKER; see `srl.json_shape.fits`."""
 
 
 @dataclass(frozen=True)
 class HostCard:
-    """What a supervisor tells of its host."""
+    """A supervisor's description of its host."""
 
     name: str
     fragment: str
@@ -93,7 +93,7 @@ class HostCard:
 
     @staticmethod
     def of(values: dict[str, Any]) -> HostCard:
-        """What `values` gave.
+        """The card of which `values` gave the JSON.
 
         Raises:
             Refused: If it is no such card.

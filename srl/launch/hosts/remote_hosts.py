@@ -21,8 +21,8 @@ from srl.streams import JOINED, LEFT, Identity, Message, Peer, Refused, listen
 from srl.streams.relay import parents
 from srl.streams.transport.keys import keys_of
 from srl.workers.control import CONTROLLER, LIMIT_BYTES, pack
-from srl.workers.orders import Orders
-from srl.workers.words import words_of
+from srl.workers.message_schemas import checked_values
+from srl.workers.worker_spec import WorkerSpec
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ LEASE_SECONDS = 15.0
 _LOOK_SECONDS = 0.5  # between two looks at all hosts: there may be thousands
 _ABSENT_SECONDS = 5.0  # between two looks: this process was stopped, and not the hosts
 _MOST_INCARNATIONS = 1 << 12  # that one controller starts
-_RETURN_SECONDS = 8.0  # for hosts to find a controller that was started again, and tell what runs
+_RETURN_SECONDS = 8.0  # for hosts to find a controller that was started again
 
 
 @dataclass(eq=False)
@@ -45,7 +45,7 @@ class Host:
     lost_at: float = 0.0
     """When it went out of reach."""
     relay_sent: dict[str, str] | None = None
-    """Where its relay gets the parameters from, as it was told last."""
+    """Where its relay gets the parameters from, as last sent."""
     processes: dict[int, RemoteProcess] = field(default_factory=dict)
     """By slot, until their ends are known."""
 
@@ -61,8 +61,8 @@ class RemoteProcess:
     def __init__(self, hosts: RemoteHosts, host: Host, orders_key: tuple[int, int]) -> None:
         """Takes the number and the incarnation of the worker."""
         self.host, self.key = host, orders_key
+        self.reported_state = "running"
         self._hosts = hosts
-        self._state = "running"
         self._end: dict[str, Any] | None = None
         self.unwanted = False
         """Whether it is to be killed."""
@@ -72,21 +72,16 @@ class RemoteProcess:
         """Whether it has; `reap` must follow."""
         return self._end is not None
 
-    def note(self, state: str) -> None:
-        """Notes what its supervisor says of it."""
-        self._state = state
-
     def end(self, how: str, code: int = -9, dump: str = "", stack: str = "") -> None:
         """Notes that it has ended, or is given up."""
-        told = f"{dump}\n{stack}".strip()
-        self._end = self._end or {"code": code, "how": how, "dump": told}
+        self._end = self._end or {"code": code, "how": how, "dump": f"{dump}\n{stack}".strip()}
 
     def state(self) -> str:
-        """Whether it runs, sleeps or is stopped, in words."""
-        return self._state
+        """Describes whether it runs, sleeps or is stopped."""
+        return self.reported_state
 
     def stack(self) -> str:
-        """Nothing: its supervisor tells that with its end."""
+        """Empty: its supervisor reports the stack with the end."""
         return ""
 
     def kill(self) -> None:
@@ -97,7 +92,7 @@ class RemoteProcess:
         self._hosts.send_to_host(self.host, Kind.KILL, values)
 
     def reap(self) -> tuple[int, str, str]:
-        """Its exit code, how it ended in words, and what it crashed of or where it was."""
+        """Its exit code, a description of its end, and its stack."""
         end = self._end or {"code": -9, "how": "was killed", "dump": ""}
         return end["code"], end["how"], end["dump"]
 
@@ -113,7 +108,7 @@ class RemoteHosts(Hosts):
         expected: Mapping[str, int] | None = None,
         publisher: str = "",
     ) -> None:
-        """Listens, and tells in the run's folder where.
+        """Listens, and writes the address into the run's folder.
 
         Args:
             folder: The run's.
@@ -146,9 +141,9 @@ class RemoteHosts(Hosts):
         self._start_at = time.monotonic() + (_RETURN_SECONDS if term else 0.0)
         self.first_incarnation = term * _MOST_INCARNATIONS
 
-    # ---- what the controller asks ----
+    # ---- for the controller ----
 
-    def start(self, orders: Orders, log: Path, *, accounts: bool) -> Process | None:
+    def start(self, orders: WorkerSpec, log: Path, *, accounts: bool) -> Process | None:
         """Starts a worker on the emptiest host that is there for its fragment."""
         there = [
             host
@@ -179,18 +174,18 @@ class RemoteHosts(Hosts):
         return len(there) >= self._expected.get(fragment, len(there) + 1)
 
     def note_addresses(self, addresses: Mapping[str, Sequence[Mapping[str, str]]]) -> None:
-        """Lets hosts' relays know where parameters are published."""
+        """Sends to hosts' relays where parameters are published."""
         publishers = addresses.get(self._publisher) or [{}]
         self._published_at = publishers[0].get("parameters", "") or self._published_at
         self._arrange_relays()
 
     def note_begun(self) -> None:
-        """Tells it in the run's folder."""
+        """Records it in the run's folder."""
         with contextlib.suppress(OSError):  # the run can do without
             note_begun(self._folder)
 
     def receive(self, timeout: float) -> WorkerMessage | None:
-        """What was said next; None after `timeout` seconds, or earlier, without anything."""
+        """The next message; None after `timeout` seconds, or earlier, without one."""
         if not self._ready:
             received = self._listener.receive(timeout)
             if received is not None:
@@ -200,13 +195,13 @@ class RemoteHosts(Hosts):
         return self._ready.popleft() if self._ready else None
 
     def send(self, number: int, message: Message) -> None:
-        """Says something to a worker; lost if that has gone, or is out of reach."""
+        """Sends a message to a worker; it is lost if that has gone, or is out of reach."""
         process = self._newest.get(number)
         if process and process.host.peer:
             self._listener.send(process.host.peer, wrapped(*process.key, message))
 
     def found(self) -> list[Found]:
-        """What supervisors had when they came, since this was last asked."""
+        """The processes that supervisors had when they came, since the last call."""
         found, self._found = self._found, []
         return found
 
@@ -215,28 +210,19 @@ class RemoteHosts(Hosts):
         if host.peer and not self.superseded:
             self._listener.send(host.peer, pack(kind, values))
 
-    def refuse(self, who: str, reason: object) -> None:
-        """Counts and logs something that nobody will look at."""
-        self._listener.refuse(who, reason)
-
-    @property
-    def refused(self) -> int:
-        """How many messages or connections did not fit."""
-        return self._listener.refused
-
     def close(self) -> None:
-        """Tells all supervisors that the run is over, and ends the connections."""
+        """Reports to all supervisors that the run is over, and ends the connections."""
         for host in self._hosts.values():
             self.send_to_host(host, Kind.END, {})
-        self._listener.close()
+        super().close()
 
-    # ---- what supervisors say ----
+    # ---- messages of supervisors ----
 
     def _receive(self, peer: Peer, message: Message) -> None:
         host = self._hosts.get(peer.identity.sender)
         try:
             if message.kind == Kind.HOST:
-                self._take_host(peer, words_of(message, SCHEMAS))
+                self._take_host(peer, checked_values(message, SCHEMAS))
             elif host is None or host.peer is not peer:
                 if message.kind not in (JOINED, LEFT):
                     raise Refused(f"a message of kind {message.kind} before HOST")
@@ -253,13 +239,13 @@ class RemoteHosts(Hosts):
             number, incarnation, inner = unwrapped(message)
             self._ready.append(WorkerMessage(number, incarnation, inner))
             return
-        values = words_of(message, SCHEMAS)
+        values = checked_values(message, SCHEMAS)
         if message.kind == Kind.ENDED:
             key = values["number"], values["incarnation"]
-            words = {name: values[name] for name in ("how", "code", "dump", "stack")}
+            end = {name: values[name] for name in ("how", "code", "dump", "stack")}
             for slot, process in list(host.processes.items()):
                 if process.key == key:
-                    process.end(**words)
+                    process.end(**end)
                     del host.processes[slot]
         elif message.kind == Kind.BEAT:
             for number, incarnation, replica, part in values["accounts"]:
@@ -267,13 +253,13 @@ class RemoteHosts(Hosts):
                 if newest and newest.key == (number, incarnation):
                     self.ledger.put(replica, part)
             for process in host.processes.values():
-                process.note(values["states"].get(str(process.key[0]), "gone"))
+                process.reported_state = values["states"].get(str(process.key[0]), "gone")
 
     def _take_host(self, peer: Peer, values: dict[str, Any]) -> None:
-        """A supervisor that comes, or comes again.
+        """Takes in a supervisor that connects, or connects again.
 
         Raises:
-            Refused: If it says something else than that.
+            Refused: If the message is no host's card.
             UserError: If it cannot take part, and no worker has been started yet.
         """
         if mismatch := self._mismatch(values):
@@ -305,14 +291,14 @@ class RemoteHosts(Hosts):
                 self._adopt(known, key, slot, begun)
 
     def _arrange_relays(self) -> None:
-        """Tells hosts whose relay hands parameters on to theirs, where that has changed."""
+        """Sends to hosts which relay hands parameters on to theirs, where that has changed."""
         relays = self._relays
         for host, above in zip(relays, parents([h.card.name for h in relays]), strict=True):
             parent = "" if above is None else relays[above].card.relay
-            told = {"source": self._published_at, "parent": parent}
-            if host.peer and told != host.relay_sent:
-                host.relay_sent = told
-                self.send_to_host(host, Kind.RELAY, told)
+            sources = {"source": self._published_at, "parent": parent}
+            if host.peer and sources != host.relay_sent:
+                host.relay_sent = sources
+                self.send_to_host(host, Kind.RELAY, sources)
 
     def _drop_relay(self, host: Host) -> None:
         """Takes a host out of the tree; the last comes in its place, and all others stay."""
@@ -323,7 +309,7 @@ class RemoteHosts(Hosts):
             self._arrange_relays()
 
     def _adopt(self, host: Host, key: tuple[int, int], slot: int, begun: bool) -> None:
-        """A process that another controller has started, or that was given up: as its heir says."""
+        """Takes in a process that another controller has started, or that was given up."""
         process = host.processes[slot] = RemoteProcess(self, host, key)
         number, incarnation = key
         known = self._newest.get(number)
@@ -332,7 +318,7 @@ class RemoteHosts(Hosts):
         self._found.append(Found(number, incarnation, process, begun))
 
     def _mismatch(self, values: dict[str, Any]) -> str:
-        """Why a host cannot take part, whatever else its card says; empty if it can."""
+        """Why a host cannot take part; empty if it can."""
         name, version, ours = values.get("name"), values.get("version"), srl_version()
         if version != ours:
             return f"{name} has srl {version}, the controller {ours}: install the same"

@@ -35,7 +35,7 @@ def shares(
     """Divides a machine among the workers of a plan.
 
     Args:
-        plan: Its fragments say what each of their replicas wants.
+        plan: Its fragments have the resources that each of their replicas asks for.
         cores: Numbers of the machine's.
         gpus: Names of the machine's, as CUDA_VISIBLE_DEVICES takes them.
         memory: Bytes that are free before any worker is started.

@@ -1,8 +1,8 @@
 """Runs workers on one host of several: python -P -m srl.launch.hosts.supervisor DIR FRAGMENT SLOTS.
 
 An engine such as Slurm starts one on each host. It finds the controller by the run's folder, starts
-and kills processes as that says, and carries what is said between the two. When the controller is
-gone, workers go on: the supervisor waits for the next one and tells it how things stand.
+and kills processes as that asks, and forwards messages between the two. When the controller is
+gone, workers go on: the supervisor waits for the next one and reports the state of the workers.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ from srl.streams.relay import Relay
 from srl.streams.transport.keys import keys_of
 from srl.workers.control import LIMIT_BYTES, pack, unpack
 from srl.workers.control import Kind as WorkerKind
-from srl.workers.orders import Orders
+from srl.workers.worker_spec import WorkerSpec
 
 logger = logging.getLogger("srl.launch.hosts.supervisor")  # also where this is the program
 
 PATIENCE_SECONDS = 1800.0
-"""Without a controller, after which workers are ended: nobody will ask for what they do."""
+"""The time without a controller after which workers are ended, as their work has no use."""
 _BEAT_SECONDS, _ROUND_SECONDS, _CONNECT_SECONDS = 1.0, 0.2, 5.0
 _RETRY_SECONDS, _MOST_RETRY_SECONDS = 0.2, 2.0
-_KEPT = (WorkerKind.HELLO, WorkerKind.STOPPED, WorkerKind.FAILED)  # told again to each controller
+_KEPT = (WorkerKind.HELLO, WorkerKind.STOPPED, WorkerKind.FAILED)  # sent again to each controller
 
 
 @dataclass
 class _Worker:
-    """A process, and what a new controller has to know of it."""
+    """A process, and its state for a new controller."""
 
-    orders: Orders
+    orders: WorkerSpec
     slot: int
     accounts: bool
     process: WorkerProcess
@@ -76,14 +76,7 @@ class Supervisor:
     """The workers of one host, for whichever controller there is."""
 
     def __init__(self, folder: Path, fragment: str, slots: int, name: str) -> None:
-        """Starts nothing yet.
-
-        Args:
-            folder: The run's, as this host sees it.
-            fragment: Whose workers this host is for.
-            slots: How many of them there is room for.
-            name: Of the host.
-        """
+        """Starts nothing yet; there is room for `slots` workers of the fragment."""
         config = read_config(find_run(folder))
         experiment = recorded_experiment(folder)
         plan = experiment.settled_plan
@@ -122,7 +115,7 @@ class Supervisor:
         Raises:
             UserError: If the controller refuses this host.
         """
-        heard, told, pause = time.monotonic(), "", _RETRY_SECONDS
+        heard, reported, pause = time.monotonic(), "", _RETRY_SECONDS
         try:
             while not self._over and read_outcome(self._folder) is None:  # END may be lost
                 away = time.monotonic() - heard
@@ -133,7 +126,7 @@ class Supervisor:
                 self._yield_to(address, away)
                 try:
                     if address is None:
-                        raise Disconnected("no controller has told where it is")
+                        raise Disconnected("no controller has written its address yet")
                     with self._connect(address) as self._connection:
                         self._address, pause = address, _RETRY_SECONDS
                         self._introduce()
@@ -144,9 +137,9 @@ class Supervisor:
                     if self._outdated():
                         logger.info("the run was given to an engine anew; this host is not of it")
                         return 0
-                    if str(reason) != told:
-                        told = str(reason)
-                        logger.info("without a controller: %s", told)
+                    if str(reason) != reported:
+                        reported = str(reason)
+                        logger.info("without a controller: %s", reported)
                     self._wait(pause)
                     pause = min(2 * pause, _MOST_RETRY_SECONDS)
             return 0
@@ -171,17 +164,17 @@ class Supervisor:
 
     # ---- with the controller ----
 
-    def _connect(self, address: str) -> Connection:
+    def _connect(self, address: str, limit_bytes: int = LIMIT_BYTES) -> Connection:
         return connect(
             address,
             self._identity,
-            limit_bytes=LIMIT_BYTES,
+            limit_bytes=limit_bytes,
             timeout=_CONNECT_SECONDS,
             keys=self._keys,
         )
 
     def _introduce(self) -> None:
-        """Tells what a controller has to know that may have begun a moment ago."""
+        """Sends the state of this host to a controller that may have just begun."""
         self._send(Kind.HOST, replace(self._card, workers=self._present()).values())
         for key, worker in self._workers.items():
             if worker.connected:
@@ -193,7 +186,7 @@ class Supervisor:
         return tuple((*key, worker.slot, worker.begun) for key, worker in self._workers.items())
 
     def _talk(self) -> None:
-        """Until the run is over, or the controller has gone."""
+        """Serves a controller until the run is over, or the controller has gone."""
         assert self._connection is not None
         try:
             self._serve()
@@ -240,7 +233,7 @@ class Supervisor:
 
     def _handle(self, message: Message) -> None:
         if message.kind == Kind.WORKER:
-            self._say(*unwrapped(message))
+            self._send_to_worker(*unwrapped(message))
         elif message.kind == Kind.START:
             self._start(unpack(message))
         elif message.kind == Kind.KILL:
@@ -266,7 +259,7 @@ class Supervisor:
     # ---- workers ----
 
     def _start(self, values: dict[str, Any]) -> None:
-        orders = Orders.from_json(values["orders"])
+        orders = WorkerSpec.from_json(values["orders"])
         log = self._folder / Path(values["log"]).relative_to(orders.folder)
         orders = replace(orders, folder=str(self._folder), interface=self._interface)
         account = values["account"]
@@ -283,7 +276,7 @@ class Supervisor:
         self._workers[key] = _Worker(orders, slot, accounts, process)
         logger.info("started %s", orders.name)
 
-    def _say(self, number: int, incarnation: int, message: Message) -> None:
+    def _send_to_worker(self, number: int, incarnation: int, message: Message) -> None:
         worker = self._workers.get((number, incarnation))
         if worker:
             worker.begun = worker.begun or message.kind == WorkerKind.START
@@ -292,7 +285,7 @@ class Supervisor:
             self._this.send(number, message)
 
     def _start_relay(self) -> Relay:
-        """What hands parameters on to the workers here, and to other hosts."""
+        """Starts the relay that hands parameters on to the workers here, and to other hosts."""
         listener = listen(
             "cluster",
             self._identity,
@@ -300,19 +293,10 @@ class Supervisor:
             interface=self._interface,
             keys=self._keys,
         )
-        return Relay(
-            listener,
-            lambda address: connect(
-                address,
-                self._identity,
-                limit_bytes=STATE_BYTES,
-                timeout=_CONNECT_SECONDS,
-                keys=self._keys,
-            ),
-        )
+        return Relay(listener, lambda address: self._connect(address, STATE_BYTES))
 
     def _by_relay(self, message: Message, relay: Relay) -> Message:
-        """What a worker is told of its peers, but that the parameters come from this host."""
+        """The message about its peers to a worker, whose parameters come from this host."""
         values = unpack(message)
         publisher, *others = values["peers"][self._publisher] or [{}]
         by_relay = {**publisher, "parameters": relay.address}
@@ -320,51 +304,42 @@ class Supervisor:
         return pack(message.kind, values)
 
     def _look_after(self, timeout: float = 0.0) -> None:
-        """Passes on what workers say, and tells of those that have ended."""
-        said = self._this.receive(timeout)
-        while said is not None:
-            self._take(said)
-            said = self._this.receive(0)
+        """Passes on the messages of workers, and reports those that have ended."""
+        received = self._this.receive(timeout)
+        while received is not None:
+            self._take(received)
+            received = self._this.receive(0)
         for key in [key for key, worker in self._workers.items() if worker.process.ended]:
             self._handle_exit(*key)
 
-    def _take(self, said: WorkerMessage) -> None:
-        worker = self._workers.get((said.number, said.incarnation))
+    def _take(self, received: WorkerMessage) -> None:
+        number, incarnation, message = received
+        worker = self._workers.get((number, incarnation))
         if worker is None:
             return
-        if said.message.kind in (JOINED, LEFT):
-            worker.connected = said.message.kind == JOINED
-        if said.message.kind in _KEPT:
-            worker.kept.append(said.message)
-        self._pass_on(*said)
+        if message.kind in (JOINED, LEFT):
+            worker.connected = message.kind == JOINED
+        if message.kind in _KEPT:
+            worker.kept.append(message)
+        self._pass_on(*received)
 
     def _handle_exit(self, number: int, incarnation: int, how: str = "") -> None:
-        while (said := self._this.receive(0)) is not None:  # its last words
-            self._take(said)
+        while (received := self._this.receive(0)) is not None:  # its last messages
+            self._take(received)
         if self._connection is None:
-            return  # the next controller is to hear of it
+            return  # it is reported to the next controller
         self._send(Kind.BEAT, self._beat())
         worker = self._workers.pop((number, incarnation))
         code, by_itself, dump = worker.process.reap()
         how = how or by_itself
         self._report_end(number, incarnation, code=code, how=how, dump=dump, stack=worker.stack)
 
-    def _report_end(
-        self,
-        number: int,
-        incarnation: int,
-        *,
-        code: int,
-        how: str,
-        dump: str = "",
-        stack: str = "",
-    ) -> None:
-        ending = {"number": number, "incarnation": incarnation}
-        told = {**ending, "code": code, "how": how, "dump": dump, "stack": stack}
-        self._send(Kind.ENDED, told)
+    def _report_end(self, number: int, incarnation: int, **ending: Any) -> None:
+        key = {"number": number, "incarnation": incarnation}
+        self._send(Kind.ENDED, {"dump": "", "stack": "", **key, **ending})
 
     def _leave(self) -> None:
-        """Tells the controller what ends here, so that it need not wait for this host's return."""
+        """Reports to the controller what ends here: it need not wait for this host's return."""
         card = replace(self._card, slots=0, workers=self._present())
         self._send(Kind.HOST, card.values())
         for worker in self._workers.values():
@@ -384,10 +359,10 @@ class Supervisor:
 
 
 def _room(plan: Plan, fragment: str, slots: int, run: int) -> ThisHost:
-    """What this host may run: so many workers of one fragment."""
+    """The resources of this host, for so many workers of one fragment."""
     own = replace(plan.fragments[fragment], replicas=slots)
     others_ask = not own.gpus and any(other.gpus for other in plan.fragments.values())
-    # Cores that nobody has set apart may be those of another job, too.
+    # Cores that are not set apart for this job may be those of another job, too.
     apart = len(os.sched_getaffinity(0)) < (os.cpu_count() or 1)
     room = replace(plan, fragments={fragment: own})
     return ThisHost(room, run, gpus=() if others_ask else None, pinned=apart)

@@ -10,19 +10,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from srl.system.child_process import child_command, crash_dump, ending, process_state, python_stack
-from srl.workers.orders import Orders
+from srl.workers.worker_spec import WorkerSpec
 
 
 class WorkerProcess:
     """A process, and all that it starts: a group of its own, which Ctrl-C does not reach."""
 
-    def __init__(self, orders: Orders, log: Path, environment: Mapping[str, str]) -> None:
-        """Starts it.
-
-        Args:
-            orders: What it is told.
-            log: A file, to which its standard output and error are appended.
-            environment: Variables beside those of this process.
+    def __init__(self, orders: WorkerSpec, log: Path, environment: Mapping[str, str]) -> None:
+        """Starts it, with these variables beside those of this process; its output goes to the log.
 
         Raises:
             OSError: If the log cannot be written, or the machine has no room for a process.
@@ -59,11 +54,11 @@ class WorkerProcess:
         return os.waitid(os.P_PID, self.pid, looked) is not None
 
     def state(self) -> str:
-        """Whether it runs, sleeps or is stopped, in words."""
+        """Describes whether it runs, sleeps or is stopped."""
         return process_state(self.pid)
 
     def stack(self) -> str:
-        """Its Python stack, if it can still tell; a stopped process cannot."""
+        """Its Python stack, if it can still write it; a stopped process cannot."""
         return python_stack(self.pid, self._dump)
 
     def kill(self) -> None:
@@ -75,7 +70,7 @@ class WorkerProcess:
         """Waits for its end, ends what it left running, and lets go of everything.
 
         Returns:
-            Its exit code, how it ended in words, and what it crashed of, if that was written.
+            Its exit code, a description of its end, and its stack if it crashed and wrote one.
         """
         os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         self.kill()  # the group's number is not given anew before its leader is waited for

@@ -7,20 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
+
 from srl.algorithms.algorithm import LearnNodes, learn, rounds_in_turn
 from srl.lazy import jax
 from srl.loop.learning.sums import Crossing, account
 from srl.loop.learning.vectors import Vectors, tree_of, vectors_of
-from srl.loop.local import LocalEnvironments
 from srl.loop.projection import Gathered
+from srl.loop.stepping.local import LocalEnvironments
 from srl.loop.training import Training
-from srl.loop.wiring import Site
+from srl.loop.wiring import Endpoints
 from srl.streams.batch import Batch
 from srl.streams.gradients import GradientSource, Turn
+from srl.tree import map_tree
 from srl.types import Tree, Unroll
-
-ACTIVITIES = ("step", "act", "gradient", "server wait")
-"""What a contributor's time goes to."""
 
 
 class _Restarted(Exception):
@@ -34,11 +34,10 @@ class Contributor(LocalEnvironments):
     brings: the learner's own is not used.
     """
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, endpoints: Endpoints) -> None:
         """Takes the worker's streams; makes nothing yet."""
-        super().__init__(site.experiment, site.replica)
-        self._site = site
-        self._seconds = dict.fromkeys(ACTIVITIES, 0.0)
+        super().__init__(endpoints.experiment, endpoints.replica)
+        self._endpoints = endpoints
         self.unrolls = 0
         """Made so far by all groups."""
 
@@ -51,15 +50,21 @@ class Contributor(LocalEnvironments):
     def compile(self, batches: Sequence[Batch]) -> None:
         """Runs everything on an empty batch."""
         (batch,), learner = batches, self._learner
+        learner.progress.busy[self.worker] = self._endpoints.busy
+        self._endpoints.busy.begin(threads=1)
         self._crossing = Crossing.of(learner, batch)
         self._policies = jax.jit(self._acting)
-        self._measure = jax.jit(self._measured)
+        self._measure = jax.jit(self._measured, donate_argnums=1)
+        self._revise = jax.jit(self._revised, donate_argnums=1)
         self._gradient = jax.jit(self._gradient_of)
         form = self._crossing.forms.state
         empty = form.views(form.empty())
         jax.block_until_ready(self._policies(empty))
-        batches, _ = self._measure(empty, learner.prepared(batch))
+        unroll = learner.prepared(batch)
+        self._replays = learner.teams.empty_replays(unroll)
+        _, batches, _ = self._measure(empty, self._replays, unroll)
         jax.block_until_ready(self._gradient(empty, batches, 0))
+        self._replays = learner.teams.empty_replays(unroll)
 
     def _acting(self, state: Vectors) -> Any:
         states, opponents = tree_of(state, like=self._crossing.states)
@@ -69,18 +74,26 @@ class Contributor(LocalEnvironments):
     def _states(self, vectors: Vectors) -> Any:
         return tree_of(vectors, like=self._crossing.states)[0]
 
-    def _measured(self, state: Vectors, unroll: Unroll) -> tuple[Any, Vectors]:
-        batches, sums = self._learner.teams.measure(self._states(state), unroll)
-        return batches, vectors_of(sums)
+    def _measured(self, state: Vectors, replays: Any, unroll: Unroll) -> tuple[Any, Any, Vectors]:
+        looked = self._learner.teams.look(self._states(state), replays, unroll)
+        replays, batches, sums = looked
+        return replays, batches, vectors_of(sums)
 
-    def _gradient_of(self, state: Vectors, batches: Any, round: Any) -> Vectors:
-        return vectors_of(self._learner.teams.gradient(self._states(state), batches, round))
+    def _gradient_of(self, state: Vectors, batches: Any, round: Any) -> tuple[Vectors, Any]:
+        sums, notes = self._learner.teams.gradient(self._states(state), batches, round)
+        return vectors_of(sums), notes
+
+    def _revised(self, state: Vectors, replays: Any, batches: Any, notes: Any) -> Any:
+        return self._learner.teams.revise(self._states(state), replays, batches, notes)
 
     def begin(self) -> None:
         """Starts episodes, or goes on with saved ones; waits until an update begins."""
-        site = self._site
+        endpoints = self._endpoints
         self._source = GradientSource(
-            lambda: site.connect("gradients"), site.replica, self._crossing.forms, site.go_on
+            lambda: endpoints.connect("gradients"),
+            endpoints.replica,
+            self._crossing.forms,
+            endpoints.go_on,
         )
         start = self._source.start
         if start.saved is not None and self.resumes_exactly:
@@ -92,22 +105,21 @@ class Contributor(LocalEnvironments):
 
     def learn(self, batch: Gathered) -> None:
         """Runs `learn` with the server's half elsewhere, until the update is done or given up."""
-        self._note_groups()
         update, unroll = self._turn.update, self._learner.prepared(batch.batch)
         while self._turn.update == update:
             with suppress(_Restarted):
-                learn(self._nodes(batch.batch), None, unroll, rounds_in_turn)
+                state = map_tree(np.array, self._turn.state)  # later ones come in its place
+                learned = learn(self._nodes(batch.batch), None, unroll, rounds_in_turn)
+                known = learned.batch, learned.notes
+                self._replays = self._revise(state, self._replays, *known)
         self.unrolls += len(self.groups)
-
-    def learned(self, batch: Gathered) -> None:
-        """Does nothing: the server counts."""
 
     def _nodes(self, batch: Batch) -> LearnNodes:
         """The parts of `learn`: a state is known once the server has sent it, sums go to it."""
         return LearnNodes(
             rounds=self._learner.teams.rounds,
-            measure=lambda _, unroll: self._timed(self._measure, self._turn.state, unroll),
-            adapt=lambda _, sums: self._answer((sums, account(batch)), self._spent()),
+            measure=lambda _, unroll: self._look(unroll),
+            adapt=lambda _, sums: self._answer((sums, account(batch))),
             gradient=lambda _, batches, round: self._timed(
                 self._gradient, self._state_of(round + 1), batches, round
             ),
@@ -115,14 +127,20 @@ class Contributor(LocalEnvironments):
             finish=lambda _, sums: (self._wait_for_next(), {}),
         )
 
+    def _look(self, unroll: Unroll) -> tuple[Any, Vectors]:
+        # An update that is begun anew remembers the same unroll again, in the same place.
+        operands = self._turn.state, self._replays, unroll
+        self._replays, batches, sums = self._timed(self._measure, *operands)
+        return batches, sums
+
     def _timed(self, function: Callable[..., Any], *operands: Any) -> Any:
         before = time.perf_counter()
         result = jax.block_until_ready(function(*operands))
-        self._seconds["gradient"] += time.perf_counter() - before
+        self._endpoints.busy.add({"gradient": time.perf_counter() - before})
         return result
 
-    def _answer(self, sums: Any, spent: Sequence[float] = ()) -> None:
-        self._source.answer(jax.device_get(sums), spent)
+    def _answer(self, sums: Any) -> None:
+        self._source.answer(jax.device_get(sums))
 
     def _state_of(self, phase: int) -> Tree:
         """Waits for the state of a phase of this update."""
@@ -138,7 +156,7 @@ class Contributor(LocalEnvironments):
     def _next_turn(self) -> Turn:
         before = time.perf_counter()
         turn = self._source.wait(self._states_by_name)
-        self._seconds["server wait"] += time.perf_counter() - before
+        self._endpoints.busy.add({"server wait": time.perf_counter() - before})
         if turn.phase == 0:
             progress = self._learner.progress
             _, progress.epoch, progress.updates = turn.update
@@ -147,13 +165,3 @@ class Contributor(LocalEnvironments):
 
     def _states_by_name(self) -> Mapping[str, Tree]:
         return {str(group): state for group, state in self.states().items()}
-
-    def _note_groups(self) -> None:
-        for group in self.groups:
-            for activity, seconds in group.spent().items():
-                if activity in self._seconds:
-                    self._seconds[activity] += seconds
-
-    def _spent(self) -> list[float]:
-        seconds, self._seconds = self._seconds, dict.fromkeys(ACTIVITIES, 0.0)
-        return list(seconds.values())

@@ -39,7 +39,10 @@ def bind_teams(experiment: Experiment, specs: Specs) -> Teams:
         UserError: If self-play is asked for and does not fit the environments.
     """
     updates = experiment.expected_updates
-    teams = Teams.of(experiment.algorithm, experiment.policies, specs, updates)
+    teams = Teams.of(
+        *(experiment.settled_algorithm, experiment.policies, specs, updates, experiment.num_envs),
+        taught=experiment.taught,
+    )
     return teams.with_opponents(experiment, experiment.num_groups)
 
 
@@ -86,7 +89,8 @@ class Learner:
         """
         self.experiment, self.worker = experiment, worker
         self.teams = teams = bind_teams(experiment, specs)
-        self.progress = Progress(specs, teams.members)
+        self.progress = Progress(specs, teams.members, experiment.action_repeat)
+        self.progress.busy[worker].begin(threads=1)
         self.parameters: dict[str, int] = {}
         """Numbers in each policy's networks."""
         self.agents: dict[str, tuple[str, ...]] = {}
@@ -94,6 +98,8 @@ class Learner:
         root = jax.random.key(experiment.seed)
         self.states = teams.init(jax.random.fold_in(root, _INIT))
         """Of each policy: all that learning changes."""
+        self.replays: Any = {}
+        """Of each policy: what is remembered of the slots here; made by `compile`."""
         self.policies: Mapping[str, Any] = teams.acting(teams.policies(self.states))
         """What acts; of version `progress.version`."""
         for name, state in self.states.items():
@@ -107,7 +113,7 @@ class Learner:
         self._opponents: Opponents | None = None
         self.sharded: Sharded | None = None
         """Where there are several devices, in this process or with other replicas."""
-        self._learn: Callable[..., Any] = jax.jit(self._learn_and_count)
+        self._learn: Callable[..., Any] = jax.jit(self._learn_and_count, donate_argnums=1)
 
     def compile(self, batches: Sequence[Batch]) -> None:
         """Runs `learn` on empty memory, so that no update waits for a compiler.
@@ -116,15 +122,18 @@ class Learner:
             batches: Of a pass; those of one length compile once.
         """
         example = self.unroll(batches[0])
-        *_, losses = jax.eval_shape(self.teams.learn, self.states, example)
+        self.replays = self.teams.empty_replays(example)
+        *_, losses = jax.eval_shape(self.teams.learn, self.states, self.replays, example)
         self.progress.losses = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), losses)
         if jax.device_count() > 1 and self._divisible(batches[0]):
-            self._learn = self.sharded = Sharded(self._learn_and_count, example)
+            self._learn = self.sharded = Sharded(self._learn_and_count, example, self.replays)
         for batch in {len(batch.log_prob): batch for batch in batches}.values():
             unroll = self.prepared(batch)
             if self.sharded is not None:
-                self.sharded.compile(self.states, unroll, self.progress.losses)
-            jax.block_until_ready(self._learn(self.states, unroll, self.progress.losses))
+                self.sharded.compile(self.states, self.replays, unroll, self.progress.losses)
+            operands = self.states, self.replays, unroll, self.progress.losses
+            _, self.replays, *_ = jax.block_until_ready(self._learn(*operands))
+        self.replays = self.teams.empty_replays(example)
 
     def _divisible(self, batch: Batch) -> bool:
         """Whether the batch's environments can be divided among this process' devices.
@@ -147,13 +156,14 @@ class Learner:
     def _learn_and_count(
         self,
         states: Any,
+        replays: Any,
         unroll: Unroll,
         losses: Any,
         total: Callable[[Tree], Tree] = lambda sums: sums,
     ) -> Any:
         """Learns, and adds the metrics to their sums since the last report."""
-        states, policies, metrics = self.teams.learn(states, unroll, total)
-        return states, policies, jax.tree.map(jnp.add, losses, metrics)
+        states, replays, policies, metrics = self.teams.learn(states, replays, unroll, total)
+        return states, replays, policies, jax.tree.map(jnp.add, losses, metrics)
 
     def prepared(self, batch: Batch) -> Unroll:
         """The batch on the learner's devices; on a CPU the arrays are the batch's own memory."""
@@ -180,14 +190,15 @@ class Learner:
             memory=dict(self.teams.own(batch.memory)),
             version=batch.version,
             slot=self._slots,
+            advice=batch.advice,
         )
 
     def learn(self, batch: Gathered) -> None:
         """Improves every policy with one batch; returns when its memory may be written again."""
         before = time.perf_counter()
         batch.unroll = batch.unroll or self.prepared(batch.batch)
-        called = self._learn(self.states, batch.unroll, self.progress.losses)
-        self.states, policies, losses = called
+        called = self._learn(self.states, self.replays, batch.unroll, self.progress.losses)
+        self.states, self.replays, policies, losses = called
         if not batch.learned:
             self.progress.count_batch(batch)
         newest = jax.tree.leaves(policies)[0]
@@ -224,7 +235,14 @@ class Learner:
         """Gives what `restore` needs."""
         learners = {name: state._asdict() for name, state in self.states.items()}
         opponents = {} if self._opponents is None else self._opponents.state()
-        return {"learners": learners, **self.progress.state(), **opponents}
+        # Of several processes each has a part of the replays, which stays out of checkpoints.
+        replays = self.replays if self.progress.replicas == 1 else {}
+        return {
+            "learners": learners,
+            "replays": replays,
+            **self.progress.state(),
+            **opponents,
+        }
 
     def restore(self, tree: Mapping[str, Tree]) -> None:
         """Goes on from a saved state, in the next epoch."""
@@ -232,6 +250,7 @@ class Learner:
             name: state._replace(**jax.device_put(tree["learners"][name]))
             for name, state in self.states.items()
         }
+        self.replays = jax.device_put(tree["replays"]) or self.replays
         self.progress.restore(tree)
         if self._opponents is not None:
             self._opponents.restore(self.progress.updates, tree)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ import numpy as np
 from srl.episodes import EpisodeWindow
 from srl.errors import RunError
 from srl.lazy import jax, jnp
+from srl.loop.busy_time import BusyTime
 from srl.loop.learning.bottleneck import bottleneck
 from srl.loop.opponents import Opponents
 from srl.loop.projection import Gathered
@@ -24,19 +24,24 @@ from srl.types import Metrics, Specs, Timestep, Tree
 class Progress:
     """Counts of a run, its last episodes, and the losses and times since its last report."""
 
-    def __init__(self, specs: Specs, members: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(
+        self, specs: Specs, members: Mapping[str, tuple[int, ...]], action_repeat: int = 1
+    ) -> None:
         """Starts at nothing.
 
         Args:
             specs: Of the environments.
             members: Agent indices of each policy.
+            action_repeat: Steps that a timestep stands for.
         """
+        self._action_repeat = action_repeat
         self.env_steps = self.agent_steps = self.updates = 0
         self.epoch = 0
         self.losses: Metrics = {}
         """Sums since the last report, by policy; they are added up where learning is compiled."""
-        self.workers = {"trainer": 1}
-        """How many there are of each kind, whose time is reported."""
+        self.busy: dict[str, BusyTime] = defaultdict(BusyTime)
+        """By kind of worker; of those in other processes, as far as they have reported it."""
+        self._shares: dict[str, dict[str, float]] = {}  # of their time, by kind and activity
         self.replicas = 1
         """Learners that see as many steps as this one, each."""
         self.episodes = EpisodeWindow(specs, members)
@@ -45,8 +50,6 @@ class Progress:
         """Of matches between present policies."""
         self.opponents: Opponents | None = None
         """Counts matches against past versions, where these are played."""
-        self._seconds: dict[tuple[str, str], float] = defaultdict(float)
-        self._lock = threading.Lock()  # workers' streams count in threads of their own
         self._staleness = _Staleness()
         self._agents = len(specs.agents)
         self._updates_reported = 0
@@ -60,15 +63,15 @@ class Progress:
     def restart_clock(self) -> None:
         """Lets the time until the next report begin now."""
         self._last_report = (time.perf_counter(), self.env_steps)
+        self._take_shares()
 
     def spend(self, worker: str, activity: str, seconds: float) -> None:
         """Adds to the time that workers of a kind have spent since the last report."""
-        with self._lock:
-            self._seconds[worker, activity] += seconds
+        self.busy[worker].add({activity: seconds})
 
     def count_steps(self, timesteps: Timestep) -> None:
         """Counts steps by the timesteps they led to, [T, ...], and the episodes that ended."""
-        steps = timesteps.episode_length.size * self.replicas
+        steps = timesteps.episode_length.size * self._action_repeat * self.replicas
         self.env_steps += steps
         self.agent_steps += steps * self._agents
         self.episodes_lost += int(np.count_nonzero(timesteps.lost))
@@ -97,7 +100,6 @@ class Progress:
         since, steps = self._last_report
         self.restart_clock()
         elapsed = max(self._last_report[0] - since, 1e-9)
-        shares = self._shares(elapsed)
         report = {
             "env_steps": self.env_steps,
             "agent_steps": self.agent_steps,
@@ -109,28 +111,27 @@ class Progress:
             "policy_version": self.updates,
             **self._staleness.report(),
             **self._mean_losses(),
-            **{f"time/{kind}/{a}": x for kind, own in shares.items() for a, x in own.items()},
-            "bottleneck": bottleneck(shares),
+            **{f"time/{kind}/{a}": x for kind, own in self._shares.items() for a, x in own.items()},
+            "bottleneck": bottleneck(self._shares),
         }
         self._updates_reported = self.updates
         self.losses = jax.tree.map(jnp.zeros_like, self.losses)
         return report
 
-    def _shares(self, elapsed: float) -> dict[str, dict[str, float]]:
-        """The share of its time that each kind of worker has spent on each activity.
+    def _take_shares(self) -> None:
+        """Takes the share of its time that each kind of worker has spent on each activity.
 
-        They add up to 1. Actors tell after an unroll what it took, so it may be more than has
-        passed since the last report.
+        They add up to 1. The shares of a kind that has not reported since stay as they were. What
+        is negative counts later: threads add an activity when it has ended, so that it may have
+        been taken for idle time before, and waits may be moved to another activity before threads
+        report them.
         """
-        with self._lock:
-            seconds, self._seconds = self._seconds, defaultdict(float)
-        shares = {}
-        for worker, count in self.workers.items():
-            own = {activity: s for (kind, activity), s in seconds.items() if kind == worker}
-            whole = max(elapsed * count, sum(own.values()))
-            own["idle"] = whole - sum(own.values())
-            shares[worker] = {activity: s / whole for activity, s in own.items()}
-        return shares
+        for worker, busy in tuple(self.busy.items()):
+            if seconds := busy.take():
+                positive = {activity: max(s, 0.0) for activity, s in seconds.items()}
+                busy.add({activity: min(s, 0.0) for activity, s in seconds.items()})
+                if whole := sum(positive.values()):
+                    self._shares[worker] = {a: s / whole for a, s in positive.items()}
 
     def check(self) -> None:
         """Raises RunError if training has diverged since the last report."""

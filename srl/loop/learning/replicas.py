@@ -48,12 +48,14 @@ class Sharded:
     computes the same states.
     """
 
-    def __init__(self, learn: Callable[..., Any], example: Unroll) -> None:
+    def __init__(self, learn: Callable[..., Any], example: Unroll, replays: Any) -> None:
         """Compiles nothing yet.
 
         Args:
-            learn: (states, unroll, losses, total) to (states, policies, losses), as `Teams.learn`.
+            learn: (states, replays, unroll, losses, total) to (states, replays, policies, losses),
+                as `Teams.learn`.
             example: An unroll of this process' slots.
+            replays: Of the same slots.
         """
         from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -62,26 +64,29 @@ class Sharded:
         example = example._replace(version=())  # of groups, which may be fewer than devices
         by_slot = jax.tree.map(lambda _: PartitionSpec(None, _AXIS), example)
         specs = by_slot._replace(slot=rows)
+        remembered = jax.tree.map(lambda _: PartitionSpec(None, None, _AXIS), replays)
 
         def total(sums: Tree) -> Tree:
             return tree_of(jax.lax.psum(vectors_of(sums), _AXIS), like=sums)
 
-        def one(states: Any, unroll: Unroll, losses: Any, wishes: Any) -> Any:
-            return *learn(states, unroll, losses, total), jax.lax.psum(wishes, _AXIS)
+        def one(states: Any, replays: Any, unroll: Unroll, losses: Any, wishes: Any) -> Any:
+            return *learn(states, replays, unroll, losses, total), jax.lax.psum(wishes, _AXIS)
 
         self._learn = jax.jit(
             jax.shard_map(
                 one,
                 mesh=mesh,
-                in_specs=(whole, specs, whole, rows),
-                out_specs=(whole, whole, whole, rows),
+                in_specs=(whole, remembered, specs, whole, rows),
+                out_specs=(whole, remembered, whole, whole, rows),
                 check_vma=False,
-            )
+            ),
+            donate_argnums=1,
         )
         self._compiled: dict[int, Any] = {}  # by the length of the unroll
         self._everywhere = NamedSharding(mesh, whole)
         self._rows = NamedSharding(mesh, rows)
         self._shardings = jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs)
+        self._replays = jax.tree.map(lambda spec: NamedSharding(mesh, spec), remembered)
         self._local = len(jax.local_devices())
         self._wishes = self._granted = (False, False)
 
@@ -90,11 +95,11 @@ class Sharded:
         self._wishes = wishes
         return self._granted
 
-    def compile(self, states: Any, unroll: Unroll, losses: Any) -> None:
+    def compile(self, states: Any, replays: Any, unroll: Unroll, losses: Any) -> None:
         """Compiles, and waits until the other replicas have: a collective waits half a minute."""
         states, losses = jax.tree.map(self._replicate, (states, losses))
         steps = len(unroll.log_prob)
-        operands = states, unroll, losses, self._wished()
+        operands = states, self._place_replays(replays), unroll, losses, self._wished()
         self._compiled[steps] = self._learn.lower(*operands).compile()
         if jax.process_count() > 1:
             from jax._src import distributed  # no public name leads to the client
@@ -112,13 +117,24 @@ class Sharded:
         unroll = unroll._replace(version=())
         return jax.tree.map(jax.make_array_from_process_local_data, self._shardings, unroll)
 
-    def __call__(self, states: Any, unroll: Unroll, losses: Any) -> Any:
-        """Learns; takes and gives states as arrays of this process alone."""
+    def _place_replays(self, replays: Any) -> Any:
+        """The replays of all replicas, once they are more than those of this process alone."""
+        place = jax.make_array_from_process_local_data
+        return jax.tree.map(
+            lambda x, sharding: x if x.sharding == sharding else place(sharding, np.asarray(x)),
+            replays,
+            self._replays,
+        )
+
+    def __call__(self, states: Any, replays: Any, unroll: Unroll, losses: Any) -> Any:
+        """Learns; takes and gives states as arrays of this process alone, replays as all's."""
         states, losses = jax.tree.map(self._replicate, (states, losses))
         learn = self._compiled.get(len(unroll.log_prob), self._learn)
-        *results, granted = learn(states, unroll, losses, self._wished())
+        operands = states, self._place_replays(replays), unroll, losses, self._wished()
+        states, replays, *results, granted = learn(*operands)
         self._granted = tuple(np.asarray(granted.addressable_data(0))[0] > 0)
-        return jax.tree.map(lambda x: x.addressable_data(0), results)
+        states, *results = jax.tree.map(lambda x: x.addressable_data(0), [states, *results])
+        return states, replays, *results
 
     def _replicate(self, x: Any) -> Any:
         return jax.make_array_from_process_local_data(self._everywhere, np.asarray(x))

@@ -11,14 +11,13 @@ import numpy as np
 
 from srl.algorithms.algorithm import LearnNodes, learn, rounds_in_turn
 from srl.lazy import jax, jnp
-from srl.loop.learning.contributor import ACTIVITIES
 from srl.loop.learning.learner import Learner, forms_of
 from srl.loop.learning.ledger import Ledger
 from srl.loop.learning.sums import Crossing, needed, whole_account
 from srl.loop.learning.vectors import Vectors, tree_of, vectors_of
 from srl.loop.projection import Gathered
 from srl.loop.training import Training
-from srl.loop.wiring import Site
+from srl.loop.wiring import Endpoints
 from srl.streams.batch import Batch, widened
 from srl.streams.gradients import GradientSink, WorkerLeft
 from srl.streams.group_state import Stopped, state_layout
@@ -39,19 +38,26 @@ class Server:
     account = ""
     awaited = ""
 
-    def __init__(self, site: Site, listener: Listener, specs: Specs, ledger: Ledger) -> None:
+    def __init__(
+        self, endpoints: Endpoints, listener: Listener, specs: Specs, ledger: Ledger
+    ) -> None:
         """Takes the stream's end.
 
         Args:
-            site: Of the worker.
+            endpoints: Of the worker.
             listener: Of the gradients stream; closed at the end.
             specs: Of the environments.
             ledger: Where to account for unrolls.
         """
-        self.experiment, self.worker = site.experiment, site.fragment_name
-        self._site, self._listener, self._specs, self._ledger = site, listener, specs, ledger
-        self._workers = site.plan.fragment("gradient").replicas
-        self._groups_each = site.num_groups // self._workers
+        self.experiment, self.worker = endpoints.experiment, endpoints.fragment_name
+        self._endpoints, self._listener, self._specs, self._ledger = (
+            endpoints,
+            listener,
+            specs,
+            ledger,
+        )
+        self._workers = endpoints.plan.fragment("gradient").replicas
+        self._groups_each = endpoints.num_groups // self._workers
         self._holding: set[int] = set()  # workers with an unroll of this update, or making it
         self._saved: Mapping[int, Tree] = {}
         self._begun = self._prepared = False
@@ -66,15 +72,13 @@ class Server:
 
     def slots(self, specs: Specs) -> range:
         """Those of one worker, by which the shapes of what crosses are found: it has no own."""
-        return range(self._site.group_envs * len(specs.agents) * self._groups_each)
+        return range(self._endpoints.group_envs * len(specs.agents) * self._groups_each)
 
     def prepare(self, learner: Learner, alive: Callable[[], None]) -> list[Batch]:
         """Opens the stream; there are no batches here."""
-        site, experiment = self._site, self.experiment
+        endpoints, experiment = self._endpoints, self.experiment
         self._learner = learner
-        actors = site.plan.home("gradient")
-        learner.progress.workers = {site.fragment_name: 1, actors: self._workers}
-        (form,) = forms_of(experiment, learner.teams, site.group_envs)
+        (form,) = forms_of(experiment, learner.teams, endpoints.group_envs)
         wide = widened(form, self._groups_each)
         batch = map_tree(lambda f: np.zeros(f.shape, f.dtype), wide)
         self._crossing = Crossing.of(learner, batch)
@@ -85,7 +89,6 @@ class Server:
             groups_each=self._groups_each,
             state_layout=state_layout(form),
             on_left=self._lose,
-            on_seconds=self._spend,
         )
         self._prepared = True
         return []
@@ -120,20 +123,20 @@ class Server:
     def _wait_for_workers(self) -> None:
         before = time.perf_counter()
         while not self.sink.complete:
-            if self._site.stopping.is_set():
+            if self._endpoints.stopping.is_set():
                 raise Stopped
             self.sink.hear()
-            self._site.alive()
+            self._endpoints.alive()
         waited = time.perf_counter() - before
         self._learner.progress.spend(self.worker, "sums wait", waited)
 
     def _begin(self) -> None:
         """Lets workers begin: with the state as it is, which may have been restored."""
         progress, each = self._learner.progress, self._groups_each
-        progress.epoch += self._site.identity.incarnation
-        self._ledger.restart(progress.updates * self._site.num_groups)
+        progress.epoch += self._endpoints.identity.incarnation
+        self._ledger.restart(progress.updates * self._endpoints.num_groups)
         self.sink.epoch = progress.epoch
-        if len(self._saved) == self._site.num_groups:
+        if len(self._saved) == self._endpoints.num_groups:
             for worker in range(self._workers):
                 groups = range(worker * each, (worker + 1) * each)
                 self.sink.saved[worker] = {str(group): self._saved[group] for group in groups}
@@ -144,21 +147,22 @@ class Server:
         learner = self._learner
         progress = learner.progress
         self._grant()
-        states, metrics, finished = learn(self._nodes, learner.states, None, rounds_in_turn)
-        learner.states, losses = states, self._count(progress.losses, metrics, finished)
+        learned = learn(self._nodes, learner.states, None, rounds_in_turn)
+        losses = self._count(progress.losses, learned.metrics, learned.finished)
+        learner.states = learned.state
         progress.count_steps(self._timesteps)
         learner.count_update(learner.teams.policies(learner.states), losses)
-        self._ledger.learn(self._site.num_groups)
+        self._ledger.learn(self._endpoints.num_groups)
         self._holding.clear()
 
     def _exchange(self, phase: int, states: Any) -> list[Tree]:
         """Gives the state to all workers, and gets their sums."""
-        progress, name = self._learner.progress, self._site.fragment_name
+        progress, name = self._learner.progress, self._endpoints.fragment_name
         before = time.perf_counter()
         state = jax.device_get(self._told(states, self._learner.past))
         told = time.perf_counter()
         epoch, n = progress.version.tolist()
-        sums = self.sink.exchange((epoch, n), phase, state, self._site.alive)
+        sums = self.sink.exchange((epoch, n), phase, state, self._endpoints.alive)
         progress.spend(name, "update", told - before)
         progress.spend(name, "sums wait", time.perf_counter() - told)
         return sums
@@ -170,8 +174,8 @@ class Server:
         self._timesteps = whole_account([steps for _, steps in answers])
         return None, self._total_measured([sums for sums, _ in answers])
 
-    def _gradient(self, states: Any, _: Any, round: int) -> Any:
-        return self._total_gradient(self._exchange(round + 1, states))
+    def _gradient(self, states: Any, _: Any, round: int) -> tuple[Any, tuple[()]]:
+        return self._total_gradient(self._exchange(round + 1, states)), ()
 
     def compile(self, batches: Sequence[Batch]) -> None:
         """Runs an update on empty memory, so that none waits for a compiler."""
@@ -193,9 +197,10 @@ class Server:
         measured, gradient = ([part] * self._workers for part in (empty[0][0], empty[1]))
         alone = self._nodes._replace(
             measure=lambda *_: (None, self._total_measured(measured)),
-            gradient=lambda *_: self._total_gradient(gradient),
+            gradient=lambda *_: (self._total_gradient(gradient), ()),
         )
-        _, *metrics = learn(alone, learner.states, None, rounds_in_turn)
+        learned = learn(alone, learner.states, None, rounds_in_turn)
+        metrics = learned.metrics, learned.finished
         none = jax.tree.map(jnp.zeros_like, _by_policy(*metrics))
         learner.progress.losses = none
         jax.block_until_ready(
@@ -220,18 +225,13 @@ class Server:
             self._holding.remove(worker)
             self._ledger.lose(self._groups_each)
 
-    def _spend(self, seconds: Sequence[float]) -> None:
-        actors = self._site.plan.home("gradient")
-        for activity, spent in zip(ACTIVITIES, seconds, strict=False):
-            self._learner.progress.spend(actors, activity, spent)
-
     # ---- state ----
 
     def states(self) -> Mapping[int, Tree]:
         """Asks every worker for the states of its groups."""
         if not self._begun:
             return {}
-        parts = self.sink.groups(self._site.alive)
+        parts = self.sink.groups(self._endpoints.alive)
         return {int(group): state for part in parts for group, state in part.items()}
 
     def restore(self, states: Mapping[int, Tree]) -> None:

@@ -37,10 +37,11 @@ class Crossing(NamedTuple):
         teams = learner.teams
 
         def trees(states: Any, unroll: Any) -> tuple[Any, Any, Any]:
-            batches, measured = teams.measure(states, unroll)
+            _, batches, measured = teams.look(states, teams.empty_replays(unroll), unroll)
             policies = teams.policies(states)
             past = None if teams.opponents is None else teams.opponents.first(policies)
-            return needed(states, past), measured, teams.gradient(states, batches, jnp.int32(0))
+            gradient, _ = teams.gradient(states, batches, jnp.int32(0))
+            return needed(states, past), measured, gradient
 
         shapes = jax.eval_shape(trees, learner.states, learner.unroll(batch))
         states, measured, gradient = (jax.eval_shape(vectors_of, tree) for tree in shapes)

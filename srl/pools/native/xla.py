@@ -180,7 +180,7 @@ class Xla:
 
 
 def _seed(seed: int | Array | None) -> Array:
-    """uint32 [2]: whether there is one, and which."""
+    """The seed as uint32 [2]: whether one is given, and its value."""
     if seed is None:
         return jnp.zeros(2, jnp.uint32)
     if isinstance(seed, int | np.integer):

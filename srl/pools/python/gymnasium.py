@@ -33,12 +33,9 @@ class GymnasiumSimulator(Simulator):
     """
 
     def __init__(self, env: gymnasium.Env, name: str, masked: bool | None = None) -> None:
-        """Takes the environment.
+        """Takes an environment that messages call `name`.
 
-        Args:
-            env: The environment.
-            name: What messages call it.
-            masked: Whether infos hold masks; None finds out.
+        Without `masked`, this finds out whether its infos hold masks.
 
         Raises:
             UserError: If its spaces, or its masks, are not supported.
@@ -93,17 +90,9 @@ class GymnasiumSimulator(Simulator):
             expect_no_mask(info, call, self._action)
         self._write(observation, rows.observation, env)
 
-    def render(self) -> np.ndarray:
-        """The environment's own picture; needs render_mode="rgb_array"."""
-        return np.asarray(self._env.render())
-
-    def close(self) -> None:
-        """Closes the environment."""
-        self._env.close()
-
 
 def _gives_masks(env: gymnasium.Env, action: gymnasium.Space) -> bool:
-    """Whether infos hold masks, which no space shows: an episode is begun to see."""
+    """Whether infos hold masks; no space shows that, so the environment is reset once."""
     if isinstance(action, spaces.Box) or not mentions_masks(env):
         return False
     try:

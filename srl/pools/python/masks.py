@@ -43,12 +43,13 @@ def with_mask(observation: gymnasium.Space, action: gymnasium.Space) -> spaces.D
 
 def add_mask(observation: Any, mask: Any, action: gymnasium.Space) -> dict[str, Any]:
     """An observation together with its mask; None allows every action."""
-    mask = np.ones(num_choices(action), np.int8) if mask is None else _flat(mask)
+    mask = np.ones(num_choices(action), np.int8) if mask is None else flat_mask(mask)
     parts = observation if isinstance(observation, Mapping) else {"observation": observation}
     return {**parts, MASK: mask}
 
 
-def _flat(mask: Any) -> np.ndarray:
+def flat_mask(mask: Any) -> np.ndarray:
+    """A mask as one array, whether it is given whole or in parts."""
     parts = mask if isinstance(mask, tuple | list) else (mask,)
     flat = np.concatenate([np.ravel(part) for part in parts])
     if flat.dtype.kind == "f" and np.isin(flat, (0, 1)).all():

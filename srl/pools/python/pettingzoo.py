@@ -27,7 +27,7 @@ from srl.types import Specs, Timestep, Tree
 
 
 def parallel_maker(path: str) -> Callable[..., Any]:
-    """What makes an environment, by the path of its module.
+    """The function that makes an environment, by the path of its module.
 
     Args:
         path: Of a module with a function `parallel_env`, such as mpe2.simple_tag_v3, or of any
@@ -87,12 +87,9 @@ class PettingZooSimulator(Simulator):
     """
 
     def __init__(self, env: Any, name: str, masked: bool | None = None) -> None:
-        """Takes the environment.
+        """Takes an environment that messages call `name`.
 
-        Args:
-            env: The environment.
-            name: What messages call it.
-            masked: Whether infos hold masks; None finds out.
+        Without `masked`, this finds out whether its infos hold masks.
 
         Raises:
             UserError: If its spaces, or its masks, are not supported, or cannot be padded to be
@@ -135,7 +132,7 @@ class PettingZooSimulator(Simulator):
         self._done = np.zeros(len(names), bool)
 
     def _gives_masks(self) -> bool:
-        """Whether infos hold masks, which no space shows: an episode is begun to see."""
+        """Whether infos hold masks; no space shows that, so the environment is reset once."""
         _, infos = self._env.reset(seed=0)
         return any(MASK in info for info in infos.values())
 
@@ -221,11 +218,3 @@ class PettingZooSimulator(Simulator):
         if self._padded[i]:
             memory, slot = crop(space, memory, slice(slot, slot + 1)), 0
         self._writers[i](value, memory, slot)
-
-    def render(self) -> np.ndarray:
-        """The environment's own picture; needs render_mode="rgb_array"."""
-        return np.asarray(self._env.render())
-
-    def close(self) -> None:
-        """Closes the environment."""
-        self._env.close()

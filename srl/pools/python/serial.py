@@ -18,7 +18,12 @@ class SerialPool(PythonPool):
     """Steps in the calling thread; `recv` steps those that were sent first."""
 
     def __init__(
-        self, source: SimulatorSource, num_envs: int, batch_size: int, options: dict[str, Any]
+        self,
+        source: SimulatorSource,
+        num_envs: int,
+        batch_size: int,
+        options: dict[str, Any],
+        action_repeat: int = 1,
     ) -> None:
         """Makes the environments.
 
@@ -30,7 +35,7 @@ class SerialPool(PythonPool):
         self._simulators = make_simulators(source, range(num_envs), options, num_envs)
         specs = self._simulators[0].specs
         self._begin(specs, empty_control(specs, num_envs, steppers=1))
-        self._stepper = Stepper(self._simulators, self._control)
+        self._stepper = Stepper(self._simulators, self._control, action_repeat=action_repeat)
         self._queue: deque[int] = deque()
 
     def _advance(self, ids: np.ndarray | None, row: Row) -> None:

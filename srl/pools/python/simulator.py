@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -31,6 +31,8 @@ class Simulator(ABC):
     reset next; `InvalidOutput` is for results that the specs do not allow.
     """
 
+    _env: Any
+
     specs: Specs
     """Of what is written, so with numbers of at most 32 bits."""
     masked: bool = False
@@ -41,7 +43,7 @@ class Simulator(ABC):
         """Starts an episode and writes its first observations, with rewards of 0.
 
         Args:
-            seed: None goes on with the present stream of chance.
+            seed: None continues the present random stream.
             rows: Where to write.
             env: Which of the rows.
         """
@@ -57,12 +59,12 @@ class Simulator(ABC):
         """
 
     def render(self) -> np.ndarray:
-        """A picture of the environment as it stands, uint8 [height, width, 3]."""
-        raise UserError(f"{type(self).__name__} renders nothing")
+        """The environment's own picture of its state; needs render_mode="rgb_array"."""
+        return np.asarray(self._env.render())
 
     def close(self) -> None:
-        """Lets go of what the environment holds."""
-        return None
+        """Closes the environment."""
+        self._env.close()
 
 
 class InvalidOutput(Exception):
@@ -82,7 +84,7 @@ class Rendered(NamedTuple):
 def rendered(simulator: Simulator) -> Rendered:
     """Renders an environment."""
     try:
-        return Rendered(np.asarray(simulator.render()))
+        return Rendered(simulator.render())
     except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         return Rendered(None, missing=str(error))
     except (Exception, SystemExit) as error:

@@ -46,6 +46,7 @@ def make_simulator(
 
     Raises:
         UserError: For an unknown id, a missing module, or what is no environment.
+        UnknownOption: If it does not take one of the options.
         RunError: If making it raised, with the cause.
     """
     name = source_name(source)
@@ -75,7 +76,7 @@ def make_simulators(
     """Makes some of a pool's environments, all alike; `num_envs` are in the whole pool.
 
     Raises:
-        UserError: As `make_simulator`, if their spaces differ, or if memory holds not so many.
+        UserError: As `make_simulator`, if their spaces differ, or if memory is too small for all.
         RunError: If making one raised, with the cause.
     """
     made: list[Simulator] = []
@@ -213,7 +214,7 @@ def _expect_registered(source: str) -> None:
     near = difflib.get_close_matches(name, known, 1, 0.7)
     if re.sub(r"-v\d+$", "", name) in {re.sub(r"-v\d+$", "", other) for other in known}:
         try:
-            gymnasium.spec(name)  # which knows what became of this version
+            gymnasium.spec(name)  # which knows why this version is gone
         except gymnasium.error.Error as error:
             raise UserError(f"{source!r} cannot be made: {error}") from error
     if near:

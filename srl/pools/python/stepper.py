@@ -79,7 +79,12 @@ class Stepper:
     """Some consecutive environments of a pool, known by their indices in the pool."""
 
     def __init__(
-        self, simulators: Sequence[Simulator], control: Control, first: int = 0, number: int = 0
+        self,
+        simulators: Sequence[Simulator],
+        control: Control,
+        first: int = 0,
+        number: int = 0,
+        action_repeat: int = 1,
     ) -> None:
         """Takes the simulators.
 
@@ -88,7 +93,9 @@ class Stepper:
             control: The pool's.
             first: Index of the first environment.
             number: Of this stepper among the pool's.
+            action_repeat: Steps with each action, of which an episode's end is the last.
         """
+        self._action_repeat = action_repeat
         self._simulators = simulators
         self._steps = [simulator.step for simulator in simulators]
         self._resets = [simulator.reset for simulator in simulators]
@@ -108,6 +115,27 @@ class Stepper:
 
         One that fails does not hold up the others.
         """
+        _, length, reset_next, absent = self._episodes
+        before = absent.copy() if self._action_repeat > 1 else absent
+        stepped, failures = self._advance_once(envs, target)
+        reward = target.results[0]
+        for _ in range(1, self._action_repeat):
+            places = np.array(stepped, np.intp) - self._first
+            # Not where an episode is over or has just begun, nor where an agent has left or joined.
+            going = (length[places] > 0) & ~reset_next[places]
+            places = places[going & (absent[places] == before[places]).all(1)]
+            if not len(places):
+                break
+            earlier = reward[places]
+            stepped, further = self._advance_once((places + self._first).tolist(), target)
+            reward[places] += earlier
+            failures += further
+        return failures
+
+    def _advance_once(
+        self, envs: Iterable[int] | None, target: Target
+    ) -> tuple[list[int], list[Failure]]:
+        """Also gives the environments that did not raise."""
         first, rows, stepping = self._first, target.rows, self._stepping
         # Copied, as an environment may keep its action while the next is written.
         actions: Any = self._control.action[self._part].copy()
@@ -136,7 +164,7 @@ class Stepper:
                 stepped.append(env)
         if stepped:
             failures += self._finish(stepped, any_fresh, target)
-        return failures
+        return stepped, failures
 
     def _take_seed(self, env: int) -> int | None:
         if not self._control.seeded[env]:

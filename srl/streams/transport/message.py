@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -81,16 +80,6 @@ def demand(message: Message, kind: IntEnum) -> Message:
         message.close_fds()
         raise RunError(f"expected {kind.name} ({kind}) on a stream, got kind {message.kind}")
     return message
-
-
-def as_microseconds(seconds: Iterable[float]) -> tuple[int, ...]:
-    """Seconds as a message's counts."""
-    return tuple(round(1e6 * s) for s in seconds)
-
-
-def as_seconds(counts: Iterable[int]) -> list[float]:
-    """The seconds from which `as_microseconds` made these counts."""
-    return [1e-6 * count for count in counts]
 
 
 def encode(identity: Identity, message: Message, body_size: int) -> bytes:

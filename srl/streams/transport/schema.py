@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from srl.streams.transport.interface import Listener, Peer
-from srl.streams.transport.message import JOINED, LEFT, MOST_COUNTS, Message, Refused
+from srl.streams.transport.message import JOINED, LEFT, Message, Refused
 
 COUNT = range(1 << 53)
 """Whole numbers that only grow by counting."""
@@ -25,7 +25,6 @@ VERSION = NUMBER
 VERSION_OR_NONE = range(-1, NUMBER.stop)
 """Of versions where there may be none yet, (-1, -1)."""
 _ZERO = range(1)
-_MICROSECONDS = range(10**14)  # three years
 
 
 class Fields(NamedTuple):
@@ -33,8 +32,6 @@ class Fields(NamedTuple):
 
     counts: Mapping[str, range] = {}
     """Of the counts that it must have, in their order."""
-    activities: int = 0
-    """How many counts may follow: microseconds of each activity."""
     version: range = _ZERO
     """Of both numbers of the version."""
     schema: bool = False
@@ -110,15 +107,11 @@ def _problem(message: Message, fields: Fields | None) -> str:
     if fields is None:
         return "is not expected on this stream"
     counts, named = message.counts, fields.counts
-    most = min(len(named) + fields.activities, MOST_COUNTS)
-    if not len(named) <= len(counts) <= most:
-        return f"has {len(counts)} counts; expected {_number(len(named), most)}"
-    for (name, allowed), count in zip(named.items(), counts, strict=False):
+    if len(counts) != len(named):
+        return f"has {len(counts)} counts; expected {len(named)}"
+    for (name, allowed), count in zip(named.items(), counts, strict=True):
         if count not in allowed:
             return f"has {name} {count}; expected {_span(allowed)}"
-    for spent in counts[len(named) :]:
-        if spent not in _MICROSECONDS:
-            return f"has {spent} microseconds; expected {_span(_MICROSECONDS)}"
     for number in message.version:
         if number not in fields.version:
             return f"has version {message.version}; expected numbers {_span(fields.version)}"

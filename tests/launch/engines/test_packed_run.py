@@ -1,7 +1,7 @@
 import pytest
 
 from srl.experiment import load_experiment
-from srl.launch.engines.packed_run import PackedRun, first_files
+from srl.launch.engines.packed_run import PackedRun
 from srl.launch.engines.ray_host import config_hash
 from srl.run.folder import create_run, open_run
 from srl.streams.transport.keys import create_keys
@@ -36,7 +36,7 @@ def test_a_host_that_does_not_see_the_folder_gets_the_same_experiment(run, tmp_p
 
 def test_keys_are_not_among_the_files_that_travel(run):
     create_keys(run.path)
-    assert first_files(run).keys() == {"experiment.py", "config.json"}
+    assert PackedRun.of(run).files.keys() == {"experiment.py", "config.json"}
 
 
 def test_a_folder_is_told_from_that_of_another_run_at_the_same_path(run):

@@ -24,7 +24,7 @@ from srl.run.folder import create_run, read_config, srl_version
 from srl.run.status import read_address
 from srl.streams import Identity, Message, Refused, connect
 from srl.streams.transport.keys import create_keys
-from srl.workers import words
+from srl.workers import message_schemas
 from srl.workers.control import LIMIT_BYTES, pack
 from srl.workers.control import Kind as WorkerKind
 
@@ -44,13 +44,18 @@ TRUE = {
     Kind.ENDED: ENDED,
     Kind.BEAT: {"states": {"1": "running"}, "accounts": [[1, 0, 0, [1, 1, 0, 0]]]},
     WorkerKind.HELLO: {"addresses": {}, "specs": None},
-    WorkerKind.BEAT: {"state": "running", "idle": 0.1, "grown": {"updates": 1}},
+    WorkerKind.BEAT: {
+        "state": "running",
+        "idle": 0.1,
+        "grown": {"updates": 1},
+        "seconds": {"act": 1},
+    },
     WorkerKind.REPORT: REPORT,
     WorkerKind.SAY: {"text": "something"},
     WorkerKind.STOPPED: {},
     WorkerKind.FAILED: FAILED,
 }
-SHAPES = {**SCHEMAS, **words.WORDS}
+SHAPES = {**SCHEMAS, **message_schemas.SCHEMAS}
 
 
 class Run:
@@ -69,8 +74,7 @@ class Run:
         self.stopping, self.tokens = threading.Event(), itertools.count()
         controller = Controller(
             plan,
-            self.run.path,
-            self.run.log,
+            self.run,
             self,
             heartbeat_seconds=600.0,
             transport="cluster",
@@ -173,19 +177,19 @@ anything = st.sampled_from(list(TRUE)).flatmap(
 def test_garbage_is_refused_and_counted_and_logged_with_who_sent_it(run, caplog, kind, values):
     if kind == Kind.HOST and "slots" in values:
         values = {**values, "source": run.source}
-    before = run.hosts.refused
+    before = run.hosts._listener.refused
     message = said(kind, values) if kind != Kind.START else pack(kind, values)
     run.mad.send(message)
     run.listened_to(run.mad)
-    assert run.hosts.refused == before + 1
+    assert run.hosts._listener.refused == before + 1
     assert "refused from " + ("mad" if message.kind == kind else "actors-0") in caplog.text
 
 
 def test_words_that_nest_without_end_are_refused(run):
-    before = run.hosts.refused
+    before = run.hosts._listener.refused
     run.mad.send(Message(Kind.BEAT, body=b"[" * 1_000_000))
     run.listened_to(run.mad)
-    assert run.hosts.refused == before + 1
+    assert run.hosts._listener.refused == before + 1
 
 
 @settings(max_examples=50)
@@ -201,9 +205,9 @@ def test_a_run_outlives_whatever_is_said(run, messages):
 def test_words_are_as_their_kind_demands_or_refused(message):
     kind, values = message
     try:
-        taken = words.words_of(pack(kind, values), SHAPES)
+        taken = message_schemas.checked_values(pack(kind, values), SHAPES)
         assert json.dumps(taken) == json.dumps(values)
-        assert words.fits(taken, SHAPES[kind])
+        assert message_schemas.fits(taken, SHAPES[kind])
         if kind == Kind.HOST:
             card = HostCard.of(taken)
             assert card.slots >= 0
@@ -213,4 +217,6 @@ def test_words_are_as_their_kind_demands_or_refused(message):
 
 @pytest.mark.parametrize("kind", TRUE)
 def test_what_srl_says_is_taken(kind):
-    assert words.words_of(pack(kind, TRUE[kind]), SHAPES) == json.loads(json.dumps(TRUE[kind]))
+    assert message_schemas.checked_values(pack(kind, TRUE[kind]), SHAPES) == json.loads(
+        json.dumps(TRUE[kind])
+    )

@@ -22,7 +22,7 @@ from srl.streams.transport.keys import create_keys
 from srl.system.child_process import program_command
 
 SECONDS = 120
-WORDS = ("--num-envs", "16", "--algorithm.unroll-length", "16", "--plan", "decoupled")
+SCHEMAS = ("--num-envs", "16", "--algorithm.unroll-length", "16", "--plan", "decoupled")
 
 
 AGAIN = ("bash", "-c", f'{slurm._AGAIN}again "$@"', "again")
@@ -34,7 +34,7 @@ class Cluster:
     """A run whose controller and supervisors are processes here; they end with their test."""
 
     def __init__(self, folder, *words):
-        resolved = load_experiment("native:CartPole-v1", [*WORDS, *words])
+        resolved = load_experiment("native:CartPole-v1", [*SCHEMAS, *words])
         self.run, self.plan = create_run(resolved, folder), resolved.experiment.settled_plan
         create_keys(self.run.path)
         self.stack = ExitStack()

@@ -176,8 +176,7 @@ def test_a_slow_environment_does_not_hold_back_the_rest(pools, tmp_path):
         os.write(gate, b"." * 50)
     pool = pools(4, env=partial(peculiar.Gated, str(tmp_path)), batch_size=1, workers=4)
     pool.async_reset(seed=0)
-    for _ in range(4):
-        pool.send(np.array([FINE]), pool.recv().env_id)
+    pool.send(np.full(4, FINE), np.concatenate([pool.recv().env_id for _ in range(4)]))
     seen = []
     for _ in range(30):
         seen += (ids := pool.recv().env_id.copy()).tolist()

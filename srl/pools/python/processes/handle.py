@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from srl.pools.python.processes.protocol import Kind, receive_message, send_command
+from srl.pools.python.processes.protocol import CommandKind, receive_message, send_command
 from srl.system.child_process import (
     child_command,
     crash_dump,
     crash_place,
     ending,
     innermost_frames,
-    process_state,
     python_stack,
 )
 from srl.types import Specs
@@ -34,8 +33,8 @@ _ASK_SECONDS, _TERM_SECONDS = 5.0, 2.0  # that a worker has to end by itself, an
 logger = logging.getLogger(__name__)
 
 PROGRESS_STEPS, PROGRESS_STARTS = 100, 10.0
-"""What forgives a worker's earlier deaths: so many steps of its environments, and so many times as
-much time as its start took. Otherwise most of the time would go into starts."""
+"""Earlier deaths of a worker no longer count after so many steps of its environments, and after so
+many times as long as its start took. Otherwise most of the time would go into starts."""
 
 
 class ProcessHandle:
@@ -51,7 +50,7 @@ class ProcessHandle:
         self.specs: Specs | None = None
         """Of its environments, once it is ready."""
         self.outstanding = 0
-        """Records that it owes."""
+        """Records that it has yet to write."""
         self.asked: np.ndarray | None = None
         """The environments of the last synchronous step; None for all."""
         self.stepped = 0
@@ -60,10 +59,10 @@ class ProcessHandle:
         """When its process was started, and had made its environments."""
         self.known: set[int] = set()
         """Memory that it has mapped."""
-        self.heard = 0.0
-        """When it last showed progress."""
-        self.seen = -1
-        """The environment that it was last seen in."""
+        self.progress_at = 0.0
+        """When it last made progress, by `time.monotonic`."""
+        self.stepping = -1
+        """The environment that it was stepping when hangs were last looked for."""
         self.hung = False
         self.held: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
         """Commands for when it is ready."""
@@ -83,7 +82,7 @@ class ProcessHandle:
         self.release()
         self.ready = self.hung = False
         self.outstanding = self.stepped = 0
-        self.known, self.seen, self.held = set(), -1, []
+        self.known, self.stepping, self.held = set(), -1, []
         self.connection, theirs = socket.socketpair()
         self.connection.settimeout(self._step_timeout)
         self._dump = os.memfd_create("srl-dump", os.MFD_CLOEXEC)
@@ -110,7 +109,7 @@ class ProcessHandle:
         self.pidfd = os.pidfd_open(self.pid)
         theirs.close()
         os.close(stderr)
-        self.heard = self.started_at = time.monotonic()
+        self.progress_at = self.started_at = time.monotonic()
 
     @property
     def progressed(self) -> bool:
@@ -146,7 +145,7 @@ class ProcessHandle:
         """The next message of any kind; raises as `receive`."""
         return receive_message(self.connection)
 
-    # ---- what has become of it ----
+    # ---- its output and its end ----
 
     def forward_stderr(self) -> bool:
         """Passes on what the worker has written to its standard error, and keeps the last of it.
@@ -175,18 +174,14 @@ class ProcessHandle:
         return ending(code)
 
     def crash_dump(self) -> str:
-        """What the process crashed of, and where; empty if nothing. The log gets all threads."""
+        """Why and where the process crashed, empty if it did not. The log gets all threads."""
         dump = crash_dump(self._dump)
         if dump:
             logger.info("worker %d crashed:\n%s", self.number, dump)
         return crash_place(dump)
 
-    def state(self) -> str:
-        """Whether it runs, sleeps or is stopped, as text for a message."""
-        return process_state(self.pid)
-
     def stack(self, seconds: float = 1.0) -> str:
-        """Where its environment is; a stopped process cannot tell. The log gets all threads."""
+        """The stack of its environment, unless it is stopped. The log gets all threads."""
         stack = python_stack(self.pid, self._dump, seconds)
         logger.info("the threads of worker %d:\n%s", self.number, stack)
         return innermost_frames(stack)
@@ -198,10 +193,10 @@ class ProcessHandle:
         if self._process is not None and not self.hung:
             self.connection.settimeout(0.1)
             with suppress(OSError):
-                send_command(self.connection, Kind.CLOSE)
+                send_command(self.connection, CommandKind.CLOSE)
 
     def end(self, deadline: float) -> None:
-        """Waits until `deadline`, then ends the process by force, and lets go of everything."""
+        """Waits until `deadline`, then ends the process by force, and closes its descriptors."""
         if self._process is not None:
             if self.hung:
                 self._process.kill()

@@ -6,25 +6,31 @@ import fcntl
 import logging
 import os
 import select
-import sys
 import time
 import weakref
 from collections import deque
 from typing import Any, NoReturn
 
-import cloudpickle
-import gymnasium
 import numpy as np
 
 from srl.errors import RunError, UserError, WorkerLost
 from srl.pools.memory import Row, Rows, empty_timestep, timestep_at
 from srl.pools.python.processes.handle import ProcessHandle, end_all
-from srl.pools.python.processes.protocol import FAILED, FAILURES, PICTURE, READY, RECORD, Kind
+from srl.pools.python.processes.protocol import (
+    FAILED,
+    FAILURES,
+    PICTURE,
+    READY,
+    RECORD,
+    CommandKind,
+)
+from srl.pools.python.processes.setup import pack_setup
 from srl.pools.python.processes.shared_memory import shared_arrays
 from srl.pools.python.python_pool import PythonPool, copy_rows, slots_of
 from srl.pools.python.simulator import Rendered
 from srl.pools.python.sources import SimulatorSource, check_alike, difference, source_name
 from srl.pools.python.stepper import Failure, empty_control
+from srl.system.child_process import process_state
 from srl.tree import leaves_of
 
 logger = logging.getLogger(__name__)
@@ -44,6 +50,7 @@ class ProcessPool(PythonPool):
         batch_size: int,
         workers: int,
         options: dict[str, Any],
+        action_repeat: int = 1,
         *,
         restarts: int = 3,
         step_timeout: float = 60.0,
@@ -51,16 +58,7 @@ class ProcessPool(PythonPool):
     ) -> None:
         """Starts the processes and waits until all environments are made.
 
-        Args:
-            source: What makes an environment, in the worker.
-            num_envs: How many.
-            batch_size: How many `recv` gives.
-            workers: How many processes; at most `num_envs`.
-            options: Of the environments.
-            restarts: How many times in a row a worker may die; one that lives ten times as long as
-                it took to start, and steps, ends a row.
-            step_timeout: Seconds that one step or reset of an environment may take.
-            start_timeout: Seconds that a worker may take to start and make its environments.
+        The arguments are those of `make_pool`; there are at most `num_envs` workers.
 
         Raises:
             UserError: For an unknown id, copies that differ, or what cannot be pickled.
@@ -74,7 +72,7 @@ class ProcessPool(PythonPool):
             ProcessHandle(k, range(bounds[k], bounds[k + 1]), step_timeout) for k in range(workers)
         ]
         self._worker_of = np.repeat(np.arange(workers), np.diff(bounds))
-        self._setup = _setup(source, options, num_envs)
+        self._setup = pack_setup(source, options, num_envs, action_repeat)
         self._memory: dict[int, int] = {}  # descriptors of what `rows` gave
         self._dropped: deque[int] = deque()  # memory that is no longer referenced
         self._next_memory = 0
@@ -96,7 +94,7 @@ class ProcessPool(PythonPool):
         self._completions, self._completed = os.pipe()
         lifeline_read, lifeline_write = os.pipe()
         os.set_blocking(self._completions, False)
-        # A full pipe would only hold the workers up, so the most that the kernel grants will do.
+        # A full pipe would only delay the workers, so the largest that the kernel grants will do.
         for size in (1 << 20, RECORD.size * self.num_envs):
             try:
                 fcntl.fcntl(self._completions, fcntl.F_SETPIPE_SZ, size)
@@ -128,7 +126,7 @@ class ProcessPool(PythonPool):
         self._control_fd = shared.fd
         self._begin(specs, shared.arrays)
         for handle in self._handles:
-            self._send(handle, Kind.CONTROL, self.num_envs, workers, fd=shared.fd)
+            self._send(handle, CommandKind.CONTROL, self.num_envs, workers, fd=shared.fd)
 
     def _start_worker(self, handle: ProcessHandle) -> None:
         try:
@@ -144,12 +142,12 @@ class ProcessPool(PythonPool):
             self._watched[fd] = what, handle
             self._epoll.register(fd, select.EPOLLIN)
         envs = handle.envs
-        self._send(handle, Kind.SETUP, envs.start, envs.stop, payload=self._setup)
+        self._send(handle, CommandKind.SETUP, envs.start, envs.stop, payload=self._setup)
         if self._control_fd >= 0:
             workers = len(self._handles)
-            self._send(handle, Kind.CONTROL, self.num_envs, workers, fd=self._control_fd)
+            self._send(handle, CommandKind.CONTROL, self.num_envs, workers, fd=self._control_fd)
 
-    def _greeted(self, handle: ProcessHandle) -> None:
+    def _handle_greeting(self, handle: ProcessHandle) -> None:
         """Handles a worker's first message: it has made its environments, or has failed to."""
         try:
             kind, content = handle.next_message()
@@ -166,7 +164,7 @@ class ProcessPool(PythonPool):
             raise RunError(f"{text}\nin worker {handle.number} of {self.name}")
         assert kind == READY
         handle.ready, handle.specs = True, content
-        handle.heard = handle.ready_at = time.monotonic()
+        handle.progress_at = handle.ready_at = time.monotonic()
         if self._control_fd < 0:
             return
         if found := difference(self.specs, content):
@@ -210,24 +208,26 @@ class ProcessPool(PythonPool):
             for handle in self._handles:
                 if number in handle.known:
                     handle.known.discard(number)
-                    self._send(handle, Kind.FORGET, number)
+                    self._send(handle, CommandKind.FORGET, number)
 
-    def _ask(self, handle: ProcessHandle, kind: Kind, ids: np.ndarray | None, row: Row) -> None:
-        """Has a worker step environments, all of its own by default, into a row."""
+    def _ask(
+        self, handle: ProcessHandle, kind: CommandKind, ids: np.ndarray | None, row: Row
+    ) -> None:
+        """Asks a worker to step environments, all of its own by default, into a row."""
         number, t, length = row.core.place
         if number not in handle.known:
             handle.known.add(number)
-            self._send(handle, Kind.MAP, number, length, fd=self._memory[number])
+            self._send(handle, CommandKind.MAP, number, length, fd=self._memory[number])
         if not handle.outstanding:
-            handle.heard = time.monotonic()
-        if kind == Kind.ADVANCE:
+            handle.progress_at = time.monotonic()
+        if kind == CommandKind.ADVANCE:
             handle.asked = ids
-        handle.outstanding += 1 if kind == Kind.ADVANCE or ids is None else len(ids)
+        handle.outstanding += 1 if kind == CommandKind.ADVANCE or ids is None else len(ids)
         self._send(handle, kind, number, t, b"" if ids is None else ids.tobytes())
 
     def _send(self, handle: ProcessHandle, *command: Any, **more: Any) -> None:
-        # What would share memory waits until new environments are known to be as the old ones.
-        if self._control_fd >= 0 and not handle.ready and command[0] != Kind.SETUP:
+        # Commands that share memory wait until the specs of new environments are known to be equal.
+        if self._control_fd >= 0 and not handle.ready and command[0] != CommandKind.SETUP:
             handle.held.append((command, more))
             return
         try:
@@ -254,7 +254,7 @@ class ProcessPool(PythonPool):
                 own = ids[(ids >= handle.envs.start) & (ids < handle.envs.stop)]
                 if not len(own):
                     continue
-            self._ask(handle, Kind.ADVANCE, own, row)
+            self._ask(handle, CommandKind.ADVANCE, own, row)
         while any(handle.outstanding for handle in self._handles):
             self._poll()
         self._last = row
@@ -278,7 +278,7 @@ class ProcessPool(PythonPool):
             ids = ids[~lost]
         workers = self._worker_of[ids]
         for number in np.unique(workers):
-            self._ask(self._handles[number], Kind.START, ids[workers == number], self._slots)
+            self._ask(self._handles[number], CommandKind.START, ids[workers == number], self._slots)
 
     def _work(self) -> None:
         self._check_working()
@@ -307,19 +307,19 @@ class ProcessPool(PythonPool):
         now = time.monotonic()
         if now - before > 2 * interval:  # this process was stopped, and maybe the workers too
             for handle in self._handles:
-                handle.heard = now
+                handle.progress_at = now
         self._read_completions()  # first: what a worker has done counts, though it died since
         for fd, _ in events:
             what, handle = self._watched.get(fd, ("", None))
             if handle is None:
                 continue
             if what == "message":
-                self._greeted(handle)
+                self._handle_greeting(handle)
             elif what == "stderr":
                 if not handle.forward_stderr():
                     self._unwatch(handle, "stderr")
             else:
-                self._died(handle)
+                self._handle_death(handle)
         if not events or now > self._next_look:
             self._next_look = now + interval
             self._look_for_hangs(now)
@@ -333,7 +333,7 @@ class ProcessPool(PythonPool):
         for number, env, failed in RECORD.iter_unpack(data):
             handle = self._handles[number]
             handle.outstanding -= 1
-            handle.heard = now
+            handle.progress_at = now
             if env < 0:
                 handle.stepped += len(handle.envs)
             else:
@@ -358,9 +358,12 @@ class ProcessPool(PythonPool):
             limit = self._limits[1] if handle.ready else self._limits[2]
             if handle.ready and not handle.outstanding:
                 continue
-            if handle.ready and (env := int(self._control.stepping[handle.number])) != handle.seen:
-                handle.seen, handle.heard = env, now
-            if now - handle.heard > limit:
+            if (
+                handle.ready
+                and (env := int(self._control.stepping[handle.number])) != handle.stepping
+            ):
+                handle.stepping, handle.progress_at = env, now
+            if now - handle.progress_at > limit:
                 self._raise_hang(handle)
 
     def _raise_hang(self, handle: ProcessHandle) -> NoReturn:
@@ -370,7 +373,7 @@ class ProcessPool(PythonPool):
             env = self._control.stepping[handle.number]
             limit = self._limits[1]
             where = f"environment {env}, in {self._described(handle)}, has not finished its step"
-        state = handle.state()
+        state = process_state(handle.pid)
         stack = "" if "stopped" in state else handle.stack()
         raise WorkerLost(
             f"{self.name}: {where} within {limit:g} s; the process is {state}"
@@ -384,7 +387,7 @@ class ProcessPool(PythonPool):
 
     # ---- deaths ----
 
-    def _died(self, handle: ProcessHandle) -> None:
+    def _handle_death(self, handle: ProcessHandle) -> None:
         """Starts the worker again, or raises RunError where it dies too often."""
         self._read_completions()
         restarts, described = self._limits[0], self._described(handle)
@@ -405,7 +408,7 @@ class ProcessPool(PythonPool):
             self._lose_episodes(handle, owed, in_row)
 
     def _lose_episodes(self, handle: ProcessHandle, owed: int, row: Row | None) -> None:
-        """Ends the episodes of a worker that died, and has those begun that were to begin."""
+        """Ends the episodes of a worker that died, and starts again those that were to begin."""
         ids = np.arange(handle.envs.start, handle.envs.stop, dtype=np.int32)
         control = self._control
         running = ~control.reset_next[ids]
@@ -424,7 +427,7 @@ class ProcessPool(PythonPool):
             if self._flying.any():
                 self._ready.extend(ids[lost].tolist())
         if (again := ids[asked & ~lost]).size:
-            kind = Kind.START if self._flying.any() else Kind.ADVANCE
+            kind = CommandKind.START if self._flying.any() else CommandKind.ADVANCE
             self._ask(handle, kind, again, row)
 
     def _asked(self, handle: ProcessHandle, ids: np.ndarray) -> np.ndarray:
@@ -454,7 +457,7 @@ class ProcessPool(PythonPool):
         handle = self._handles[self._worker_of[env]]
         while not handle.ready:
             self._poll()
-        handle.send(Kind.RENDER, place=env)
+        handle.send(CommandKind.RENDER, place=env)
         try:
             return Rendered(*handle.receive(PICTURE))
         except TimeoutError:
@@ -474,27 +477,3 @@ class ProcessPool(PythonPool):
         self._slots = self._target = self._last = None
         self._epoll.close()
         self._finalizer()
-
-
-def _setup(source: SimulatorSource, options: dict[str, Any], num_envs: int) -> bytes:
-    """What a worker makes environments from, pickled."""
-    # An id may be known to this process alone.
-    spec = gymnasium.registry.get(source) if isinstance(source, str) else None
-    # Modules that no other process can import, such as an experiment file's, go along by value.
-    modules = {id(m): m for m in list(sys.modules.values()) if isinstance(m, type(sys))}.values()
-    alien = [m for m in modules if getattr(m, "__spec__", 0) is None]
-    by_value = [m for m in alien if m.__name__ != "__main__"]
-    registered = []
-    try:
-        for module in by_value:
-            cloudpickle.register_pickle_by_value(module)
-            registered.append(module)
-        return cloudpickle.dumps((spec, source, options, num_envs))
-    except Exception as error:
-        raise UserError(
-            f"{source_name(source)} cannot be sent to a worker process: {error}; let the callable "
-            "make what cannot be pickled itself, or step in this process with workers=0"
-        ) from error
-    finally:
-        for module in registered:
-            cloudpickle.unregister_pickle_by_value(module)

@@ -19,17 +19,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 
-class Kind(IntEnum):
-    """What a command asks for."""
+class CommandKind(IntEnum):
+    """What a worker is to do."""
 
     SETUP = 0
     """Make environments `memory` up to `place`, as pickled; answered by READY or FAILED."""
     CONTROL = 1
-    """Map the pool's control, whose descriptor comes along."""
+    """Map the pool's control, whose descriptor is sent too."""
     MAP = 2
-    """Map rows number `memory`, `place` of them, whose descriptor comes along."""
+    """Map rows number `memory`, `place` of them, whose descriptor is sent too."""
     FORGET = 3
-    """Let go of rows number `memory`."""
+    """Unmap rows number `memory`."""
     ADVANCE = 4
     """Step the environments of the payload, or all, into row `place` of `memory`; one record."""
     START = 5
@@ -50,9 +50,9 @@ _FDS_SPACE = socket.CMSG_SPACE(16 * 4)
 
 
 class Command(NamedTuple):
-    """Something to do."""
+    """One command to a worker."""
 
-    kind: Kind
+    kind: CommandKind
     memory: int
     place: int
     payload: bytes
@@ -66,7 +66,7 @@ class Command(NamedTuple):
 
 def send_command(
     connection: socket.socket,
-    kind: Kind,
+    kind: CommandKind,
     memory: int = 0,
     place: int = 0,
     payload: bytes = b"",
@@ -136,7 +136,7 @@ class CommandReader:
             body = start + _HEADER.size
             if len(data) < body + length:
                 break
-            fd = self._fds.popleft() if kind in (Kind.CONTROL, Kind.MAP) else -1
+            fd = self._fds.popleft() if kind in (CommandKind.CONTROL, CommandKind.MAP) else -1
             commands.append(Command(kind, memory, place, data[body : body + length], fd))
             start = body + length
         self._data = data[start:]

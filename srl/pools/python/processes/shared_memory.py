@@ -8,19 +8,18 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from srl.pools.memory import Allocate
+from srl.pools.memory import ALIGNMENT, Allocate
 from srl.system.shared_memory import SharedMemory
 
 T = TypeVar("T")
-_ALIGNMENT = 64  # JAX takes NumPy memory without a copy from here on
 _HINT = "take fewer environments or shorter unrolls"
 
 
 class Shared(NamedTuple, Generic[T]):
-    """Arrays in one piece of anonymous memory, which goes when the last process lets go of it."""
+    """Arrays in one piece of anonymous memory, which is freed when no process maps it."""
 
     arrays: T
-    """What the builder gave."""
+    """The result of the builder."""
     buffer: np.ndarray
     """uint8, all of it: every array holds this one, which holds the mapping."""
     fd: int
@@ -41,7 +40,7 @@ def shared_arrays(build: Callable[[Allocate], T], fd: int | None = None) -> Shar
 
     def measure(shape: tuple[int, ...], dtype: Any) -> None:
         nonlocal size
-        size += -size % _ALIGNMENT + math.prod(shape) * np.dtype(dtype).itemsize
+        size += -size % ALIGNMENT + math.prod(shape) * np.dtype(dtype).itemsize
 
     build(measure)
     size = max(size, 1)
@@ -51,7 +50,7 @@ def shared_arrays(build: Callable[[Allocate], T], fd: int | None = None) -> Shar
 
     def allocate(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         nonlocal used
-        used += -used % _ALIGNMENT
+        used += -used % ALIGNMENT
         start, used = used, used + math.prod(shape) * np.dtype(dtype).itemsize
         return buffer[start:used].view(dtype).reshape(shape)
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import fcntl
 import gc
 import os
-import pickle
 import signal
 import socket
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-
-import gymnasium
 
 from srl.errors import UserError, explained, foreign_frames
 from srl.pools.memory import empty_timestep, timestep_at
@@ -25,13 +22,13 @@ from srl.pools.python.processes.protocol import (
     RECORD,
     SPIN_SECONDS,
     Command,
+    CommandKind,
     CommandReader,
-    Kind,
     send_message,
 )
+from srl.pools.python.processes.setup import make_from_setup
 from srl.pools.python.processes.shared_memory import shared_arrays
 from srl.pools.python.simulator import Simulator, rendered
-from srl.pools.python.sources import make_simulators
 from srl.pools.python.stepper import Control, Failure, Stepper, Target, empty_control
 
 PROMPT_SECONDS = 200e-6
@@ -72,7 +69,8 @@ def _serve(number: int, pool: socket.socket, completions: int) -> None:
     reader = CommandReader(pool)
     (setup, *rest) = reader.read(wait=True)
     try:
-        simulators = _made(setup)
+        envs = range(setup.memory, setup.place)
+        simulators, action_repeat = make_from_setup(setup.payload, envs)
     except (Exception, SystemExit) as error:
         by_user = isinstance(error, UserError | ImportError)
         text = str(error) if by_user else explained(error)
@@ -82,18 +80,11 @@ def _serve(number: int, pool: socket.socket, completions: int) -> None:
     try:
         gc.freeze()  # what is there by now stays: not to be looked at in each collection
         send_message(pool, READY, simulators[0].specs)
-        worker = _Worker(number, pool, completions, simulators, setup.memory)
+        worker = _Worker(number, pool, completions, simulators, setup.memory, action_repeat)
         worker.run(reader, rest)
     finally:
         for simulator in simulators:
             simulator.close()
-
-
-def _made(setup: Command) -> list[Simulator]:
-    spec, source, options, num_envs = pickle.loads(setup.payload)
-    if spec is not None:
-        gymnasium.registry.setdefault(spec.id, spec)
-    return make_simulators(source, range(setup.memory, setup.place), options, num_envs)
 
 
 class _Worker:
@@ -104,9 +95,10 @@ class _Worker:
         completions: int,
         simulators: list[Simulator],
         first: int,
+        action_repeat: int,
     ) -> None:
         self._number, self._pool, self._completions = number, pool, completions
-        self._simulators, self._first = simulators, first
+        self._simulators, self._first, self._action_repeat = simulators, first, action_repeat
         self._specs = simulators[0].specs
         self._control: Control | None = None
         self._memory: dict[int, list[Target]] = {}
@@ -117,9 +109,11 @@ class _Worker:
         """Works until a command to close."""
         while True:
             for command in commands:
-                if command.kind == Kind.CLOSE:
+                if command.kind == CommandKind.CLOSE:
                     return
-                if command.kind == Kind.CONTROL and command.place <= len(os.sched_getaffinity(0)):
+                if command.kind == CommandKind.CONTROL and command.place <= len(
+                    os.sched_getaffinity(0)
+                ):
                     reader.spin_seconds = SPIN_SECONDS
                 self._do(command)
             if self._queue:
@@ -127,20 +121,20 @@ class _Worker:
             commands = reader.read(wait=not self._queue)
 
     def _do(self, command: Command) -> None:
-        if command.kind == Kind.ADVANCE:
+        if command.kind == CommandKind.ADVANCE:
             envs = command.envs if command.payload else None
             target = self._memory[command.memory][command.place]
             self._report([-1], self._stepper.advance(envs, target))
-        elif command.kind == Kind.START:
+        elif command.kind == CommandKind.START:
             self._slots = self._memory[command.memory][command.place]
             self._queue.extend(command.envs)
-        elif command.kind == Kind.MAP:
+        elif command.kind == CommandKind.MAP:
             self._map(command)
-        elif command.kind == Kind.FORGET:
+        elif command.kind == CommandKind.FORGET:
             del self._memory[command.memory]
-        elif command.kind == Kind.CONTROL:
+        elif command.kind == CommandKind.CONTROL:
             self._map_control(command)
-        elif command.kind == Kind.RENDER:
+        elif command.kind == CommandKind.RENDER:
             self._render(command.place)
 
     def _map_control(self, command: Command) -> None:
@@ -150,7 +144,9 @@ class _Worker:
         )
         os.close(shared.fd)
         self._control = shared.arrays
-        self._stepper = Stepper(self._simulators, shared.arrays, self._first, self._number)
+        self._stepper = Stepper(
+            self._simulators, shared.arrays, self._first, self._number, self._action_repeat
+        )
 
     def _map(self, command: Command) -> None:
         assert self._control is not None

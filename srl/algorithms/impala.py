@@ -1,0 +1,127 @@
+"""IMPALA: importance-weighted actor-learners (Espeholt et al., 2018, arXiv:1802.01561).
+
+Each batch of unrolls is learned from once, by one gradient step. V-trace corrects the targets of
+the value and the advantages of the policy for actions that an older policy took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from srl.algorithms.actor_critic import ActorCritic, ActorCriticInstance, ActorCriticState
+from srl.algorithms.returns import valid_rows, vtrace, zero_unless
+from srl.lazy import jax, jnp, optax
+from srl.types import Array, Metrics, Policy, Tree, Unroll
+
+
+@dataclass(frozen=True)
+class IMPALA(ActorCritic):
+    """The settings of IMPALA; by default those of the paper's appendix D, but for Adam's."""
+
+    unroll_length: int = 20
+    """Steps that are taken with one version of the policy before they are learned from."""
+    learning_rate: float = 3e-3
+    """The step size of Adam, which learns as well as the paper's RMSProp and needs less tuning."""
+    anneal: bool = True
+    """Whether the learning rate falls linearly to 0 over the run, where its length is known."""
+    max_grad_norm: float = 0.5
+    """The norm to which longer gradients of the mean loss are shortened."""
+    clip_rho: float = 1.0
+    """Rho-bar and c-bar: the largest importance weight."""
+    vtrace_lambda: float = 1.0
+    """Lambda: 1 is V-trace as it was first given, 0 the one-step temporal difference."""
+    value_cost: float = 0.5
+    """The weight of the value loss."""
+    entropy_cost: float = 0.01
+    """The weight of the entropy, which is rewarded."""
+
+    limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
+        **ActorCritic.limits,
+        "learning_rate": (0.0,),
+        "max_grad_norm": (0.0,),
+        "clip_rho": (0.0,),
+        "vtrace_lambda": (0.0, 1.0),
+        "value_cost": (0.0,),
+        "entropy_cost": (0.0,),
+    }
+
+    @property
+    def instance(self) -> type[IMPALAInstance]:
+        """The functions of IMPALA."""
+        return IMPALAInstance
+
+
+@dataclass(frozen=True)
+class IMPALAInstance(ActorCriticInstance[ActorCriticState]):
+    """IMPALA for one trained policy."""
+
+    config: IMPALA
+
+    @property
+    def chunk(self) -> int:
+        """A policy with memory is learned from over whole unrolls."""
+        return self.config.unroll_length if self.network.memory else 0
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        """Adam with the gradient's norm bounded; the learning rate comes later."""
+        clip = optax.clip_by_global_norm(self.config.max_grad_norm)
+        return optax.flatten(optax.chain(clip, optax.scale_by_adam(eps=1e-5)))
+
+    def gradient(self, state: ActorCriticState, batch: Unroll, round: Array) -> dict[str, Any]:
+        """Gives the sums over the batch: of the loss's gradient, and of metrics."""
+        gradient, metrics = jax.grad(self.loss, has_aux=True)(state.params, state, batch)
+        count = jnp.sum(valid_rows(batch.terminated, batch.truncated), dtype=jnp.float32)
+        return {"gradient": gradient, "metrics": metrics, "count": count}
+
+    def loss(self, params: Tree, state: ActorCriticState, unroll: Unroll) -> tuple[Array, Metrics]:
+        """Policy gradient, value and entropy terms (Espeholt et al., 2018, section 4.2), summed.
+
+        Args:
+            params: Of the policy and of the value.
+            state: Its statistics are looked at.
+            unroll: Rows [T + 1, B, ...].
+        """
+        config = self.config
+        valid = valid_rows(unroll.terminated, unroll.truncated)
+        ended = jnp.logical_or(unroll.terminated, unroll.truncated)
+        memory = self.network.initial_memory(ended.shape[1])
+        inputs = state.observations, unroll.observation, memory, ended
+        value, _ = self.value(params["value"], *inputs)
+
+        policy = Policy(params["policy"], state.observations)
+        observation = jax.tree.map(lambda x: x[:-1], unroll.observation)
+        acting_memory = jax.tree.map(lambda x: x[0], unroll.memory)
+        distribution = self.distribution(policy, observation, acting_memory, ended[:-1])
+        log_prob = distribution.log_prob(zero_unless(valid, unroll.action))
+        log_ratio = jnp.where(valid, log_prob - unroll.log_prob, 0.0)
+
+        rows = unroll.reward, unroll.terminated, unroll.truncated, jax.lax.stop_gradient(value)
+        fixed = jax.lax.stop_gradient(log_ratio)
+        advantage, correction = vtrace(
+            *rows, fixed, config.discount, config.vtrace_lambda, config.clip_rho
+        )
+        weight = jnp.minimum(jnp.exp(fixed), config.clip_rho)
+        error = value[:-1] - jax.lax.stop_gradient(value[:-1]) - correction
+        metrics = {
+            "policy_loss": -weight * advantage * log_prob,
+            "value_loss": jnp.square(error),
+            "entropy": distribution.entropy(),
+            "importance": weight,
+        }
+        sums = {name: jnp.sum(jnp.where(valid, x, 0.0)) for name, x in metrics.items()}
+        value_loss = config.value_cost * sums["value_loss"]
+        return sums["policy_loss"] + value_loss - config.entropy_cost * sums["entropy"], sums
+
+    def update(self, state: ActorCriticState, sums: Any) -> tuple[ActorCriticState, Metrics]:
+        """Takes one step of Adam."""
+        mean = jax.tree.map(lambda x: x / jnp.maximum(sums["count"], 1), sums)
+        steps, optimizer = self.optimizer.update(mean["gradient"], state.optimizer, state.params)
+        rate = jnp.asarray(self.config.learning_rate)
+        if self.config.anneal and self.updates:
+            rate = rate * jnp.maximum(1 - state.n / self.updates, 0.0)
+        params = jax.tree.map(lambda p, step: p - rate * step, state.params, steps)
+        metrics = {**mean["metrics"], "grad_norm": optax.tree.norm(mean["gradient"])}
+        return state._replace(params=params, optimizer=optimizer), metrics

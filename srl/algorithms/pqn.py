@@ -1,0 +1,158 @@
+"""Parallelised Q-network (Gallici et al., 2025, https://arxiv.org/abs/2407.04811).
+
+Q-learning on fresh unrolls of many environments: Q(lambda) returns under the parameters that a
+batch arrives at, then some epochs of minibatches. There is no replay and no target network; layer
+normalisation keeps the values from diverging. A network with memory is learned from in chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from srl.algorithms.minibatches import draw
+from srl.algorithms.q_learning import QInstance, QLearning, QState, chosen
+from srl.algorithms.returns import generalized_advantages, valid_rows, zero_unless
+from srl.lazy import jax, jnp, optax
+from srl.types import Array, Metrics, Tree, Unroll
+
+
+@dataclass(frozen=True)
+class PQN(QLearning):
+    """The settings of PQN."""
+
+    unroll_length: int = 64
+    """Steps that are taken with one version of the network before they are learned from."""
+    epochs: int = 4
+    """How often learning goes through each batch."""
+    minibatches: int = 16
+    """How many parts a batch has, each for one gradient step; it divides the unroll length."""
+    chunk: int = 8
+    """How many steps a network with memory learns from in sequence; not used without memory."""
+    learning_rate: float = 1e-3
+    """The step size of RAdam."""
+    anneal: bool = True
+    """Whether the learning rate falls linearly to 0 over the run, where its length is known."""
+    max_grad_norm: float = 10.0
+    """The norm to which longer gradients are shortened."""
+    q_lambda: float = 0.9
+    """Lambda of the returns: 0 gives one-step targets, 1 Monte Carlo ones with bootstrap."""
+
+    limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
+        **QLearning.limits,
+        "epochs": (1,),
+        "minibatches": (1,),
+        "chunk": (1,),
+        "learning_rate": (0.0,),
+        "max_grad_norm": (0.0,),
+        "q_lambda": (0.0, 1.0),
+    }
+
+    @property
+    def instance(self) -> type[PQNInstance]:
+        """The functions of PQN."""
+        return PQNInstance
+
+
+class Samples(NamedTuple):
+    """Steps to learn from, [T, B, ...]."""
+
+    observation: Tree
+    action: Array
+    target: Array
+    valid: Array  # bool
+
+
+class Batch(NamedTuple):
+    """What `measure` makes of an unroll."""
+
+    samples: Samples
+    memory: Tree  # [T / chunk, B, ...]
+    slot: Array  # int32 [B]
+
+
+@dataclass(frozen=True)
+class PQNInstance(QInstance[QState]):
+    """PQN for one trained policy."""
+
+    config: PQN
+
+    @property
+    def chunk(self) -> int:
+        """Steps of a network with memory that are learned from in sequence."""
+        return self.config.chunk if self.network.memory else 0
+
+    @property
+    def rounds(self) -> int:
+        """One for each minibatch of each epoch."""
+        return self.config.epochs * self.config.minibatches
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        """RAdam with the gradient's norm bounded; the learning rate comes later."""
+        clip = optax.clip_by_global_norm(self.config.max_grad_norm)
+        return optax.flatten(optax.chain(clip, optax.scale_by_radam()))
+
+    def measure(self, state: QState, unroll: Unroll) -> tuple[Batch, dict[str, Any]]:
+        """Computes the targets, Q(lambda) returns by the best actions (Gallici et al., eq. 8)."""
+        _, sums = super().measure(state, unroll)
+        valid = valid_rows(unroll.terminated, unroll.truncated)
+        ended = unroll.terminated | unroll.truncated
+        memory = jax.tree.map(lambda x: x[0], unroll.memory)
+        values = self.values(state.params, state.observations, unroll.observation, memory, ended)
+        best = jnp.max(values, axis=-1)
+        rows = (unroll.reward, unroll.terminated, unroll.truncated, best)
+        # The lambda return is the value of a row and the lambda-weighted errors from there on.
+        target = best[:-1] + generalized_advantages(
+            *rows, self.config.discount, self.config.q_lambda
+        )
+        samples = Samples(
+            observation=jax.tree.map(lambda x: x[:-1], unroll.observation),
+            action=unroll.action,
+            target=zero_unless(valid, target),
+            valid=valid,
+        )
+        return Batch(samples, unroll.memory, unroll.slot), sums
+
+    def gradient(self, state: QState, batch: Batch, round: Array) -> dict[str, Any]:
+        """Gives the sums over a minibatch: of the loss's gradient, and of metrics."""
+        config = self.config
+        epoch, number = round // config.minibatches, round % config.minibatches
+        key = jax.random.wrap_key_data(state.key)
+        key = jax.random.fold_in(key, state.n * config.epochs + epoch)
+        length = self.chunk or 1
+        steps = len(batch.samples.target)
+        minibatch = draw(key, batch.slot, steps, config.minibatches, length, number)
+        samples, memory = minibatch.steps(batch.samples), minibatch.starts(batch.memory)
+        gradient, metrics = jax.grad(self.loss, has_aux=True)(state.params, state, samples, memory)
+        count = jnp.sum(samples.valid, dtype=jnp.float32)
+        return {"gradient": gradient, "metrics": metrics, "count": count}
+
+    def loss(
+        self, params: Tree, state: QState, samples: Samples, memory: Tree
+    ) -> tuple[Array, Metrics]:
+        """Half the squared error, summed.
+
+        Args:
+            params: Of the network.
+            state: Its statistics are looked at.
+            samples: [L, B, ...]
+            memory: [B, ...], before the first row.
+        """
+        inputs = state.observations, samples.observation, memory, ~samples.valid
+        value = chosen(self.values(params, *inputs), samples.action)
+        metrics = {"q_loss": 0.5 * jnp.square(value - samples.target), "q_value": value}
+        sums = {name: jnp.sum(jnp.where(samples.valid, x, 0.0)) for name, x in metrics.items()}
+        return sums["q_loss"], sums
+
+    def update(self, state: QState, sums: Any) -> tuple[QState, Metrics]:
+        """Takes one step of RAdam."""
+        mean = jax.tree.map(lambda x: x / jnp.maximum(sums["count"], 1), sums)
+        steps, optimizer = self.optimizer.update(mean["gradient"], state.optimizer, state.params)
+        rate = jnp.asarray(self.config.learning_rate)
+        if self.config.anneal and self.updates:
+            rate = rate * jnp.maximum(1 - state.n / self.updates, 0.0)
+        params = jax.tree.map(lambda p, step: p - rate * step, state.params, steps)
+        metrics = {**mean["metrics"], "grad_norm": optax.tree.norm(mean["gradient"])}
+        return state._replace(params=params, optimizer=optimizer), metrics

@@ -1,0 +1,220 @@
+"""What algorithms share that learn the values of actions: networks, acting, exploration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+from gymnasium import spaces
+
+from srl.algorithms.algorithm import Algorithm, Instance
+from srl.algorithms.distributions import action_mask
+from srl.algorithms.normalization import ObservationNormalizer, Observing, Statistics
+from srl.algorithms.returns import valid_rows
+from srl.errors import UserError
+from srl.lazy import jax, jnp, optax
+from srl.networks import MLP, AutoNetwork, Network, PolicyAndValue
+from srl.types import Array, Decision, Metrics, Policy, Tree, Unroll
+
+
+@dataclass(frozen=True)
+class QLearning(Algorithm):
+    """Settings of the network and of exploration."""
+
+    network: Network = field(
+        default_factory=lambda: AutoNetwork(MLP(width=128, activation="relu"), layer_norm=True)
+    )
+    """Network of the action values; by default chosen by what is observed."""
+    normalize_observations: bool = False
+    """Standardise observations by running statistics, which moves the values of all actions."""
+    epsilon_start: float = 1.0
+    """The share of actions that are drawn at random in the beginning."""
+    epsilon_end: float = 0.05
+    """That share after exploration; without a known length of the run, it is so from the start."""
+    exploration: float = 0.2
+    """The part of the run in which the share falls linearly from the one to the other."""
+
+    limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
+        **Algorithm.limits,
+        "epsilon_start": (0.0, 1.0),
+        "epsilon_end": (0.0, 1.0),
+        "exploration": (0.0, 1.0),
+    }
+
+
+class QState(NamedTuple):
+    """What Q-learning changes; see `State`."""
+
+    params: Tree
+    optimizer: Tree
+    key: Array
+    n: Array
+    observations: dict[str, Statistics]
+
+
+Q = TypeVar("Q", bound=Observing)
+"""The state of an algorithm that learns the values of actions."""
+
+
+@dataclass(frozen=True)
+class QInstance(Instance[Q]):
+    """Acts by the values of actions; an algorithm adds `optimizer`, `gradient` and `update`."""
+
+    config: QLearning
+
+    def __post_init__(self) -> None:
+        """Raises UserError for actions that are not one choice."""
+        if not isinstance(self.specs.action, spaces.Discrete):
+            raise UserError(
+                f"{type(self.config).__name__} learns a value for each action, and cannot for "
+                f"{self.specs.action}; it needs Discrete actions: take PPO for others"
+            )
+
+    @property
+    def num_actions(self) -> int:
+        """How many actions there are."""
+        return int(self._action_space.n)
+
+    @property
+    def _action_space(self) -> spaces.Discrete:
+        assert isinstance(self.specs.action, spaces.Discrete)
+        return self.specs.action
+
+    @property
+    def num_outputs(self) -> int:
+        """How many numbers the network gives for each slot."""
+        return self.num_actions
+
+    def values_of(self, outputs: Array) -> Array:
+        """Gives the values of actions [..., actions] that the network's outputs stand for."""
+        return outputs
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        """What takes the gradient steps."""
+        raise NotImplementedError
+
+    @cached_property
+    def network(self) -> PolicyAndValue:
+        """The network's functions, of which action values use the policy's."""
+        return self.config.network.build(self.specs.observation, self.num_outputs)
+
+    @cached_property
+    def normalizer(self) -> ObservationNormalizer:
+        """How observations become inputs."""
+        running = self.config.normalize_observations
+        return ObservationNormalizer(self.specs.observation, running=running)
+
+    def init(self, key: Array) -> Any:
+        """Draws parameters; nothing is normalised yet."""
+        network_key, learning_key = jax.random.split(key)
+        params = self.network.init(network_key)["policy"]
+        return QState(
+            params=params,
+            optimizer=self.optimizer.init(params),
+            key=jax.random.key_data(learning_key),
+            n=jnp.zeros((), jnp.int32),
+            observations=self.normalizer.init(),
+        )
+
+    # Acting.
+
+    def epsilon(self, state: Q) -> Array:
+        """Gives the share of random actions."""
+        config = self.config
+        during = config.exploration * (self.updates or 0)
+        passed = jnp.minimum(state.n / during, 1.0) if during else jnp.ones(())
+        return config.epsilon_start + passed * (config.epsilon_end - config.epsilon_start)
+
+    def policy(self, state: Q) -> Policy:
+        """Gives the network's parameters, epsilon, and the statistics of observations."""
+        params = {"network": state.params, "epsilon": self.epsilon(state)}
+        return Policy(params, state.observations)
+
+    def initial_memory(self, batch: int) -> Tree:
+        """Gives the network's memory of nothing."""
+        return self.network.initial_memory(batch)
+
+    def act(self, policy: Policy, observation: Tree, memory: Tree, keys: Array) -> Decision:
+        """Takes the best action, or with probability epsilon any: keys [B]."""
+        values, memory = self._values(policy, observation, memory)
+        allowed = self.allowed(observation, values)
+        epsilon = policy.params["epsilon"]
+
+        def draw(key: Array) -> tuple[Array, Array]:
+            coin, choice = jax.random.split(key)
+            return jax.random.uniform(coin), jax.random.gumbel(choice, (self.num_actions,))
+
+        coin, noise = jax.vmap(draw)(keys)
+        best = jnp.argmax(values, axis=-1)
+        any_action = jnp.argmax(jnp.where(allowed, noise, -jnp.inf), axis=-1)
+        action = jnp.where(coin < epsilon, any_action, best).astype(jnp.int32)
+        share = epsilon / jnp.sum(allowed, axis=-1)
+        probability = share + jnp.where(action == best, 1 - epsilon, 0.0)
+        return Decision(action, jnp.log(probability), memory)
+
+    def act_greedy(self, policy: Policy, observation: Tree, memory: Tree) -> Decision:
+        """Takes the best action for each slot."""
+        values, memory = self._values(policy, observation, memory)
+        action = jnp.argmax(values, axis=-1).astype(jnp.int32)
+        return Decision(action, jnp.zeros(action.shape), memory)
+
+    def env_action(self, action: Array) -> Array:
+        """Gives the actions as the simulator counts them; needs no JAX."""
+        start = int(self._action_space.start)
+        return action + start if start else action
+
+    def _values(self, policy: Policy, observation: Tree, memory: Tree) -> tuple[Array, Tree]:
+        inputs = self.normalizer.normalize(policy.normalizer, observation)
+        outputs, memory = self.network.policy(policy.params["network"], inputs, memory)
+        return self.mask(observation, self.values_of(outputs)), memory
+
+    # Learning.
+
+    def values(
+        self, params: Tree, statistics: Any, observation: Tree, memory: Tree, ended: Array
+    ) -> Array:
+        """Gives the values of all actions, [L, B, actions]; the least number for forbidden ones.
+
+        Args:
+            params: Of the network.
+            statistics: Of observations.
+            observation: [L, B, ...]; without memory, any leading axes.
+            memory: [B, ...], before the first row.
+            ended: bool [L, B], rows that end an episode.
+        """
+        inputs = self.normalizer.normalize(statistics, observation)
+        outputs = self.network.policy_sequence(params, inputs, memory, ended)
+        return self.mask(observation, self.values_of(outputs))
+
+    def allowed(self, observation: Tree, values: Array) -> Array:
+        """Gives which actions are allowed, bool [..., actions]."""
+        mask = action_mask(observation)
+        return jnp.ones(values.shape, bool) if mask is None else mask.astype(bool)
+
+    def mask(self, observation: Tree, values: Array) -> Array:
+        """Gives the values with the least number in place of those of forbidden actions."""
+        return jnp.where(self.allowed(observation, values), values, jnp.finfo(values.dtype).min)
+
+    def measure(self, state: Q, unroll: Unroll) -> tuple[Any, dict[str, Any]]:
+        """Gives the unroll itself, and the moments of its observations."""
+        valid = valid_rows(unroll.terminated, unroll.truncated)
+        observation = jax.tree.map(lambda x: x[:-1], unroll.observation)
+        return unroll, {
+            "observations": self.normalizer.measure(state.observations, observation, valid)
+        }
+
+    def finish(self, state: Q, sums: Any) -> tuple[Q, Metrics]:
+        """Adds the batch to the statistics of observations and counts the update."""
+        observations = self.normalizer.update(state.observations, sums["observations"])
+        metrics = {"epsilon": self.epsilon(state)}
+        return super().finish(state._replace(observations=observations), sums)[0], metrics
+
+
+def chosen(values: Array, action: Array) -> Array:
+    """Gives the value of the action taken: [..., actions] and [...] to [...]."""
+    # A sum over one-hot rows: its gradient needs no scatter, which is slow on CPU.
+    one_hot = action[..., None] == jnp.arange(values.shape[-1])
+    return jnp.sum(jnp.where(one_hot, values, 0.0), axis=-1)

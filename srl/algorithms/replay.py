@@ -1,0 +1,196 @@
+"""A replay: the last unrolls of the slots here, and what is drawn from them.
+
+A batch made longer in time: block n mod K is the unroll of update n, with its bootstrap row, so
+that a window of rows never leaves its unroll. Each slot draws its share of every round with a key
+of its own, so what is drawn does not depend on how slots are divided. Observations are stored as
+they come.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from srl.lazy import jax, jnp
+from srl.types import Array, Tree, Unroll
+
+
+class Replay(NamedTuple):
+    """The last K unrolls of B slots; block n mod K is that of update n."""
+
+    observation: Tree  # [K, T + 1, B, ...]
+    reward: Array  # float32 [K, T + 1, B]
+    terminated: Array  # bool [K, T + 1, B]
+    truncated: Array  # bool [K, T + 1, B]
+    action: Array  # [K, T, B, ...]
+
+
+def empty(unroll: Unroll, blocks: int) -> Replay:
+    """Gives a replay of no unrolls, for those of this shape."""
+
+    def zeros(x: Array) -> Array:
+        return jnp.zeros((blocks, *x.shape), x.dtype)
+
+    return jax.tree.map(zeros, _rows(unroll))
+
+
+def insert(replay: Replay, unroll: Unroll, n: Array) -> Replay:
+    """Gives the replay with the unroll of update n; to insert it twice changes nothing."""
+    return jax.tree.map(lambda x, block: write(x, block, n), replay, _rows(unroll))
+
+
+def write(x: Array, block: Array, n: Array) -> Array:
+    """Gives x [K, ...] with block n mod K replaced."""
+    return jax.lax.dynamic_update_index_in_dim(x, block, n % len(x), 0)
+
+
+def windows(unroll: Unroll, length: int) -> Replay:
+    """Gives all windows of an unroll, [1, length, starts * B, ...], as `Draws.take` gives some."""
+    starts = len(unroll.reward) - length + 1
+
+    def slices(x: Array, length: int) -> Array:
+        rows = jnp.stack([x[t : t + starts] for t in range(length)])
+        return rows.reshape(1, length, -1, *x.shape[2:])
+
+    rows = _rows(unroll)
+    taken: Replay = jax.tree.map(lambda x: slices(x, length), rows._replace(action=()))
+    return taken._replace(action=slices(rows.action, length - 1))
+
+
+def _rows(unroll: Unroll) -> Replay:
+    return Replay(
+        unroll.observation, unroll.reward, unroll.terminated, unroll.truncated, unroll.action
+    )
+
+
+class Draws(NamedTuple):
+    """Windows of rows that were drawn, [rounds, S], each of one slot and one unroll."""
+
+    block: Array  # int32
+    row: Array  # int32, the first
+    column: Array  # int32, of the slots here
+    slot: Array  # int32, of the run's slots
+
+    def of(self, x: Array) -> Array:
+        """Gives what belongs to each window's first row: [K, T, B, ...] to [rounds, S, ...]."""
+        return x[self.block, self.row, self.column]
+
+    def take(self, replay: Replay, length: int) -> Replay:
+        """Gives the windows: `length` rows, and one action less: [rounds, length, S, ...]."""
+
+        def taken(x: Array, length: int) -> Array:
+            _, rows, slots = x.shape[:3]
+            first = (self.block * rows + self.row) * slots + self.column
+            index = first[:, None] + jnp.arange(length)[:, None] * slots
+            return x.reshape(-1, *x.shape[3:])[index]
+
+        rows: Replay = jax.tree.map(lambda x: taken(x, length), replay._replace(action=()))
+        return rows._replace(action=taken(replay.action, length - 1))
+
+
+def draw(
+    key: Array, replay: Replay, n: Array, slot: Array, rounds: int, share: float, length: int
+) -> Draws:
+    """Draws windows uniformly: all slots, unrolls and rows that are there are alike.
+
+    Args:
+        key: Of the run's learning.
+        replay: With the unroll of update n in it.
+        n: int32 [], the present update.
+        slot: int32 [B], which of the run's slots each column is.
+        rounds: Gradient steps that are drawn for.
+        share: Windows of each slot in each round; below 1, a slot has one in every 1 / share
+            rounds, in turn with its neighbours.
+        length: Rows of a window.
+    """
+    blocks, rows, _ = replay.reward.shape
+    filled = jnp.minimum(n + 1, blocks)
+    each, turns = max(1, round(share)), max(1, round(1 / share))
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, n), slot)
+
+    def of_slot(key: Array) -> tuple[Array, Array]:
+        one, other = jax.random.split(key)
+        shape = (rounds, each)
+        return jax.random.randint(one, shape, 0, filled), jax.random.randint(
+            other, shape, 0, rows - length + 1
+        )
+
+    return _in_turn(*jax.vmap(of_slot, out_axes=2)(keys), slot, turns)
+
+
+def draw_by_priority(
+    key: Array, priority: Array, n: Array, slot: Array, rounds: int, share: float
+) -> Draws:
+    """Draws windows of each slot in proportion to their priorities.
+
+    Args:
+        key: Of the run's learning.
+        priority: float32 [K, T, B], of the window that begins at each row; 0 where there is none.
+        n: int32 [], the present update.
+        slot: int32 [B], which of the run's slots each column is.
+        rounds: Gradient steps that are drawn for.
+        share: Windows of each slot in each round; see `draw`.
+    """
+    _, rows, slots = priority.shape
+    each, turns = max(1, round(share)), max(1, round(1 / share))
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, n), slot)
+
+    def of_slot(key: Array, priority: Array) -> Array:
+        mass = jnp.cumsum(priority)
+        at = mass[-1] * (1 - jax.random.uniform(key, (rounds, each)))  # never 0
+        return jnp.minimum(jnp.searchsorted(mass, at), len(mass) - 1)
+
+    place = jax.vmap(of_slot, (0, 1), 2)(keys, priority.reshape(-1, slots))
+    return _in_turn(place // rows, place % rows, slot, turns)
+
+
+def _in_turn(block: Array, row: Array, slot: Array, turns: int) -> Draws:
+    """Leaves of draws [rounds, each, B] those of the slots whose turn it is: one in `turns`."""
+    rounds, each, slots = block.shape
+    # In round r it is the turn of the columns that leave r, divided by `turns`.
+    turn = jnp.arange(rounds)[:, None, None] % turns
+    column = jnp.arange(slots // turns) * turns + turn  # [rounds, 1, B / turns]
+    column = jnp.broadcast_to(column, (rounds, each, slots // turns))
+    block, row = (jnp.take_along_axis(x, column, axis=2) for x in (block, row))
+    flat = [x.reshape(rounds, -1).astype(jnp.int32) for x in (block, row, column)]
+    return Draws(*flat, slot=slot[flat[2]])
+
+
+class Transitions(NamedTuple):
+    """Steps of n rows each, [..., S, ...]."""
+
+    observation: Tree
+    action: Array
+    reward: Array  # the discounted sum up to the last row, or to the episode's end
+    discount: Array  # of the value of the last observation: 0 where the episode terminated
+    last: Tree  # observation that is bootstrapped from
+    valid: Array  # bool; False where the first row ended an episode
+
+
+def transitions(window: Replay, discount: float) -> Transitions:
+    """Gives the n-step transitions of windows of n + 1 rows, [rounds, n + 1, S, ...].
+
+    A window that meets the end of its episode stops there: a terminated row is worth nothing, a
+    truncated one its own value.
+    """
+    ended = jnp.logical_or(window.terminated, window.truncated)
+    n = ended.shape[1] - 1
+    going = jnp.cumprod(jnp.logical_not(ended[:, :-1]), axis=1).astype(
+        bool
+    )  # rows whose action counts
+    powers = discount ** jnp.arange(n, dtype=jnp.float32)
+    reward = jnp.sum(jnp.where(going, window.reward[:, 1:], 0.0) * powers[:, None], axis=1)
+    steps = jnp.maximum(jnp.sum(going, axis=1), 1)  # to the row that is bootstrapped from
+
+    def at_last(x: Array) -> Array:
+        index = steps.reshape(steps.shape[0], 1, *steps.shape[1:], *[1] * (x.ndim - 3))
+        return jnp.take_along_axis(x, index, axis=1)[:, 0]
+
+    terminated = at_last(window.terminated)
+    return Transitions(
+        observation=jax.tree.map(lambda x: x[:, 0], window.observation),
+        action=window.action[:, 0],
+        reward=reward,
+        discount=jnp.where(terminated, 0.0, discount ** steps.astype(jnp.float32)),
+        last=jax.tree.map(at_last, window.observation),
+        valid=~ended[:, 0],
+    )

@@ -1,0 +1,1 @@
+"""The node `act`: with policies of this worker, and for other workers."""

@@ -1,0 +1,91 @@
+"""The node `act` in the worker that asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from srl.experiment import Experiment
+from srl.lazy import jax, jnp
+from srl.loop.learning.learner import run_key
+from srl.loop.teams import Teams
+from srl.tree import map_tree
+from srl.types import Decision, Policy, Timestep, Tree
+
+Newest = Callable[[tuple[int, int]], tuple[np.ndarray, Mapping[str, Policy]]]
+"""Gives the newest version, int32 [2], and its policies, waiting for the version given or later."""
+
+
+def compiled_act(teams: Teams) -> Callable[..., tuple[Decision, Any]]:
+    """The function that `LocalActing` calls; all of a process may share it."""
+
+    def act(
+        policies: Any, observation: Tree, ends: Any, memory: Tree, *keys: Any
+    ) -> tuple[Decision, Any]:
+        key, clock, slots = keys
+        terminated, truncated = ends
+        decision = teams.act(
+            policies, observation, terminated | truncated, memory, key, clock, slots
+        )
+        return decision, clock + 1
+
+    return jax.jit(act)
+
+
+class LocalActing:
+    """Acts with the newest policies that there are."""
+
+    activity = "act"
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        teams: Teams,
+        act: Callable[..., tuple[Decision, Any]],
+        newest: Newest,
+        envs: range,
+        *,
+        swaps: bool,
+    ) -> None:
+        """Takes the policies' source.
+
+        Args:
+            experiment: What is trained.
+            teams: Its policies.
+            act: Their `compiled_act`.
+            newest: Where parameters come from.
+            envs: The environments that are acted for, by their numbers in the run.
+            swaps: Whether newer parameters are taken in the middle of an unroll, too.
+        """
+        agents = len(teams.specs.agents)
+        self._teams, self._newest, self._swaps = teams, newest, swaps
+        self._num_envs = len(envs)
+        self._slots = jnp.arange(envs.start * agents, envs.stop * agents, dtype=jnp.int32)
+        self._key = run_key(experiment)
+        self._clock: Any = jnp.zeros((), jnp.uint32)
+        self._clock_is = 0
+        self._act = act
+
+    def begin(self, oldest_version: tuple[int, int]) -> None:
+        """Begins an unroll, in which no older version may act."""
+        self._version, self._policies = self._newest(oldest_version)
+
+    def decide(self, timestep: Timestep, memory: Tree, clock: int) -> tuple[Decision, np.ndarray]:
+        """Decides for the slots; see `Acting`."""
+        if self._swaps:
+            self._version, self._policies = self._newest((0, 0))
+        if clock != self._clock_is:
+            self._clock, self._clock_is = jnp.asarray(clock, jnp.uint32), clock
+        ends = timestep.terminated, timestep.truncated
+        keys = self._key, self._clock, self._slots
+        decision, self._clock = self._act(self._policies, timestep.observation, ends, memory, *keys)
+        self._clock_is += 1
+        memory = decision.memory
+        decision = map_tree(np.asarray, decision._replace(memory=()))
+        return decision._replace(memory=memory), self._version
+
+    def initial_memory(self) -> Tree:
+        """Of all slots at the start of an episode."""
+        return self._teams.initial_memory(self._num_envs)

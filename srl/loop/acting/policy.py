@@ -1,0 +1,420 @@
+"""The node `act` for workers that ask for it: requests are answered in batches of one shape."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from srl.experiment import Experiment
+from srl.lazy import jax
+from srl.loop.acting.parameters import Source
+from srl.loop.busy_time import BusyTime
+from srl.loop.learning.learner import decision_form, run_key
+from srl.loop.stepping.group import keep_memory
+from srl.loop.teams import Teams
+from srl.loop.wiring import Endpoints
+from srl.pools.memory import empty_timestep
+from srl.streams.group_state import Start, Stopped, unpacked_state
+from srl.streams.inference import ACTED_ON, FIELDS, Kind, Session
+from srl.streams.layout import Layout
+from srl.streams.sample import Grant
+from srl.streams.sample_sink import SampleSink
+from srl.streams.transport import Listener, Peer
+from srl.streams.transport.message import JOINED, LEFT, Message, Refused
+from srl.streams.transport.schema import check, reject
+from srl.tree import copy_tree, leaves_of, map_tree
+from srl.types import Decision, Timestep, Tree
+
+
+def inference_layout(teams: Teams, num_envs: int, request: set[str], reply: set[str]) -> Layout:
+    """What a group's shared buffers holds.
+
+    Args:
+        teams: The policies.
+        num_envs: Of a group.
+        request: Names of what the asking end sends: fields of a timestep, and memory.
+        reply: Names of fields of the decision.
+    """
+    decision = decision_form(teams, num_envs)
+    sent = {**empty_timestep(teams.specs, num_envs)._asdict(), "memory": decision.memory}
+    return Layout.of(
+        {
+            "request": {name: sent[name] for name in sorted(request)},
+            "reply": {name: getattr(decision, name) for name in sorted(reply)},
+        }
+    )
+
+
+class PolicyServer:
+    """Answers groups. Where it collects, it writes their unrolls, too, and keeps their memory."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        teams: Teams,
+        parameters: Source,
+        listener: Listener,
+        layout: Layout,
+        num_envs: int,
+        *,
+        group_range: range,
+        width: int,
+        groups: int,
+        deadline: float,
+        sink: SampleSink | None = None,
+        busy: BusyTime | None = None,
+    ) -> None:
+        """Compiles nothing yet.
+
+        Args:
+            experiment: What is trained.
+            teams: Its policies.
+            parameters: Where they come from.
+            listener: Where groups connect.
+            layout: Of a group's shared buffers.
+            num_envs: Of a group.
+            group_range: The groups that may ask here.
+            width: Groups that are acted for in one call. A group always has the same place in it,
+                and a place that nobody asks for is filled up: so results never depend on who
+                else asked.
+            groups: How many of them do at a time, and so share the places.
+            deadline: Seconds that a request may wait for others.
+            sink: Where unrolls go that are collected here.
+            busy: Where the time of acting is counted.
+        """
+        self.listener, self._parameters, self._busy = listener, parameters, busy or BusyTime()
+        self._teams, self._layout = teams, layout
+        self._width, self._groups, self._deadline = width, groups, deadline
+        self._group_range = group_range
+        self._sink = sink
+        self._sessions: dict[int, Session] = {}
+        self._waiting: dict[int, Session] = {}  # that have asked, first come first
+        self._early: dict[int, int] = {}  # of these, for versions to come: what each waits for
+        self._places_taken = 0  # by all sessions
+        self._unrolls: dict[int, _Unroll] = {}
+        self._initial_memory = map_tree(np.asarray, teams.initial_memory(num_envs))
+        self.answered = 0
+        """Requests so far."""
+        self.on_ticket_wait: Callable[[float], None] = lambda seconds: None
+        """Called with the seconds that a group has waited for a ticket, of those for a reply."""
+        self._key = run_key(experiment)
+        self._act = jax.jit(self._act_on)
+        self._inputs = _Inputs(teams, num_envs, width)
+        if sink is not None:
+            sink.on_room = listener.wake
+
+    def compile(self) -> None:
+        """Runs `act` once, so that no request waits for a compiler."""
+        _, policies = self._parameters.newest((0, 0))
+        jax.block_until_ready(self._act(policies, self._inputs.arrays, self._key))
+
+    def _act_on(self, policies: Any, inputs: dict[str, Tree], key: Any) -> Decision:
+        ended = inputs["terminated"] | inputs["truncated"]
+        return self._teams.act(
+            policies,
+            inputs["observation"],
+            ended,
+            inputs["memory"],
+            key,
+            inputs["clock"],
+            inputs["slots"],
+        )
+
+    def serve(self, stopped: Callable[[], bool]) -> None:
+        """Answers until `stopped()`, which is looked at twice a second."""
+        self._busy.begin(threads=1)
+        while not stopped():
+            self._receive(self._patience())
+            due = self._due()
+            if due:
+                self._answer(due)
+                self.answered += len(due)
+
+    # ---- requests ----
+
+    def _patience(self) -> float:
+        """How long to wait for messages."""
+        for group, session in self._waiting.items():
+            if group not in self._early and not self._blocked(group):
+                return max(0.0, session.arrived + self._deadline - time.monotonic())
+        return 0.5
+
+    def _receive(self, patience: float) -> None:
+        """Takes in what has come; waits only for the first message, or for newer parameters."""
+        received = self.listener.receive(0 if self._early else patience)
+        if received is None and self._early:
+            readable = select.poll()
+            for fd in {self.listener.fileno(), *self._early.values()}:
+                readable.register(fd, select.POLLIN)
+            readable.poll(1000 * patience)
+            received = self.listener.receive(0)
+        while received is not None:
+            self._hear(*received)
+            received = self.listener.receive(0)
+
+    def _hear(self, peer: Peer, message: Message) -> None:
+        try:
+            self._take_in(peer, message)
+        except Refused as reason:  # its answer would be waited for
+            reject(self.listener, peer, reason)
+
+    def _take_in(self, peer: Peer, message: Message) -> None:
+        group = peer.identity.sender
+        session = self._sessions.get(group)
+        if message.kind == LEFT and session is not None and session.peer is peer:
+            self._close(group)
+        if message.kind in (JOINED, LEFT):
+            return
+        check(message, FIELDS)
+        if message.kind == Kind.OPEN:
+            self._open(peer, group, goes_on=any(message.counts))
+        elif session is None or session.peer is not peer:
+            raise Refused(f"a message of kind {message.kind} before OPEN")
+        elif message.kind == Kind.REQUEST:
+            session.take_in(message, time.monotonic())
+            self._waiting.pop(group, None)  # its turn is the last one's
+            self._waiting[group] = session
+        elif message.kind == Kind.STATE and self._sink is not None:
+            memory = map_tree(np.array, self._unrolls[group].memory)
+            self._sink.give_state(group, {**unpacked_state(message), "memory": memory})
+        else:
+            message.close_fds()
+            raise Refused(f"a message of kind {message.kind}")
+
+    def _count_places(self, changed: int) -> None:
+        """After a group has come or gone, of which nothing waits."""
+        self._waiting.pop(changed, None)
+        self._early.pop(changed, None)
+        self._places_taken = len({self._place(group) for group in self._sessions})
+
+    def _close(self, group: int) -> None:
+        """Lets go of a group that has gone."""
+        del self._sessions[group]
+        self._count_places(group)
+        if self._sink is not None:
+            self._sink.leave(group)
+
+    def _open(self, peer: Peer, group: int, *, goes_on: bool) -> None:
+        if group not in self._group_range:
+            own = self._group_range
+            raise Refused(
+                f"group {group} does not ask here; expected {own.start} to {own.stop - 1}"
+            )
+        session = self._sessions[group] = Session(self.listener, peer, self._layout)
+        self._count_places(group)
+        if "memory" in session.buffers["reply"]:
+            copy_tree(self._initial_memory, session.buffers["reply"]["memory"])
+        if self._sink is None:
+            session.open(Start(0, 0, None))
+            return
+        start = self._sink.join(group)
+        if goes_on:  # from where it is, which is not where a checkpoint has it
+            start = start._replace(saved=None)
+        memory = self._initial_memory if start.saved is None else start.saved["memory"]
+        self._unrolls[group] = _Unroll(map_tree(np.array, memory))
+        session.open(start)
+
+    def _blocked(self, group: int) -> bool:
+        unroll = self._unrolls.get(group)
+        return unroll is not None and unroll.grant is None
+
+    def _place(self, group: int) -> int:
+        """Neighbours share a place: one of them is stepped while the other is acted for."""
+        return group % self._groups * self._width // self._groups
+
+    def _due(self) -> dict[int, Session]:
+        """The groups to answer now, by place: enough, or some that have waited long enough."""
+        ready = [session for session in tuple(self._waiting.values()) if self._is_there(session)]
+        if self._sink is not None:
+            ready = [session for session in ready if self._collect(session)]
+        if not ready:
+            return {}
+        late = ready[0].arrived + self._deadline <= time.monotonic()
+        enough = self._enough()
+        if not late and len(ready) < enough:  # as it is most often
+            return {}
+        chosen: dict[int, Session] = {}
+        for session in ready:
+            chosen.setdefault(self._place(session.group), session)
+        return chosen if late or len(chosen) >= enough else {}
+
+    def _is_there(self, session: Session) -> bool:
+        """Whether there are parameters as new as a request wants; one for the future is refused."""
+        self._early.pop(session.group, None)
+        try:
+            source = self._parameters.awaited(session.oldest_version, session.arrived)
+        except Refused as reason:
+            del self._waiting[session.group]
+            reject(self.listener, session.peer, reason)
+            return False
+        if source is not None:
+            self._early[session.group] = source
+        return source is None
+
+    def _enough(self) -> int:
+        """Places of all those that may ask."""
+        if self._sink is None:
+            return self._places_taken
+        return len({self._place(group) for group in self._sessions if not self._blocked(group)})
+
+    # ---- collecting ----
+
+    def _collect(self, session: Session) -> bool:
+        """Writes the timestep of a request into its unroll; False while that may not begin."""
+        assert self._sink is not None
+        unroll, group = self._unrolls[session.group], session.group
+        timestep = Timestep(**session.buffers["request"])
+        if unroll.grant is not None and unroll.t == len(unroll.grant.columns.log_prob):
+            unroll.write(timestep)
+            self._sink.deliver(group, unroll.grant.ticket)
+            unroll.grant, unroll.t = None, 0
+        if unroll.grant is None:
+            if self._sink.wants_state(group):
+                if not unroll.asked_state:
+                    session.send(Message(Kind.WANT_STATE))
+                unroll.asked_state = True
+                return False
+            unroll.asked_state = False
+            try:
+                unroll.grant = self._sink.take(group)
+            except Stopped:
+                del self._waiting[group]
+                session.send(Message(Kind.STOP))
+            if unroll.grant is None:
+                return False
+            session.oldest_version = unroll.grant.oldest_version
+            self.on_ticket_wait(time.monotonic() - session.arrived)
+        if not unroll.written:
+            unroll.write(timestep)
+            unroll.written = True
+            keep_memory(unroll.memory, unroll.grant.columns, unroll.t)
+        return True
+
+    # ---- acting ----
+
+    def _answer(self, sessions: dict[int, Session]) -> None:
+        oldest = max(session.oldest_version for session in sessions.values())
+        version, policies = self._parameters.newest(oldest)
+        before = time.perf_counter()
+        for place, session in sessions.items():
+            unroll = self._unrolls.get(session.group)
+            kept = () if unroll is None else leaves_of(unroll.memory)
+            self._inputs.write(place, session.group, [*session.asked, *kept], session.clock)
+        decision = map_tree(np.asarray, self._act(policies, self._inputs.arrays, self._key))
+        for place, session in sessions.items():
+            own = map_tree(partial(self._inputs.part, place=place), decision)
+            for name, part in session.buffers["reply"].items():
+                copy_tree(getattr(own, name), part)
+            unroll = self._unrolls.get(session.group)
+            if unroll is not None:
+                unroll.decide(own, version)
+            del self._waiting[session.group]
+            session.reply(version)
+        self._busy.add({"act": time.perf_counter() - before})
+
+
+class _Unroll:
+    """Of a group whose unrolls are collected here."""
+
+    def __init__(self, memory: Tree) -> None:
+        self.memory = memory
+        self.grant: Grant | None = None
+        self.t = 0
+        self.written = False
+        """Whether row t holds its timestep."""
+        self.asked_state = False
+
+    def write(self, timestep: Timestep) -> None:
+        """Writes row t."""
+        assert self.grant is not None
+        copy_tree(timestep, map_tree(lambda x: x[self.t], self.grant.columns.timesteps))
+
+    def decide(self, decision: Decision, version: np.ndarray) -> None:
+        """Completes row t."""
+        assert self.grant is not None
+        self.grant.columns.write(self.t, decision, version)
+        self.memory = map_tree(np.array, decision.memory)
+        self.t, self.written = self.t + 1, False
+
+
+class _Inputs:
+    """What `act` takes, for so many groups side by side."""
+
+    def __init__(self, teams: Teams, num_envs: int, width: int) -> None:
+        self._width, self._slots = width, num_envs * len(teams.specs.agents)
+        timestep = empty_timestep(teams.specs, width * num_envs)
+        count = width * self._slots
+        self.arrays: dict[str, Tree] = {
+            "observation": timestep.observation,
+            "terminated": timestep.terminated,
+            "truncated": timestep.truncated,
+            "memory": map_tree(np.array, teams.initial_memory(width * num_envs)),
+            "clock": np.zeros(count, np.uint32),
+            "slots": np.zeros(count, np.int32),
+        }
+        self._offsets = np.arange(self._slots, dtype=np.int32)
+        self._places = [
+            (
+                [self.part(x, place) for name in ACTED_ON for x in leaves_of(self.arrays[name])],
+                self.part(self.arrays["clock"], place),
+                self.part(self.arrays["slots"], place),
+            )
+            for place in range(width)
+        ]
+
+    def part(self, x: np.ndarray, place: int) -> np.ndarray:
+        """The rows of one place."""
+        rows = len(x) // self._width
+        return x[place * rows : (place + 1) * rows]
+
+    def write(self, place: int, group: int, asked: list[np.ndarray], clock: int) -> None:
+        """Puts what a group asks for into a place."""
+        targets, clocks, slots = self._places[place]
+        for target, value in zip(targets, asked, strict=True):
+            target[...] = value
+        clocks[:] = clock
+        slots[:] = self._offsets
+        slots += group * self._slots
+
+
+def serve_policies(
+    endpoints: Endpoints,
+    teams: Teams,
+    parameters: Source,
+    listener: Listener,
+    sink: SampleSink | None,
+) -> PolicyServer:
+    """The server of a worker whose fragment has `act` and not `step`, compiled and not yet serving.
+
+    Args:
+        endpoints: Of the worker.
+        teams: The run's policies.
+        parameters: Where they come from.
+        listener: Where groups connect.
+        sink: Where unrolls go, if they are collected here.
+    """
+    stream = endpoints.streams["inference"]
+    request, reply = ({field.name for field in part} for part in (stream.request, stream.reply))
+    groups = -(-endpoints.num_groups // endpoints.fragment.replicas)  # at most
+    server = PolicyServer(
+        endpoints.experiment,
+        teams,
+        parameters,
+        listener,
+        inference_layout(teams, endpoints.group_envs, request, reply),
+        endpoints.group_envs,
+        # Where unrolls are collected, a group belongs to the learner; else any worker may act.
+        group_range=range(endpoints.num_groups) if sink is None else sink.groups,
+        width=endpoints.fragment.batch or max(1, groups // 2),
+        groups=groups,
+        deadline=endpoints.fragment.deadline,
+        sink=sink,
+        busy=endpoints.busy,
+    )
+    server.compile()
+    return server

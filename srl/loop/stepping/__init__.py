@@ -1,0 +1,1 @@
+"""Groups of environments: in this thread, in threads beside it, and in other workers."""

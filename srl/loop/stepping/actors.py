@@ -1,0 +1,188 @@
+"""The groups of an actor worker, each in a thread of its own: one waits while another steps."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from srl.loop.acting.local_acting import LocalActing, Newest, compiled_act
+from srl.loop.projection import Gathered, Projection
+from srl.loop.seeds import environment_seed
+from srl.loop.stepping.group import Acting, Group, Unrolls
+from srl.loop.stepping.unrolls import NoUnrolls, SentUnrolls
+from srl.loop.teams import Teams
+from srl.loop.wiring import Endpoints
+from srl.pools import Pool
+from srl.streams.group_state import Stopped
+from srl.streams.inference import RemoteActing
+from srl.types import Tree
+
+
+class OneGroup:
+    """The acting half of the loop for one group, whose unrolls are learned from elsewhere."""
+
+    def __init__(self, group: Group) -> None:
+        """Takes the group."""
+        self.groups = (group,)
+
+    def latest(self) -> None:
+        """Does nothing: the group waits for its ticket."""
+
+    def gather(self, unroll: int) -> None:
+        """Does nothing: the group has delivered its unroll."""
+
+    def learned(self, batch: Gathered) -> None:
+        """Is never called."""
+
+
+class ActorThreads:
+    """Runs the loop for each group of a worker until no unroll is wanted any more."""
+
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        pools: Sequence[Pool],
+        teams: Teams,
+        newest: Newest | None = None,
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            endpoints: Of the worker.
+            pools: One of each group's environments.
+            teams: The run's policies.
+            newest: Where parameters come from, if `act` is done here.
+        """
+        self._endpoints, self._pools, self._teams, self._newest = endpoints, pools, teams, newest
+        self._act = None if newest is None else compiled_act(teams)
+        self.env_steps = 0
+        """Done by all groups; for the controller, which sees progress by it."""
+        self._error: BaseException | None = None
+        self._ended = threading.Event()
+        numbers = endpoints.share("step", endpoints.replica)
+        self._running = set(numbers)
+        self.quiet = set(numbers)
+        """Those that have shown no progress since `all_progressed` was last true."""
+        self._idle = set(numbers)  # those that have not begun to step
+        self._threads = [
+            threading.Thread(target=self._run, args=(group, pool), name=f"group {group}")
+            for group, pool in zip(numbers, pools, strict=True)
+        ]
+
+    def start(self) -> None:
+        """Starts the threads."""
+        self._endpoints.busy.begin(len(self._threads))
+        for thread in self._threads:
+            thread.daemon = True
+            thread.start()
+
+    def wait(self, alive: Callable[[], None]) -> None:
+        """Waits until all groups have ended; raises what one of them raised.
+
+        Args:
+            alive: Called now and then, whenever every group has shown progress: not while one of
+                them hangs, whatever the others do.
+        """
+        while any(thread.is_alive() for thread in self._threads):
+            self._ended.wait(0.5)
+            self.check()
+            if self.all_progressed():
+                alive()
+        self.check()  # the last may have failed since
+
+    def all_progressed(self) -> bool:
+        """Whether every group has shown progress since this was last true."""
+        if self.quiet:
+            return False
+        self.quiet = set(self._running)
+        return True
+
+    @property
+    def stepping(self) -> bool:
+        """Whether every group has begun to step its environments."""
+        return not self._idle
+
+    def check(self) -> None:
+        """Raises what one of the groups has raised."""
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        """Waits for the threads, which the end of their streams or `endpoints.stopping` ends."""
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+        for pool in self._pools:
+            pool.close()
+
+    def _run(self, number: int, pool: Pool) -> None:
+        try:
+            experiment, group = self._endpoints.experiment, self._group(number, pool)
+            projection = Projection(experiment.algorithm, OneGroup(group))
+            steps = pool.num_envs * experiment.graph.steps
+            while True:
+                projection.run()
+                self.env_steps += steps
+                self._endpoints.busy.add(group.spent())
+        except Stopped:
+            return
+        except BaseException as error:
+            self._error = error
+            self._ended.set()
+        finally:
+            self._running.discard(number)
+            self.quiet.discard(number)
+
+    def _group(self, group: int, pool: Pool) -> Group:
+        """A group, with each node that is elsewhere at the end of a stream."""
+        experiment = self._endpoints.experiment
+        endpoints = replace(self._endpoints, alive=partial(self._show, group))
+        stepping = partial(self._step, group)
+        made: Group | None = None
+
+        def state() -> Tree:
+            assert made is not None
+            return made.state()
+
+        acting: Acting
+        unrolls: Unrolls
+        begun: SentUnrolls | RemoteActing
+        if self._newest is not None and self._act is not None:
+            each = endpoints.group_envs
+            envs = range(group * each, (group + 1) * each)
+            swaps = experiment.max_staleness != 0
+            acting = LocalActing(
+                experiment, self._teams, self._act, self._newest, envs, swaps=swaps
+            )
+        else:
+            acting = RemoteActing(
+                lambda: endpoints.connect("inference", group),
+                state,
+                endpoints.go_on,
+                lambda address: endpoints.moved("inference", group, address),
+            )
+        if endpoints.has("collect"):
+            unrolls = begun = SentUnrolls(
+                lambda: endpoints.connect("sample", group), endpoints.go_on
+            )
+        else:
+            assert isinstance(acting, RemoteActing)
+            unrolls, begun = NoUnrolls(), acting
+        made = Group(pool, acting, unrolls, self._teams, alive=stepping)
+        start = begun.start
+        if start.saved is not None and pool.saves_exactly:
+            made.restore(start.saved)
+        else:
+            made.reset(environment_seed(experiment.seed, start.seed_salt) + group * pool.num_envs)
+        return made
+
+    def _show(self, group: int) -> None:
+        """Notes that a group has made progress."""
+        self.quiet.discard(group)
+
+    def _step(self, group: int) -> None:
+        """Notes that a group is about to step its environments."""
+        self._idle.discard(group)
+        self._show(group)

@@ -1,0 +1,101 @@
+"""The acting half of a run, as the run drives it; see `local`, `remote` and `threads`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from srl.experiment import Experiment
+from srl.loop import projection
+from srl.loop.learning.learner import Learner
+from srl.pools import Pool, make_pool
+from srl.pools.make import threaded
+from srl.streams.batch import Batch
+from srl.types import Specs, Tree
+
+
+class Environments(projection.Environments, Protocol):
+    """Where a run's unrolls come from, from its start to its end."""
+
+    worker: str
+    """The kind of worker that this is in; its time is reported under this name."""
+    replica: int
+    replicas: int
+    """Workers that learn together, and which of them this is."""
+    resumes_exactly: bool
+    """False where environments cannot be saved and restart their episodes."""
+
+    def make(self) -> Specs:
+        """Makes what environments there are here; gives the specs of all."""
+        ...
+
+    def slots(self, specs: Specs) -> range:
+        """Those that are learned from here, by their numbers in the run."""
+        ...
+
+    def prepare(self, learner: Learner, alive: Callable[[], None]) -> Sequence[Batch]:
+        """Takes the memory of batches, and gives those of the first pass, still empty.
+
+        Args:
+            learner: That learns from them.
+            alive: Called when there is progress: before each step of environments here.
+        """
+        ...
+
+    def begin(self) -> None:
+        """Makes ready for the first pass, after everything is compiled."""
+
+    @property
+    def awaited(self) -> str:
+        """What is waited for now, such as "environments 0 to 7 to step", where that is known."""
+        ...
+
+    @property
+    def account(self) -> str:
+        """What has become of all unrolls, where they pass a stream in this process."""
+        ...
+
+    def report(self) -> dict[str, Any]:
+        """Metrics since the last report."""
+        ...
+
+    def states(self) -> Mapping[int, Tree]:
+        """The state of every group that is learned from here, between two passes."""
+        ...
+
+    def restore(self, states: Mapping[int, Tree]) -> None:
+        """Lets groups go on from the states of all, or anew where there is none that fits."""
+
+    def finish(self) -> None:
+        """Lets everyone who makes unrolls know that no further one is wanted."""
+
+    def close(self) -> None:
+        """Lets go of all that was made."""
+
+
+def environments_text(group: int, each: int) -> str:
+    """The numbers of the environments of a group of `each`, as text."""
+    first, last = group * each, (group + 1) * each - 1
+    return f"environments {first} to {last}" if last > first else f"environment {first}"
+
+
+def make_group(experiment: Experiment, num_envs: int, beside: int = 1) -> Pool:
+    """A pool of one group's environments.
+
+    Args:
+        experiment: Whose environments these are.
+        num_envs: Of the group.
+        beside: Groups that step at the same time in this process, and share its cores.
+    """
+    threads = experiment.threads
+    if not threads and beside > 1 and threaded(experiment.env):
+        threads = max(1, len(os.sched_getaffinity(0)) // beside)
+    return make_pool(
+        experiment.env,
+        num_envs,
+        threads=threads,
+        workers=experiment.workers,
+        step_timeout=experiment.step_timeout,
+        action_repeat=experiment.action_repeat,
+    )

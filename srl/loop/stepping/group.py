@@ -1,0 +1,237 @@
+"""One group of environments: the nodes `step`, `act` and `collect`, of which some are elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from srl.dataflow.loop import Interact
+from srl.loop.teams import Teams
+from srl.pools import Pool, Rows
+from srl.pools.memory import empty_timestep
+from srl.streams.batch import Batch
+from srl.tree import copy_tree, leaves_of, map_tree
+from srl.types import Decision, Timestep, Tree
+
+ACTIVITIES: tuple[str, ...] = ("step", "act", "inference wait", "send wait")
+"""What an actor's time goes to."""
+
+
+class Acting(Protocol):
+    """The node `act`, here or at the other end of an inference stream."""
+
+    activity: str
+    """What the time in `decide` is counted as."""
+
+    def begin(self, oldest_version: tuple[int, int]) -> None:
+        """Begins an unroll, in which no older version may act."""
+
+    def decide(self, timestep: Timestep, memory: Tree, clock: int) -> tuple[Decision, np.ndarray]:
+        """Decides for the group's slots.
+
+        Args:
+            timestep: [b, ...].
+            memory: Before it, by policy.
+            clock: Steps of the group before this one.
+
+        Returns:
+            The decision, whose action NumPy can read, and the version that acted: int32 [2].
+        """
+        ...
+
+    def initial_memory(self) -> Tree:
+        """Of all slots at the start of an episode."""
+        ...
+
+
+class Place(NamedTuple):
+    """Where the group's next unroll goes."""
+
+    unroll: int | None
+    """Which of a pass it is; None where that makes no difference."""
+    rows: Rows
+    """For its timesteps; row t is rows[t % len(rows)]."""
+    columns: Batch | None
+    """Its part of a batch; None where the other end of the inference stream collects."""
+    oldest_version: tuple[int, int]
+
+
+class Unrolls(Protocol):
+    """What becomes of unrolls: the edge from `collect` to `learn`."""
+
+    def next(self, group: Group) -> Place:
+        """Waits until an unroll may begin; raises Stopped where none may any more."""
+        ...
+
+    def deliver(self, group: Group) -> None:
+        """Hands the unroll over."""
+
+
+class Group:
+    """Steps the environments of one group, unroll by unroll, as the loop's calls say.
+
+    A node that is in another fragment is one end of a stream here: `acting` for `act`, `unrolls`
+    for the way to `learn`.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        acting: Acting,
+        unrolls: Unrolls,
+        teams: Teams,
+        alive: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Takes a pool of the group's environments, which `reset` or `restore` begins.
+
+        Args:
+            pool: Of the group.
+            acting: The node `act`.
+            unrolls: What becomes of unrolls.
+            teams: The run's policies.
+            alive: Called before each step.
+        """
+        self.pool, self._alive = pool, alive
+        self.doing = ""
+        """What its environments are to do now: "reset", "step", or nothing."""
+        self._seconds: dict[str, float] = dict.fromkeys(ACTIVITIES, 0.0)
+        self._acting, self._unrolls = acting, unrolls
+        self._oldest = (0, 0)  # the oldest version that may act
+        self._next: Place | None = None  # where an unroll may begin that has not
+        self._env_action = teams.env_action
+        self._clock = 0
+        self._last = self._now = empty_timestep(pool.specs, pool.num_envs)
+        self._memory = acting.initial_memory()
+        self._version = np.zeros(2, np.int32)
+        self._t = 0
+
+    def reset(self, seed: int) -> None:
+        """Starts new episodes."""
+        rows = self.pool.rows(1)
+        self.doing = "reset"
+        self.pool.reset(seed, rows[0])
+        self.doing = ""
+        copy_tree(rows[0].timestep, self._last)
+        self._now = self._last
+        self._memory = self._acting.initial_memory()
+
+    def act_once(self) -> None:
+        """Acts once for nothing, so that no step waits for a compiler."""
+        self._acting.begin((0, 0))
+        self._acting.decide(self._last, self._memory, 0)
+
+    def spent(self) -> dict[str, float]:
+        """Seconds spent on each activity since this was last asked."""
+        seconds, self._seconds = self._seconds, dict.fromkeys(ACTIVITIES, 0.0)
+        return seconds
+
+    def state(self) -> dict[str, Tree]:
+        """Gives everything that the group's future depends on, between two unrolls.
+
+        Of a group that does not collect: between any two steps.
+        """
+        return group_state(self.pool, self._now, self._memory, self._clock)
+
+    def restore(self, state: dict[str, Tree]) -> None:
+        """Goes on from a saved state; the pool must be one that saves exactly."""
+        self.pool.restore(np.asarray(state["pool"]).tobytes())
+        copy_tree(Timestep(**state["timestep"]), self._last)
+        self._memory = map_tree(np.array, state["memory"])
+        self._clock = int(state["clock"])
+
+    # ---- the loop's operations ----
+
+    def latest(self) -> None:
+        """Waits until an unroll may begin; the policy that will act is known where it acts."""
+        before = time.perf_counter()
+        self._next = self._next or self._unrolls.next(self)
+        self._begin(self._next.oldest_version)
+        self._seconds["send wait"] += time.perf_counter() - before
+
+    def _begin(self, oldest_version: tuple[int, int]) -> None:
+        self._oldest = oldest_version
+        self._acting.begin(oldest_version)
+
+    def act(self, timestep: Timestep, memory: Tree) -> Decision:
+        """Decides, here or through the inference stream."""
+        before = time.perf_counter()
+        columns = self._place.columns
+        if columns is not None:
+            keep_memory(memory, columns, self._t)
+        decision, self._version = self._acting.decide(timestep, memory, self._clock)
+        self._seconds[self._acting.activity] += time.perf_counter() - before
+        return decision
+
+    def step(self, action: Tree) -> Timestep:
+        """Steps the group's environments, into the next row of the unroll."""
+        before = time.perf_counter()
+        rows = self._place.rows
+        row = rows[(self._t + 1) % len(rows)]
+        action = self._env_action(action)
+        self._alive()
+        self.doing = "step"
+        self.pool.step(action, row)
+        self.doing = ""
+        if self._place.columns is None:  # who collects may want the state at any step
+            self._now = row.timestep
+        self._seconds["step"] += time.perf_counter() - before
+        return row.timestep
+
+    def collect(self, timestep: Timestep, decision: Decision) -> None:
+        """Completes a row of the unroll, whose timestep the pool has written."""
+        if self._place.columns is not None:
+            self._place.columns.write(self._t, decision, self._version)
+
+    def unroll(self, interact: Interact, length: int, number: int) -> None:
+        """Takes an unroll of `length` rows, and hands it over.
+
+        Args:
+            interact: Takes one step.
+            length: Rows.
+            number: Which unroll of the pass this is. A group that joins in the midst of a pass
+                passes over those before its first.
+        """
+        before = time.perf_counter()
+        place, self._next = self._next or self._unrolls.next(self), None
+        self._seconds["send wait"] += time.perf_counter() - before
+        if place.unroll not in (None, number):
+            self._next = place
+            return
+        if place.oldest_version > self._oldest:  # a policy acts in several unrolls
+            self._begin(place.oldest_version)
+        self._place = place
+        timestep, memory = self._place.rows[0].timestep, self._memory
+        copy_tree(self._last, timestep)
+        for self._t in range(length):
+            timestep, memory, _ = interact(timestep, memory)
+            self._clock += 1
+        copy_tree(timestep, self._last)
+        self._memory = memory
+        self._unrolls.deliver(self)
+
+
+def keep_memory(memory: Tree, columns: Batch, t: int) -> None:
+    """Writes the memory before the first step of each chunk into an unroll.
+
+    Args:
+        memory: Before step `t`.
+        columns: The unroll.
+        t: Steps of the unroll before this one.
+    """
+    for now, kept in zip(leaves_of(memory), leaves_of(columns.memory), strict=True):
+        chunk = len(columns.log_prob) // len(kept)  # not asked of the policies: that loads JAX
+        if t % chunk == 0:
+            kept[t // chunk] = now
+
+
+def group_state(pool: Pool, timestep: Timestep, memory: Tree, clock: Any) -> dict[str, Tree]:
+    """A copy of all that a group's future depends on, whatever runs its loop."""
+    return {
+        "pool": np.frombuffer(pool.save(), np.uint8),
+        "timestep": map_tree(np.array, timestep._asdict()),
+        "memory": map_tree(np.array, memory),
+        "clock": np.array(clock, np.int64),
+    }

@@ -1,0 +1,118 @@
+"""Plans in one process: actor threads beside the learner."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+
+from srl.experiment import Experiment
+from srl.loop.learning.learner import Learner, bind_teams
+from srl.loop.learning.ledger import Ledger
+from srl.loop.stepping.actors import ActorThreads
+from srl.loop.stepping.environments import environments_text, make_group
+from srl.loop.stepping.remote import RemoteEnvironments
+from srl.loop.wiring import Addresses, Endpoints
+from srl.pools import Pool
+from srl.streams.batch import Batch
+from srl.streams.transport.message import Identity
+from srl.types import Specs
+
+
+class ThreadEnvironments(RemoteEnvironments):
+    """Groups of environments in threads of this process, whose streams pass references."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        """Makes nothing yet."""
+        self._addresses: dict[str, list[dict[str, str]]] = {}
+        plan = experiment.settled_plan
+        run = secrets.randbits(64)
+        stopping = threading.Event()
+
+        def endpoints(fragment: str, replica: int, number: int) -> Endpoints:
+            return Endpoints(
+                experiment,
+                fragment,
+                replica,
+                Identity(run, number, 0),
+                self._peers,
+                stopping,
+                "thread",
+            )
+
+        learner, actors = plan.home("update"), plan.home("step")
+        own = endpoints(learner, 0, 0)
+        self._actor_endpoints = [
+            endpoints(actors, replica, replica + 1)
+            for replica in range(plan.fragments[actors].replicas)
+        ]
+        self._pools: list[list[Pool]] = []
+        self._workers: list[ActorThreads] = []
+        self._quiet: list[ActorThreads] = []
+        """Those that have shown no progress since all had."""
+        super().__init__(own, own.listen(), None, Ledger.create())
+
+    @property
+    def account(self) -> str:
+        """What has become of all unrolls."""
+        return str(self._ledger)
+
+    def _peers(self) -> Addresses:
+        return self._addresses
+
+    def make(self) -> Specs:
+        """Makes the environments."""
+        groups = [endpoints.share("step", endpoints.replica) for endpoints in self._actor_endpoints]
+        each = self._actor_endpoints[0].group_envs
+        count = sum(map(len, groups))
+        for own in groups:
+            self._pools.append([])
+            for _ in own:
+                self._pools[-1].append(make_group(self.experiment, each, count))
+        self.resumes_exactly = self._pools[0][0].saves_exactly
+        return self._pools[0][0].specs
+
+    def prepare(self, learner: Learner, alive: Callable[[], None]) -> Sequence[Batch]:
+        """Takes the memory of the batches, and makes the actors."""
+        batches = super().prepare(learner, alive)
+        self._addresses[self._endpoints.fragment_name] = [
+            {stream: listener.address for stream, listener in self._listeners.items()}
+        ]
+        teams = bind_teams(self.experiment, learner.teams.specs)
+        for endpoints, pools in zip(self._actor_endpoints, self._pools, strict=True):
+            endpoints.busy = learner.progress.busy[endpoints.fragment_name]
+            newest = self.published.newest if endpoints.has("act") else None
+            self._workers.append(ActorThreads(endpoints, pools, teams, newest))
+        return batches
+
+    def _begin(self) -> None:
+        super()._begin()
+        for worker in self._workers:
+            worker.start()
+
+    def _wait(self) -> None:
+        for worker in self._workers:
+            worker.check()
+        self._quiet = [worker for worker in self._quiet if not worker.all_progressed()]
+        if not self._quiet:
+            self._quiet = list(self._workers)
+            self.alive()
+
+    @property
+    def awaited(self) -> str:
+        """The groups that have shown no progress for longest."""
+        each = self._endpoints.group_envs
+        groups = sorted(group for worker in self._workers for group in tuple(worker.quiet))
+        return ", ".join(f"{environments_text(group, each)} to step" for group in groups)
+
+    def close(self) -> None:
+        """Ends the threads and the environments."""
+        super().close()
+        if self._ledger is not None:
+            self._ledger.close()
+        for worker in self._workers:
+            worker.close()
+        if not self._workers:  # or they have closed these
+            for pool in itertools.chain(*self._pools):
+                pool.close()

@@ -1,0 +1,93 @@
+"""What an actor does with its unrolls, by where they are collected and learned from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import cycle
+
+from srl.loop.stepping.group import Group, Place
+from srl.pools import Pool, Rows
+from srl.streams.batch import Batch
+from srl.streams.group_state import Start
+from srl.streams.sample import SampleSource
+from srl.streams.transport import Connection, Disconnected, opened
+
+
+class OwnUnrolls:
+    """Unrolls that are learned from where they are made."""
+
+    def __init__(self, pool: Pool, batches: Sequence[Batch], position: int, positions: int) -> None:
+        """Takes the memory of all batches of a pass, and which part of them is this group's."""
+        parts = [batch.columns(position, positions) for batch in batches]
+        self._places = cycle(
+            [Place(k, pool.rows_over(part.timesteps), part, (0, 0)) for k, part in enumerate(parts)]
+        )
+
+    def next(self, group: Group) -> Place:
+        """The same memory in each pass, as the last pass' batches have been learned from."""
+        return next(self._places)
+
+    def deliver(self, group: Group) -> None:
+        """Does nothing: the unroll lies in its batch."""
+
+
+class SentUnrolls:
+    """Unrolls that go to a learner elsewhere, through a sample stream."""
+
+    def __init__(self, connect: Callable[[], Connection], alive: Callable[[], None]) -> None:
+        """Opens the stream.
+
+        Args:
+            connect: Gives a connection to the group's learner; called again when that has gone.
+            alive: Called now and then while there is nothing to do but wait; may raise Stopped.
+        """
+        self._connect, self._alive = connect, alive
+        self._open()
+
+    def _open(self) -> None:
+        self._rows: dict[int, Rows] = {}  # over each columns that the source gives
+        begin = partial(SampleSource, alive=self._alive)
+        _, self.source = opened(self._connect, begin)
+
+    @property
+    def start(self) -> Start:
+        """How the group begins."""
+        return self.source.start
+
+    def next(self, group: Group) -> Place:
+        """Waits for a ticket."""
+        while True:
+            self._alive()
+            try:
+                grant = self.source.take(group.state, 1.0)
+            except Disconnected:
+                self.source.close()
+                self._open()
+                continue
+            if grant is not None:
+                break
+        columns = grant.columns
+        if id(columns) not in self._rows:
+            self._rows[id(columns)] = group.pool.rows_over(columns.timesteps)
+        return Place(grant.unroll, self._rows[id(columns)], columns, grant.oldest_version)
+
+    def deliver(self, group: Group) -> None:
+        """Hands the unroll over; if the learner has gone meanwhile, it is lost."""
+        try:
+            self.source.deliver()
+        except Disconnected:
+            return
+
+
+class NoUnrolls:
+    """For a group whose steps are collected by who acts for it."""
+
+    def next(self, group: Group) -> Place:
+        """Two rows in turn."""
+        if not hasattr(self, "_place"):
+            self._place = Place(None, group.pool.rows(2), None, (0, 0))
+        return self._place
+
+    def deliver(self, group: Group) -> None:
+        """Does nothing: the other end has collected the unroll."""

@@ -1,0 +1,52 @@
+"""What a worker process makes its environments from, as it goes through a pipe."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from typing import Any
+
+import cloudpickle
+import gymnasium
+
+from srl.errors import UserError
+from srl.pools.python.simulator import Simulator
+from srl.pools.python.sources import SimulatorSource, make_simulators, source_name
+
+
+def pack_setup(
+    source: SimulatorSource, options: dict[str, Any], num_envs: int, action_repeat: int
+) -> bytes:
+    """Pickles what all environments of a pool are made from.
+
+    Raises:
+        UserError: If that cannot be pickled.
+    """
+    # An id may be known to this process alone.
+    spec = gymnasium.registry.get(source) if isinstance(source, str) else None
+    # Modules that no other process can import, such as an experiment file's, go along by value.
+    modules = {id(m): m for m in list(sys.modules.values()) if isinstance(m, type(sys))}.values()
+    alien = [m for m in modules if getattr(m, "__spec__", 0) is None]
+    by_value = [m for m in alien if m.__name__ != "__main__"]
+    registered = []
+    try:
+        for module in by_value:
+            cloudpickle.register_pickle_by_value(module)
+            registered.append(module)
+        return cloudpickle.dumps((spec, source, options, num_envs, action_repeat))
+    except Exception as error:
+        raise UserError(
+            f"{source_name(source)} cannot be sent to a worker process: {error}; let the callable "
+            "make what cannot be pickled itself, or step in this process with workers=0"
+        ) from error
+    finally:
+        for module in registered:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def make_from_setup(setup: bytes, envs: range) -> tuple[list[Simulator], int]:
+    """Makes some of a pool's environments; also gives how often they repeat each action."""
+    spec, source, options, num_envs, action_repeat = pickle.loads(setup)
+    if spec is not None:
+        gymnasium.registry.setdefault(spec.id, spec)
+    return make_simulators(source, envs, options, num_envs), action_repeat

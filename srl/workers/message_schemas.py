@@ -1,0 +1,80 @@
+"""What messages to the controller must carry, checked before anything of it is used.
+
+So one worker's garbage is refused, and cannot end the run of all.
+"""
+
+from __future__ import annotations
+
+import re
+import reprlib
+from collections.abc import Mapping
+from typing import Any
+
+from srl.errors import RunError
+from srl.json_shape import COUNT, fits
+from srl.pools.specs_json import specs_from_json
+from srl.streams import Message, Refused
+from srl.workers.control import Kind, unpack
+
+ADDRESS = re.compile(r"(unix|thread):\S+|(tcp://)?\S+:\d+|\S+ unix:\S+ tcp://\S+:\d+")
+"""At which something listens: a stream, or learners that meet."""
+
+SCHEMAS: dict[int, dict[Any, Any]] = {
+    Kind.HELLO: {"addresses": {str: ADDRESS}, "specs": dict | None},
+    Kind.BEAT: {
+        "state": str,
+        "stage?": str,
+        "idle": float,
+        "longest?": float,
+        "grown": {str: float},
+        "seconds?": {str: float},
+    },
+    Kind.REPORT: {"env_steps": COUNT, "updates": COUNT, "bottleneck?": str, str: float | None},
+    Kind.SAY: {"text": str},
+    Kind.STOPPED: {},
+    Kind.FAILED: {
+        "summary": str,
+        "text": str,
+        "by_user": bool,
+        "by_peer": bool,
+        "final?": bool,
+    },
+}
+"""The shape of what workers send, by kind; see `fits`."""
+
+
+def checked_values(
+    message: Message, shapes: Mapping[int, dict[Any, Any]] = SCHEMAS
+) -> dict[str, Any]:
+    """The JSON object that a message carries, if that is as its kind must be.
+
+    Args:
+        message: Whatever has come.
+        shapes: Of each kind; by default of what workers send.
+
+    Raises:
+        Refused: If it carries anything else, or is of another kind.
+    """
+    if message.kind not in shapes:
+        raise Refused(f"a message of kind {message.kind}")
+    values = demand_shape(f"message {message.kind}", unpack(message), shapes[message.kind])
+    if message.kind == Kind.HELLO and values["specs"] is not None:
+        try:
+            specs_from_json(values["specs"])
+        except RunError as error:
+            raise Refused(str(error)) from error
+    return values
+
+
+def demand_shape(name: str, values: dict[str, Any], shape: dict[Any, Any]) -> dict[str, Any]:
+    """Gives the values, which are to have this shape.
+
+    Raises:
+        Refused: If they do not.
+    """
+    if not fits(values, shape):
+        fields = ", ".join(field for field in shape if field is not str)
+        raise Refused(
+            f"{name} is {reprlib.repr(values)}; expected {fields or 'nothing'} as srl does"
+        )
+    return values

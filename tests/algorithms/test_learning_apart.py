@@ -1,0 +1,154 @@
+"""What algorithms learn does not depend on how slots are divided; and what they refuse."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from drawn_unrolls import SLOTS, STEPS, parts
+from drawn_unrolls import unroll_of as drawn
+from gymnasium import spaces
+
+from srl.algorithms import DQN, IMPALA, PQN, SAC
+from srl.errors import UserError
+from srl.networks import MLP
+from srl.types import Specs
+
+BLOCKS = 3
+BOX = spaces.Box(-9, 9, (3,), np.float32)
+
+
+def instances():
+    """Algorithms and how many numbers their actions have; None for one choice."""
+    network, box = MLP(width=8), BOX
+    sizes = {"unroll_length": STEPS, "warm_up": 0, "replay": BLOCKS * STEPS * SLOTS}
+    discrete = Specs(box, spaces.Discrete(2), ("agent",))
+    continuous = Specs(box, spaces.Box(-2, 2, (2,), np.float32), ("agent",))
+    q = DQN(network=network, priorities=0.6, n_step=2, batch_size=16, **sizes)
+    sac = SAC(network=network, batch_size=16, samples_per_insert=2.0, **sizes)
+    pqn = {"unroll_length": STEPS, "minibatches": 2, "chunk": 2, "epochs": 2}
+    memory = MLP(width=8, memory=4)
+    return {
+        "DQN": (q.bind(discrete, 10, SLOTS), None),
+        "C51, dueling": (replace(q, atoms=5, dueling=True).bind(discrete, 10, SLOTS), None),
+        "SAC": (sac.bind(continuous, 10, SLOTS), 2),
+        "PQN": (PQN(network=network, **pqn).bind(discrete, 10, SLOTS), None),
+        "IMPALA": (IMPALA(network=network, unroll_length=STEPS).bind(discrete, 10, SLOTS), None),
+        "PQN with memory": (PQN(network=memory, **pqn).bind(discrete, 10, SLOTS), None),
+        "IMPALA with memory": (
+            IMPALA(network=memory, unroll_length=STEPS).bind(discrete, 10, SLOTS),
+            None,
+        ),
+    }
+
+
+NAMES = tuple(instances())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_halves_whose_sums_are_added_learn_what_the_whole_learns(name):
+    instance, actions = instances()[name]
+    learn, look, revise = map(jax.jit, (instance.learn, instance.look, instance.revise))
+    gradient = jax.jit(instance.noted_gradient)
+    state = instance.init(jax.random.key(0))
+    halves = parts(2)
+
+    def unroll_of(n, slots=range(SLOTS), actions=None):
+        unroll = drawn(n, slots, actions=actions)
+        chunks = STEPS // (instance.chunk or STEPS)
+        memory = instance.initial_memory(len(unroll.slot))
+        return unroll._replace(
+            memory=jax.tree.map(lambda x: np.zeros((chunks, *x.shape), x.dtype), memory)
+        )
+
+    whole_state, whole_replay = state, instance.empty_replay(unroll_of(0, actions=actions))
+    replays = [instance.empty_replay(unroll_of(0, part, actions=actions)) for part in halves]
+    for n in range(3):
+        learned = learn(whole_state, unroll_of(n, actions=actions), whole_replay)
+        whole_state, whole_replay, _ = learned
+        looked = [
+            look(state, replay, unroll_of(n, part, actions=actions))
+            for replay, part in zip(replays, halves, strict=True)
+        ]
+        added = jax.tree.map(jnp.add, looked[0][2], looked[1][2])
+        before, state = state, instance.adapt(state, added)
+        notes = []
+        for round in range(instance.rounds):
+            given_back = [gradient(state, batch, round) for _, batch, _ in looked]
+            sums = jax.tree.map(jnp.add, given_back[0][0], given_back[1][0])
+            state, _ = instance.update(state, sums)
+            notes.append([note for _, note in given_back])
+        state, _ = instance.finish(state, added)
+        replays = [
+            revise(
+                before,
+                looked[k][0],
+                looked[k][1],
+                jax.tree.map(lambda *x: jnp.stack(x), *[each[k] for each in notes]),
+            )
+            for k in range(2)
+        ]
+    for a, b in zip(jax.tree.leaves(whole_state), jax.tree.leaves(state), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+    joined = jax.tree.map(lambda *x: jnp.concatenate(x, axis=2), *replays)
+    for a, b in zip(jax.tree.leaves(whole_replay), jax.tree.leaves(joined), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["DQN", "SAC"])
+def test_an_unroll_that_is_inserted_twice_is_there_once(name):
+    instance, actions = instances()[name]
+    state, unroll = instance.init(jax.random.key(0)), drawn(0, actions=actions)
+    once = instance.remember(state, instance.empty_replay(unroll), unroll)
+    twice = instance.remember(state, once, unroll)
+    jax.tree.map(np.testing.assert_array_equal, once, twice)
+
+
+@pytest.mark.parametrize("algorithm", [DQN, PQN])
+@pytest.mark.parametrize("greedy", [True, False])
+def test_a_forbidden_action_is_never_taken(algorithm, greedy):
+    observation = spaces.Dict(x=BOX, action_mask=spaces.MultiBinary(4))
+    specs = Specs(observation, spaces.Discrete(4), ("agent",))
+    instance = algorithm(network=MLP(width=8)).bind(specs, 10, SLOTS)
+    policy = instance.policy(instance.init(jax.random.key(0)))
+    seen = {
+        "x": np.random.default_rng(0).normal(size=(100, 3)).astype(np.float32),
+        "action_mask": np.tile(np.array([0, 1, 1, 0], np.int8), (100, 1)),
+    }
+    if greedy:
+        decision = instance.act_greedy(policy, seen, ())
+    else:
+        decision = instance.act(policy, seen, (), jax.random.split(jax.random.key(1), 100))
+        assert set(np.asarray(decision.action)) == {1, 2}  # at first all are random
+    assert set(np.asarray(decision.action)) <= {1, 2}
+
+
+def test_actions_of_sac_are_within_the_bounds_of_their_space():
+    space = spaces.Box(np.float32([-1, 2]), np.float32([3, 2.5]))
+    instance = SAC(network=MLP(width=8), warm_up=0).bind(Specs(BOX, space, ("agent",)), 10, SLOTS)
+    policy = instance.policy(instance.init(jax.random.key(0)))
+    keys = jax.random.split(jax.random.key(1), 1000)
+    seen = np.random.default_rng(0).normal(size=(1000, 3)).astype(np.float32)
+    action = instance.env_action(np.asarray(instance.act(policy, seen, (), keys).action))
+    assert all(one in space for one in action)
+    assert (action.max(0) - action.min(0) > 0.5 * (space.high - space.low)).all()
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "action", "reason"),
+    [
+        (DQN(), spaces.Box(-1, 1, (2,), np.float32), "needs Discrete actions"),
+        (PQN(), spaces.MultiDiscrete([2, 2]), "needs Discrete actions"),
+        (SAC(), spaces.Discrete(2), "draws actions within bounds"),
+        (SAC(), spaces.Box(-np.inf, np.inf, (2,), np.float32), "draws actions within bounds"),
+        (SAC(subset=3), spaces.Box(-1, 1, (2,), np.float32), "subset=3 of critics=2"),
+        (DQN(n_step=9), spaces.Discrete(2), "n_step=9 and unroll_length=8"),
+        (SAC(network=MLP(memory=4)), spaces.Box(-1, 1, (2,), np.float32), "has memory"),
+        (DQN(network=MLP(memory=4)), spaces.Discrete(2), "has memory"),
+        (DQN(value_range=(1.0, 1.0)), spaces.Discrete(2), "value_range"),
+    ],
+)
+def test_what_an_algorithm_cannot_learn_is_refused(algorithm, action, reason):
+    with pytest.raises(UserError, match=reason):
+        algorithm.bind(Specs(BOX, action, ("agent",)), 10, SLOTS)

@@ -1,0 +1,92 @@
+"""What is remembered and drawn again, whichever way slots are divided."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from drawn_unrolls import SLOTS, STEPS, parts, unroll_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from srl.algorithms.replay import draw, draw_by_priority, empty, insert, transitions, windows
+
+BLOCKS = 3
+KEY = jax.random.key(7)
+DISCOUNT = 0.9
+
+
+def filled(updates, slots=range(SLOTS)):
+    replay = empty(unroll_of(0, slots), BLOCKS)
+    for n in range(updates):
+        replay = insert(replay, unroll_of(n, slots), n)
+    return replay
+
+
+@pytest.mark.parametrize("shards", [2, 4])
+@pytest.mark.parametrize("share", [2.0, 1.0, 0.5])
+@settings(max_examples=5, deadline=None)
+@given(n=st.integers(0, 5), length=st.integers(2, STEPS + 1))
+def test_slots_draw_the_same_however_they_are_divided(shards, share, n, length):
+    def drawn(slots):
+        replay = filled(n + 1, slots)
+        draws = draw(KEY, replay, n, np.array(slots), rounds=4, share=share, length=length)
+        return np.asarray(draws.take(replay, length).observation), np.asarray(draws.slot)
+
+    whole, of_whole = drawn(range(SLOTS))
+    for round in range(4):
+        expected = {
+            (slot, *map(tuple, whole[round, :, k])) for k, slot in enumerate(of_whole[round])
+        }
+        found = set()
+        for slots in parts(shards):
+            window, of = drawn(slots)
+            found |= {(s, *map(tuple, window[round, :, k])) for k, s in enumerate(of[round])}
+        assert found == expected
+
+
+@settings(max_examples=8, deadline=None)
+@given(n=st.integers(0, 7), length=st.integers(2, STEPS + 1))
+def test_a_window_is_of_one_slot_and_one_unroll_that_is_remembered(n, length):
+    replay = filled(n + 1)
+    draws = draw(KEY, replay, n, np.arange(SLOTS), rounds=5, share=2.0, length=length)
+    update, row, slot = np.moveaxis(np.asarray(draws.take(replay, length).observation), -1, 0)
+    assert (update == update[:, :1]).all()
+    assert (slot == np.asarray(draws.slot)[:, None]).all()
+    assert (np.diff(row, axis=1) == 1).all()
+    assert update.min() > n - BLOCKS
+    assert update.max() <= n
+
+
+def test_priorities_are_frequencies():
+    priority = np.zeros((BLOCKS, STEPS, SLOTS), np.float32)
+    priority[...] = np.random.default_rng(0).random(priority.shape)
+    priority[1, 2] = 0.0
+    rounds = 20_000
+    draws = draw_by_priority(KEY, jnp.asarray(priority), 5, np.arange(SLOTS), rounds, 1.0)
+    counts = np.zeros_like(priority)
+    np.add.at(counts, tuple(np.asarray(x) for x in draws[:3]), 1)
+    np.testing.assert_allclose(
+        counts / rounds, priority / priority.sum((0, 1)), atol=4 * np.sqrt(0.25 / rounds)
+    )
+    assert not counts[priority == 0].any()
+
+
+@settings(max_examples=8, deadline=None)
+@given(n=st.integers(0, 50), steps=st.integers(1, STEPS))
+def test_transitions_stop_where_their_episode_ends(n, steps):
+    unroll = unroll_of(n)
+    given_back = transitions(windows(unroll, steps + 1), DISCOUNT)
+    for t in range(STEPS - steps + 1):
+        for slot in range(SLOTS):
+            place = t * SLOTS + slot
+            expected, end = 0.0, t
+            while end < t + steps and not (unroll.terminated | unroll.truncated)[end, slot]:
+                expected += DISCOUNT ** (end - t) * unroll.reward[end + 1, slot]
+                end += 1
+            if end == t:
+                assert not given_back.valid[0, place]
+                continue
+            discount = 0.0 if unroll.terminated[end, slot] else DISCOUNT ** (end - t)
+            np.testing.assert_allclose(given_back.reward[0, place], expected, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(given_back.discount[0, place], discount, rtol=1e-6)
+            np.testing.assert_array_equal(given_back.last[0, place], unroll.observation[end, slot])

@@ -1,0 +1,151 @@
+"""Actor threads: what becomes of a group that fails, hangs, or is told that the run is over."""
+
+import itertools
+import threading
+from dataclasses import replace
+
+import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
+from tiny_parts import ENVS, SECONDS, SPECS, TINY, Ends, wait_until
+
+from srl import make_pool
+from srl.errors import RunError
+from srl.loop.acting.local_acting import compiled_act
+from srl.loop.learning.learner import Learner
+from srl.loop.stepping.actors import ActorThreads
+from srl.loop.stepping.threads import ThreadEnvironments
+
+
+class Falls(CartPoleEnv):
+    """Cannot take its third step."""
+
+    def reset(self, **arguments):
+        self.steps = 0
+        return super().reset(**arguments)
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 3:
+            raise KeyError("joint_3")
+        return super().step(action)
+
+
+class Waits(CartPoleEnv):
+    """Its steps wait for a gate to open."""
+
+    def __init__(self, gate):
+        super().__init__()
+        self.gate = gate
+
+    def step(self, action):
+        assert self.gate.wait(SECONDS)
+        return super().step(action)
+
+
+@pytest.fixture(scope="module")
+def learner():
+    return Learner(TINY, SPECS)
+
+
+@pytest.fixture(scope="module")
+def act(learner):
+    return compiled_act(learner.teams)
+
+
+@pytest.fixture
+def ends(learner, act):
+    """The learner's end, which takes unrolls in from the beginning."""
+    made = Ends(TINY, learner, act)
+    made.environments.latest()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def gate():
+    opened = threading.Event()
+    yield opened
+    opened.set()  # threads that wait at it hold their pools
+
+
+@pytest.fixture
+def threads(ends):
+    """Actor threads of one worker, given the environments of each of its two groups."""
+    made = []
+
+    def start(*envs):
+        pools = [make_pool(env, ENVS) for env in envs]
+        endpoints, newest = ends.endpoints("actors", 0), ends.published.newest
+        made.append(ActorThreads(endpoints, pools, ends.learner.teams, newest))
+        made[-1].start()
+        return made[-1]
+
+    yield start
+    ends.stopping.set()
+    for each in made:
+        each.close()
+
+
+def test_what_a_group_raises_is_raised_where_the_worker_waits(threads):
+    actors = threads(TINY.env, Falls)
+    with pytest.raises(RunError, match="joint_3"):
+        actors.wait(lambda: None)
+    with pytest.raises(RunError, match="joint_3"):
+        actors.check()
+
+
+def test_what_the_last_group_raised_is_raised_also_if_nobody_waited_yet(threads):
+    actors = threads(Falls, Falls)
+    actors.close()  # once they have ended
+    with pytest.raises(RunError, match="joint_3"):
+        actors.wait(lambda: None)
+
+
+def test_a_group_that_hangs_is_known_and_no_progress_is_shown_whatever_others_do(threads, gate):
+    actors = threads(TINY.env, lambda: Waits(gate))
+    wait_until(lambda: actors.all_progressed() and actors.stepping)
+    wait_until(lambda: actors.quiet == {1})  # the other one shows that it waits for a ticket
+    assert not actors.all_progressed()
+    gate.set()
+    wait_until(actors.all_progressed)
+    actors.check()
+
+
+def test_the_environments_that_hang_are_named(learner, gate):
+    numbers = itertools.count()
+
+    def make():
+        return Waits(gate) if next(numbers) >= ENVS else CartPoleEnv()
+
+    environments = ThreadEnvironments(replace(TINY, env=make))
+    assert environments.awaited == ""
+    try:
+        environments.make()
+        environments.prepare(learner, lambda: None)
+        environments.latest()
+        gathering = threading.Thread(target=environments.gather, args=(0,), daemon=True)
+        gathering.start()
+        wait_until(lambda: environments.awaited == "environments 2 to 3 to step")
+        assert gathering.is_alive()
+        gate.set()
+        gathering.join(SECONDS)
+        assert not gathering.is_alive()
+    finally:
+        gate.set()
+        environments.close()
+
+
+def test_all_groups_are_seen_to_step_before_any_pass_is_over(threads, gate):
+    actors = threads(lambda: Waits(gate), lambda: Waits(gate))
+    wait_until(lambda: actors.stepping)
+    assert actors.env_steps == 0
+
+
+@pytest.mark.parametrize("how", ["drain", "stopping"])
+def test_groups_end_quietly_once_no_unroll_is_wanted(threads, ends, how):
+    actors = threads(TINY.env, TINY.env)
+    assert ends.environments.gather(0) is not None
+    ends.environments.finish() if how == "drain" else ends.stopping.set()
+    actors.wait(lambda: None)
+    assert actors.env_steps == TINY.num_envs * TINY.graph.steps  # each has done one unroll
+    assert actors.all_progressed()  # who has ended holds nobody up

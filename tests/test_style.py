@@ -1,0 +1,85 @@
+"""The rules of the house: format, lint, types, and who may import whom."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def tool(name: str) -> str:
+    """The program that belongs to this Python, or the one on the path."""
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if beside.exists() else shutil.which(name)
+    assert found, f"{name} is not installed; run: make test"
+    return found
+
+
+def check(*command: str | Path, cwd: Path = ROOT) -> None:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def cpp_files() -> list[Path]:
+    folders = ("csrc", "docs", "tests")
+    endings = ("*.cc", "*.h", "*.c")
+    return [file for f in folders for ending in endings for file in (ROOT / f).rglob(ending)]
+
+
+def test_python_is_formatted():
+    check(tool("ruff"), "format", "--check", "--quiet", "--diff", ".")
+
+
+def test_python_passes_the_linter():
+    check(tool("ruff"), "check", ".")
+
+
+def test_cpp_is_formatted():
+    check(tool("clang-format"), "--dry-run", "-Werror", *cpp_files())
+
+
+def test_nothing_imports_upward():
+    check(tool("lint-imports"), "--no-cache")
+
+
+def test_types_fit(tmp_path):
+    # As installed: the folder envs/ is the package srl.envs.
+    (tmp_path / "srl").mkdir()
+    for part in (ROOT / "srl").iterdir():
+        if part.name != "__pycache__":
+            (tmp_path / "srl" / part.name).symlink_to(part)
+    (tmp_path / "srl" / "envs").symlink_to(ROOT / "envs")
+    (tmp_path / "experiments").symlink_to(ROOT / "experiments")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    check(tool("basedpyright"), "--pythonpath", sys.executable, cwd=tmp_path)
+
+
+def test_csrc_knows_python_in_one_file_only():
+    knowing = {
+        file.name
+        for file in cpp_files()
+        if "Python.h" in (t := file.read_text()) or "pybind11" in t
+    }
+    assert knowing == {"module.cc"}
+
+
+def test_no_file_is_long():
+    files = [f for folder in ("srl", "envs", "csrc", "tests") for f in (ROOT / folder).rglob("*")]
+    sources = [f for f in files if f.suffix in (".py", ".cc", ".h")]
+    assert sources
+    long = {f.name: n for f in sources if (n := len(f.read_text().splitlines())) > 500}
+    assert not long
+
+
+def test_importing_an_experiment_loads_neither_jax_nor_flax():
+    experiments = sorted((ROOT / "experiments").glob("*.py"))
+    assert experiments
+    code = (
+        "import sys\n"
+        "from srl.experiment import load_experiment\n"
+        "for file in sys.argv[1:]: load_experiment(file)\n"
+        "heavy = {'jax', 'flax', 'optax', 'tensorboardX'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    check(sys.executable, "-c", code, *experiments)
