@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,12 @@ settings.load_profile("srl")
 TESTS = Path(__file__).parent
 WHOLE_RUNS = {"cluster", "faults", "launch", "loop", "run", "self_play", "workers"}
 """Folders whose tests start whole runs."""
+
+
+def pytest_configure() -> None:
+    """Lets Ctrl-C reach the processes of tests, also where a shell's `&` has it ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)
