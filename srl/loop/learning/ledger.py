@@ -21,7 +21,7 @@ class Ledger:
     """
 
     NUMBERS = len(_WORDS)
-    """In each learner's part."""
+    """The length of each learner's part."""
 
     def __init__(self, fd: int, learner: int = 0) -> None:
         """Maps the page behind a descriptor, which stays the caller's.

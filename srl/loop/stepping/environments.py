@@ -68,7 +68,7 @@ class Environments(projection.Environments, Protocol):
         """Lets groups go on from the states of all, or anew where there is none that fits."""
 
     def finish(self) -> None:
-        """Lets everyone who makes unrolls know that no further one is wanted."""
+        """Notifies all that make unrolls that no further one is wanted."""
 
     def close(self) -> None:
         """Lets go of all that was made."""
