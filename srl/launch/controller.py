@@ -137,7 +137,7 @@ class Controller:
                 often = f" ({times} times)" if times > 1 else ""
                 lines.append(f"started again: {names}, as it {why}{often}")
         ledger = self._hosts.ledger
-        return [*lines, str(ledger)] if ledger.granted else lines
+        return [*lines, str(ledger)] if ledger.account().produced else lines
 
     def close(self) -> None:
         """Lets go of the hosts and of the ledger."""

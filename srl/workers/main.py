@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _work(spec: WorkerSpec, control: Control) -> None:
-    from srl.run.recorded import recorded_experiment
+    from srl.run.folder import recorded_experiment
     from srl.workers.roles import named_role, role_of
     from srl.workers.worker import Context
 

@@ -42,7 +42,7 @@ class Process(Protocol):
 
     @property
     def ended(self) -> bool:
-        """Whether it has; `reap` must follow."""
+        """Whether the process has ended; `reap` must follow."""
         ...
 
     def state(self) -> str:
@@ -79,7 +79,7 @@ class Hosts(ABC):
     ledger: Ledger
     """The account of unrolls, which learners write."""
     first_incarnation = 0
-    """Of workers that this controller starts: later than all of earlier controllers."""
+    """The first incarnation that this controller may start: later than all of earlier ones."""
     _listener: Listener
 
     @abstractmethod

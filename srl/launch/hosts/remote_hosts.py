@@ -58,9 +58,9 @@ class Host:
 class RemoteProcess:
     """A worker's process on another host: what is known of it."""
 
-    def __init__(self, hosts: RemoteHosts, host: Host, orders_key: tuple[int, int]) -> None:
-        """Takes the number and the incarnation of the worker."""
-        self.host, self.key = host, orders_key
+    def __init__(self, hosts: RemoteHosts, host: Host, key: tuple[int, int]) -> None:
+        """Takes the worker's `key`: its number and its incarnation."""
+        self.host, self.key = host, key
         self.reported_state = "running"
         self._hosts = hosts
         self._end: dict[str, Any] | None = None
@@ -69,7 +69,7 @@ class RemoteProcess:
 
     @property
     def ended(self) -> bool:
-        """Whether it has; `reap` must follow."""
+        """Whether the process has ended; `reap` must follow."""
         return self._end is not None
 
     def end(self, how: str, code: int = -9, dump: str = "", stack: str = "") -> None:

@@ -49,7 +49,7 @@ class WorkerProcess:
 
     @property
     def ended(self) -> bool:
-        """Whether it has; `reap` must follow."""
+        """Whether the process has ended; `reap` must follow."""
         looked = os.WEXITED | os.WNOWAIT | os.WNOHANG
         return os.waitid(os.P_PID, self.pid, looked) is not None
 

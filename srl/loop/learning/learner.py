@@ -38,11 +38,7 @@ def bind_teams(experiment: Experiment, specs: Specs) -> Teams:
     Raises:
         UserError: If self-play is asked for and does not fit the environments.
     """
-    updates = experiment.expected_updates
-    teams = Teams.of(
-        *(experiment.settled_algorithm, experiment.policies, specs, updates, experiment.num_envs),
-        taught=experiment.taught,
-    )
+    teams = Teams.of_experiment(experiment, specs, experiment.expected_updates)
     return teams.with_opponents(experiment, experiment.num_groups)
 
 
