@@ -74,18 +74,18 @@ class Experiment:
     updates: int | None = None
     """Trains for so many updates instead."""
     seed: int = 0
-    """Of the environments, the networks and the sampling."""
+    """The seed of the environments, the networks and the sampling."""
     threads: int = 0
-    """Of the environment pool; 0 takes every core."""
+    """Threads of the environment pool; 0 takes every core."""
     workers: int | None = None
     """Processes that step environments written in Python; by default they are stepped in the
     trainer's own, one after the other."""
     step_timeout: float | None = None
     """Seconds that a step or reset may take in one of these processes; 60 by default."""
     heartbeat_seconds: float = 60.0
-    """That a worker process may be silent for, or its main loop take without showing progress after
-    its first; then it is taken for hung, killed and started again. A run in one process is only
-    named."""
+    """Seconds that a worker process may be silent for, or its main loop take without showing
+    progress after its first; then it is taken for hung, killed and started again. A run in one
+    process is only named."""
     report_every: int = 0
     """Updates between two report lines; 0 chooses about 50 lines a run, at most 100 updates."""
     checkpoint_minutes: float = 5.0

@@ -29,9 +29,9 @@ class TextType:
     read: Callable[[str], Any]
     """Gives the value; raises ValueError or KeyError for a text that it does not take."""
     metavar: str
-    """In a list of options."""
+    """The name of such a value in a list of options."""
     expected: str
-    """In a message."""
+    """The name of such a value in an error."""
 
 
 def _chosen(values: dict[str, Any]) -> TextType:

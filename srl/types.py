@@ -21,15 +21,15 @@ class Specs:
     """What a pool's environments look like; all agents share the two spaces of its rows."""
 
     observation: gymnasium.Space
-    """Of one agent."""
+    """The observation space of one agent."""
     action: gymnasium.Space
-    """Of one agent: Box, Discrete or MultiDiscrete."""
+    """The action space of one agent: Box, Discrete or MultiDiscrete."""
     agents: tuple[str, ...]
-    """Names, in slot order."""
+    """The agents' names, in slot order."""
     statistics: tuple[str, ...] = ()
     """Names of the numbers the environment keeps of each episode."""
     max_episode_steps: int | None = None
-    """Where episodes are truncated."""
+    """The length at which episodes are truncated; None where it is not known."""
     agent_spaces: tuple[tuple[gymnasium.Space, gymnasium.Space], ...] = ()
     """Each agent's own observation and action space, in slot order, where these differ: rows are
     padded with zeros up to `observation` and `action`."""
@@ -88,7 +88,7 @@ class Unroll(NamedTuple):
     memory: Tree  # [T / chunk, B, ...], before the first row of each chunk; () without memory
     version: Array  # int32 [T, G, 2], the (epoch, n) of the policy that acted in each of G groups
     slot: Array  # int32 [B], which of the run's slots each column is
-    advice: Tree = ()  # [T, B, ...], what a teacher said of the rows, where there is one
+    advice: Tree = ()  # [T, B, ...], of a teacher where there is one
 
 
 class Policy(NamedTuple):

@@ -338,7 +338,7 @@ class LearnNodes(NamedTuple):
     """The functions that `learn` calls, each computed here or at the other end of a stream."""
 
     rounds: int
-    """Gradient steps."""
+    """The number of gradient steps."""
     measure: Callable[[Any, Any], tuple[Any, Any]]
     """(state, unroll) to the batch to learn from, and the total of what was measured."""
     adapt: Callable[[Any, Any], Any]
@@ -356,13 +356,13 @@ class Learned(NamedTuple):
 
     state: Any
     metrics: Tree
-    """Of the rounds, their means."""
+    """The means of the rounds' metrics."""
     finished: Tree
     """The metrics of `finish`."""
     batch: Any
     """What was learned from."""
     notes: Tree
-    """Of the rounds, [rounds, ...]."""
+    """The rounds' notes, [rounds, ...]."""
 
 
 Step = Callable[[Any, Any], tuple[Any, tuple[Any, Any]]]

@@ -172,7 +172,7 @@ class DQNInstance(QInstance[DQNState]):
     # Values of actions.
 
     def atoms_of(self, outputs: Array) -> Array:
-        """Gives what the outputs say of each action: values, or logits [..., actions, atoms]."""
+        """Gives each action's part of the outputs: values, or logits [..., actions, atoms]."""
         parts = outputs.reshape(*outputs.shape[:-1], -1, self.config.atoms)
         if self.config.dueling:
             value, advantage = parts[..., :1, :], parts[..., 1:, :]

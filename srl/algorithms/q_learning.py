@@ -32,7 +32,8 @@ class QLearning(Algorithm):
     epsilon_start: float = 1.0
     """The share of actions that are drawn at random in the beginning."""
     epsilon_end: float = 0.05
-    """That share after exploration; without a known length of the run, it is so from the start."""
+    """The share of random actions after exploration; without a known length of the run, it is so
+    from the start."""
     exploration: float = 0.2
     """The part of the run in which the share falls linearly from the one to the other."""
 

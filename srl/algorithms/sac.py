@@ -336,7 +336,7 @@ class SACInstance(Instance[SACState]):
     def _noise(self, key: Array, slot: Array) -> Array:
         """Normal numbers for each transition, [2, S, numbers], that follow from its slot.
 
-        The transitions of a slot are told apart by how many come before them.
+        The transitions of a slot are numbered by how many come before them.
         """
         earlier = jnp.sum(jnp.tril(slot[:, None] == slot[None], -1), axis=1)
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from srl.experiment import Experiment
-from srl.lazy import jax, jnp
+from srl.lazy import jax
+from srl.loop.shapes import repeated_unroll
 from srl.loop.teams import Teams
 from srl.pools import make_pool
 from srl.types import Specs, Timestep, Unroll
@@ -24,10 +25,7 @@ def first_timestep(experiment: Experiment, num_envs: int) -> tuple[Specs, Timest
 def act_alone(experiment: Experiment, num_envs: int) -> Callable[[], Any]:
     """A compiled `act` for all slots of so many environments; a call waits for its result."""
     specs, timestep = first_timestep(experiment, num_envs)
-    teams = Teams.of(
-        *(experiment.settled_algorithm, experiment.policies, specs, None, experiment.num_envs),
-        taught=experiment.taught,
-    )
+    teams = Teams.of_experiment(experiment, specs)
     states = teams.init(jax.random.key(experiment.seed))
     act = jax.jit(teams.act)
     operands = _to_act(teams, states, timestep)
@@ -41,33 +39,13 @@ def learn_alone(experiment: Experiment) -> tuple[Callable[[], Any], int]:
     the first one: the work does not depend on what is in it.
     """
     specs, timestep = first_timestep(experiment, experiment.num_envs)
-    teams = Teams.of(
-        *(experiment.settled_algorithm, experiment.policies, specs, None, experiment.num_envs),
-        taught=experiment.taught,
-    )
+    teams = Teams.of_experiment(experiment, specs)
     states = teams.init(jax.random.key(experiment.seed))
     length = experiment.graph.unrolls[0].length
 
     @jax.jit
     def repeated(operands: Any, timestep: Timestep) -> Unroll:
-        decision = teams.act(*operands)
-
-        def times(number: int, tree: Any) -> Any:
-            return jax.tree.map(lambda x: jnp.broadcast_to(x, (number, *x.shape)), tree)
-
-        rows = times(length + 1, timestep)
-        return Unroll(
-            observation=rows.observation,
-            reward=rows.reward,
-            terminated=rows.terminated,
-            truncated=rows.truncated,
-            action=times(length, decision.action),
-            log_prob=times(length, decision.log_prob),
-            memory=times(length // teams.chunk_of(length), decision.memory),
-            version=jnp.zeros((length, 1, 2), jnp.int32),
-            slot=jnp.arange(decision.log_prob.size, dtype=jnp.int32),
-            advice=times(length, decision.advice),
-        )
+        return repeated_unroll(teams, timestep, teams.act(*operands), length)
 
     unroll = repeated(_to_act(teams, states, timestep), timestep)
     learn = jax.jit(teams.learn)

@@ -36,7 +36,7 @@ class Case:
     cores: tuple[int, ...] = ()
     """Where the backend `native` pins its threads; nowhere by default."""
     options: dict[str, Any] = field(default_factory=dict)
-    """Of the environment."""
+    """The environment's options."""
     sticky: bool = False
     """Whether random actions are held for STICKY_STEPS steps."""
 

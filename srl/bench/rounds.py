@@ -93,7 +93,7 @@ def neighbouring_ratios(rates: Sequence[float], vs_rates: Sequence[float]) -> li
 
 
 def comparison(vs_rates: Sequence[float], ratios: Sequence[float]) -> dict[str, float]:
-    """What a line says of the side that another is compared with."""
+    """The text about the side that another is compared with."""
     return {
         "vs_value": median(vs_rates),
         "ratio": median(ratios),

@@ -25,27 +25,27 @@ class Report(NamedTuple):
     """The last report of a worker's progress."""
 
     time: float
-    """When that was heard, by `time.perf_counter`."""
+    """When it arrived, by `time.perf_counter`."""
     counters: Mapping[str, float]
-    """Their growth since it began."""
+    """What each counter has grown by since the worker began."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What all had used at some time."""
+    """What all processes had used at some time."""
 
     time: float
-    """By `time.perf_counter`."""
+    """When it was taken, by `time.perf_counter`."""
     pids: Mapping[str, int]
-    """Of workers, by name."""
+    """Process ids of workers, by name."""
     cpu: Mapping[str, float]
     """Seconds of user and system time, by name."""
     memory: Mapping[str, int]
     """Bytes, by name; what processes share is divided among them."""
     reports: Mapping[str, Report]
-    """By name."""
+    """The last report of each worker, by name."""
     messages: int
-    """That the controller has received."""
+    """Messages that the controller has received."""
     machine: tuple[float, float]
     """Seconds of all cores together: busy, and in all."""
 
@@ -57,18 +57,18 @@ class WatchedHost(ThisHost):
         """Takes the machine; see `ThisHost`."""
         super().__init__(plan)
         self.messages = 0
-        """That the controller has received."""
+        """Messages that the controller has received."""
         self.reports: dict[str, Report] = {}
-        """By name, such as actors-3."""
+        """The last report of each worker, by name, such as actors-3."""
         self._pids: dict[str, int] = {}
         self._names: dict[int, str] = {}
 
     def start(
-        self, orders: WorkerSpec, log: Path, *, accounts: bool, slot: int | None = None
+        self, spec: WorkerSpec, log: Path, *, accounts: bool, slot: int | None = None
     ) -> WorkerProcess:
         """Starts a worker; see `ThisHost`."""
-        process = super().start(orders, log, accounts=accounts, slot=slot)
-        self._pids[orders.name], self._names[orders.number] = process.pid, orders.name
+        process = super().start(spec, log, accounts=accounts, slot=slot)
+        self._pids[spec.name], self._names[spec.number] = process.pid, spec.name
         return process
 
     def receive(self, timeout: float) -> WorkerMessage | None:
@@ -104,7 +104,7 @@ class WatchedHost(ThisHost):
 
 
 def _machine_seconds() -> tuple[float, float]:
-    """Seconds that the cores were busy, by anybody, and in all."""
+    """Seconds that the cores were busy, with any process, and in all."""
     line = Path("/proc/stat").read_text().partition("\n")[0]
     user, nice, system, idle, wait, interrupts, soft, stolen, *_ = map(int, line.split()[1:])
     busy = user + nice + system + interrupts + soft + stolen

@@ -19,7 +19,7 @@ from srl.check_env.report import Finding, Settings
 from srl.errors import RunError, UserError
 from srl.system.child_process import child_command, crash_dump, ending, innermost_frames
 
-_MAKING_SECONDS = 60.0  # that making an environment may take, if --seconds says no more
+_MAKING_SECONDS = 60.0  # that making an environment may take, if --seconds is not more
 _CALLS_OF_A_CHECK = 2  # seconds of one call, in those of a check, from which on it is a hang
 
 

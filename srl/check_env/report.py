@@ -50,9 +50,9 @@ class Settings:
     seconds: float
     """The most that a check plays for."""
     seed: int
-    """Of the actions and the environments."""
+    """The seed of the actions and of the environments."""
     options: dict[str, Any]
-    """Of the environment."""
+    """The environment's options."""
 
 
 def run_checks(checks: dict[str, Check], needed: tuple[str, ...]) -> Iterator[str | Finding]:

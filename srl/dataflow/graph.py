@@ -22,9 +22,9 @@ class Field:
     name: str
     """Such as reward, or observation/position for a part of a nested one."""
     dtype: str = ""
-    """As NumPy names it; nothing where it is not known."""
+    """NumPy's name of the type; empty where it is not known."""
     shape: tuple[int, ...] = ()
-    """For all environments of the run."""
+    """The shape, for all environments of the run."""
 
     @property
     def nbytes(self) -> int:
@@ -48,7 +48,7 @@ class Edge:
     name: str
     """What flows: timestep, action, decision, memory, unroll, policy, state or sums."""
     fields: tuple[Field, ...]
-    """Those of its arrays that the target reads."""
+    """The arrays of the value that the target reads."""
     every: Every
     times: int = 1
     """Crossings in one pass of the loop: two calls of `learn` cross twice as often as one."""
@@ -68,7 +68,7 @@ class Unrolled(NamedTuple):
     """An unroll of a pass of the loop."""
 
     length: int
-    """Its steps."""
+    """The number of its steps."""
     learns: int
     """Calls of `learn` before it in the pass, each of which makes a version of the policy."""
 
@@ -81,7 +81,7 @@ class Graph:
     """The nodes that the loop calls, and how often in one pass."""
     edges: tuple[Edge, ...]
     unrolls: tuple[Unrolled, ...] = ()
-    """Those of a pass, in order."""
+    """The unrolls of a pass, in order."""
     learns: int = 0
     """Calls of `learn` in a pass, and so versions of the policy that it makes."""
     num_envs: int = 0
@@ -120,15 +120,15 @@ class Shapes:
     """The action, its log-probability and the next memory."""
     unroll: tuple[Field, ...]
     policy: tuple[Field, ...]
-    """Of all policies, what acting needs."""
+    """What acting needs of all policies."""
     state: tuple[Field, ...]
-    """Of all policies, what their gradients need."""
+    """What the gradients of all policies need."""
     sums: tuple[Field, ...]
-    """Of all policies, what one gradient step adds up over slots."""
+    """What one gradient step of all policies adds up over slots."""
     num_envs: int = 0
     rounds: int = 1
     advice: tuple[Field, ...] = (Field("advice"),)
-    """What a teacher says, where there is one."""
+    """A teacher's advice, where there is one."""
 
     def part(self, name: str) -> tuple[Field, ...]:
         """The fields of what is called so: a value, or a part of a timestep or a decision."""
@@ -159,4 +159,4 @@ UNKNOWN = Shapes(
     state=(Field("state"),),
     sums=(Field("sums"),),
 )
-"""The names alone, where nobody asks for sizes."""
+"""The names alone, where sizes are not needed."""

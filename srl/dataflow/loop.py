@@ -1,4 +1,4 @@
-"""The words that a training loop is written in."""
+"""The operations that a training loop is written in."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ gave)."""
 
 
 class Loop(ABC):
-    """What an algorithm's `loop` calls; whoever runs it decides what a call does.
+    """What an algorithm's `loop` calls; each implementation decides what a call does.
 
     Each method is a node of the graph, or a way for values to cross from one to another. Where the
     caller and the node share a fragment a call is a function call. Where they do not, it is one end
@@ -45,7 +45,7 @@ class Loop(ABC):
 
     @abstractmethod
     def teach(self, timestep: Timestep) -> Any:
-        """The node `teach`: what a teacher, which does not learn, says of every slot's observation.
+        """The node `teach`: the advice of a teacher, which does not learn, for every slot.
 
         It runs where `act` does, within the same call.
         """

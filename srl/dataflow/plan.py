@@ -23,15 +23,15 @@ class Fragment:
     """Nodes that run together in one worker."""
 
     nodes: tuple[str, ...]
-    """Of step, act, collect, gradient and update; learn stands for the last two."""
+    """Some of step, act, collect, gradient and update; learn stands for the last two."""
     replicas: int = 1
     """Workers that each do these nodes for a part of the environments."""
     cores: float = 0
-    """Of each replica; 0 shares the machine's evenly."""
+    """Cores of each replica; 0 shares the machine's evenly."""
     gpus: float = 0
-    """Of each replica; a fraction shares one."""
+    """GPUs of each replica; a fraction shares one."""
     hosts: int = 0
-    """That the replicas are spread over, on a cluster; 0 takes what has room for them."""
+    """Hosts that the replicas are spread over, on a cluster; 0 takes what has room for them."""
     compiled: bool = False
     """Compile the whole loop, simulator included, into one program."""
     batch: int = 0
@@ -51,9 +51,9 @@ class Plan:
     """A partition of the loop's nodes into fragments."""
 
     name: str
-    """For people and reports."""
+    """The name in reports."""
     fragments: Mapping[str, Fragment]
-    """By name, such as actors or learner."""
+    """The fragments by name, such as actors or learner."""
     one_process: bool = False
     """Workers are threads of the trainer's process."""
 
@@ -90,7 +90,7 @@ class Plan:
 
 
 class Divided(Protocol):
-    """The part of an experiment that says how its environments are divided."""
+    """The part of an experiment that defines how its environments are divided."""
 
     @property
     def num_envs(self) -> int:

@@ -94,8 +94,8 @@ def named(name: str) -> Plan:
     """
     if name not in PLANS:
         near = difflib.get_close_matches(name, PLANS, n=1, cutoff=0.5)
-        cure = f"did you mean {near[0]}?" if near else f"there are {', '.join(PLANS)} and auto"
-        raise PlanError(f"there is no plan {name!r}; {cure}")
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(PLANS)} and auto"
+        raise PlanError(f"there is no plan {name!r}; {hint}")
     return PLANS[name]()
 
 

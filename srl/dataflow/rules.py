@@ -1,7 +1,7 @@
 """Which partitions of a loop's nodes can run it: rules about the edges that a plan cuts.
 
-A rule looks at cut edges and where their ends are, and at what the table says of nodes; none lists
-partitions. Each gives its reason.
+A rule looks at cut edges and where their ends are, and at the table's properties of nodes; none
+lists partitions. Each gives its reason.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _pinned(graph: Graph, by: str) -> str:
 
 
 def _collectors_see_equal_unrolls(graph: Graph, plan: Plan) -> None:
-    """Whoever collects the steps of another worker knows an unroll by its length alone."""
+    """A worker that collects the steps of another one knows an unroll by its length alone."""
     caller = plan.home(_pinned(graph, "environments"))
     if plan.home("collect") != caller and len({unrolled.length for unrolled in graph.unrolls}) > 1:
         lengths = ", ".join(str(unrolled.length) for unrolled in graph.unrolls)
@@ -99,7 +99,7 @@ def _a_caller_does_not_learn(graph: Graph, plan: Plan) -> None:
 
 
 def _a_server_only_updates(graph: Graph, plan: Plan) -> None:
-    """Whoever adds up the sums of others holds the parameters, and does nothing else."""
+    """The worker that adds up the sums of others holds the parameters, and does nothing else."""
     for edge in _cut(graph, plan, "sum"):
         update = plan.home(edge.target)
         others = [node for node in plan.fragments[update].placed if node != edge.target]

@@ -17,7 +17,7 @@ class Scene:
     """A loop under a plan."""
 
     title: str
-    """Of the experiment."""
+    """The experiment's name."""
     graph: Graph
     plan: Plan
     groups: int
@@ -26,7 +26,7 @@ class Scene:
     fps: float
     """Environment steps a second that rates are for."""
     warning: str = ""
-    """What the machine lacks."""
+    """What the machine lacks; empty if it lacks nothing."""
 
     @property
     def streams(self) -> tuple[Stream, ...]:

@@ -17,7 +17,7 @@ from srl.evaluate.video import Film, expect_film
 from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
 from srl.loop.seeds import environment_seed
-from srl.pools import make_pool
+from srl.loop.stepping.environments import make_group
 from srl.run.folder import RunFolder, open_run
 from srl.self_play.ratings import newest_ratings, ratings_line
 from srl.workers.evaluator import Estimate, Evaluator, estimates
@@ -73,14 +73,7 @@ def evaluate(
     folder, resolved = open_run(run_dir, trained=True)
     experiment = resolved.experiment
     film = Film(experiment, drawing, camera) if video else None
-    with make_pool(
-        experiment.env,
-        min(num_envs, episodes),
-        threads=experiment.threads,
-        workers=experiment.workers,
-        step_timeout=experiment.step_timeout,
-        action_repeat=experiment.action_repeat,
-    ) as pool:
+    with make_group(experiment, min(num_envs, episodes)) as pool:
         ours = trained(experiment, folder, pool.specs, version)
         other = opponent(against, experiment, pool.specs, seed) if against else None
         if film:

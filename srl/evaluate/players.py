@@ -32,7 +32,7 @@ class Side:
 
     player: Player
     source: Mapping[str, Any]
-    """The run's folder and the version, or that they are untrained."""
+    """The run's folder and the version, or a note that the policies are untrained."""
 
     @property
     def untrained(self) -> bool:

@@ -137,7 +137,7 @@ class Controller:
                 often = f" ({times} times)" if times > 1 else ""
                 lines.append(f"started again: {names}, as it {why}{often}")
         ledger = self._hosts.ledger
-        return [*lines, str(ledger)] if ledger.granted else lines
+        return [*lines, str(ledger)] if ledger.account().produced else lines
 
     def close(self) -> None:
         """Lets go of the hosts and of the ledger."""
@@ -257,7 +257,7 @@ class Controller:
         gang = member.gang
         first = 0 if gang.known else self._hosts.first_incarnation
         incarnation = max(gang.incarnation, first)
-        orders = WorkerSpec(
+        spec = WorkerSpec(
             folder=str(self._folder.path),
             fragment=member.fragment,
             replica=member.replica,
@@ -268,7 +268,7 @@ class Controller:
             transport=self._transport,
         )
         try:
-            member.process = self._hosts.start(orders, member.log, accounts=member.gang.updates)
+            member.process = self._hosts.start(spec, member.log, accounts=member.gang.updates)
         except OSError as error:  # a full disk, or no more processes
             return self._give_up(member, RunError(f"cannot start {member.name}: {error}"))
         now = time.monotonic()

@@ -34,12 +34,12 @@ class Member:
     log: Path
     gang: Gang = field(repr=False)
     busy: BusyTime = field(repr=False)
-    """Of all workers of the fragment, since that was last taken."""
+    """The time of all workers of the fragment, since it was last taken."""
     process: Process | None = None
     connected: bool = False
     """Whether messages reach it."""
     addresses: dict[str, str] | None = None
-    """Once it has registered."""
+    """Where it is reached, once it has registered."""
     started: float | None = None
     """When it was sent START."""
     sent_peers: Any = None
@@ -140,11 +140,11 @@ class Gang:
     found: bool = False
     """Whether an earlier controller started it: then what is lacking is not started by itself."""
     deaths: int = 0
-    """In a row, without progress."""
+    """Deaths in a row, without progress."""
     progressed: bool = False
     """Whether it has shown progress since the controller began."""
     causes: Counter[str] = field(default_factory=Counter)
-    """Of all deaths."""
+    """The number of deaths by cause."""
     start_at: float = 0.0
     _failure: tuple[str, int] = ("", 0)  # the last exception, and how often in a row
 

@@ -72,7 +72,7 @@ def train_in_processes(
     recording: contextlib.AbstractContextManager[End] = (
         recording_end(folder) if hosts is None else contextlib.nullcontext(lambda code, *_: code)
     )
-    # An engine that takes a host away says SIGTERM: then the next controller goes on.
+    # An engine that takes a host away sends SIGTERM: then the next controller goes on.
     signals = (signal.SIGINT, signal.SIGUSR1) if hosts else ()
     with recording as end, logging_to(folder, WORKER), Stop(*signals) as stop:
         checkpoints = Checkpoints(folder.checkpoints)

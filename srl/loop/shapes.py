@@ -6,12 +6,11 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from srl.algorithms.algorithm import State
 from srl.dataflow.graph import Field, Shapes
 from srl.experiment import Experiment
 from srl.lazy import jax, jnp
 from srl.loop.teams import Teams
-from srl.types import Specs, Timestep, Tree, Unroll
+from srl.types import Decision, Specs, Timestep, Tree, Unroll
 
 
 def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: int = 1) -> Shapes:
@@ -24,12 +23,10 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
         groups: Of environments that are stepped together.
     """
     length, num_envs = experiment.graph.unrolls[0].length, experiment.num_envs
-    teams = Teams.of(
-        *(experiment.settled_algorithm, experiment.policies, specs, None, num_envs),
-        taught=experiment.taught,
+    teams = Teams.of_experiment(experiment, specs).with_opponents(experiment, groups)
+    timestep = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct((len(x) * num_envs, *x.shape[1:]), x.dtype), timestep
     )
-    teams = teams.with_opponents(experiment, groups)
-    timestep = jax.tree.map(lambda x: _array((len(x) * num_envs, *x.shape[1:]), x.dtype), timestep)
 
     def flow(timestep: Timestep) -> dict[str, Any]:
         key = jax.random.key(0)
@@ -45,19 +42,7 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
             jnp.uint32(0),
             slots,
         )
-        rows = jax.tree.map(lambda x: _repeated(x, length + 1), timestep)
-        unroll = Unroll(
-            rows.observation,
-            rows.reward,
-            rows.terminated,
-            rows.truncated,
-            _repeated(decision.action, length),
-            _repeated(decision.log_prob, length),
-            jax.tree.map(lambda x: _repeated(x, length // teams.chunk_of(length)), decision.memory),
-            jnp.zeros((length, groups, 2), jnp.int32),
-            slots,
-            jax.tree.map(lambda x: _repeated(x, length), decision.advice),
-        )
+        unroll = repeated_unroll(teams, timestep, decision, length, groups)
         own = unroll._replace(memory=teams.own(unroll.memory))
         _, batches, _ = teams.look(states, teams.empty_replays(own), own)
         sums, _ = teams.gradient(states, batches, jnp.int32(0))
@@ -65,7 +50,8 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
             "decision": decision,
             "unroll": unroll,
             "policy": policies,
-            "state": {name: _needed(state) for name, state in states.items()},
+            # A gradient looks at all but the optimizer's moments.
+            "state": {name: state._replace(optimizer=()) for name, state in states.items()},
             "sums": sums,
         }
 
@@ -81,17 +67,27 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
     )
 
 
-def _needed(state: State) -> dict[str, Tree]:
-    """What a gradient looks at: all but the optimizer's moments."""
-    return {name: value for name, value in state._asdict().items() if name != "optimizer"}
+def repeated_unroll(
+    teams: Teams, timestep: Timestep, decision: Decision, length: int, groups: int = 1
+) -> Unroll:
+    """An unroll of `length` steps of all slots that repeat one timestep and one decision."""
 
+    def times(number: int, tree: Tree) -> Tree:
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (number, *x.shape)), tree)
 
-def _array(shape: tuple[int, ...], dtype: Any) -> Any:
-    return jax.ShapeDtypeStruct(shape, dtype)
-
-
-def _repeated(x: Any, times: int) -> Any:
-    return jnp.broadcast_to(x, (times, *x.shape))
+    rows = times(length + 1, timestep)
+    return Unroll(
+        observation=rows.observation,
+        reward=rows.reward,
+        terminated=rows.terminated,
+        truncated=rows.truncated,
+        action=times(length, decision.action),
+        log_prob=times(length, decision.log_prob),
+        memory=times(length // teams.chunk_of(length), decision.memory),
+        version=jnp.zeros((length, groups, 2), jnp.int32),
+        slot=jnp.arange(decision.log_prob.size, dtype=jnp.int32),
+        advice=times(length, decision.advice),
+    )
 
 
 def _fields(values: Tree) -> Iterator[Field]:

@@ -86,6 +86,13 @@ class Teams:
         }
         return Teams(specs, members, instances, taught)
 
+    @staticmethod
+    def of_experiment(experiment: Experiment, specs: Specs, updates: int | None = None) -> Teams:
+        """The policies that an experiment learns; `updates` as for `of`."""
+        algorithm, num_envs = experiment.settled_algorithm, experiment.num_envs
+        taught = experiment.taught
+        return Teams.of(algorithm, experiment.policies, specs, updates, num_envs, taught=taught)
+
     def with_opponents(self, experiment: Experiment, num_groups: int) -> Teams:
         """Gives the same policies, with past versions of them as the experiment asks for.
 

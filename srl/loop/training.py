@@ -44,7 +44,8 @@ class Training:
     """
 
     folder: Path | None = None
-    """Of the run, for the pool of opponents; to be set before `start` where there is self-play."""
+    """The run's folder, for the pool of opponents; to be set before `start` where there is
+    self-play."""
     chooses_opponents = True
     """Whether past versions, if any play, are chosen here; else they come with the state."""
 
@@ -203,7 +204,7 @@ class Training:
             raise RunError(f"learners have read different checkpoints: {read}; one is damaged")
 
     def finish(self) -> None:
-        """Lets everyone who makes unrolls know that no further one is wanted."""
+        """Notifies all that make unrolls that no further one is wanted."""
         self.environments.finish()
 
     def close(self) -> None:

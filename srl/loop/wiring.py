@@ -21,7 +21,7 @@ from srl.streams.transport.message import Identity
 Addresses = Mapping[str, Sequence[Mapping[str, str]]]
 """Of streams, by fragment and replica; empty where a worker is not there at present."""
 
-_FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.05, 1.0  # between two looks for who is not there
+_FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.05, 1.0  # between two looks for an absent worker
 
 
 def streams_of(experiment: Experiment, plan: Plan) -> dict[str, Stream]:
@@ -54,13 +54,13 @@ class Endpoints:
     alive: Callable[[], None] = field(default=lambda: None)
     """Called now and then, to show that there is progress."""
     busy: BusyTime = field(default_factory=BusyTime)
-    """Of the worker's threads, for the reports."""
+    """The time of the worker's threads, for the reports."""
     interface: str = "127.0.0.1"
     """Where this worker is reached from other hosts: an address, or a network interface's name."""
     keys: Keys | None = None
-    """The run's; None on one host."""
+    """The run's keys; None on one host."""
     host: str = ""
-    """A word for this host, by which others know that they share memory; else it is found out."""
+    """A name of this host, for peers that share its memory; by default one that no other has."""
     _listeners: dict[str, Listener] = field(default_factory=dict, init=False)
     _fenced: dict[tuple[str, int], int] = field(default_factory=dict, init=False)
 
@@ -144,7 +144,7 @@ class Endpoints:
                         listener.fence(group, least)
 
     def connect(self, kind: StreamKind, group: int | None = None) -> Connection:
-        """Connects to who is at the other end of a stream now; waits while nobody is.
+        """Connects to the worker at the other end of a stream now; waits while there is none.
 
         Args:
             kind: Of the stream.
@@ -169,12 +169,12 @@ class Endpoints:
         raise Stopped
 
     def moved(self, kind: StreamKind, group: int, address: str) -> Connection | None:
-        """Connects to who is to be at the other end of a group's stream now, if that has changed.
+        """Connects to the worker that a group's stream should lead to now, if that has changed.
 
         Args:
             kind: Of the stream.
             group: Of environments.
-            address: Of who is there at present.
+            address: Of the worker that it leads to at present.
         """
         found = self.other_end(kind, group)
         if found is None or found[1] == address:
@@ -190,7 +190,7 @@ class Endpoints:
     def other_end(
         self, kind: StreamKind, group: int | None, passed: Set[int] = frozenset()
     ) -> tuple[int, str] | None:
-        """The replica at the other end of a stream, and its address; None while nobody is there.
+        """The replica at the other end of a stream, and its address; None while there is none.
 
         Args:
             kind: Of the stream.
@@ -201,7 +201,7 @@ class Endpoints:
         replicas, peers = self.plan.fragments[name].replicas, self.peers().get(name, [])
         addresses = {k: peer[kind] for k, peer in enumerate(peers) if kind in peer}
         replica = (group or 0) * replicas // self.num_groups
-        # Who learns is fixed for a group; who acts for it may be anyone that is there.
+        # A group's learner is fixed; any policy worker that is there may act for it.
         if kind == "inference" and name != self.plan.home("collect"):
             there = tuple(k for k in addresses if k not in passed)
             if not there:

@@ -11,4 +11,4 @@ ENTITIES = {
     "food_obs": "mask_af_obs",
     "construction_site_obs": "mask_acs_obs",
 }
-"""Names of the entities an agent may see, and of the masks that say which of them it does."""
+"""Names of the entities an agent may see, and of the masks of those that it does see."""

@@ -48,9 +48,9 @@ class PolicyAndValue:
 
     space: gymnasium.Space
     policy_module: linen.Module
-    """To [..., num_outputs]."""
+    """The module whose outputs are the policy's, [..., num_outputs]."""
     value_module: linen.Module
-    """To [..., 1]."""
+    """The module whose output is the value, [..., 1]."""
     memory: int = 0
     """Numbers in the memory of each of the two; 0: none."""
 

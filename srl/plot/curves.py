@@ -97,14 +97,9 @@ def thinned(values: np.ndarray, points: int) -> np.ndarray:
     return values[np.round(np.linspace(0, len(values) - 1, points)).astype(int)]
 
 
-def axis_values(run: Run, axis: Axis) -> np.ndarray:
-    """Where a run's reports lie, float64 [reports]."""
-    return run.hours() if axis == "hours" else run.values(axis)
-
-
 def _series(run: Run, key: str, axis: Axis) -> tuple[np.ndarray, np.ndarray]:
     """The reports that have the metric, in rising order of x."""
-    x, y = axis_values(run, axis), run.values(key)
+    x, y = run.hours() if axis == "hours" else run.values(axis), run.values(key)
     known = np.isfinite(x) & np.isfinite(y)
     x, first = np.unique(x[known], return_index=True)
     return x, y[known][first]

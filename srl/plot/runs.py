@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -13,7 +13,7 @@ import numpy as np
 
 from srl.console.number_text import number_text
 from srl.errors import UserError
-from srl.run.folder import RunFolder, read_config
+from srl.run.folder import RunFolder, flat_values, read_config
 from srl.run.metrics import read_metrics
 
 logger = logging.getLogger(__name__)
@@ -167,7 +167,7 @@ def _read_all(path: Path, ignore: Sequence[str]) -> list[Run]:
 
 def _read(path: Path, ignore: Sequence[str]) -> Run:
     values = read_config(RunFolder(path))["experiment"]
-    settings = dict(_flat(values))
+    settings = flat_values(values)
     seed = settings.pop("seed", 0)
     for key in list(settings):
         if any(fnmatchcase(key, pattern) for pattern in ignore):
@@ -179,14 +179,6 @@ def _read(path: Path, ignore: Sequence[str]) -> Run:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read the metrics in {path}: {error}") from error
     return Run(path, values.get("env"), seed, settings, reports)
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _warn_of_copies(runs: Sequence[Run]) -> None:

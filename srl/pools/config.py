@@ -20,9 +20,9 @@ class Contest:
     """The statistic that measures how a game between two kinds of agents goes."""
 
     statistic: str
-    """Its name, one of the environment's statistics."""
+    """The name of one of the environment's statistics."""
     meaning: str
-    """What it counts, for people to read."""
+    """A description of what it counts."""
     raised_by: str
     """The kind of agents that want it high: hider, of hider_0 and hider_1."""
     raising: str
@@ -30,7 +30,7 @@ class Contest:
     lowered_by: str
     """The kind that wants it low: seeker."""
     lowering: str
-    """Their verb: catch."""
+    """The verb for what those do: catch."""
 
 
 class Painter(Protocol):

@@ -32,7 +32,7 @@ class Pool(ABC):
     num_envs: int
     batch_size: int
     autoreset_mode: ClassVar = AutoresetMode.NEXT_STEP
-    """Of every pool; `srl.make_vec` gives the other two."""
+    """The mode of every pool; `srl.make_vec` gives the other two."""
     _token: object
     saves_exactly: bool = False
     """Whether `save` and `restore` keep everything."""

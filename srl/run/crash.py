@@ -153,7 +153,7 @@ def _wait(pipe: int, beats: int, watched: int, worker: str) -> bytes:
                 sys.stderr.flush()
                 with suppress(ProcessLookupError):
                     os.kill(watched, DUMP_SIGNAL)
-        # Others may hold the pipe, forks of the process, so that its end alone tells.
+        # Forks of the process may hold the pipe too, so that only the process' end counts.
         ended = pidfd < 0 or pidfd in ready
         with suppress(BlockingIOError):
             while part := os.read(pipe, 1 << 16):

@@ -22,7 +22,7 @@ from typing import Any
 
 from srl.checkpoint import Checkpoints
 from srl.errors import UserError
-from srl.experiment import Resolved, config_values, load_experiment
+from srl.experiment import Experiment, Resolved, config_values, load_experiment
 from srl.files import parse_json, write_atomically
 from srl.overrides import without
 
@@ -255,6 +255,16 @@ def recorded(folder: RunFolder, config: Mapping[str, Any]) -> Resolved:
     )
 
 
+def recorded_experiment(folder: Path) -> Experiment:
+    """The experiment of a run whose folder `open_run` would accept, for its other processes.
+
+    Raises:
+        UserError: When `config.json` is damaged, or the experiment file cannot be imported.
+    """
+    run = RunFolder(folder)
+    return recorded(run, read_config(run)).experiment
+
+
 def extend_run(folder: RunFolder, resolved: Resolved, env_steps: int) -> Resolved:
     """The same run with a larger budget, which its folder records.
 
@@ -358,7 +368,7 @@ def _is_text(value: Any) -> bool:
 
 def _compare(folder: RunFolder, stored: Any, current: Any, *, refuse: bool) -> None:
     """Reports each value that is not the one the run began with."""
-    stored, current = _flat(stored), _flat(current)
+    stored, current = flat_values(stored), flat_values(current)
     for name, value in stored.items():
         if name in current and current[name] != value:
             text = (
@@ -372,9 +382,10 @@ def _compare(folder: RunFolder, stored: Any, current: Any, *, refuse: bool) -> N
         logger.warning("%s is not in both the run's configuration and the present one", name)
 
 
-def _flat(values: Any, name: str = "") -> dict[str, Any]:
+def flat_values(values: Any, name: str = "") -> dict[str, Any]:
+    """The values of nested settings by their whole names, such as `algorithm.unroll_length`."""
     if isinstance(values, Mapping) and values:
-        inner = [_flat(value, f"{name}.{key}".lstrip(".")) for key, value in values.items()]
+        inner = [flat_values(value, f"{name}.{key}".lstrip(".")) for key, value in values.items()]
         return {key: value for part in inner for key, value in part.items()}
     return {name: values}
 

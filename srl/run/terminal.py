@@ -42,9 +42,9 @@ class Stop:
         """Listens to SIGINT and SIGTERM, or to the signals given."""
         self.requested = False
         self.requested_at = 0.0
-        """Of the monotonic clock."""
+        """When it was requested, by the monotonic clock."""
         self.numbers = numbers or (signal.SIGINT, signal.SIGTERM)
-        """Of the signals that it takes."""
+        """The numbers of the signals that it takes."""
         self._lock = threading.Lock()
 
     def __enter__(self) -> Stop:

@@ -21,7 +21,7 @@ class OpponentSlots(NamedTuple):
 
     slots: tuple[int, ...]
     match: tuple[int, ...]
-    """Of each slot: the number of its match among the period's past matches."""
+    """For each slot, the number of its match among the period's past matches."""
 
 
 @dataclass(frozen=True)

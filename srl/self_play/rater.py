@@ -24,7 +24,7 @@ from srl.loop.seeds import environment_seed
 from srl.loop.teams import Teams
 from srl.pools import make_pool
 from srl.pools.make import threaded
-from srl.run.recorded import recorded_experiment
+from srl.run.folder import recorded_experiment
 from srl.self_play.cpu_limit import CpuLimit, cores_granted
 from srl.self_play.opponent_pool import OpponentPool
 from srl.self_play.pairings import sides_of

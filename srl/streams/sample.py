@@ -73,7 +73,7 @@ class Grant(NamedTuple):
 
     ticket: Ticket
     unroll: int
-    """Which of a pass' unrolls it is for."""
+    """The number of the unroll in its pass."""
     columns: Batch
     """Where the unroll is to be written; the same object where it is the same memory."""
     oldest_version: tuple[int, int]

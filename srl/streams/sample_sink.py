@@ -61,7 +61,7 @@ class SampleSink:
         wide = Layout.of(widened(tuple(specs), limiter.positions))
         self._memory = SharedMemory.create(limiter.batches // len(specs) * wide.size)
         self.batches = batches_in(self._memory, wide)
-        """Those of the passes that there can be at a time, one behind the other."""
+        """The batches of the passes that there can be at a time, one behind the other."""
         self._on_counts = on_counts
         self._restarts: dict[int, int] = {}
         self._peers: dict[int, Peer] = {}

@@ -29,7 +29,7 @@ class SharedMemory:
     def __init__(self, fd: int, size: int) -> None:
         """Maps `size` bytes of `fd`, and keeps the descriptor until `close`."""
         self.fd = fd
-        """Of the memory; -1 once closed."""
+        """The memory's descriptor; -1 once closed."""
         self.size = size
         self.array = np.frombuffer(mmap.mmap(fd, size), np.uint8)
         """uint8 `[size]`, page-aligned: every array made of it holds it, and it the mapping."""

@@ -57,6 +57,6 @@ def run_contributor(context: Context) -> None:
 
 
 def _wait(context: Context) -> None:
-    """The work is done; others may still be at theirs."""
+    """Waits for the end of the run, as other workers may still be at work."""
     while not context.stopping.wait(1.0):
         context.progress()

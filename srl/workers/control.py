@@ -1,4 +1,4 @@
-"""What a worker and the controller say to each other, and the worker's end of it."""
+"""The messages between a worker and the controller, and the worker's end of their connection."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ CONTROLLER = 0
 """The controller's number; workers count from 1."""
 BEAT_SECONDS = 1.0
 LIMIT_BYTES = 16_000_000
-"""Of one message between a worker and the controller."""
+"""The most that one message between a worker and the controller may hold."""
 _CONNECT_SECONDS, _CLOSE_SECONDS = 20.0, 5.0
 
 
 class Kind(IntEnum):
-    """What a message between a worker and the controller says; its body is a JSON object."""
+    """Kinds of messages between a worker and the controller; the body of each is a JSON object."""
 
     HELLO = 16
     """Worker: `addresses`, at which others reach it, and `specs`, if it steps environments."""
@@ -45,8 +45,8 @@ class Kind(IntEnum):
     BEAT = 19
     """Worker: `state`, `stage`, `idle` (seconds since its main loop showed progress), `longest`
     (the most that this has been while the worker did its work), `grown`: what its counters have
-    grown by since they were first told, and `seconds`: what its threads have spent on each activity
-    since the last beat, which is no progress."""
+    grown by since they were first given, and `seconds`: what its threads have spent on each
+    activity since the last beat, which is no progress."""
     REPORT = 20
     """Worker: metrics, for the display."""
     SAY = 21
@@ -89,37 +89,37 @@ class Start(NamedTuple):
 
     peers: dict[str, list[dict[str, str]]]
     """The addresses that each replica has registered, by fragment, in the replicas' order; empty
-    for one that is dead at present, and for fragments that nobody connects to."""
+    for one that is dead at present, and for fragments to which no worker connects."""
     incarnations: dict[str, list[int]]
     """Which start of each replica counts: from an earlier one nothing is to be taken. Empty for a
-    worker that listens to nobody."""
+    worker to which no other connects."""
     specs: Specs | None
-    """Of the environments; None where no worker steps any."""
+    """The environments' specs; None where no worker steps any."""
 
 
 class Drained(SrlError):
-    """The worker was told to end before it had begun."""
+    """The worker was asked to end before it had begun."""
 
 
 class Control:
-    """A worker's end of its talk with the controller, in a thread of its own.
+    """A worker's end of its connection to the controller, in a thread of its own.
 
-    It beats as long as the process lives, whatever the main loop does, and tells how long ago that
-    showed progress. Without a controller nobody would watch the worker or need it: it ends.
+    It beats as long as the process lives, whatever the main loop does, and reports how long ago
+    that showed progress. A worker without a controller is neither watched nor needed: it ends.
     """
 
-    def __init__(self, orders: WorkerSpec) -> None:
+    def __init__(self, spec: WorkerSpec) -> None:
         """Connects to the controller and begins to beat."""
         self.stopping = threading.Event()
         """Set when the worker is to end."""
-        self.identity = Identity(orders.run, orders.number, orders.incarnation)
+        self.identity = Identity(spec.run, spec.number, spec.incarnation)
         self._connection = connect(
-            orders.controller, self.identity, limit_bytes=LIMIT_BYTES, timeout=_CONNECT_SECONDS
+            spec.controller, self.identity, limit_bytes=LIMIT_BYTES, timeout=_CONNECT_SECONDS
         )
         self.on_start: Callable[[Start], None] = lambda start: None
-        """Told of the others whenever one has changed, by the thread that listens."""
+        """Called with the other workers whenever one has changed, by the thread that listens."""
         self.busy = BusyTime()
-        """Of the worker's threads, for its beats."""
+        """The time of the worker's threads, which its beats report."""
         self.on_seconds: Callable[[SecondsByKind], None] = lambda seconds: None
         """Called with what other workers spend their time on, by the thread that listens."""
         self._outgoing: deque[Message] = deque()
@@ -136,7 +136,7 @@ class Control:
         self._thread.start()
 
     def send(self, kind: Kind, values: dict[str, Any]) -> None:
-        """Tells the controller something."""
+        """Sends the controller a message."""
         self._outgoing.append(pack(kind, values))
         os.eventfd_write(self._wake, 1)
 
@@ -158,7 +158,7 @@ class Control:
         """Waits until the worker is to begin.
 
         Raises:
-            Drained: If it is told to end instead.
+            Drained: If it is asked to end instead.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._start or self.stopping.is_set())
@@ -168,13 +168,13 @@ class Control:
             return self._start
 
     def newest_start(self) -> Start | None:
-        """What was told since this was last asked; None for nothing."""
+        """What has arrived since the last call; None for nothing."""
         with self._changed:
             start, self._unseen = self._start if self._unseen else None, False
             return start
 
     def close(self) -> None:
-        """Sends what is still to be said, and ends the talk."""
+        """Sends the messages that are left, and closes the connection."""
         self._closing = True
         os.eventfd_write(self._wake, 1)
         self._thread.join(_CLOSE_SECONDS)

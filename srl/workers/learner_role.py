@@ -15,7 +15,7 @@ from srl.workers.worker import Context
 
 
 def run_learner(context: Context) -> None:
-    """Learns from batches of others, until the budget is used up or it is told to stop."""
+    """Learns from other workers' unrolls, until the budget is used up or it is to stop."""
     endpoints = context.endpoints()
     listeners = endpoints.listen()
     addresses = {stream: listener.address for stream, listener in listeners.items()}
@@ -25,7 +25,7 @@ def run_learner(context: Context) -> None:
 
 
 def run_server(context: Context) -> None:
-    """Updates with the sums of others, until the budget is used up or it is told to stop."""
+    """Updates with other workers' gradients, until the budget is used up or it is to stop."""
     endpoints = context.endpoints()
     listener = endpoints.listen()["gradients"]
     specs = _register(context, {"gradients": listener.address}, None)
@@ -53,7 +53,7 @@ def _register(context: Context, addresses: dict[str, str], specs: Specs | None) 
 
 
 def _run(context: Context, training: Training) -> None:
-    """Runs to the end. Of several replicas, which all compute the same, the first keeps it."""
+    """Runs to the end. Of several replicas, which all compute the same, the first saves it."""
     stop = context.stopping.is_set
     kept = context.replica == 0
     show = _Show(context)

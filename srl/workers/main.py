@@ -20,48 +20,48 @@ if TYPE_CHECKING:
 _SUMMARY, _TEXT = 1_000, 100_000  # characters of an exception, and of what explains it
 
 
-def main(words: Sequence[str]) -> int:
-    """Does what the orders say, from registering to stopping.
+def main(argv: Sequence[str]) -> int:
+    """Runs a worker from registering to stopping.
 
     Args:
-        words: The orders, as JSON.
+        argv: Its `WorkerSpec`, as JSON.
 
     Returns:
         The exit code: 0 when the work is done or was stopped, 1 after an exception.
     """
-    orders = WorkerSpec.from_json(words[0])
-    if orders.cores:  # before anything is loaded that counts them
-        os.sched_setaffinity(0, orders.cores)
+    spec = WorkerSpec.from_json(argv[0])
+    if spec.cores:  # before anything is loaded that counts them
+        os.sched_setaffinity(0, spec.cores)
     from srl.workers.control import Control, Drained, Kind
 
-    control = Control(orders)
-    _log_to(control, orders.name)
+    control = Control(spec)
+    _log_to(control, spec.name)
     try:
         with suppress(Drained):
-            _work(orders, control)
+            _work(spec, control)
         control.send(Kind.STOPPED, {})
         return 0
     except (Exception, SystemExit) as error:
-        _tell(error, control)
+        _report(error, control)
         return 1
     finally:
         control.close()
 
 
-def _work(orders: WorkerSpec, control: Control) -> None:
-    from srl.run.recorded import recorded_experiment
+def _work(spec: WorkerSpec, control: Control) -> None:
+    from srl.run.folder import recorded_experiment
     from srl.workers.roles import named_role, role_of
     from srl.workers.worker import Context
 
-    context = Context(orders, control, recorded_experiment(Path(orders.folder)))
-    if orders.role:
-        role = named_role(orders.role)
+    context = Context(spec, control, recorded_experiment(Path(spec.folder)))
+    if spec.role:
+        role = named_role(spec.role)
     else:
-        role = role_of(context.plan.fragments[orders.fragment])
+        role = role_of(context.plan.fragments[spec.fragment])
     role(context)
 
 
-def _tell(error: BaseException, control: Control) -> None:
+def _report(error: BaseException, control: Control) -> None:
     from srl.streams import Disconnected
     from srl.workers.control import Kind
 
@@ -72,8 +72,7 @@ def _tell(error: BaseException, control: Control) -> None:
     summary = f"{type(error).__name__}: {error}"[:_SUMMARY]
     text = str(error) if final else explained(error)[-_TEXT:]
     causes = {"by_user": by_user, "by_peer": by_peer, "final": final}
-    told = {"summary": summary, "text": text, **causes}
-    control.send(Kind.FAILED, told)
+    control.send(Kind.FAILED, {"summary": summary, "text": text, **causes})
 
 
 class _Terminal(logging.Handler):
@@ -90,8 +89,7 @@ class _Terminal(logging.Handler):
 
 
 def _log_to(control: Control, name: str) -> None:
-    """Logs go to standard error, which is the worker's file; warnings to the terminal too."""
-    form = f"%(asctime)s %(levelname)s {name} %(name)s: %(message)s"
-    logging.basicConfig(format=form)
+    """Sends logs to standard error, which is the worker's file; warnings to the terminal too."""
+    logging.basicConfig(format=f"%(asctime)s %(levelname)s {name} %(name)s: %(message)s")
     logging.getLogger("srl").setLevel(logging.INFO)
     logging.getLogger().addHandler(_Terminal(control, name))

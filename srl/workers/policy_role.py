@@ -11,7 +11,7 @@ from srl.workers.worker import Context
 
 
 def run_policy(context: Context) -> None:
-    """Answers requests until told to stop."""
+    """Answers requests until the worker is to stop."""
     endpoints = context.endpoints()
     listeners = endpoints.listen()
     addresses = {stream: listener.address for stream, listener in listeners.items()}

@@ -1,4 +1,4 @@
-"""A worker process as its role sees it: what it is, whom it works with, when to stop."""
+"""A worker process as its role sees it: what it is, which peers it has, when to stop."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from srl.workers.worker_spec import WorkerSpec
 
 
 class Context:
-    """Given to a role's `run(context)`: what the worker is, and its talk with the controller.
+    """What a role's function is given: what the worker is, and its connection to the controller.
 
     A role makes what others connect to, calls `register`, and works until it is done or `stopping`
     is set, calling `progress` from its main loop, also while that waits.
     """
 
-    def __init__(self, orders: WorkerSpec, control: Control, experiment: Experiment) -> None:
+    def __init__(self, spec: WorkerSpec, control: Control, experiment: Experiment) -> None:
         self.experiment, self.plan = experiment, experiment.settled_plan
-        self.folder = Path(orders.folder)
-        self.fragment, self.replica = orders.fragment, orders.replica
-        self.number, self.incarnation = orders.number, orders.incarnation
+        self.folder = Path(spec.folder)
+        self.fragment, self.replica = spec.fragment, spec.replica
+        self.number, self.incarnation = spec.number, spec.incarnation
         self.identity = control.identity
-        """To listen and to connect with."""
-        self.interface = orders.interface or "127.0.0.1"
-        """Address of this host for others."""
-        self.resume = orders.resume
+        """The identity with which the worker listens and connects."""
+        self.interface = spec.interface or "127.0.0.1"
+        """The address at which other hosts reach this one."""
+        self.resume = spec.resume
         """Whether to go on from the newest checkpoint, if there is one."""
         self.stopping = control.stopping
         """A `threading.Event`, set when the worker is to finish and return."""
-        self._spec, self._control = orders, control
+        self._spec, self._control = spec, control
         self._peers: Addresses = {}
 
     @cached_property
@@ -51,17 +51,17 @@ class Context:
         return Ledger(self._spec.ledger, self.replica)
 
     def register(self, addresses: dict[str, str], specs: Specs | None = None) -> Start:
-        """Tells the controller where this worker is reached, and waits until it is to begin.
+        """Reports to the controller where this worker is reached, and waits until it is to begin.
 
         Args:
             addresses: By a name that its peers know.
             specs: Of its environments, if it steps any; all such workers give the same.
 
         Raises:
-            Drained: If the worker is told to end instead; leave that to the caller.
+            Drained: If the worker is asked to end instead; leave that to the caller.
         """
-        told = None if specs is None else specs_to_json(specs)
-        self._control.send(Kind.HELLO, {"addresses": addresses, "specs": told})
+        sent = None if specs is None else specs_to_json(specs)
+        self._control.send(Kind.HELLO, {"addresses": addresses, "specs": sent})
         start = self._control.wait_for_start()
         self._peers = start.peers
         return start
@@ -103,11 +103,11 @@ class Context:
         self._control.alive(counters)
 
     def stage(self, stage: Stage) -> None:
-        """Tells in which stage the worker is; from STEPPING on it is watched for hanging."""
+        """Reports in which stage the worker is; from STEPPING on it is watched for hanging."""
         self._control.enter(stage)
 
     def on_seconds(self, add: Callable[[SecondsByKind], None]) -> None:
-        """Has `add` called with what other workers spend their time on, by another thread."""
+        """Calls `add`, in another thread, with what other workers spend their time on."""
         self._control.on_seconds = add
 
     def peers_changed(self) -> Start | None:
@@ -119,5 +119,5 @@ class Context:
         self._control.send(Kind.SAY, {"text": text})
 
     def report(self, metrics: dict[str, Any]) -> None:
-        """Gives metrics to the display: plain numbers and strings."""
+        """Sends metrics, which are plain numbers and strings, to the display."""
         self._control.send(Kind.REPORT, metrics)

@@ -1,4 +1,4 @@
-"""What a worker process is told on its command line. Read before anything heavy is imported."""
+"""The command line of a worker process, which is read before anything heavy is imported."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """What a worker process is told on its command line, as JSON."""
+    """Which worker a process is, and of which run; it is passed on the command line, as JSON."""
 
     folder: str
-    """The run's."""
+    """The run's folder."""
     fragment: str
     replica: int
     number: int
-    """Of the worker among all of the run, from 1; the same after a restart."""
+    """The worker's number in the run, from 1; the same after a restart."""
     incarnation: int
     """Starts of this worker before this one; all of a gang count together."""
     run: int = 0
-    """64 random bits that tell the processes of this run from those of others."""
+    """64 random bits that distinguish the processes of this run from those of others."""
     controller: str = ""
     """Address at which the controller is reached."""
     cores: tuple[int, ...] = ()
-    """Processors to stay on; none for wherever there is room."""
+    """The processors that the worker is pinned to; none if it may run on any."""
     resume: bool = False
     """Whether to go on from the newest checkpoint."""
     role: str = ""
     """module:function to run in place of what the fragment's nodes ask for."""
     transport: Transport = "host"
-    """Of the streams between workers."""
+    """The transport of the streams between workers."""
     interface: str = ""
-    """Address of this host at which other hosts of the run reach it; none if there are none."""
+    """The address at which other hosts of the run reach this one; empty if there are none."""
     ledger: int = -1
-    """Descriptor of the `Ledger`, for workers that update."""
+    """The descriptor of the `Ledger`'s memory; -1 for workers that do not update."""
 
     @property
     def name(self) -> str:
-        """What people call the worker."""
+        """The worker's name in logs and messages, such as `actors-3`."""
         return f"{self.fragment}-{self.replica}"
 
     def to_json(self) -> str:
-        """As `from_json` takes it."""
+        """The spec as text, which `from_json` reads."""
         return json.dumps(dataclasses.asdict(self))
 
     @staticmethod
     def from_json(text: str) -> WorkerSpec:
-        """The orders that `to_json` wrote."""
+        """The spec that `to_json` wrote."""
         values = json.loads(text)
         return WorkerSpec(**{**values, "cores": tuple(values["cores"])})

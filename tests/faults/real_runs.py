@@ -172,8 +172,8 @@ class RealRun:
                 words = (folder / "cmdline").read_bytes().split(b"\0")
                 parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
                 if parent == self.pid and b"srl.workers.main" in b"".join(words):
-                    orders = json.loads(words[-2])
-                    found[f"{orders['fragment']}-{orders['replica']}"] = int(folder.name)
+                    spec = json.loads(words[-2])
+                    found[f"{spec['fragment']}-{spec['replica']}"] = int(folder.name)
         return found
 
     def account(self):

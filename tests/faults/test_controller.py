@@ -50,8 +50,8 @@ def workers(run):
         except OSError:
             continue
         if parent == run.pid and b"srl.workers.main" in b"".join(words):
-            orders = json.loads(words[-2])
-            found[f"{orders['fragment']}-{orders['replica']}"] = int(folder.name)
+            spec = json.loads(words[-2])
+            found[f"{spec['fragment']}-{spec['replica']}"] = int(folder.name)
     return found
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from srl.experiment import load_experiment
-from srl.run.folder import create_run, open_run
-from srl.run.recorded import recorded_experiment
+from srl.run.folder import create_run, open_run, recorded_experiment
 
 FILE = """
 from srl import Experiment

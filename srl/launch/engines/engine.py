@@ -24,11 +24,11 @@ class Part:
     hosts: int
     """The number of supervisors; a machine may have several where they need not be apart."""
     slots: int
-    """Workers on each."""
+    """Workers on each host."""
     cores: int
-    """Of each host, for its workers."""
+    """Cores of each host, for its workers."""
     gpus: int
-    """Of each host."""
+    """GPUs of each host."""
     apart: bool
     """Whether no two of the hosts are the same machine."""
     controls: bool
@@ -42,9 +42,9 @@ class Submission:
     plan: Plan
     folder: RunFolder
     name: str
-    """Of the experiment."""
+    """The experiment's name."""
     options: Any
-    """Of the command line; each engine reads its own."""
+    """The options of the command line; each engine reads its own."""
 
     @property
     def parts(self) -> list[Part]:

@@ -32,7 +32,7 @@ class WorkerMessage(NamedTuple):
     """A message that a worker has sent; the first is JOINED, the last LEFT."""
 
     number: int
-    """The worker's."""
+    """The worker's number."""
     incarnation: int
     message: Message
 
@@ -42,7 +42,7 @@ class Process(Protocol):
 
     @property
     def ended(self) -> bool:
-        """Whether it has; `reap` must follow."""
+        """Whether the process has ended; `reap` must follow."""
         ...
 
     def state(self) -> str:
@@ -79,15 +79,15 @@ class Hosts(ABC):
     ledger: Ledger
     """The account of unrolls, which learners write."""
     first_incarnation = 0
-    """Of workers that this controller starts: later than all of earlier controllers."""
+    """The first incarnation that this controller may start: later than all of earlier ones."""
     _listener: Listener
 
     @abstractmethod
-    def start(self, orders: WorkerSpec, log: Path, *, accounts: bool) -> Process | None:
+    def start(self, spec: WorkerSpec, log: Path, *, accounts: bool) -> Process | None:
         """Starts a worker; None while there is no room for it.
 
         Args:
-            orders: For the worker; what its host alone can know is filled in there.
+            spec: For the worker; what its host alone can know is filled in there.
             log: A file for its standard output and error.
             accounts: Whether it writes the ledger.
         """
@@ -159,18 +159,18 @@ class ThisHost(Hosts):
         self._shares = shares(plan, sorted(os.sched_getaffinity(0)), gpus, available_bytes())
 
     def start(
-        self, orders: WorkerSpec, log: Path, *, accounts: bool, slot: int | None = None
+        self, spec: WorkerSpec, log: Path, *, accounts: bool, slot: int | None = None
     ) -> WorkerProcess:
         """Starts a worker on a share of the machine: by default on that of its replica."""
-        share = self._shares[orders.fragment, orders.replica if slot is None else slot]
-        orders = replace(
-            orders,
+        share = self._shares[spec.fragment, spec.replica if slot is None else slot]
+        spec = replace(
+            spec,
             run=self.run,
             controller=self._listener.address,
             cores=share.cores if self._pinned else (),
             ledger=self.ledger.fd if accounts else -1,
         )
-        return WorkerProcess(orders, log, {**share.environment, **cache_environment()})
+        return WorkerProcess(spec, log, {**share.environment, **cache_environment()})
 
     def receive(self, timeout: float) -> WorkerMessage | None:
         """The next message; None after `timeout` seconds without one."""

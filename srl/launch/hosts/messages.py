@@ -30,7 +30,7 @@ class Kind(IntEnum):
     REFUSED = 41
     """Controller: `text`; the supervisor ends."""
     START = 42
-    """Controller: `orders`, `log`, `slot`, and `account` for workers that write the ledger: what
+    """Controller: `spec`, `log`, `slot`, and `account` for workers that write the ledger: what
     their part of it is now."""
     KILL = 43
     """Controller: `number`, `incarnation`."""
@@ -75,17 +75,17 @@ class HostCard:
 
     name: str
     fragment: str
-    """Whose workers it is for."""
+    """The fragment whose workers it is for."""
     slots: int
-    """How many it has room for."""
+    """How many workers it has room for."""
     version: str
-    """Of srl there."""
+    """The version of srl there."""
     source: str
-    """Hash of the experiment file as that host sees it."""
+    """The hash of the experiment file as that host sees it."""
     relay: str = ""
-    """Address of what hands parameters on; empty where no worker needs any."""
+    """The address of its relay, which hands parameters on; empty where no worker needs any."""
     workers: tuple[tuple[int, int, int, bool], ...] = ()
-    """Those that are there already: number, incarnation, slot, and whether it has begun."""
+    """The workers that are there already: number, incarnation, slot, and whether it has begun."""
 
     def values(self) -> dict[str, Any]:
         """As JSON."""

@@ -39,7 +39,7 @@ class Host:
 
     card: HostCard
     peer: Peer | None
-    """Its connection; None while it is out of reach."""
+    """The peer at the present connection; None while it is out of reach."""
     heard_at: float = field(default_factory=time.monotonic)
     """When it last sent something."""
     lost_at: float = 0.0
@@ -47,7 +47,7 @@ class Host:
     relay_sent: dict[str, str] | None = None
     """Where its relay gets the parameters from, as last sent."""
     processes: dict[int, RemoteProcess] = field(default_factory=dict)
-    """By slot, until their ends are known."""
+    """The processes by slot, until their ends are known."""
 
     @property
     def free_slot(self) -> int | None:
@@ -58,9 +58,9 @@ class Host:
 class RemoteProcess:
     """A worker's process on another host: what is known of it."""
 
-    def __init__(self, hosts: RemoteHosts, host: Host, orders_key: tuple[int, int]) -> None:
-        """Takes the number and the incarnation of the worker."""
-        self.host, self.key = host, orders_key
+    def __init__(self, hosts: RemoteHosts, host: Host, key: tuple[int, int]) -> None:
+        """Takes the worker's `key`: its number and its incarnation."""
+        self.host, self.key = host, key
         self.reported_state = "running"
         self._hosts = hosts
         self._end: dict[str, Any] | None = None
@@ -69,7 +69,7 @@ class RemoteProcess:
 
     @property
     def ended(self) -> bool:
-        """Whether it has; `reap` must follow."""
+        """Whether the process has ended; `reap` must follow."""
         return self._end is not None
 
     def end(self, how: str, code: int = -9, dump: str = "", stack: str = "") -> None:
@@ -143,24 +143,24 @@ class RemoteHosts(Hosts):
 
     # ---- for the controller ----
 
-    def start(self, orders: WorkerSpec, log: Path, *, accounts: bool) -> Process | None:
+    def start(self, spec: WorkerSpec, log: Path, *, accounts: bool) -> Process | None:
         """Starts a worker on the emptiest host that is there for its fragment."""
         there = [
             host
             for host in self._hosts.values()
-            if host.peer and host.card.fragment == orders.fragment and host.free_slot is not None
+            if host.peer and host.card.fragment == spec.fragment and host.free_slot is not None
         ]
-        if not there or not (self.settled or self._complete(orders.fragment)):
+        if not there or not (self.settled or self._complete(spec.fragment)):
             return None
         host = min(there, key=lambda host: len(host.processes) / host.card.slots)
         slot = host.free_slot
         assert slot is not None
-        process = RemoteProcess(self, host, (orders.number, orders.incarnation))
-        host.processes[slot] = self._newest[orders.number] = process
-        account = self.ledger.part(orders.replica) if accounts else None
-        values = {"orders": orders.to_json(), "log": str(log), "slot": slot, "account": account}
+        process = RemoteProcess(self, host, (spec.number, spec.incarnation))
+        host.processes[slot] = self._newest[spec.number] = process
+        account = self.ledger.part(spec.replica) if accounts else None
+        values = {"spec": spec.to_json(), "log": str(log), "slot": slot, "account": account}
         self.send_to_host(host, Kind.START, values)
-        logger.info("%s goes to %s", orders.name, host.card.name)
+        logger.info("%s goes to %s", spec.name, host.card.name)
         return process
 
     @property

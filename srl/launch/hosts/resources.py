@@ -23,8 +23,8 @@ class Share:
     """What one worker gets."""
 
     cores: tuple[int, ...]
-    """To stay on; none where there are fewer than workers ask for, and all go where there is
-    room."""
+    """The cores to stay on; none where there are fewer than workers ask for, and all go where there
+    is room."""
     environment: Mapping[str, str]
     """Variables that keep its libraries to its share."""
 

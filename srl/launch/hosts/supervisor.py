@@ -35,8 +35,7 @@ from srl.launch.hosts.messages import (
 from srl.launch.hosts.remote_hosts import LEASE_SECONDS
 from srl.launch.hosts.worker_process import WorkerProcess
 from srl.loop.wiring import server, streams_of
-from srl.run.folder import find_run, read_config, srl_version
-from srl.run.recorded import recorded_experiment
+from srl.run.folder import find_run, read_config, recorded_experiment, srl_version
 from srl.run.status import read_address, read_outcome
 from srl.streams import JOINED, LEFT, Connection, Disconnected, Identity, Message, connect, listen
 from srl.streams.group_state import STATE_BYTES
@@ -59,7 +58,7 @@ _KEPT = (WorkerKind.HELLO, WorkerKind.STOPPED, WorkerKind.FAILED)  # sent again 
 class _Worker:
     """A process, and its state for a new controller."""
 
-    orders: WorkerSpec
+    spec: WorkerSpec
     slot: int
     accounts: bool
     process: WorkerProcess
@@ -252,29 +251,29 @@ class Supervisor:
 
     def _beat(self) -> dict[str, Any]:
         states = {number: w.process.state() for (number, _), w in self._workers.items()}
-        counted = [(key, w.orders.replica) for key, w in self._workers.items() if w.accounts]
+        counted = [(key, w.spec.replica) for key, w in self._workers.items() if w.accounts]
         accounts = [(*key, replica, self._this.ledger.part(replica)) for key, replica in counted]
         return {"states": states, "accounts": accounts}
 
     # ---- workers ----
 
     def _start(self, values: dict[str, Any]) -> None:
-        orders = WorkerSpec.from_json(values["orders"])
-        log = self._folder / Path(values["log"]).relative_to(orders.folder)
-        orders = replace(orders, folder=str(self._folder), interface=self._interface)
+        spec = WorkerSpec.from_json(values["spec"])
+        log = self._folder / Path(values["log"]).relative_to(spec.folder)
+        spec = replace(spec, folder=str(self._folder), interface=self._interface)
         account = values["account"]
         if account is not None:
-            self._this.ledger.put(orders.replica, account)
+            self._this.ledger.put(spec.replica, account)
         slot, accounts = values["slot"], account is not None
-        key = orders.number, orders.incarnation
+        key = spec.number, spec.incarnation
         try:
-            process = self._this.start(orders, log, accounts=accounts, slot=slot)
+            process = self._this.start(spec, log, accounts=accounts, slot=slot)
         except OSError as error:
-            logger.error("cannot start %s: %s", orders.name, error)
+            logger.error("cannot start %s: %s", spec.name, error)
             how = f"could not be started on {self._card.name}: {error}"
             return self._report_end(*key, code=1, how=how)
-        self._workers[key] = _Worker(orders, slot, accounts, process)
-        logger.info("started %s", orders.name)
+        self._workers[key] = _Worker(spec, slot, accounts, process)
+        logger.info("started %s", spec.name)
 
     def _send_to_worker(self, number: int, incarnation: int, message: Message) -> None:
         worker = self._workers.get((number, incarnation))

@@ -16,7 +16,7 @@ from srl.workers.worker_spec import WorkerSpec
 class WorkerProcess:
     """A process, and all that it starts: a group of its own, which Ctrl-C does not reach."""
 
-    def __init__(self, orders: WorkerSpec, log: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, spec: WorkerSpec, log: Path, environment: Mapping[str, str]) -> None:
         """Starts it, with these variables beside those of this process; its output goes to the log.
 
         Raises:
@@ -25,12 +25,12 @@ class WorkerProcess:
         self._dump = os.memfd_create("srl-dump", os.MFD_CLOEXEC)
         command = child_command(
             "srl.workers.main",
-            orders.to_json(),
+            spec.to_json(),
             options=["-u"],  # what a process that is killed has written is in its log
             dies_with_parent=True,
             dump=self._dump,
         )
-        inherited = [fd for fd in (self._dump, orders.ledger) if fd >= 0]
+        inherited = [fd for fd in (self._dump, spec.ledger) if fd >= 0]
         try:
             with log.open("ab") as output:
                 self._process = subprocess.Popen(
@@ -49,7 +49,7 @@ class WorkerProcess:
 
     @property
     def ended(self) -> bool:
-        """Whether it has; `reap` must follow."""
+        """Whether the process has ended; `reap` must follow."""
         looked = os.WEXITED | os.WNOWAIT | os.WNOHANG
         return os.waitid(os.P_PID, self.pid, looked) is not None
 

@@ -1,4 +1,4 @@
-"""Who acts for which group of environments, when not every policy worker is there."""
+"""Which policy worker acts for which group of environments, also when some are not there."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def assignment(num_groups: int, replicas: int, there: tuple[int, ...]) -> tuple[
 
     Neighbouring groups belong to one replica, and each replica to as many groups as any other, or
     to one more. A group whose own replica is there is with it. The groups of those that are away
-    are dealt out in turn, first to who has fewest: so nobody has more than `num_groups` divided by
-    the replicas that are there, rounded up.
+    are dealt out in turn, first to the replica with fewest: so none has more than `num_groups`
+    divided by the replicas that are there, rounded up.
 
     Args:
         num_groups: In the run.

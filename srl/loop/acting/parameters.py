@@ -1,4 +1,4 @@
-"""The newest policies, from who updates them to who acts with them."""
+"""The newest policies, from the worker that updates them to the workers that act with them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Published:
             self._publisher.publish((epoch, n), _flat(policies))
 
     def newest(self, oldest: Version) -> tuple[np.ndarray, Policies]:
-        """The newest version and its policies; who asks knows that `oldest` is there."""
+        """The newest version and its policies; the caller knows that `oldest` is there."""
         return self._newest
 
     def awaited(self, oldest: Version, since: float) -> None:
@@ -100,8 +100,8 @@ class Received:
         """Connects.
 
         Args:
-            connect: Gives a connection to who publishes; called again when that has gone.
-            teams: The policies' functions, which tell what they are made of.
+            connect: Gives a connection to the publisher; called again when that has gone.
+            teams: The policies' functions, which give their shapes.
             alive: Called now and then while there is nothing to do but wait; may raise Stopped.
             ahead: Updates that a learner may be ahead of the one that publishes.
 
@@ -124,7 +124,7 @@ class Received:
             Refused: If no version as new as that is published.
         """
         needed, since = max(oldest, (0, 0)), time.monotonic()
-        # Who need not wait does not wait for a thread that has to.
+        # A thread that need not wait does not wait for one that has to.
         if self._looking.acquire(blocking=self._held[0] < needed):
             try:
                 self._look(0.0)

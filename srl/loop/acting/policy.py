@@ -32,7 +32,7 @@ from srl.types import Decision, Timestep, Tree
 
 
 def inference_layout(teams: Teams, num_envs: int, request: set[str], reply: set[str]) -> Layout:
-    """What a group's shared buffers holds.
+    """What a group's shared buffers hold.
 
     Args:
         teams: The policies.
@@ -80,8 +80,7 @@ class PolicyServer:
             num_envs: Of a group.
             group_range: The groups that may ask here.
             width: Groups that are acted for in one call. A group always has the same place in it,
-                and a place that nobody asks for is filled up: so results never depend on who
-                else asked.
+                and an unused place is filled up: so results never depend on the other requests.
             groups: How many of them do at a time, and so share the places.
             deadline: Seconds that a request may wait for others.
             sink: Where unrolls go that are collected here.
@@ -99,9 +98,10 @@ class PolicyServer:
         self._unrolls: dict[int, _Unroll] = {}
         self._initial_memory = map_tree(np.asarray, teams.initial_memory(num_envs))
         self.answered = 0
-        """Requests so far."""
+        """The number of requests answered so far."""
         self.on_ticket_wait: Callable[[float], None] = lambda seconds: None
-        """Called with the seconds that a group has waited for a ticket, of those for a reply."""
+        """Called with the seconds for which a group has waited for a ticket; it has counted these
+        as waiting for a reply."""
         self._key = run_key(experiment)
         self._act = jax.jit(self._act_on)
         self._inputs = _Inputs(teams, num_envs, width)

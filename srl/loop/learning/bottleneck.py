@@ -8,7 +8,7 @@ Shares = Mapping[str, Mapping[str, float]]
 """Of each kind of worker: the share of its time that each activity takes."""
 
 _WAITS = (("learner", "batch wait", "send wait"), ("server", "sums wait", "server wait"))
-"""Who updates, what it calls waiting for actors, and what these call waiting for it."""
+"""The kind of worker that updates, its wait for actors, and the actors' wait for it."""
 _TAKES = {
     "step": "stepping",
     "act": "acting",
@@ -19,26 +19,26 @@ _TAKES = {
 
 
 def bottleneck(shares: Shares) -> str:
-    """Says who the others wait for, or where one worker does everything, what takes longest.
+    """Names the kind of worker that the others wait for; in a single worker, the longest activity.
 
     Where some make unrolls and another learns from them, the one that waits less for the other is
     what a faster run needs more of; that holds whether they take turns or work side by side.
     """
     actors = _first_with("step", shares)
-    for who, wait, actors_wait in _WAITS:
+    for kind, wait, actors_wait in _WAITS:
         learner = _first_with(wait, shares)
         if actors and learner:
-            return _between(who, learner[wait], actors, actors.get(actors_wait, 0.0))
+            return _between(kind, learner[wait], actors, actors.get(actors_wait, 0.0))
     return _longest(next(iter(shares.values()), {}))
 
 
-def _between(who: str, waits: float, actors: Mapping[str, float], actors_wait: float) -> str:
+def _between(kind: str, waits: float, actors: Mapping[str, float], actors_wait: float) -> str:
     if actors_wait >= waits:
-        return f"{who}-bound: actors wait {_percent(actors_wait)} of the time"
+        return f"{kind}-bound: actors wait {_percent(actors_wait)} of the time"
     actions = actors.get("inference wait", 0.0)
     if actions > actors["step"] + actors.get("act", 0.0):
         return f"inference-bound: actors wait {_percent(actions)} of the time for actions"
-    return f"actor-bound: the {who} waits {_percent(waits)} of the time"
+    return f"actor-bound: the {kind} waits {_percent(waits)} of the time"
 
 
 def _longest(own: Mapping[str, float]) -> str:

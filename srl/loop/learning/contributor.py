@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -75,8 +75,7 @@ class Contributor(LocalEnvironments):
         return tree_of(vectors, like=self._crossing.states)[0]
 
     def _measured(self, state: Vectors, replays: Any, unroll: Unroll) -> tuple[Any, Any, Vectors]:
-        looked = self._learner.teams.look(self._states(state), replays, unroll)
-        replays, batches, sums = looked
+        replays, batches, sums = self._learner.teams.look(self._states(state), replays, unroll)
         return replays, batches, vectors_of(sums)
 
     def _gradient_of(self, state: Vectors, batches: Any, round: Any) -> tuple[Vectors, Any]:
@@ -110,8 +109,7 @@ class Contributor(LocalEnvironments):
             with suppress(_Restarted):
                 state = map_tree(np.array, self._turn.state)  # later ones come in its place
                 learned = learn(self._nodes(batch.batch), None, unroll, rounds_in_turn)
-                known = learned.batch, learned.notes
-                self._replays = self._revise(state, self._replays, *known)
+                self._replays = self._revise(state, self._replays, learned.batch, learned.notes)
         self.unrolls += len(self.groups)
 
     def _nodes(self, batch: Batch) -> LearnNodes:
@@ -155,13 +153,12 @@ class Contributor(LocalEnvironments):
 
     def _next_turn(self) -> Turn:
         before = time.perf_counter()
-        turn = self._source.wait(self._states_by_name)
+        turn = self._source.wait(
+            lambda: {str(group): state for group, state in self.states().items()}
+        )
         self._endpoints.busy.add({"server wait": time.perf_counter() - before})
         if turn.phase == 0:
             progress = self._learner.progress
             _, progress.epoch, progress.updates = turn.update
             self._learner.policies = self._policies(turn.state)
         return turn
-
-    def _states_by_name(self) -> Mapping[str, Tree]:
-        return {str(group): state for group, state in self.states().items()}

@@ -38,11 +38,7 @@ def bind_teams(experiment: Experiment, specs: Specs) -> Teams:
     Raises:
         UserError: If self-play is asked for and does not fit the environments.
     """
-    updates = experiment.expected_updates
-    teams = Teams.of(
-        *(experiment.settled_algorithm, experiment.policies, specs, updates, experiment.num_envs),
-        taught=experiment.taught,
-    )
+    teams = Teams.of_experiment(experiment, specs, experiment.expected_updates)
     return teams.with_opponents(experiment, experiment.num_groups)
 
 
@@ -94,14 +90,14 @@ class Learner:
         self.parameters: dict[str, int] = {}
         """Numbers in each policy's networks."""
         self.agents: dict[str, tuple[str, ...]] = {}
-        """Who follows each policy."""
+        """The agents that follow each policy."""
         root = jax.random.key(experiment.seed)
         self.states = teams.init(jax.random.fold_in(root, _INIT))
-        """Of each policy: all that learning changes."""
+        """All that learning changes, by policy."""
         self.replays: Any = {}
-        """Of each policy: what is remembered of the slots here; made by `compile`."""
+        """What is remembered of the slots here, by policy; made by `compile`."""
         self.policies: Mapping[str, Any] = teams.acting(teams.policies(self.states))
-        """What acts; of version `progress.version`."""
+        """What acts, of version `progress.version`."""
         for name, state in self.states.items():
             self.parameters[name] = sum(x.size for x in jax.tree.leaves(state.params))
             self.agents[name] = tuple(specs.agents[i] for i in teams.members[name])
@@ -109,10 +105,10 @@ class Learner:
             slots or range(experiment.num_envs * len(specs.agents)), dtype=np.int32
         )
         self.meanwhile: Callable[[Callable[[], bool]], None] = lambda learned: None
-        """Called while the device computes, with what tells whether it is done."""
+        """Called while the device computes, with a function that gives whether it is done."""
         self._opponents: Opponents | None = None
         self.sharded: Sharded | None = None
-        """Where there are several devices, in this process or with other replicas."""
+        """`learn` over several devices, in this process or with other replicas; None for one."""
         self._learn: Callable[..., Any] = jax.jit(self._learn_and_count, donate_argnums=1)
 
     def compile(self, batches: Sequence[Batch]) -> None:
@@ -145,12 +141,12 @@ class Learner:
         period = self.teams.period
         if envs % (devices * period) == 0:
             return True
-        told = f"{envs} environments cannot be divided among {devices} devices"
+        text = f"{envs} environments cannot be divided among {devices} devices"
         if period > 1:
-            told += f" so that past matches are spread alike, which they are every {period}"
+            text += f" so that past matches are spread alike, which they are every {period}"
         if jax.process_count() > 1:
-            raise UserError(f"{told} of each learner; change --num-envs")
-        logger.warning("%s: one of them learns alone; change --num-envs", told)
+            raise UserError(f"{text} of each learner; change --num-envs")
+        logger.warning("%s: one of them learns alone; change --num-envs", text)
         return False
 
     def _learn_and_count(
@@ -171,7 +167,7 @@ class Learner:
         return jax.device_put(unroll) if self.sharded is None else self.sharded.place(unroll)
 
     def unroll(self, batch: Batch) -> Unroll:
-        """What a batch says to an algorithm, in the batch's own memory where it can be."""
+        """A batch as an algorithm's unroll, in the batch's own memory where it can be."""
         steps = batch.timesteps
         truncated = steps.truncated
         if steps.lost.any():

@@ -4,12 +4,28 @@ from __future__ import annotations
 
 import mmap
 import os
+from typing import NamedTuple
 
 import numpy as np
 
 _WORDS = ("granted", "learned", "lost", "rolled_back")
 _SIZE = mmap.PAGESIZE
 MOST_LEARNERS = _SIZE // (8 * 16)
+
+
+class Account(NamedTuple):
+    """What has become of all unrolls; the first count is the sum of the others."""
+
+    produced: int
+    """Tickets given out, each for one unroll."""
+    learned: int
+    """Unrolls that entered an update which still counts."""
+    in_flight: int
+    """Unrolls that were neither learned nor lost."""
+    lost: int
+    """Unrolls that died with a worker, or came too late."""
+    rolled_back: int
+    """Unrolls that were learned after the checkpoint to which a dead learner returned."""
 
 
 class Ledger:
@@ -21,7 +37,7 @@ class Ledger:
     """
 
     NUMBERS = len(_WORDS)
-    """In each learner's part."""
+    """The length of each learner's part."""
 
     def __init__(self, fd: int, learner: int = 0) -> None:
         """Maps the page behind a descriptor, which stays the caller's.
@@ -47,30 +63,12 @@ class Ledger:
         """Closes the descriptor."""
         os.close(self.fd)
 
-    @property
-    def granted(self) -> int:
-        """Tickets given out, each for one unroll."""
-        return self._get("granted")
-
-    @property
-    def learned(self) -> int:
-        """Unrolls that entered an update which still counts."""
-        return self._get("learned")
-
-    @property
-    def lost(self) -> int:
-        """Unrolls that died with a worker, or came too late."""
-        return self._get("lost")
-
-    @property
-    def rolled_back(self) -> int:
-        """Unrolls that were learned after the checkpoint to which a dead learner returned."""
-        return self._get("rolled_back")
-
-    @property
-    def in_flight(self) -> int:
-        """Unrolls that were granted, and neither learned nor lost."""
-        return self.granted - self.learned - self.lost - self.rolled_back
+    def account(self) -> Account:
+        """All counts, as they were at one moment."""
+        rows = self._all_rows[np.arange(MOST_LEARNERS), self._all_valid]
+        granted, learned, lost, rolled_back = rows.sum(axis=0).tolist()
+        in_flight = granted - learned - lost - rolled_back
+        return Account(granted, learned, in_flight, lost, rolled_back)
 
     def grant(self, count: int = 1) -> None:
         """Counts tickets that are given out."""
@@ -112,31 +110,13 @@ class Ledger:
 
     def report(self) -> dict[str, int]:
         """The account as metrics."""
-        return {f"unrolls/{word}": count for word, count in self._account().items()}
+        return {f"unrolls/{word}": count for word, count in self.account()._asdict().items()}
 
     def __str__(self) -> str:
         """The account of a run."""
-        (_, produced), *parts = self._account().items()
+        (_, produced), *parts = self.account()._asdict().items()
         summed = " + ".join(f"{count:,} {word.replace('_', ' ')}" for word, count in parts)
         return f"unrolls: {produced:,} produced = {summed}"
-
-    def _account(self) -> dict[str, int]:
-        """All counts as they were at one moment, the first being the sum of the others."""
-        granted, learned, lost, rolled_back = self._totals()
-        return {
-            "produced": granted,
-            "learned": learned,
-            "in_flight": granted - learned - lost - rolled_back,
-            "lost": lost,
-            "rolled_back": rolled_back,
-        }
-
-    def _get(self, word: str) -> int:
-        return self._totals()[_WORDS.index(word)]
-
-    def _totals(self) -> list[int]:
-        rows = self._all_rows[np.arange(MOST_LEARNERS), self._all_valid]
-        return rows.sum(axis=0).tolist()
 
     def _add(self, word: str, count: int) -> None:
         self._rows[self._valid[0], _WORDS.index(word)] += count

@@ -40,14 +40,14 @@ class Progress:
         self.losses: Metrics = {}
         """Sums since the last report, by policy; they are added up where learning is compiled."""
         self.busy: dict[str, BusyTime] = defaultdict(BusyTime)
-        """By kind of worker; of those in other processes, as far as they have reported it."""
+        """The time of workers by their kind; of those in other processes, as far as they have
+        reported it."""
         self._shares: dict[str, dict[str, float]] = {}  # of their time, by kind and activity
         self.replicas = 1
         """Learners that see as many steps as this one, each."""
         self.episodes = EpisodeWindow(specs, members)
         self.episodes_lost = 0
-        """Since this process began, as what steps their environments died."""
-        """Of matches between present policies."""
+        """Episodes that ended as the process which stepped them died, since this one began."""
         self.opponents: Opponents | None = None
         """Counts matches against past versions, where these are played."""
         self._staleness = _Staleness()

@@ -20,7 +20,7 @@ _AXIS = "slots"
 
 
 def free_address(interface: str = "127.0.0.1") -> str:
-    """An address of this host that nobody listens at, for replicas to meet."""
+    """An address of this host at which nothing listens, for replicas to meet."""
     with socket.socket() as probe:
         probe.bind((interface, 0))
         return f"{interface}:{probe.getsockname()[1]}"

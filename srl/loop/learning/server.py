@@ -1,4 +1,4 @@
-"""The node `update` alone: it adds the sums of workers that hold no optimizer."""
+"""The node `update` alone: it adds the partial sums of workers that hold no optimizer."""
 
 from __future__ import annotations
 
@@ -50,12 +50,8 @@ class Server:
             ledger: Where to account for unrolls.
         """
         self.experiment, self.worker = endpoints.experiment, endpoints.fragment_name
-        self._endpoints, self._listener, self._specs, self._ledger = (
-            endpoints,
-            listener,
-            specs,
-            ledger,
-        )
+        self._endpoints, self._listener = endpoints, listener
+        self._specs, self._ledger = specs, ledger
         self._workers = endpoints.plan.fragment("gradient").replicas
         self._groups_each = endpoints.num_groups // self._workers
         self._holding: set[int] = set()  # workers with an unroll of this update, or making it
@@ -159,12 +155,12 @@ class Server:
         """Gives the state to all workers, and gets their sums."""
         progress, name = self._learner.progress, self._endpoints.fragment_name
         before = time.perf_counter()
-        state = jax.device_get(self._told(states, self._learner.past))
-        told = time.perf_counter()
+        state = jax.device_get(self._sent(states, self._learner.past))
+        begun = time.perf_counter()
         epoch, n = progress.version.tolist()
         sums = self.sink.exchange((epoch, n), phase, state, self._endpoints.alive)
-        progress.spend(name, "update", told - before)
-        progress.spend(name, "sums wait", time.perf_counter() - told)
+        progress.spend(name, "update", begun - before)
+        progress.spend(name, "sums wait", time.perf_counter() - begun)
         return sums
 
     # ---- the parts of `learn`: sums are made by the workers, the rest is compiled here ----
@@ -181,7 +177,7 @@ class Server:
         """Runs an update on empty memory, so that none waits for a compiler."""
         learner, crossing = self._learner, self._crossing
         teams = learner.teams
-        self._told = jax.jit(lambda *told: vectors_of(needed(*told)))
+        self._sent = jax.jit(lambda states, past: vectors_of(needed(states, past)))
         self._total_measured = jax.jit(partial(_added, like=crossing.measured))
         self._total_gradient = jax.jit(partial(_added, like=crossing.gradient))
         self._count = jax.jit(_counted)
@@ -204,7 +200,7 @@ class Server:
         none = jax.tree.map(jnp.zeros_like, _by_policy(*metrics))
         learner.progress.losses = none
         jax.block_until_ready(
-            (self._count(none, *metrics), self._told(learner.states, learner.past))
+            (self._count(none, *metrics), self._sent(learner.states, learner.past))
         )
 
     # ---- accounts ----
@@ -239,7 +235,7 @@ class Server:
         self._saved = states
 
     def finish(self) -> None:
-        """Tells all workers that no further update is wanted."""
+        """Notifies all workers that no further update is wanted."""
         if self._begun:
             self.sink.stop()
 

@@ -57,7 +57,7 @@ def needed(states: Mapping[str, State], past: Any) -> tuple[Any, Any]:
 
 
 def account(batch: Batch) -> tuple[np.ndarray, ...]:
-    """What is told of a batch's steps beside the sums: the timesteps without the observations."""
+    """What is sent of a batch's steps beside the sums: the timesteps without the observations."""
     _, *fields = batch.timesteps
     return tuple(field[1:] for field in fields)
 

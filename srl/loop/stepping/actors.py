@@ -64,7 +64,7 @@ class ActorThreads:
         numbers = endpoints.share("step", endpoints.replica)
         self._running = set(numbers)
         self.quiet = set(numbers)
-        """Those that have shown no progress since `all_progressed` was last true."""
+        """The groups that have shown no progress since `all_progressed` was last true."""
         self._idle = set(numbers)  # those that have not begun to step
         self._threads = [
             threading.Thread(target=self._run, args=(group, pool), name=f"group {group}")

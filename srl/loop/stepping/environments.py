@@ -68,7 +68,7 @@ class Environments(projection.Environments, Protocol):
         """Lets groups go on from the states of all, or anew where there is none that fits."""
 
     def finish(self) -> None:
-        """Lets everyone who makes unrolls know that no further one is wanted."""
+        """Notifies all that make unrolls that no further one is wanted."""
 
     def close(self) -> None:
         """Lets go of all that was made."""
@@ -81,12 +81,9 @@ def environments_text(group: int, each: int) -> str:
 
 
 def make_group(experiment: Experiment, num_envs: int, beside: int = 1) -> Pool:
-    """A pool of one group's environments.
+    """A pool of `num_envs` of an experiment's environments.
 
-    Args:
-        experiment: Whose environments these are.
-        num_envs: Of the group.
-        beside: Groups that step at the same time in this process, and share its cores.
+    So many groups `beside` each other step at the same time in this process, and share its cores.
     """
     threads = experiment.threads
     if not threads and beside > 1 and threaded(experiment.env):

@@ -24,7 +24,7 @@ class Acting(Protocol):
     """The node `act`, here or at the other end of an inference stream."""
 
     activity: str
-    """What the time in `decide` is counted as."""
+    """The activity to which the time in `decide` is counted."""
 
     def begin(self, oldest_version: tuple[int, int]) -> None:
         """Begins an unroll, in which no older version may act."""
@@ -51,9 +51,9 @@ class Place(NamedTuple):
     """Where the group's next unroll goes."""
 
     unroll: int | None
-    """Which of a pass it is; None where that makes no difference."""
+    """The unroll's number in the pass; None where that makes no difference."""
     rows: Rows
-    """For its timesteps; row t is rows[t % len(rows)]."""
+    """Rows for its timesteps; row t is rows[t % len(rows)]."""
     columns: Batch | None
     """Its part of a batch; None where the other end of the inference stream collects."""
     oldest_version: tuple[int, int]
@@ -71,7 +71,7 @@ class Unrolls(Protocol):
 
 
 class Group:
-    """Steps the environments of one group, unroll by unroll, as the loop's calls say.
+    """Steps the environments of one group, unroll by unroll, as the loop calls for.
 
     A node that is in another fragment is one end of a stream here: `acting` for `act`, `unrolls`
     for the way to `learn`.
@@ -124,7 +124,7 @@ class Group:
         self._acting.decide(self._last, self._memory, 0)
 
     def spent(self) -> dict[str, float]:
-        """Seconds spent on each activity since this was last asked."""
+        """Seconds spent on each activity since the last call."""
         seconds, self._seconds = self._seconds, dict.fromkeys(ACTIVITIES, 0.0)
         return seconds
 
@@ -175,7 +175,9 @@ class Group:
         self.doing = "step"
         self.pool.step(action, row)
         self.doing = ""
-        if self._place.columns is None:  # who collects may want the state at any step
+        if (
+            self._place.columns is None
+        ):  # the worker that collects may ask for the state at any step
             self._now = row.timestep
         self._seconds["step"] += time.perf_counter() - before
         return row.timestep

@@ -54,12 +54,8 @@ class RemoteEnvironments:
         """
         self.experiment, self.worker = endpoints.experiment, endpoints.fragment_name
         self.replica, self.replicas = endpoints.replica, endpoints.fragment.replicas
-        self._endpoints, self._listeners, self._specs, self._ledger = (
-            endpoints,
-            listeners,
-            specs,
-            ledger,
-        )
+        self._endpoints, self._listeners = endpoints, listeners
+        self._specs, self._ledger = specs, ledger
         self._numbers = endpoints.share("gradient", endpoints.replica)
         self._prepared = self._begun = self._closed = False
         self._unreleased = 0  # versions that no other worker knows of yet
@@ -140,7 +136,7 @@ class RemoteEnvironments:
 
     def _act(self, server: PolicyServer) -> None:
         try:
-            server.serve(lambda: self._closed)  # also when told to end, until the state is kept
+            server.serve(lambda: self._closed)  # also while stopping, until the state is saved
         except BaseException as error:
             self.sink.fail(error)
 

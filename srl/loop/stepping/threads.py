@@ -50,7 +50,7 @@ class ThreadEnvironments(RemoteEnvironments):
         self._pools: list[list[Pool]] = []
         self._workers: list[ActorThreads] = []
         self._quiet: list[ActorThreads] = []
-        """Those that have shown no progress since all had."""
+        """The workers that have shown no progress since all had."""
         super().__init__(own, own.listen(), None, Ledger.create())
 
     @property

@@ -46,7 +46,7 @@ class SentUnrolls:
         self._open()
 
     def _open(self) -> None:
-        self._rows: dict[int, Rows] = {}  # over each columns that the source gives
+        self._rows: dict[int, Rows] = {}  # over the columns that the source gives, by their id
         begin = partial(SampleSource, alive=self._alive)
         _, self.source = opened(self._connect, begin)
 
@@ -81,7 +81,7 @@ class SentUnrolls:
 
 
 class NoUnrolls:
-    """For a group whose steps are collected by who acts for it."""
+    """For a group whose steps are collected by the worker that acts for it."""
 
     def next(self, group: Group) -> Place:
         """Two rows in turn."""

@@ -14,7 +14,7 @@
 
     (state, last), timesteps = rollout(params, xla.init(), keys)  # as often as you like
 
-The environments themselves stay in the pool, on the processor; a state only says which pool is
+The environments themselves stay in the pool, on the processor; a state only names the pool that is
 meant and which call came before. A call takes the state that the call before it gave: that keeps
 them in order, and a state from before another call is an error while the program runs. `init`
 gives a state to begin with wherever the pool stands, for any number of programs and of their runs;

@@ -31,10 +31,10 @@ class Simulator(ABC):
     reset next; `InvalidOutput` is for results that the specs do not allow.
     """
 
-    _env: Any
+    _env: Any  # what the subclass steps, with methods `render` and `close`
 
     specs: Specs
-    """Of what is written, so with numbers of at most 32 bits."""
+    """The specs of what is written, so with numbers of at most 32 bits."""
     masked: bool = False
     """Whether the environment gives masks of allowed actions in its infos."""
 

@@ -95,7 +95,7 @@ class Connection(ABC):
         """The next message and its sender, whatever it is; see `receive`."""
 
     def _end(self, reason: str = "") -> NoReturn:
-        """Takes note that the other end has closed the connection, and why if it has said so."""
+        """Notes that the other end has closed the connection, and its reason if it has sent one."""
         self._close_reason = reason or self._close_reason
         raise Disconnected(f"{self.address}: {self._close_reason}")
 

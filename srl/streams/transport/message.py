@@ -46,7 +46,7 @@ class Message(NamedTuple):
     """A message on a connection."""
 
     kind: int
-    """Its meaning; 0 and 1 (JOINED, LEFT) come from the connection itself."""
+    """The message's meaning; 0 and 1 (JOINED, LEFT) come from the connection itself."""
     sequence: int = 0
     """Counts the messages of a stream, so that lost ones are noticed."""
     version: tuple[int, int] = (0, 0)

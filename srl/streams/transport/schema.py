@@ -31,9 +31,9 @@ class Fields(NamedTuple):
     """What a message of a kind carries. All else that a header has room for must be 0 or absent."""
 
     counts: Mapping[str, range] = {}
-    """Of the counts that it must have, in their order."""
+    """The ranges of the counts that it must have, in their order."""
     version: range = _ZERO
-    """Of both numbers of the version."""
+    """The range of both numbers of the version."""
     schema: bool = False
     """Whether it may name the layout of its body."""
     body: bool = False

@@ -116,7 +116,7 @@ class Link:
         """Sends a packet and closes it.
 
         Raises:
-            BlockingIOError: If the socket is full and `flags` say not to wait; it is kept then.
+            BlockingIOError: If the socket is full and `flags` forbid waiting; it is kept then.
             OSError: If the other end has gone.
         """
         passed = struct.pack(f"{len(packet.fds)}i", *packet.fds)

@@ -33,7 +33,7 @@ class AccountOfUnrolls(RuleBasedStateMachine):
         self.ledger.grant(count)
         self.granted += count
 
-    @precondition(lambda self: self.ledger.in_flight)
+    @precondition(lambda self: self.ledger.account().in_flight)
     @rule(learned=st.booleans())
     def end_one(self, learned):
         if learned:
@@ -50,14 +50,14 @@ class AccountOfUnrolls(RuleBasedStateMachine):
     def die(self):
         self.ledger.restart(self.checkpoint)
         self.learned = self.checkpoint
-        assert self.ledger.in_flight == 0
+        assert self.ledger.account().in_flight == 0
 
     @invariant()
     def every_unroll_is_somewhere(self):
-        seen = Ledger(self.ledger.fd)
-        assert (seen.granted, seen.learned) == (self.granted, self.learned)
+        seen = Ledger(self.ledger.fd).account()
+        assert (seen.produced, seen.learned) == (self.granted, self.learned)
         assert min(seen.in_flight, seen.lost, seen.rolled_back) >= 0
-        assert seen.granted == seen.learned + seen.in_flight + seen.lost + seen.rolled_back
+        assert seen.produced == seen.learned + seen.in_flight + seen.lost + seen.rolled_back
 
     def teardown(self):
         self.ledger.close()
@@ -82,20 +82,21 @@ ledger = Ledger(int(sys.argv[1]))
 while True:
     for _ in range(10):
         ledger.grant(3); ledger.learn(); ledger.lose()
-    ledger.restart(ledger.learned - 2)
+    ledger.restart(ledger.account().learned - 2)
 """
 
 
 def test_the_account_is_right_whenever_its_writer_is_killed(ledger):
     for _ in range(5):
-        before = ledger.granted
+        before = ledger.account().produced
         command = [sys.executable, "-c", WRITER, str(ledger.fd)]
         writer = subprocess.Popen(command, pass_fds=[ledger.fd])
         deadline = time.monotonic() + 20
-        while ledger.granted < before + 1000 and time.monotonic() < deadline:
+        while ledger.account().produced < before + 1000 and time.monotonic() < deadline:
             pass
         os.kill(writer.pid, signal.SIGKILL)
         writer.wait()
-        assert ledger.granted >= before + 1000
-        assert 0 <= ledger.in_flight <= 30
-        assert ledger.lost + ledger.rolled_back + ledger.learned <= ledger.granted
+        account = ledger.account()
+        assert account.produced >= before + 1000
+        assert 0 <= account.in_flight <= 30
+        assert account.lost + account.rolled_back + account.learned <= account.produced

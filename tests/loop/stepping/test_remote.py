@@ -109,8 +109,8 @@ class Running(threading.Thread):
 
 
 def account(end):
-    ledger = end.ledger
-    return {"granted": ledger.granted, "learned": ledger.learned, "lost": ledger.lost}
+    counts = end.ledger.account()
+    return {"granted": counts.produced, "learned": counts.learned, "lost": counts.lost}
 
 
 @pytest.mark.parametrize("experiment", [FORWARD, BACKWARD], ids=["forward", "backward"])
@@ -192,7 +192,7 @@ def test_when_the_run_is_over_groups_end_with_the_unrolls_that_they_had_begun(en
     assert [group.ended() for group in groups] == [Stopped, Stopped]
     assert end.sink.gather(0, SECONDS) is not None
     assert account(end) == {"granted": 2, "learned": 0, "lost": 0}
-    assert end.ledger.in_flight == 2
+    assert end.ledger.account().in_flight == 2
 
 
 @pytest.mark.parametrize("experiment", [FORWARD, BACKWARD], ids=["forward", "backward"])
@@ -214,7 +214,7 @@ def test_an_unroll_that_comes_too_late_is_lost_and_its_group_makes_another(ends,
     first = next(gathered.batch for unroll, gathered, _ in learner.gathered if unroll == 0)
     assert_same(first.columns(0, 2).timesteps.observation[0], after["observation"])
     assert account(end) == {"granted": 5, "learned": 4, "lost": 1}
-    assert end.ledger.in_flight == 0
+    assert end.ledger.account().in_flight == 0
 
 
 def test_the_unrolls_of_a_group_that_dies_are_made_by_the_next_start_of_it(ends):
@@ -228,12 +228,12 @@ def test_the_unrolls_of_a_group_that_dies_are_made_by_the_next_start_of_it(ends)
     with pytest.raises(OSError, match="it dies"):
         run_pass(BACKWARD, first)
     first._unrolls.source.close()
-    wait_until(lambda: end.ledger.lost == 1)
+    wait_until(lambda: end.ledger.account().lost == 1)
     for group in (end.group(0), end.group(1)):
         run_pass(BACKWARD, group)
     learning(end).run()
     assert account(end) == {"granted": 5, "learned": 4, "lost": 1}
-    assert end.ledger.in_flight == 0
+    assert end.ledger.account().in_flight == 0
 
 
 def test_each_pass_acts_with_what_the_one_before_has_learned(ends):

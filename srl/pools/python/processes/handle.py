@@ -44,11 +44,11 @@ class ProcessHandle:
         """Takes the environments that the process will step; starts nothing."""
         self.number, self.envs = number, envs
         self.deaths = 0
-        """In a row."""
+        """Deaths in a row."""
         self.ready = False
         """Whether it has made its environments."""
         self.specs: Specs | None = None
-        """Of its environments, once it is ready."""
+        """The specs of its environments, once it is ready."""
         self.outstanding = 0
         """Records that it has yet to write."""
         self.asked: np.ndarray | None = None

@@ -23,7 +23,7 @@ class Shared(NamedTuple, Generic[T]):
     buffer: np.ndarray
     """uint8, all of it: every array holds this one, which holds the mapping."""
     fd: int
-    """Of the memory, for other processes; the caller closes it."""
+    """The memory's descriptor, for other processes; the caller closes it."""
 
 
 def shared_arrays(build: Callable[[Allocate], T], fd: int | None = None) -> Shared[T]:
