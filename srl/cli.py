@@ -32,6 +32,7 @@ COMMANDS = {
     "eval": ("srl.cli:evaluate", "play whole episodes with a run's policies"),
     "watch": ("srl.cli:watch", "make a page that shows a run's policies at play, step by step"),
     "plot": ("srl.plot.plot:plot", "draw how runs have gone"),
+    "gates": ("srl.gates.gates:gates", "check what algorithms learn, by a table of runs"),
     "export": ("srl.cli:export", "write a run's policies to a safetensors file"),
 }
 """Name -> (module:function taking the arguments after the name and giving the exit code, help)."""

@@ -175,7 +175,12 @@ class QInstance(Instance[Q]):
     # Learning.
 
     def values(
-        self, params: Tree, statistics: Any, observation: Tree, memory: Tree, ended: Array
+        self,
+        params: Tree,
+        statistics: Any,
+        observation: Tree,
+        memory: Tree = (),
+        ended: Array | None = None,
     ) -> Array:
         """Gives the values of all actions, [L, B, actions]; the least number for forbidden ones.
 
@@ -184,7 +189,7 @@ class QInstance(Instance[Q]):
             statistics: Of observations.
             observation: [L, B, ...]; without memory, any leading axes.
             memory: [B, ...], before the first row.
-            ended: bool [L, B], rows that end an episode.
+            ended: bool [L, B], rows that end an episode; only memory needs it.
         """
         inputs = self.normalizer.normalize(statistics, observation)
         outputs = self.network.policy_sequence(params, inputs, memory, ended)

@@ -155,17 +155,18 @@ def _read_all(path: Path, ignore: Sequence[str]) -> list[Run]:
     """The run in a folder; or those of the runs in it that can be read."""
     inner = [] if (path / "config.json").is_file() else sorted(path.glob("*/config.json"))
     if not inner:
-        return [_read(path.absolute(), ignore)]
+        return [read_run(path.absolute(), ignore)]
     runs = []
     for config in inner:
         try:
-            runs.append(_read(config.parent.absolute(), ignore))
+            runs.append(read_run(config.parent.absolute(), ignore))
         except UserError as error:
             logger.warning("left out: %s", error)
     return runs
 
 
-def _read(path: Path, ignore: Sequence[str]) -> Run:
+def read_run(path: Path, ignore: Sequence[str] = ()) -> Run:
+    """Reads one run; raises UserError where its configuration or metrics cannot be read."""
     values = read_config(RunFolder(path))["experiment"]
     settings = flat_values(values)
     seed = settings.pop("seed", 0)

@@ -1,4 +1,4 @@
-"""The algorithm of docs/write_an_algorithm.md: written outside srl, it runs and learns as any."""
+"""The algorithms of docs/write_an_algorithm.md: written outside srl, they run and learn as any."""
 
 import contextlib
 import subprocess
@@ -17,21 +17,29 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture(scope="module")
-def reinforce():
+def documented():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(DOCS)
         import reinforce
+        import replayed_q
 
-        yield reinforce.Reinforce
+        yield {"Reinforce": reinforce.Reinforce, "ReplayedQ": replayed_q.ReplayedQ}
+
+
+@pytest.fixture
+def reinforce(documented):
+    return documented["Reinforce"]
 
 
 @pytest.fixture
 def start():
     with contextlib.ExitStack() as stack:
 
-        def start(algorithm):
-            env, name = "native:CartPole-v1", "reinforce"
-            experiment = Experiment(name=name, env=env, num_envs=32, algorithm=algorithm)
+        def start(algorithm, env_steps=1_000_000):
+            env, name = "native:CartPole-v1", "documented"
+            experiment = Experiment(
+                name=name, env=env, num_envs=32, algorithm=algorithm, env_steps=env_steps
+            )
             trainer = stack.enter_context(contextlib.closing(local_training(experiment)))
             trainer.start()
             return trainer
@@ -39,8 +47,9 @@ def start():
         yield start
 
 
-def test_importing_it_loads_no_jax():
-    code = "import sys, reinforce\nassert not {'jax', 'flax', 'optax'} & set(sys.modules)\n"
+def test_importing_them_loads_no_jax():
+    heavy = {"jax", "flax", "optax"}
+    code = f"import sys, reinforce, replayed_q\nassert not {heavy} & set(sys.modules)\n"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=DOCS)
 
 
@@ -54,6 +63,17 @@ def test_it_learns_to_balance_a_pole(reinforce, start):
     after = trainer.report()["episode_return"]
     assert before < 100
     assert after > 150
+
+
+def test_it_learns_to_balance_a_pole_from_a_replay(documented, start):
+    trainer = start(documented["ReplayedQ"](), env_steps=50_000)
+    returns = []
+    for _ in range(8):
+        for _ in range(24):
+            trainer.update()
+        returns.append(trainer.report()["episode_return"])
+    assert returns[0] < 60
+    assert max(returns) > 110
 
 
 def test_it_learns_with_memory(reinforce, start):

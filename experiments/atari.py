@@ -1,0 +1,48 @@
+"""Atari's games by EnvPool (`pip install 'srl-rl[envpool]'`), with the settings of their papers.
+
+srl run experiments/atari.py                                  # PPO plays Pong
+srl run experiments/atari.py:pqn --env envpool:Breakout-v5
+
+A convolutional network learns 100 to 200 env steps/s on two cores, so Pong takes a day there and
+minutes on a GPU. An env step is four frames; the budget is the usual 40 million of them.
+"""
+
+from srl import Experiment
+from srl.algorithms import PPO, PQN
+from srl.networks import CNN
+
+# Schulman et al. (2017), table 5, with the schedules of their code.
+experiment = Experiment(
+    name="atari",
+    env="envpool:Pong-v5",
+    num_envs=8,
+    algorithm=PPO(
+        network=CNN(),
+        unroll_length=128,
+        epochs=4,
+        minibatches=4,
+        learning_rate=2.5e-4,
+        clip=0.1,
+        entropy_cost=0.01,
+        normalize_observations=False,
+        normalize_values=False,
+    ),
+    env_steps=10_000_000,
+)
+
+# Gallici et al. (2025), appendix: many environments, short unrolls.
+pqn = Experiment(
+    name="atari_pqn",
+    env="envpool:Pong-v5",
+    num_envs=128,
+    algorithm=PQN(
+        network=CNN(layer_norm=True),
+        unroll_length=32,
+        epochs=2,
+        minibatches=32,
+        learning_rate=2.5e-4,
+        q_lambda=0.65,
+        epsilon_end=0.001,
+    ),
+    env_steps=10_000_000,
+)

@@ -1,0 +1,1 @@
+"""Learning gates: what algorithms have to reach on known environments, and whether they do."""

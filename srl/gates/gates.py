@@ -1,0 +1,187 @@
+"""The subcommand `srl gates`: runs what algorithms have to learn, and writes what they did."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from srl.console.arguments import Arguments, listed, number, table
+from srl.errors import UserError
+from srl.files import expect_place, parse_json, write_output
+from srl.gates import table as gates_table
+from srl.gates.runs import GateRun
+from srl.gates.summary import summary
+from srl.gates.table import Gate, gates_named
+
+_SEEDS = [0, 1, 2, 3, 4]
+
+
+def gates(argv: list[str]) -> int:
+    """`srl gates [NAME...] [--seeds 0,1] [--plan NAME] [--runs DIR] [--out FILE.md] [--json]`."""
+    options = _parser().parse_args(argv)
+    chosen = gates_named(options.names)
+    if options.list:
+        sys.stdout.write(_listing(chosen) + "\n")
+        return 0
+    _expect_distinct(options.seeds)
+    runs = {gate: _runs(gate, options) for gate in chosen}
+    for first, *_ in runs.values():
+        _ = first.experiment  # raises before anything runs where options do not fit
+    results = _Results(options.out) if options.out else None
+    passed = True
+    for gate in chosen:
+        row = _row(gate, runs[gate])
+        passed &= row["passed"]
+        if results:
+            results.add(row)
+        sys.stdout.write((json.dumps(row) if options.json else _line(row)) + "\n")
+        sys.stdout.flush()
+    return 0 if passed else 1
+
+
+def _parser() -> Arguments:
+    parser = Arguments(
+        "gates",
+        description="Train what algorithms have to learn, and compare the mean return over seeds "
+        "with its gate. Runs are kept: those that have ended are not run again, and one that was "
+        "stopped is gone on with. The exit code is 1 where a gate is missed.",
+    )
+    add = parser.add_argument
+    add("names", nargs="*", metavar="NAME", help="default: all; --list shows them")
+    add("--list", action="store_true", help="show the gates and their commands, and run nothing")
+    seeds = "default 0,1,2,3,4"
+    add("--seeds", type=listed(number(0)), default=_SEEDS, metavar="S,S,...", help=seeds)
+    add("--plan", metavar="NAME", help="run each under this plan")
+    runs = "where runs are kept; default runs/gates"
+    add("--runs", type=Path, default=Path("runs/gates"), metavar="DIR", help=runs)
+    out = "put rows into this table, and into FILE.json beside it; others in it stay"
+    add("--out", type=Path, metavar="FILE.md", help=out)
+    add("--json", action="store_true", help="print one JSON object a row")
+    return parser
+
+
+def _expect_distinct(seeds: list[int]) -> None:
+    if len(set(seeds)) < len(seeds):
+        raise UserError(f"--seeds {','.join(map(str, seeds))}: give each seed once")
+
+
+def _runs(gate: Gate, options: Any) -> list[GateRun]:
+    """A gate's runs, in folders named after the gate and the seed."""
+    words = ("--plan", options.plan) if options.plan else ()
+    folder = options.runs / gate.name.replace(":", "_")
+    return [GateRun(gate, seed, folder / str(seed), words) for seed in options.seeds]
+
+
+def _row(gate: Gate, runs: list[GateRun]) -> dict[str, Any]:
+    """Runs a gate's seeds, those that are not done yet; gives its results."""
+    for place, run in enumerate(runs, 1):
+        sys.stderr.write(f"{gate.name}, seed {run.seed}: run {place} of {len(runs)}\n")
+        run.train()
+    experiment = runs[0].experiment
+    returns = [run.value() for run in runs]
+    found = summary(returns)
+    return {
+        "name": gate.name,
+        "algorithm": type(experiment.algorithm).__name__,
+        "env": gate.words[0],
+        "seeds": [run.seed for run in runs],
+        "returns": _plain(returns),
+        **{key: _plain(value) for key, value in found._asdict().items()},
+        "threshold": gate.threshold,
+        "passed": bool(found.mean >= gate.threshold),
+        "published": gate.published,
+        "env_steps": experiment.env_steps,
+        "seconds": round(sum(run.seconds() for run in runs) / len(runs), 1),
+        "command": f"srl run {' '.join([*gate.words, *runs[0].options])}",
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Numbers that JSON can hold, with a digit more than is meant."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return round(float(value), 2) if math.isfinite(value) else None
+
+
+def _listing(chosen: list[Gate]) -> str:
+    rows = {gate.name: f"at least {gate.threshold:g}: srl run {gate.command}" for gate in chosen}
+    return table(rows)
+
+
+def _line(row: dict[str, Any]) -> str:
+    verdict = "passed" if row["passed"] else "MISSED"
+    return f"{row['name']}: {verdict}, {_number(row['mean'])} of {_number(row['threshold'])}"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.4g}"
+
+
+class _Results:
+    """A file of results and the table made from it, in the order of `GATES`."""
+
+    def __init__(self, table_file: Path) -> None:
+        """Reads the results that are there.
+
+        Raises:
+            UserError: If the file cannot be written, or is none of results.
+        """
+        expect_place("--out", table_file)
+        self._table, self._file = table_file, table_file.with_suffix(".json")
+        if table_file.suffix != ".md":
+            raise UserError(f"--out {table_file}: the name must end in .md")
+        self._rows: dict[str, dict[str, Any]] = {}
+        if self._file.exists():
+            try:
+                self._rows = {row["name"]: row for row in parse_json(self._file.read_bytes())}
+            except (OSError, ValueError, TypeError, KeyError) as error:
+                raise UserError(f"{self._file} holds no results of gates: {error}") from error
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Writes both files with a row that is new, or in place of an earlier one."""
+        self._rows[row["name"]] = row
+        order = [gate.name for gate in gates_table.GATES]
+        self._rows = {name: self._rows[name] for name in order if name in self._rows}
+        rows = ",\n".join(json.dumps(row) for row in self._rows.values())
+        write_output(self._file, f"[\n{rows}\n]\n".encode())
+        write_output(self._table, markdown(list(self._rows.values())).encode())
+
+
+_HEADER = """# What algorithms learn
+
+`srl gates --out` has written this; the JSON file beside it holds the same numbers. *IQM* is the
+interquartile mean of the seeds' returns with its 95 % bootstrap interval; a gate asks for the mean.
+A return is `episode_return` in the last line of a run's metrics: the mean of its last 100 episodes,
+with drawn actions. For gates of staleness it is the lowest report of the run's last third.
+
+| gate | env steps | seeds | mean | IQM (95 %) | asked | published | min a run | |
+|---|---|---|---|---|---|---|---|---|
+"""
+
+
+def markdown(rows: list[dict[str, Any]]) -> str:
+    """The table, and each row's command."""
+    lines = [_cells(row) for row in rows]
+    commands = [f"    {row['command']}  # {row['name']}" for row in rows]
+    return _HEADER + "\n".join(lines) + "\n\n" + "\n".join(commands) + "\n"
+
+
+def _cells(row: dict[str, Any]) -> str:
+    interval = f"{_number(row['iqm'])} ({_number(row['low'])} to {_number(row['high'])})"
+    cells = (
+        row["name"],
+        f"{row['env_steps']:,}",
+        len(row["seeds"]),
+        _number(row["mean"]),
+        interval,
+        _number(row["threshold"]),
+        row["published"],
+        f"{row['seconds'] / 60:.1f}",
+        "passed" if row["passed"] else "**missed**",
+    )
+    return f"| {' | '.join(map(str, cells))} |"

@@ -1,0 +1,101 @@
+"""A gate's runs: one for each seed, in a folder of its own, which is gone on with if it stopped."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from srl.errors import RunError, UserError
+from srl.experiment import Experiment, load_experiment
+from srl.files import short_path
+from srl.gates.table import Gate
+from srl.plot.runs import Run, read_run
+from srl.run.course import budget_used
+from srl.run.folder import RunFolder, open_run
+from srl.system.child_process import child_command
+
+
+@dataclass(frozen=True)
+class GateRun:
+    """One seed's run of a gate."""
+
+    gate: Gate
+    seed: int
+    path: Path
+    """The run's folder, which need not exist."""
+    options: tuple[str, ...] = ()
+    """Further arguments of `srl run`, such as another plan's."""
+
+    @property
+    def words(self) -> list[str]:
+        """The arguments of `srl run`."""
+        return [*self.gate.words, *self.options, "--seed", str(self.seed)]
+
+    @property
+    def experiment(self) -> Experiment:
+        """What is run."""
+        target, *overrides = self.words
+        return load_experiment(target, overrides).experiment
+
+    def train(self) -> None:
+        """Runs it to its end, or goes on with it, where that was not done before.
+
+        The run's process shows its progress on standard error.
+
+        Raises:
+            UserError: If the folder holds a run with other settings.
+            RunError: If the run fails.
+        """
+        begun = RunFolder(self.path).config.exists()
+        if begun:
+            self._expect_same_settings()
+            if self.finished():
+                return
+        path = str(self.path)
+        words = ["resume", path] if begun else ["run", *self.words, "--run-dir", path]
+        process = subprocess.Popen(child_command("srl.cli", *words), stdout=sys.stderr)
+        try:
+            code = process.wait()
+        except KeyboardInterrupt:  # which its process has got, too: it writes a checkpoint
+            process.wait()
+            raise
+        if code or not self.finished():
+            raise RunError(
+                f"the run of {self.gate.name} with seed {self.seed} ended with code {code} before "
+                f"its budget was used up; its log is in {short_path(self.path)}"
+            )
+
+    def finished(self) -> bool:
+        """Whether its budget is used up."""
+        reports = self.read().reports
+        if not reports:
+            return False
+        last = reports[-1]
+        return budget_used(self.experiment, last["env_steps"], last["updates"])
+
+    def read(self) -> Run:
+        """What its folder holds."""
+        return read_run(self.path)
+
+    def value(self) -> float:
+        """The return that it came to, as its gate measures it."""
+        returns = self.read().values("episode_return")
+        last = returns[-(-2 * len(returns) // 3) :] if self.gate.lasting else returns[-1:]
+        return float(np.min(last)) if len(last) else float("nan")
+
+    def seconds(self) -> float:
+        """How long it trained."""
+        return 3600 * float(self.read().hours()[-1])
+
+    def _expect_same_settings(self) -> None:
+        _, resolved = open_run(self.path, to_train=True)
+        words = [resolved.target, *resolved.overrides]
+        if words != self.words:
+            raise UserError(
+                f"{short_path(self.path)} holds another run, of `srl run {' '.join(words)}`; "
+                "remove it, or give --runs another folder"
+            )

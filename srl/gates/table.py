@@ -1,0 +1,131 @@
+"""The gates: a run's command, the return that it has to reach, and what has been published."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from srl.errors import UserError
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What an algorithm has to reach on an environment, as the mean over seeds."""
+
+    name: str
+    """`<algorithm>-<environment>`, with what is special behind a colon."""
+    command: str
+    """The arguments of `srl run`, without the seed."""
+    threshold: float
+    """The mean return over seeds that is asked for."""
+    published: str
+    """The returns that others have published, for comparison."""
+    lasting: bool = False
+    """Whether a run's return is the lowest report of its last third, in place of its last one: the
+    policy may not get worse again."""
+
+    @property
+    def words(self) -> list[str]:
+        """The command's arguments one by one; the first is the target."""
+        return shlex.split(self.command)
+
+
+def gates_named(names: Sequence[str]) -> list[Gate]:
+    """The gates with these names, in the table's order; all of them without names.
+
+    Raises:
+        UserError: If there is no gate of a name.
+    """
+    known = [gate.name for gate in GATES]
+    for name in names:
+        if name not in known:
+            raise UserError(f"there is no gate {name!r}; there are {', '.join(known)}")
+    return [gate for gate in GATES if not names or gate.name in names]
+
+
+_CARTPOLE = "native:CartPole-v1 --env-steps 300000"
+_APART = "--plan decoupled --max-staleness"
+_FEW_MINIBATCHES = "--algorithm.minibatches 8 --algorithm.gae-lambda 0.9"
+
+# CleanRL: docs.cleanrl.dev, at 500,000 (classic control) and 1,000,000 env steps. Tianshou: its
+# MuJoCo benchmark, v3 environments, at 1,000,000. Zoo: the RL Baselines3 Zoo's tuned agents.
+GATES = (
+    Gate("ppo-cartpole", _CARTPOLE, 475, "CleanRL 490 ± 6"),
+    Gate("ppo-acrobot", "native:Acrobot-v1 --env-steps 300000", -90, "CleanRL -86"),
+    Gate("ppo-pendulum", "native:Pendulum-v1 --env-steps 300000", -250, "Zoo -172"),
+    Gate(
+        "ppo-half_cheetah",
+        "native:HalfCheetah-v5 --env-steps 1000000",
+        4000,
+        "CleanRL 1,443, Tianshou 5,784",
+    ),
+    Gate(
+        "ppo-hopper",
+        f"native:Hopper-v5 --env-steps 1000000 {_FEW_MINIBATCHES}",
+        2400,
+        "CleanRL 2,383, Tianshou 2,609",
+    ),
+    Gate(
+        "ppo-walker2d",
+        "native:Walker2d-v5 --env-steps 1000000",
+        3000,
+        "CleanRL 2,288, Tianshou 3,589",
+    ),
+    Gate(
+        "ppo-ant",
+        f"native:Ant-v5 --env-steps 1000000 {_FEW_MINIBATCHES}",
+        1500,
+        "Tianshou 3,258",
+    ),
+    *(
+        Gate(
+            f"{algorithm}-cartpole:staleness_{bound}",
+            f"{_CARTPOLE} --algorithm {algorithm} {_APART} {bound}",
+            475,
+            "none",
+            lasting=True,
+        )
+        for algorithm in ("impala", "appo")
+        for bound in (0, 4, "none")
+    ),
+    Gate("pqn-cartpole", f"{_CARTPOLE} --algorithm pqn", 475, "CleanRL 495 ± 7"),
+    Gate(
+        "pqn-acrobot",
+        "native:Acrobot-v1 --algorithm pqn --env-steps 500000",
+        -95,
+        "CleanRL -96 ± 6",
+    ),
+    Gate(
+        "dqn-cartpole",
+        "native:CartPole-v1 --algorithm dqn --env-steps 500000",
+        470,
+        "CleanRL 489 ± 16",
+    ),
+    Gate(
+        "dqn-acrobot",
+        "native:Acrobot-v1 --algorithm dqn --env-steps 500000",
+        -95,
+        "CleanRL -92 ± 7",
+    ),
+    Gate(
+        "dqn-mountain_car",
+        "native:MountainCar-v0 --algorithm dqn --env-steps 300000 --algorithm.priorities 0.6 "
+        "--algorithm.n-step 8",
+        -120,
+        "Zoo -101 at 120,000",
+    ),
+    Gate(
+        "sac-pendulum",
+        "native:Pendulum-v1 --algorithm sac --env-steps 20000",
+        -200,
+        "Zoo -157",
+    ),
+    Gate(
+        "sac-half_cheetah",
+        "native:HalfCheetah-v5 --algorithm sac --env-steps 300000",
+        4000,
+        "CleanRL 9,635 at 1,000,000",
+    ),
+)
+"""Every gate. Slow ones are run by hand: `srl gates NAME`."""

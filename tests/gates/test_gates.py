@@ -1,0 +1,199 @@
+"""`srl gates`: its table, how runs are made and gone on with, and what is written of them."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from srl import UserError
+from srl.cli import main
+from srl.experiment import load_experiment
+from srl.gates import table
+from srl.gates.gates import _Results
+from srl.gates.runs import GateRun
+from srl.gates.summary import summary
+from srl.gates.table import GATES, Gate
+from srl.run.folder import RunFolder
+from srl.run.metrics import MetricsWriter, read_metrics
+
+SMALL = "native:CartPole-v1 --num-envs 8 --env-steps {} --algorithm.unroll-length 16"
+EASY = Gate("ppo-easy", SMALL.format(2048), 1, "none")
+
+
+# ---- the table ----
+
+
+def test_names_are_distinct_and_begin_with_the_algorithm():
+    assert len({gate.name for gate in GATES}) == len(GATES)
+    for gate in GATES:
+        target, *overrides = gate.words
+        experiment = load_experiment(target, overrides).experiment
+        name = type(experiment.algorithm).__name__.lower()
+        assert gate.name.startswith(f"{name}-")
+
+
+def test_the_list_has_each_gates_command(capsys):
+    assert main(["gates", "pqn-cartpole", "ppo-ant", "--list"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "pqn-cartpole at least 475: srl run native:CartPole-v1" in shown
+    assert "ppo-ant" in shown
+    assert "sac" not in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["nothing"], "there is no gate 'nothing'; there are ppo-cartpole"),
+        (["ppo-cartpole", "--seeds", "1,1"], "--seeds 1,1: give each seed once"),
+        (["ppo-cartpole", "--seeds", "x"], "--seeds: 'x'; expected"),
+        (["ppo-cartpole", "--out", "gates.txt"], "the name must end in .md"),
+        (["ppo-cartpole", "--out", "nowhere/gates.md"], "there is no folder nowhere"),
+        (["ppo-cartpole", "--plan", "nothing", "--seeds", "0"], "nothing"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_runs(words, error, tmp_path, capsys):
+    assert main(["gates", *words, "--runs", str(tmp_path / "runs")]) == 2
+    assert error in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+# ---- runs ----
+
+
+def test_a_gate_is_run_for_each_seed_once_and_its_row_is_printed(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(table, "GATES", (EASY,))
+    words = ["gates", "--seeds", "0,3", "--runs", str(tmp_path), "--json", "--plan", "inline"]
+    assert main(words) == 0
+    row = json.loads(capfd.readouterr().out)
+    last = [read_metrics(tmp_path / "ppo-easy" / seed)[-1]["episode_return"] for seed in "03"]
+    assert row["returns"] == pytest.approx(last, abs=0.01)
+    assert row["mean"] == pytest.approx(np.mean(last), abs=0.01)
+    assert (row["name"], row["algorithm"], row["env"]) == ("ppo-easy", "PPO", "native:CartPole-v1")
+    assert (row["seeds"], row["threshold"], row["passed"]) == ([0, 3], 1, True)
+    assert row["command"] == f"srl run {EASY.command} --plan inline"
+
+    written = RunFolder(tmp_path / "ppo-easy" / "0").config.stat().st_mtime_ns
+    assert main(words) == 0
+    assert json.loads(capfd.readouterr().out) == row
+    assert RunFolder(tmp_path / "ppo-easy" / "0").config.stat().st_mtime_ns == written
+
+
+def test_a_missed_gate_is_said_and_gives_exit_code_1(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(table, "GATES", (Gate("ppo-hard", SMALL.format(256), 1e6, "none"),))
+    assert main(["gates", "ppo-hard", "--seeds", "0", "--runs", str(tmp_path)]) == 1
+    assert "ppo-hard: MISSED" in capfd.readouterr().out
+
+
+def test_a_run_that_was_interrupted_is_gone_on_with(tmp_path):
+    code = (
+        "from srl.gates.runs import GateRun; from srl.gates.table import Gate; from pathlib "
+        f"import Path; gate = Gate('ppo-long', {SMALL.format(120_000)!r}, 1, 'none'); "
+        f"GateRun(gate, 0, Path({str(tmp_path / 'run')!r}), ('--report-every', '1')).train()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    metrics, deadline = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 120
+    while not (metrics.exists() and metrics.read_text().count("\n") > 3):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(120) != 0
+    gate = Gate("ppo-long", SMALL.format(120_000), 1, "none")
+    run = GateRun(gate, 0, tmp_path / "run", ("--report-every", "1"))
+    before = read_metrics(tmp_path / "run")
+    assert not run.finished()
+    run.train()
+    assert run.finished()
+    assert read_metrics(tmp_path / "run")[: len(before)] == before
+
+
+def test_a_folder_with_other_settings_is_refused(tmp_path):
+    GateRun(EASY, 0, tmp_path / "run").train()
+    other = Gate("ppo-easy", SMALL.format(4096), 1, "none")
+    with pytest.raises(UserError, match="holds another run, of `srl run native:CartPole-v1"):
+        GateRun(other, 0, tmp_path / "run").train()
+    assert GateRun(EASY, 0, tmp_path / "run").finished()
+
+
+def test_a_lasting_gate_takes_the_lowest_report_of_the_last_third(tmp_path):
+    lasting = Gate("ppo-lasting", SMALL.format(2048), 1, "none", lasting=True)
+    GateRun(lasting, 0, tmp_path / "run").train()
+    (tmp_path / "run" / "metrics.jsonl").unlink()
+    writer = MetricsWriter(tmp_path / "run")
+    for i, value in enumerate([1.0, 2.0, 3.0, 500.0, 100.0, 400.0]):
+        writer.write({"env_steps": i, "updates": i, "episode_return": value, "fps": 1.0})
+    writer.close()
+    assert GateRun(lasting, 0, tmp_path / "run").value() == 100
+    assert GateRun(EASY, 0, tmp_path / "run").value() == 400
+
+
+# ---- what is written ----
+
+returns = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12)
+
+
+@given(returns)
+def test_the_interval_holds_the_interquartile_mean_which_lies_among_the_returns(values):
+    found = summary(values)
+    assert min(values) <= found.iqm <= max(values) or math.isclose(found.iqm, min(values))
+    if len(values) == 1:
+        assert math.isnan(found.low)
+        assert found.mean == found.iqm == values[0]
+    elif len(set(values)) == 1:
+        assert found.low == found.high == pytest.approx(values[0])
+    else:
+        slack = 1e-9 * max(map(abs, values))
+        assert min(values) - slack <= found.low <= found.high <= max(values) + slack
+
+
+def test_one_outlier_of_five_does_not_move_the_interquartile_mean():
+    assert summary([1, 2, 3, 4, 5]).iqm == summary([1, 2, 3, 4, 5000]).iqm == 3
+
+
+def row(name, mean):
+    return {
+        "name": name,
+        "seeds": [0],
+        "mean": mean,
+        "iqm": mean,
+        "low": None,
+        "high": None,
+        "threshold": 475,
+        "passed": mean >= 475,
+        "published": "CleanRL 490",
+        "env_steps": 300_000,
+        "seconds": 61,
+        "command": "srl run X",
+    }
+
+
+def test_rows_are_put_into_a_table_whose_other_rows_stay(tmp_path):
+    file = tmp_path / "gates.md"
+    _Results(file).add(row("pqn-cartpole", 470.0))
+    _Results(file).add(row("ppo-cartpole", 499.5))
+    _Results(file).add(row("pqn-cartpole", 480.0))
+    lines = [line for line in file.read_text().splitlines() if line.startswith("| p")]
+    assert [line.split(" | ")[0] for line in lines] == ["| ppo-cartpole", "| pqn-cartpole"]
+    assert "480" in lines[1]
+    assert "470" not in file.read_text()
+    assert [r["mean"] for r in json.loads(Path(tmp_path / "gates.json").read_text())] == [
+        499.5,
+        480,
+    ]
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", '{"a": 1}', '[{"mean": 3}]'])
+def test_a_file_that_holds_no_results_is_left_as_it_is(content, tmp_path):
+    (tmp_path / "gates.json").write_text(content)
+    with pytest.raises(UserError, match="holds no results of gates"):
+        _Results(tmp_path / "gates.md")
+    assert (tmp_path / "gates.json").read_text() == content
