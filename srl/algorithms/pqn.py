@@ -22,7 +22,7 @@ from srl.types import Array, Metrics, Tree, Unroll
 class PQN(QLearning):
     """The settings of PQN."""
 
-    unroll_length: int = 64
+    unroll_length: int = 16
     """Steps that are taken with one version of the network before they are learned from."""
     epochs: int = 4
     """How often learning goes through each batch."""
@@ -36,7 +36,7 @@ class PQN(QLearning):
     """Whether the learning rate falls linearly to 0 over the run, where its length is known."""
     max_grad_norm: float = 10.0
     """The norm to which longer gradients are shortened."""
-    q_lambda: float = 0.9
+    q_lambda: float = 0.65
     """Lambda of the returns: 0 gives one-step targets, 1 Monte Carlo ones with bootstrap."""
 
     limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
