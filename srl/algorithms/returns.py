@@ -129,8 +129,7 @@ def n_step_returns(
         float32 [T, ...].
     """
     value = jnp.where(terminated, 0.0, value)
-    ended = (terminated | truncated).at[-1].set(True)
-    returns = value
+    ended, returns = terminated | truncated, value
     for _ in range(n):
         following = jnp.where(ended, value, returns)[1:]
         returns = jnp.concatenate([reward[1:] + discount * following, value[-1:]])
