@@ -6,13 +6,20 @@ Importing this loads neither jax, flax nor optax; the first `init`, `act` or `le
 from srl.algorithms.actor_critic import ActorCritic, ActorCriticInstance
 from srl.algorithms.algorithm import Algorithm, Instance, State
 from srl.algorithms.appo import APPO
+from srl.algorithms.discrete_sac import DiscreteSAC
 from srl.algorithms.dqn import DQN
 from srl.algorithms.impala import IMPALA
 from srl.algorithms.ppo import PPO
 from srl.algorithms.pqn import PQN
+from srl.algorithms.r2d2 import R2D2
 from srl.algorithms.sac import SAC
+from srl.algorithms.td3 import TD3
 
-ALGORITHMS: tuple[type[Algorithm], ...] = (PPO, APPO, IMPALA, PQN, DQN, SAC)
+ALGORITHMS: tuple[type[Algorithm], ...] = (
+    *(PPO, APPO, IMPALA),
+    *(PQN, DQN, R2D2),
+    *(SAC, DiscreteSAC, TD3),
+)
 """Those that come with srl."""
 
 __all__ = [
@@ -22,10 +29,13 @@ __all__ = [
     "IMPALA",
     "PPO",
     "PQN",
+    "R2D2",
     "SAC",
+    "TD3",
     "ActorCritic",
     "ActorCriticInstance",
     "Algorithm",
+    "DiscreteSAC",
     "Instance",
     "State",
 ]

@@ -4,38 +4,33 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from srl.algorithms.algorithm import Algorithm, Instance
 from srl.algorithms.distributions import (
     ActionSpace,
     Distribution,
     action_distribution,
     action_mask,
 )
-from srl.algorithms.normalization import ObservationNormalizer, Observing, Statistics
-from srl.algorithms.returns import valid_rows
+from srl.algorithms.normalization import Observing, Statistics
+from srl.algorithms.observing import ObservingAlgorithm, ObservingInstance
 from srl.lazy import jax, jnp, optax
-from srl.networks import AutoNetwork, Network, PolicyAndValue
-from srl.types import Array, Decision, Metrics, Policy, Tree, Unroll
+from srl.networks import PolicyAndValue
+from srl.types import Array, Decision, Policy, Tree
 
 
 @dataclass(frozen=True)
-class ActorCritic(Algorithm):
-    """Settings of both networks."""
+class ActorCritic(ObservingAlgorithm):
+    """Settings of the policy and of the value, which are networks of the same form."""
 
-    network: Network = field(default_factory=AutoNetwork)
-    """Network of the policy and of the value; by default chosen by what is observed."""
-    normalize_observations: bool = True
-    """Standardise observations by running statistics."""
     initial_log_std: float = -0.5
     """The logarithm of the standard deviation that actions of a Box start with, its bounds being -1
     and 1. With 0, a third of the first actions would be out of bounds."""
 
     limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
-        **Algorithm.limits,
+        **ObservingAlgorithm.limits,
         "initial_log_std": (-10.0, 10.0),
     }
 
@@ -55,7 +50,7 @@ A = TypeVar("A", bound=Observing)
 
 
 @dataclass(frozen=True)
-class ActorCriticInstance(Instance[A]):
+class ActorCriticInstance(ObservingInstance[A]):
     """Acts for one trained policy; an algorithm adds `optimizer`, `gradient` and `update`.
 
     The parameters are {"policy": {"network", "actions"}, "value"}.
@@ -78,12 +73,6 @@ class ActorCriticInstance(Instance[A]):
     def network(self) -> PolicyAndValue:
         """The network's functions."""
         return self.config.network.build(self.specs.observation, self.actions.num_outputs)
-
-    @cached_property
-    def normalizer(self) -> ObservationNormalizer:
-        """How observations become inputs."""
-        running = self.config.normalize_observations
-        return ObservationNormalizer(self.specs.observation, running=running)
 
     def init(self, key: Array) -> Any:
         """Draws parameters; nothing is normalised yet."""
@@ -108,7 +97,9 @@ class ActorCriticInstance(Instance[A]):
         """Gives the policy network's memory of nothing."""
         return self.network.initial_memory(batch)
 
-    def act(self, policy: Policy, observation: Tree, memory: Tree, keys: Array) -> Decision:
+    def act(
+        self, policy: Policy, observation: Tree, memory: Tree, keys: Array, slot: Array
+    ) -> Decision:
         """Draws an action for each slot with its own random key: keys [B]."""
         distribution, memory = self._decide(policy, observation, memory)
         action = distribution.sample(keys)
@@ -160,18 +151,3 @@ class ActorCriticInstance(Instance[A]):
         """
         inputs = self.normalizer.normalize(statistics, observation)
         return self.network.value_sequence(params, inputs, memory, ended)
-
-    def measure(self, state: A, unroll: Unroll) -> tuple[Any, dict[str, Any]]:
-        """Gives the unroll itself, and the moments of its observations."""
-        valid = valid_rows(unroll.terminated, unroll.truncated)
-        observation = jax.tree.map(lambda x: x[:-1], unroll.observation)
-        sums = self.normalizer.measure(state.observations, observation, valid)
-        return unroll, {"observations": sums}
-
-    def finish(self, state: A, sums: Any) -> tuple[A, Metrics]:
-        """Adds the batch to the statistics of observations and counts the update.
-
-        The statistics that acted serve the whole of `learn`: the ratio starts at 1.
-        """
-        observations = self.normalizer.update(state.observations, sums["observations"])
-        return super().finish(state._replace(observations=observations), sums)

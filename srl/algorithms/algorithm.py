@@ -194,8 +194,18 @@ class Instance(ABC, Generic[S]):
         return where_rows(ended, self.initial_memory(len(ended)), memory)
 
     @abstractmethod
-    def act(self, policy: Policy, observation: Tree, memory: Tree, keys: Array) -> Decision:
-        """Draws an action for each slot with its own random key: keys [B]."""
+    def act(
+        self, policy: Policy, observation: Tree, memory: Tree, keys: Array, slot: Array
+    ) -> Decision:
+        """Draws an action for each slot.
+
+        Args:
+            policy: From `policy`.
+            observation: [B, ...].
+            memory: [B, ...], of these slots.
+            keys: [B], a random key for each slot.
+            slot: int32 [B], which of the run's slots these are: some explore more than others.
+        """
         raise NotImplementedError
 
     def act_greedy(self, policy: Policy, observation: Tree, memory: Tree) -> Decision:

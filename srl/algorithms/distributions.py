@@ -98,7 +98,7 @@ class CategoricalActions(ActionSpace):
         """A logit for each category."""
         return sum(self.sizes)
 
-    def __call__(self, params: Tree, outputs: Array, mask: Tree = None) -> Distribution:
+    def __call__(self, params: Tree, outputs: Array, mask: Tree = None) -> Categorical:
         """Gives the categorical distributions; `mask` is flat, or a tuple with a part for each."""
         del params
         if isinstance(mask, tuple):

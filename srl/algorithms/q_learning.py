@@ -9,18 +9,17 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from gymnasium import spaces
 
-from srl.algorithms.algorithm import Algorithm, Instance
 from srl.algorithms.distributions import action_mask
-from srl.algorithms.normalization import ObservationNormalizer, Observing, Statistics
-from srl.algorithms.returns import valid_rows
+from srl.algorithms.normalization import Observing, Statistics
+from srl.algorithms.observing import ObservingAlgorithm, ObservingInstance
 from srl.errors import UserError
 from srl.lazy import jax, jnp, optax
 from srl.networks import MLP, AutoNetwork, Network, PolicyAndValue
-from srl.types import Array, Decision, Metrics, Policy, Tree, Unroll
+from srl.types import Array, Decision, Metrics, Policy, Tree
 
 
 @dataclass(frozen=True)
-class QLearning(Algorithm):
+class QLearning(ObservingAlgorithm):
     """Settings of the network and of exploration."""
 
     network: Network = field(
@@ -36,12 +35,16 @@ class QLearning(Algorithm):
     from the start."""
     exploration: float = 0.2
     """The part of the run in which the share falls linearly from the one to the other."""
+    epsilon_spread: float = 0.0
+    """How much slots differ: slot i of N draws the share to the power of
+    1 + epsilon_spread * i / (N - 1) (Ape-X, Horgan et al., 2018, with 7 and a share of 0.4)."""
 
     limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
-        **Algorithm.limits,
+        **ObservingAlgorithm.limits,
         "epsilon_start": (0.0, 1.0),
         "epsilon_end": (0.0, 1.0),
         "exploration": (0.0, 1.0),
+        "epsilon_spread": (0.0,),
     }
 
 
@@ -60,7 +63,7 @@ Q = TypeVar("Q", bound=Observing)
 
 
 @dataclass(frozen=True)
-class QInstance(Instance[Q]):
+class QInstance(ObservingInstance[Q]):
     """Acts by the values of actions; an algorithm adds `optimizer`, `gradient` and `update`."""
 
     config: QLearning
@@ -102,12 +105,6 @@ class QInstance(Instance[Q]):
         """The network's functions, of which action values use the policy's."""
         return self.config.network.build(self.specs.observation, self.num_outputs)
 
-    @cached_property
-    def normalizer(self) -> ObservationNormalizer:
-        """How observations become inputs."""
-        running = self.config.normalize_observations
-        return ObservationNormalizer(self.specs.observation, running=running)
-
     def init(self, key: Array) -> Any:
         """Draws parameters; nothing is normalised yet."""
         network_key, learning_key = jax.random.split(key)
@@ -123,11 +120,13 @@ class QInstance(Instance[Q]):
     # Acting.
 
     def epsilon(self, state: Q) -> Array:
-        """Gives the share of random actions."""
+        """Gives the share of random actions: of each slot, or [1] where they are alike."""
         config = self.config
         during = config.exploration * (self.updates or 0)
         passed = jnp.minimum(state.n / during, 1.0) if during else jnp.ones(())
-        return config.epsilon_start + passed * (config.epsilon_end - config.epsilon_start)
+        share = config.epsilon_start + passed * (config.epsilon_end - config.epsilon_start)
+        slots = max(self.slots, 1) if config.epsilon_spread else 1
+        return share ** (1 + config.epsilon_spread * jnp.linspace(0.0, 1.0, slots))
 
     def policy(self, state: Q) -> Policy:
         """Gives the network's parameters, epsilon, and the statistics of observations."""
@@ -138,11 +137,14 @@ class QInstance(Instance[Q]):
         """Gives the network's memory of nothing."""
         return self.network.initial_memory(batch)
 
-    def act(self, policy: Policy, observation: Tree, memory: Tree, keys: Array) -> Decision:
-        """Takes the best action, or with probability epsilon any: keys [B]."""
+    def act(
+        self, policy: Policy, observation: Tree, memory: Tree, keys: Array, slot: Array
+    ) -> Decision:
+        """Takes the best action, or with the slot's probability epsilon any: keys [B]."""
         values, memory = self._values(policy, observation, memory)
         allowed = self.allowed(observation, values)
         epsilon = policy.params["epsilon"]
+        epsilon = epsilon[slot % len(epsilon)]
 
         def draw(key: Array) -> tuple[Array, Array]:
             coin, choice = jax.random.split(key)
@@ -191,9 +193,20 @@ class QInstance(Instance[Q]):
             memory: [B, ...], before the first row.
             ended: bool [L, B], rows that end an episode; only memory needs it.
         """
-        inputs = self.normalizer.normalize(statistics, observation)
-        outputs = self.network.policy_sequence(params, inputs, memory, ended)
+        outputs = self.outputs(params, statistics, observation, memory, ended)
         return self.mask(observation, self.values_of(outputs))
+
+    def outputs(
+        self,
+        params: Tree,
+        statistics: Any,
+        observation: Tree,
+        memory: Tree = (),
+        ended: Array | None = None,
+    ) -> Array:
+        """Gives what the network says of each row; see `values`."""
+        inputs = self.normalizer.normalize(statistics, observation)
+        return self.network.policy_sequence(params, inputs, memory, ended)
 
     def allowed(self, observation: Tree, values: Array) -> Array:
         """Gives which actions are allowed, bool [..., actions]."""
@@ -204,19 +217,9 @@ class QInstance(Instance[Q]):
         """Gives the values with the least number in place of those of forbidden actions."""
         return jnp.where(self.allowed(observation, values), values, jnp.finfo(values.dtype).min)
 
-    def measure(self, state: Q, unroll: Unroll) -> tuple[Any, dict[str, Any]]:
-        """Gives the unroll itself, and the moments of its observations."""
-        valid = valid_rows(unroll.terminated, unroll.truncated)
-        observation = jax.tree.map(lambda x: x[:-1], unroll.observation)
-        return unroll, {
-            "observations": self.normalizer.measure(state.observations, observation, valid)
-        }
-
     def finish(self, state: Q, sums: Any) -> tuple[Q, Metrics]:
-        """Adds the batch to the statistics of observations and counts the update."""
-        observations = self.normalizer.update(state.observations, sums["observations"])
-        metrics = {"epsilon": self.epsilon(state)}
-        return super().finish(state._replace(observations=observations), sums)[0], metrics
+        """Counts the update; gives the share of random actions, the mean over slots."""
+        return super().finish(state, sums)[0], {"epsilon": jnp.mean(self.epsilon(state))}
 
 
 def chosen(values: Array, action: Array) -> Array:

@@ -22,6 +22,7 @@ class Replay(NamedTuple):
     terminated: Array  # bool [K, T + 1, B]
     truncated: Array  # bool [K, T + 1, B]
     action: Array  # [K, T, B, ...]
+    memory: Tree  # [K, T / chunk, B, ...], before the first row of each chunk; () without memory
 
 
 def empty(unroll: Unroll, blocks: int) -> Replay:
@@ -43,22 +44,29 @@ def write(x: Array, block: Array, n: Array) -> Array:
     return jax.lax.dynamic_update_index_in_dim(x, block, n % len(x), 0)
 
 
-def windows(unroll: Unroll, length: int) -> Replay:
-    """Gives all windows of an unroll, [1, length, starts * B, ...], as `Draws.take` gives some."""
-    starts = len(unroll.reward) - length + 1
+def windows(unroll: Unroll, length: int, stride: int = 1) -> Replay:
+    """Gives all windows of an unroll, [1, length, W * B, ...], as `Draws.take` gives some.
 
-    def slices(x: Array, length: int) -> Array:
-        rows = jnp.stack([x[t : t + starts] for t in range(length)])
-        return rows.reshape(1, length, -1, *x.shape[2:])
-
-    rows = _rows(unroll)
-    taken: Replay = jax.tree.map(lambda x: slices(x, length), rows._replace(action=()))
-    return taken._replace(action=slices(rows.action, length - 1))
+    Args:
+        unroll: Of B slots.
+        length: Rows of a window.
+        stride: Rows from one window's first to the next one's.
+    """
+    rows, slots = unroll.reward.shape
+    starts = jnp.arange(0, rows - length + 1, stride, dtype=jnp.int32)
+    row, column = (x.reshape(1, -1) for x in jnp.meshgrid(starts, jnp.arange(slots), indexing="ij"))
+    draws = Draws(jnp.zeros_like(row), row, column, unroll.slot[column])
+    return draws.take(jax.tree.map(lambda x: x[None], _rows(unroll)), length)
 
 
 def _rows(unroll: Unroll) -> Replay:
     return Replay(
-        unroll.observation, unroll.reward, unroll.terminated, unroll.truncated, unroll.action
+        observation=unroll.observation,
+        reward=unroll.reward,
+        terminated=unroll.terminated,
+        truncated=unroll.truncated,
+        action=unroll.action,
+        memory=unroll.memory,
     )
 
 
@@ -75,7 +83,10 @@ class Draws(NamedTuple):
         return x[self.block, self.row, self.column]
 
     def take(self, replay: Replay, length: int) -> Replay:
-        """Gives the windows: `length` rows, and one action less: [rounds, length, S, ...]."""
+        """Gives the windows: `length` rows, and one action less: [rounds, length, S, ...].
+
+        The memory is that before their first rows, [rounds, S, ...]; windows begin where chunks do.
+        """
 
         def taken(x: Array, length: int) -> Array:
             _, rows, slots = x.shape[:3]
@@ -83,8 +94,17 @@ class Draws(NamedTuple):
             index = first[:, None] + jnp.arange(length)[:, None] * slots
             return x.reshape(-1, *x.shape[3:])[index]
 
-        rows: Replay = jax.tree.map(lambda x: taken(x, length), replay._replace(action=()))
-        return rows._replace(action=taken(replay.action, length - 1))
+        steps = replay.action.shape[1]
+
+        def before(x: Array) -> Array:
+            return x[self.block, self.row // (steps // x.shape[1]), self.column]
+
+        rows: Replay = jax.tree.map(
+            lambda x: taken(x, length), replay._replace(action=(), memory=())
+        )
+        return rows._replace(
+            action=taken(replay.action, length - 1), memory=jax.tree.map(before, replay.memory)
+        )
 
 
 def draw(

@@ -107,3 +107,30 @@ def vtrace(
         backward, jnp.zeros_like(delta[0]), (delta, ratio, valid), reverse=True
     )
     return results
+
+
+def n_step_returns(
+    reward: Array, terminated: Array, truncated: Array, value: Array, discount: float, n: int
+) -> Array:
+    """Sums of up to n discounted rewards and the value of the row after them.
+
+    They stop where the episode ends, or the rows: a terminated row is worth 0, a truncated one and
+    the last one their value.
+
+    Args:
+        reward: float32 [T + 1, ...], of the action that led to the row.
+        terminated: bool [T + 1, ...].
+        truncated: bool [T + 1, ...].
+        value: float32 [T + 1, ...].
+        discount: Gamma.
+        n: Rewards.
+
+    Returns:
+        float32 [T, ...].
+    """
+    value = jnp.where(terminated, 0.0, value)
+    ended, returns = terminated | truncated, value
+    for _ in range(n):
+        following = jnp.where(ended, value, returns)[1:]
+        returns = jnp.concatenate([reward[1:] + discount * following, value[-1:]])
+    return returns[:-1]

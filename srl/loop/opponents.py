@@ -44,7 +44,7 @@ class OpponentActing(Protocol):
         past: Any,
         memory: Tree,
         ended: Array,
-        rows: Callable[[Slots], tuple[Tree, Array, Array]],
+        rows: Callable[[Slots], tuple[Tree, Array, Array, Array]],
     ) -> tuple[list[tuple[Slots, Decision]], Tree]:
         """Decides for the opponents' slots, and gives the memory for the next step.
 
@@ -52,7 +52,7 @@ class OpponentActing(Protocol):
             past: The past versions, as `first` or `Opponents.playing` gives them.
             memory: As `initial_memory` or the step before gave it.
             ended: bool [B], all rows that end an episode.
-            rows: Gives the observation, the keys and `ended` of some slots.
+            rows: Gives the observation, the keys, the numbers and `ended` of some slots.
         """
         ...
 

@@ -218,14 +218,14 @@ class Teams:
             if greedy:
                 decision = instance.act_greedy(policy, part, remembered[name])
             else:
-                own_keys = self._part(own, keys, axis=0)
-                decision = instance.act(policy, part, remembered[name], own_keys)
+                drawing = self._part(own, (keys, slots), axis=0)
+                decision = instance.act(policy, part, remembered[name], *drawing)
             if self.taught:
                 decision = decision._replace(advice=instance.teach(part))
             following[name] = instance.memory_after(decision.memory, own_ended)
             decisions.append((own, decision))
         if self.opponents is not None:
-            rows = observation, keys, ended
+            rows = observation, keys, slots, ended
             past, past_memory = self.opponents.act(
                 policies["opponents"],
                 memory["opponents"],

@@ -93,6 +93,10 @@ class PolicyAndValue:
         """
         return self._apply(self.policy_module, params, observation, memory, ended)[0]
 
+    def policy_memory(self, params: Tree, observation: Tree, memory: Tree, ended: Array) -> Array:
+        """Gives the policy's memory after the last row, [B, units]; see `policy_sequence`."""
+        return self._apply(self.policy_module, params, observation, memory, ended)[1][-1]
+
     def value_sequence(
         self, params: Tree, observation: Tree, memory: Tree = (), ended: Array | None = None
     ) -> tuple[Array, Tree]:

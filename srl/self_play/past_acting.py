@@ -75,7 +75,7 @@ class PastActing:
         past: PastPolicies,
         memory: Tree,
         ended: Array,
-        rows: Callable[[tuple[int, ...]], tuple[Tree, Array, Array]],
+        rows: Callable[[tuple[int, ...]], tuple[Tree, Array, Array, Array]],
     ) -> tuple[list[tuple[tuple[int, ...], Decision]], Tree]:
         """Decides for the slots that past versions play.
 
@@ -85,7 +85,8 @@ class PastActing:
             past: The versions that play.
             memory: What `initial_memory` or the step before gave.
             ended: bool [B], all rows that end an episode.
-            rows: Gives the observation, the keys and `ended` of some slots of each period.
+            rows: Gives the observation, the keys, the numbers and `ended` of some slots of each
+                period.
 
         Returns:
             The decisions with the slots that they are for, and the memory for the next step.
@@ -95,13 +96,13 @@ class PastActing:
         following: dict[str, Tree] = {}
         for name, own in self._slots.items():
             instance = self.instances[name]
-            observation, keys, own_ended = rows(own.slots)
+            observation, keys, numbers, own_ended = rows(own.slots)
             # An opponent that takes over during an episode remembers nothing of it.
             remembered = instance.memory_after(
                 memory["memory"][name], self._of_slots(own, replaced)
             )
             newer, older = (
-                instance.act(policies[name], observation, remembered, keys)
+                instance.act(policies[name], observation, remembered, keys, numbers)
                 for policies in (past.newer, past.older)
             )
             decision = where_rows(self._of_slots(own, opponent == past.number), newer, older)

@@ -10,7 +10,7 @@ from drawn_unrolls import SLOTS, STEPS, parts
 from drawn_unrolls import unroll_of as drawn
 from gymnasium import spaces
 
-from srl.algorithms import DQN, IMPALA, PQN, SAC
+from srl.algorithms import DQN, IMPALA, PQN, R2D2, SAC, TD3, DiscreteSAC
 from srl.errors import UserError
 from srl.networks import MLP
 from srl.types import Specs
@@ -27,12 +27,18 @@ def instances():
     continuous = Specs(box, spaces.Box(-2, 2, (2,), np.float32), ("agent",))
     q = DQN(network=network, priorities=0.6, n_step=2, batch_size=16, **sizes)
     sac = SAC(network=network, batch_size=16, samples_per_insert=2.0, **sizes)
+    td3 = TD3(network=network, batch_size=16, samples_per_insert=2.0, **sizes)
+    discrete_sac = DiscreteSAC(network=network, batch_size=16, samples_per_insert=2.0, **sizes)
     pqn = {"unroll_length": STEPS, "minibatches": 2, "chunk": 2, "epochs": 2}
     memory = MLP(width=8, memory=4)
+    r2d2 = R2D2(network=memory, batch_size=8, chunk=1, burn_in=1, sequence=2, n_step=2, **sizes)
     return {
         "DQN": (q.bind(discrete, 10, SLOTS), None),
         "C51, dueling": (replace(q, atoms=5, dueling=True).bind(discrete, 10, SLOTS), None),
         "SAC": (sac.bind(continuous, 10, SLOTS), 2),
+        "TD3, REDQ": (replace(td3, critics=3).bind(continuous, 10, SLOTS), 2),
+        "DiscreteSAC": (discrete_sac.bind(discrete, 10, SLOTS), None),
+        "R2D2": (r2d2.bind(discrete, 10, SLOTS), None),
         "PQN": (PQN(network=network, **pqn).bind(discrete, 10, SLOTS), None),
         "IMPALA": (IMPALA(network=network, unroll_length=STEPS).bind(discrete, 10, SLOTS), None),
         "PQN with memory": (PQN(network=memory, **pqn).bind(discrete, 10, SLOTS), None),
@@ -119,7 +125,8 @@ def test_a_forbidden_action_is_never_taken(algorithm, greedy):
     if greedy:
         decision = instance.act_greedy(policy, seen, ())
     else:
-        decision = instance.act(policy, seen, (), jax.random.split(jax.random.key(1), 100))
+        keys = jax.random.split(jax.random.key(1), 100)
+        decision = instance.act(policy, seen, (), keys, np.arange(100))
         assert set(np.asarray(decision.action)) == {1, 2}  # at first all are random
     assert set(np.asarray(decision.action)) <= {1, 2}
 
@@ -130,7 +137,8 @@ def test_actions_of_sac_are_within_the_bounds_of_their_space():
     policy = instance.policy(instance.init(jax.random.key(0)))
     keys = jax.random.split(jax.random.key(1), 1000)
     seen = np.random.default_rng(0).normal(size=(1000, 3)).astype(np.float32)
-    action = instance.env_action(np.asarray(instance.act(policy, seen, (), keys).action))
+    decision = instance.act(policy, seen, (), keys, np.arange(1000))
+    action = instance.env_action(np.asarray(decision.action))
     assert all(one in space for one in action)
     assert (action.max(0) - action.min(0) > 0.5 * (space.high - space.low)).all()
 

@@ -268,7 +268,7 @@ def test_a_forbidden_action_is_never_taken_even_greedily():
         "action_mask": np.tile(np.array([0, 0, 1, 0], np.int8), (100, 1)),
     }
     keys = jax.random.split(jax.random.key(0), 100)
-    decision = instance.act(policy, observation, (), keys)
+    decision = instance.act(policy, observation, (), keys, np.arange(100))
     assert (decision.action == 2).all()
     np.testing.assert_array_equal(decision.log_prob, 0)
     assert (instance.act_greedy(policy, observation, ()).action == 2).all()
@@ -352,7 +352,8 @@ def test_actions_of_a_box_start_with_the_deviation_that_is_set():
     instance = PPO(network=MLP(width=8), initial_log_std=-1.5).bind(specs(action=box))
     observation = np.zeros((2000, *VECTOR.shape), np.float32)
     policy = instance.policy(instance.init(key))
-    decision = instance.act(policy, observation, (), jax.random.split(key, 2000))
+    keys = jax.random.split(key, 2000)
+    decision = instance.act(policy, observation, (), keys, np.arange(2000))
     np.testing.assert_allclose(np.asarray(decision.action).std(0), np.exp(-1.5), rtol=0.1)
 
 

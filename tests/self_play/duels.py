@@ -97,7 +97,7 @@ class LabelInstance(Instance):
     def initial_memory(self, batch):
         return jnp.zeros(batch)
 
-    def act(self, policy, observation, memory, keys):
+    def act(self, policy, observation, memory, keys, slot):
         version = jnp.broadcast_to(policy.params, memory.shape)
         return Decision(jnp.stack([version, memory], -1), 0 * memory, memory + 1)
 

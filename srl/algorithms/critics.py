@@ -1,0 +1,216 @@
+"""What actors share that learn from critics of actions, as in SAC and TD3.
+
+There are several critics, each with a slow copy. The least of a random subset of the slow ones is
+the target of all (REDQ, Chen et al., 2021, https://arxiv.org/abs/2101.05982); with two of two that
+is clipped double Q-learning (Fujimoto et al., 2018, https://arxiv.org/abs/1802.09477).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from srl.algorithms.distributions import action_mask
+from srl.algorithms.normalization import Statistics
+from srl.algorithms.off_policy import OffPolicy, OffPolicyInstance
+from srl.errors import UserError
+from srl.lazy import jax, jnp, optax
+from srl.networks import PolicyAndValue
+from srl.types import Array, Tree
+
+
+@dataclass(frozen=True)
+class Critics(OffPolicy):
+    """Settings of the critics and of the optimisers."""
+
+    critics: int = 2
+    """How many critics there are."""
+    subset: int = 2
+    """How many of them, drawn anew for each gradient step, make a target."""
+    learning_rate: float = 3e-4
+    """The step size of the actor's Adam, and of all that is not a critic."""
+    critic_learning_rate: float = 1e-3
+    """The step size of the critics' Adam."""
+
+    limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
+        **OffPolicy.limits,
+        "critics": (1,),
+        "subset": (1,),
+        "learning_rate": (0.0,),
+        "critic_learning_rate": (0.0,),
+    }
+
+    def validate(self) -> None:
+        """Raises UserError where settings are out of their limits or do not fit each other."""
+        super().validate()
+        if self.subset > self.critics:
+            raise UserError(
+                f"{type(self).__name__} with subset={self.subset} of critics={self.critics}: give "
+                "a subset that is no larger"
+            )
+
+
+class CriticsState(NamedTuple):
+    """What learning changes; see `State`."""
+
+    params: Tree  # of the actor, of the critics [critics, ...], and what an algorithm adds
+    optimizer: Tree
+    key: Array
+    n: Array
+    observations: dict[str, Statistics]
+    targets: Tree  # slow copies of some of the parameters
+
+
+@dataclass(frozen=True)
+class CriticsInstance(OffPolicyInstance[CriticsState]):
+    """An actor and its critics, for one trained policy."""
+
+    config: Critics
+
+    @property
+    def actor(self) -> PolicyAndValue:
+        """The functions of the actor."""
+        raise NotImplementedError
+
+    def draw_critic(self, key: Array) -> Tree:
+        """Draws the parameters of a critic."""
+        raise NotImplementedError
+
+    def draw_params(self, key: Array) -> dict[str, Tree]:
+        """Draws all parameters."""
+        actor_key, critic_key = jax.random.split(key)
+        drawn = [self.draw_critic(key) for key in jax.random.split(critic_key, self.config.critics)]
+        return {
+            "actor": self.actor.init(actor_key)["policy"],
+            "critics": jax.tree.map(lambda *x: jnp.stack(x), *drawn),
+        }
+
+    def slow(self, params: Tree) -> Tree:
+        """Gives the parameters of the critics, of which there are slow copies."""
+        return {"critics": params["critics"]}
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        """An Adam of its own for each of the networks."""
+        rates = dict.fromkeys(self.parts, self.config.learning_rate)
+        rates["critics"] = self.config.critic_learning_rate
+        steps = {name: optax.flatten(optax.adam(rate)) for name, rate in rates.items()}
+        return optax.partition(steps, {name: name for name in steps})
+
+    parts: ClassVar[tuple[str, ...]] = ("actor", "critics")
+    """The names of what `draw_params` draws."""
+
+    def init(self, key: Array) -> CriticsState:
+        """Draws parameters."""
+        params_key, learning_key = jax.random.split(key)
+        params = self.draw_params(params_key)
+        return CriticsState(
+            params=params,
+            optimizer=self.optimizer.init(params),
+            key=jax.random.key_data(learning_key),
+            n=jnp.zeros((), jnp.int32),
+            observations=self.normalizer.init(),
+            targets=jax.tree.map(jnp.copy, self.slow(params)),
+        )
+
+    def round_key(self, state: CriticsState, round: Array) -> Array:
+        """Gives the random key of a round."""
+        key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.n)
+        return jax.random.fold_in(key, round)
+
+    def act_on(self, params: Tree, statistics: Any, observation: Tree) -> Array:
+        """Gives the outputs of the actor, [S, outputs]."""
+        inputs = self.normalizer.normalize(statistics, observation)
+        return self.actor.policy_sequence(params, inputs)
+
+    def values(self, params: Tree, statistics: Any, observation: Tree, action: Array) -> Array:
+        """Gives the values of actions by all critics, [critics, S]."""
+        raise NotImplementedError
+
+    def least(self, values: Array, key: Array) -> Array:
+        """Gives the least value by a random subset of the critics: [critics, ...] to [...]."""
+        some = jax.random.permutation(key, self.config.critics)[: self.config.subset]
+        return jnp.min(values[some], axis=0)
+
+
+@dataclass(frozen=True)
+class ContinuousInstance(CriticsInstance):
+    """An actor of bounded numbers, which are critics' inputs."""
+
+    def __post_init__(self) -> None:
+        """Raises UserError for actions that are not bounded numbers."""
+        space, name = self.specs.action, type(self.config).__name__
+        if not isinstance(space, spaces.Box) or not np.isfinite([space.low, space.high]).all():
+            raise UserError(
+                f"{name} draws actions within bounds, and the action space is {space}; take PPO"
+            )
+        if isinstance(self.specs.observation, spaces.Dict) and (
+            action_mask(self.specs.observation.spaces) is not None
+        ):
+            raise UserError(
+                f"{name} has continuous actions, of which action_mask can allow none or all: leave "
+                "it out of the observation"
+            )
+
+    @property
+    def action_space(self) -> spaces.Box:
+        """The bounds."""
+        assert isinstance(self.specs.action, spaces.Box)
+        return self.specs.action
+
+    @cached_property
+    def size(self) -> int:
+        """Numbers of an action."""
+        return math.prod(self.action_space.shape)
+
+    @cached_property
+    def critic(self) -> PolicyAndValue:
+        """The functions of a critic, of an observation and an action."""
+        action = spaces.Box(-1.0, 1.0, (self.size,), np.float32)
+        both = spaces.Dict({"observation": self.specs.observation, "action": action})
+        return self.config.network.build(both, 1)
+
+    def draw_critic(self, key: Array) -> Tree:
+        """Draws the parameters of a critic."""
+        return self.critic.init(key)["value"]
+
+    def values(self, params: Tree, statistics: Any, observation: Tree, action: Array) -> Array:
+        """Gives the values by all critics, [critics, S]."""
+        inputs = {
+            "observation": self.normalizer.normalize(statistics, observation),
+            "action": action.reshape(*action.shape[:1], -1),
+        }
+        return jax.vmap(lambda params: self.critic.value_sequence(params, inputs)[0])(params)
+
+    def noise(self, key: Array, slot: Array) -> Array:
+        """Draws normal numbers for each transition, [S, numbers], that follow from its slot.
+
+        The transitions of a slot are numbered by how many come before them.
+        """
+        earlier = jnp.sum(jnp.tril(slot[:, None] == slot[None], -1), axis=1)
+
+        def of_one(slot: Array, place: Array) -> Array:
+            own = jax.random.fold_in(jax.random.fold_in(key, slot), place)
+            return jax.random.normal(own, (self.size,))
+
+        return jax.vmap(of_one)(slot, earlier)
+
+    def evenly(self, keys: Array) -> Array:
+        """Draws an action between the bounds for each slot, [B, numbers]: keys [B]."""
+        return jax.vmap(lambda key: jax.random.uniform(key, (self.size,), minval=-1.0))(keys)
+
+    def shaped(self, action: Array) -> Array:
+        """Gives actions the shape of their space: [..., numbers] to [..., *shape]."""
+        return action.reshape(*action.shape[:-1], *self.action_space.shape)
+
+    def env_action(self, action: Array) -> Array:
+        """Stretches actions from [-1, 1] to the bounds of the space; needs no JAX."""
+        space = self.action_space
+        middle, half = (space.high + space.low) / 2, (space.high - space.low) / 2
+        return (middle + half * action).clip(space.low, space.high).astype(np.float32)

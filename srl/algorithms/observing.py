@@ -1,0 +1,53 @@
+"""What all algorithms share that come with srl: a network, and observations normalised for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+from srl.algorithms.algorithm import Algorithm, Instance
+from srl.algorithms.normalization import ObservationNormalizer, Observing
+from srl.algorithms.returns import valid_rows
+from srl.lazy import jax
+from srl.networks import AutoNetwork, Network
+from srl.types import Metrics, Unroll
+
+
+@dataclass(frozen=True)
+class ObservingAlgorithm(Algorithm):
+    """Settings of what a network sees."""
+
+    network: Network = field(default_factory=AutoNetwork)
+    """Of what is learned; by default chosen by what is observed."""
+    normalize_observations: bool = True
+    """Standardise observations by running statistics."""
+
+
+R = TypeVar("R", bound=Observing)
+"""The state of an algorithm that keeps statistics of observations."""
+
+
+@dataclass(frozen=True)
+class ObservingInstance(Instance[R]):
+    """Keeps statistics of observations: those that acted serve the whole of `learn`."""
+
+    config: ObservingAlgorithm
+
+    @cached_property
+    def normalizer(self) -> ObservationNormalizer:
+        """How observations become inputs."""
+        running = self.config.normalize_observations
+        return ObservationNormalizer(self.specs.observation, running=running)
+
+    def measure(self, state: R, unroll: Unroll) -> tuple[Any, dict[str, Any]]:
+        """Gives the unroll itself, and the moments of its observations."""
+        valid = valid_rows(unroll.terminated, unroll.truncated)
+        observation = jax.tree.map(lambda x: x[:-1], unroll.observation)
+        sums = self.normalizer.measure(state.observations, observation, valid)
+        return unroll, {"observations": sums}
+
+    def finish(self, state: R, sums: Any) -> tuple[R, Metrics]:
+        """Adds the batch to the statistics of observations and counts the update."""
+        observations = self.normalizer.update(state.observations, sums["observations"])
+        return super().finish(state._replace(observations=observations), sums)

@@ -1,0 +1,207 @@
+"""What algorithms share that learn from a replay: how much, how often, and with slow copies.
+
+By default transitions are drawn evenly. The rounds of an update take gradient steps once enough
+steps were taken to begin with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+
+from srl.algorithms.normalization import Observing
+from srl.algorithms.observing import ObservingAlgorithm, ObservingInstance
+from srl.algorithms.replay import Replay, Transitions, draw, empty, insert, transitions
+from srl.errors import UserError
+from srl.lazy import jax, jnp, optax
+from srl.networks import MLP, AutoNetwork, Network
+from srl.types import Array, Metrics, Tree, Unroll
+
+
+@dataclass(frozen=True)
+class OffPolicy(ObservingAlgorithm):
+    """Settings of the replay, and of how often it is learned from."""
+
+    unroll_length: int = 8
+    """Steps that are taken with one version of the policy before they are learned from."""
+    network: Network = field(default_factory=lambda: AutoNetwork(MLP(width=256, activation="relu")))
+    """Network of the actor and of the critics; by default chosen by what is observed."""
+    normalize_observations: bool = False
+    """Standardise observations by running statistics, as they are when they are drawn."""
+    replay: int = 1_000_000
+    """How many steps are remembered, of all environments."""
+    warm_up: int = 5_000
+    """Steps before learning begins; continuous actions are drawn evenly till then."""
+    batch_size: int = 256
+    """Transitions of a gradient step."""
+    samples_per_insert: float = 256.0
+    """How often each step is learned from; with 256 in a batch of 256, a gradient step each."""
+    n_step: int = 1
+    """Steps of a transition."""
+    target_rate: float = 0.005
+    """The part by which slow copies of networks follow in each gradient step."""
+
+    limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
+        **ObservingAlgorithm.limits,
+        "replay": (1,),
+        "warm_up": (0,),
+        "batch_size": (1,),
+        "samples_per_insert": (0.0,),
+        "n_step": (1,),
+        "target_rate": (0.0, 1.0),
+    }
+    sequences: ClassVar[bool] = False
+    """Whether it learns from sequences, as a network with memory needs."""
+
+    def validate(self) -> None:
+        """Raises UserError where settings are out of their limits or do not fit each other."""
+        super().validate()
+        name = type(self).__name__
+        if self.n_step > self.unroll_length:
+            raise UserError(
+                f"{name} with n_step={self.n_step} and unroll_length={self.unroll_length}: a "
+                "transition lies within an unroll; give longer unrolls"
+            )
+        if self.network.memory and not self.sequences:
+            raise UserError(
+                f"{name} learns from single transitions, and the network has memory: take R2D2 or "
+                "PQN for discrete actions, PPO for others"
+            )
+
+
+class OffPolicyState(Observing, Protocol):
+    """A state with slow copies of networks."""
+
+    @property
+    def targets(self) -> Tree:
+        """The slow copies."""
+        ...
+
+
+F = TypeVar("F", bound=OffPolicyState)
+"""The state of an algorithm that learns from a replay."""
+
+
+class Drawn(NamedTuple):
+    """What the rounds learn from, [rounds, S, ...]."""
+
+    transitions: Transitions
+    slot: Array  # int32, of the run's slots
+
+
+@dataclass(frozen=True)
+class OffPolicyInstance(ObservingInstance[F]):
+    """Learns from a replay; an algorithm adds `optimizer`, `slow` and `loss`."""
+
+    config: OffPolicy
+
+    @property
+    def share(self) -> float:
+        """Draws from each slot in a gradient step."""
+        return self.config.batch_size / max(self.slots, 1)
+
+    @property
+    def steps(self) -> int:
+        """Steps of all slots in an update."""
+        return self.config.unroll_length * max(self.slots, 1)
+
+    @property
+    def rounds(self) -> int:
+        """Gradient steps for the steps of an update."""
+        return max(1, round(self.steps * self.config.samples_per_insert / self.config.batch_size))
+
+    @property
+    def blocks(self) -> int:
+        """Unrolls that are remembered of each slot."""
+        return max(1, self.config.replay // self.steps)
+
+    def warm(self, n: Array) -> Array:
+        """Whether update n learns: enough steps were taken."""
+        return (n + 1) * self.steps >= self.config.warm_up
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        """What takes the gradient steps."""
+        raise NotImplementedError
+
+    def slow(self, params: Tree) -> Tree:
+        """Gives those parameters of which there are slow copies."""
+        raise NotImplementedError
+
+    def loss(
+        self, params: Tree, state: F, drawn: Any, round: Array
+    ) -> tuple[Array, tuple[dict[str, Any], Tree]]:
+        """Gives the summed loss of a round; its metrics and count, summed, too; and notes.
+
+        Args:
+            params: Those that learn.
+            state: All else that is known.
+            drawn: The round's part of what was drawn.
+            round: int32 [].
+        """
+        raise NotImplementedError
+
+    # The replay.
+
+    def empty_replay(self, unroll: Unroll) -> Any:
+        """Gives a replay for the steps that are to be remembered of the slots here."""
+        return empty(unroll, self.blocks)
+
+    def remember(self, state: F, replay: Any, unroll: Unroll) -> Any:
+        """Gives the replay with an unroll in it."""
+        return insert(replay, unroll, state.n)
+
+    def recall(self, state: F, replay: Replay, batch: Unroll) -> Any:
+        """Draws the transitions of all rounds."""
+        key, length = jax.random.wrap_key_data(state.key), self.config.n_step + 1
+        draws = draw(key, replay, state.n, batch.slot, self.rounds, self.share, length)
+        drawn = transitions(draws.take(replay, length), self.config.discount)
+        return Drawn(drawn, draws.slot)
+
+    # Learning.
+
+    def noted_gradient(self, state: F, batch: Any, round: Array) -> tuple[dict[str, Any], Tree]:
+        """Gives the sums of a round, and its notes; zeros before learning begins."""
+        drawn = jax.tree.map(lambda x: x[round], batch)
+
+        def compute() -> tuple[dict[str, Any], Tree]:
+            gradient, (sums, notes) = jax.grad(self.loss, has_aux=True)(
+                state.params, state, drawn, round
+            )
+            return {"gradient": gradient, **sums}, notes
+
+        shapes = jax.eval_shape(compute)
+        nothing = lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)  # noqa: E731
+        return jax.lax.cond(self.warm(state.n), compute, nothing)
+
+    def gradient(self, state: F, batch: Any, round: Array) -> dict[str, Any]:
+        """Gives the sums of a round: of the loss's gradient, and of metrics."""
+        return self.noted_gradient(state, batch, round)[0]
+
+    def update(self, state: F, sums: Any) -> tuple[F, Metrics]:
+        """Takes a gradient step, and moves the slow copies."""
+        mean = jax.tree.map(lambda x: x / jnp.maximum(sums["count"], 1), sums)
+        steps, optimizer = self.optimizer.update(mean["gradient"], state.optimizer, state.params)
+        params: Any = optax.apply_updates(state.params, steps)
+        rate = self.config.target_rate
+        targets = jax.tree.map(
+            lambda old, new: old + rate * (new - old), state.targets, self.slow(params)
+        )
+        moved = state._replace(params=params, optimizer=optimizer, targets=targets)
+        metrics = {**mean["metrics"], "grad_norm": optax.tree.norm(mean["gradient"])}
+        return where(self.warm(state.n), moved, state), metrics
+
+
+def summed(
+    loss: Array, metrics: Metrics, valid: Array, notes: Tree = ()
+) -> tuple[Array, tuple[dict[str, Any], Tree]]:
+    """Gives what `loss` gives, of losses and metrics at each step: sums over the valid ones."""
+    sums = {name: jnp.sum(jnp.where(valid, x, 0.0)) for name, x in metrics.items()}
+    count = jnp.sum(valid, dtype=jnp.float32)
+    return jnp.sum(jnp.where(valid, loss, 0.0)), ({"metrics": sums, "count": count}, notes)
+
+
+def where(condition: Array, one: Any, other: Any) -> Any:
+    """Gives the one tree where the condition, bool [], is set, and else the other."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)

@@ -1,0 +1,245 @@
+"""Formulas of what learns from a replay; and what it is learned from is run, or refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from drawn_unrolls import SLOTS, STEPS, unroll_of
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from srl.algorithms import DQN, PQN, R2D2, SAC, TD3, Algorithm, DiscreteSAC
+from srl.algorithms.r2d2 import rescaled, unrescaled
+from srl.algorithms.replay import transitions, windows
+from srl.algorithms.returns import n_step_returns
+from srl.errors import UserError
+from srl.networks import CNN, MLP
+from srl.types import Specs
+
+BOX = spaces.Box(-9, 9, (3,), np.float32)
+IMAGE = spaces.Box(0, 255, (6, 6, 1), np.uint8)
+DISCRETE = Specs(BOX, spaces.Discrete(2), ("agent",))
+CONTINUOUS = Specs(BOX, spaces.Box(-2, 2, (2,), np.float32), ("agent",))
+SIZES = {"unroll_length": STEPS, "warm_up": 0, "replay": 2 * STEPS * SLOTS, "batch_size": 8}
+SMALL = {**SIZES, "network": MLP(width=8)}
+SEQUENCES = {"chunk": 1, "burn_in": 1, "sequence": 2, "n_step": 2, "samples_per_insert": 1.0}
+KEY = jax.random.key(0)
+
+
+@given(st.floats(-1e4, 1e4, width=32))
+def test_rescaled_values_are_scaled_back(x):
+    np.testing.assert_allclose(unrescaled(rescaled(jnp.float32(x))), x, rtol=2e-3, atol=2e-3)
+
+
+def test_rescaling_keeps_the_order_and_shortens_large_values():
+    x = np.linspace(-1000, 1000, 2001, dtype=np.float32)
+    scaled = np.asarray(rescaled(x))
+    assert (np.diff(scaled) > 0).all()
+    assert abs(scaled).max() < 35
+    np.testing.assert_allclose(scaled, -scaled[::-1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("algorithm", [DQN, PQN])
+def test_slots_draw_shares_of_random_actions_of_their_own(algorithm):
+    config = algorithm(epsilon_start=0.4, epsilon_end=0.4, epsilon_spread=7.0)
+    instance = config.bind(DISCRETE, 10, slots=5)
+    state = instance.init(KEY)
+    expected = [0.4, 0.4 ** (1 + 7 / 4), 0.4 ** (1 + 14 / 4), 0.4 ** (1 + 21 / 4), 0.4**8]
+    np.testing.assert_allclose(instance.epsilon(state), expected, rtol=1e-5)
+
+
+def test_a_slot_explores_by_its_own_share_wherever_it_is():
+    instance = DQN(network=MLP(width=8), epsilon_spread=1.0).bind(DISCRETE, 10, slots=2)
+    policy = instance.policy(instance.init(KEY))
+    policy = policy._replace(params={**policy.params, "epsilon": jnp.array([1.0, 0.0])})
+    seen = np.zeros((400, 3), np.float32)
+    best = int(instance.act_greedy(policy, seen[:1], ()).action[0])
+    keys = jax.random.split(KEY, 400)
+    taken = np.asarray(instance.act(policy, seen, (), keys, np.arange(400) % 2).action)
+    assert (taken[1::2] == best).all()
+    assert 0.35 < (taken[::2] == best).mean() < 0.65
+
+
+def test_a_target_is_the_least_of_a_random_subset_of_the_critics():
+    values = jnp.asarray(np.random.default_rng(0).normal(size=(4, 6)))
+    pair = SAC(critics=4, subset=2, **SMALL).bind(CONTINUOUS, 10, SLOTS)
+    pairs = {(i, j): np.minimum(values[i], values[j]) for i in range(4) for j in range(i)}
+    found = set()
+    for seed in range(60):
+        least = pair.least(values, jax.random.key(seed))
+        found |= {name for name, expected in pairs.items() if np.array_equal(least, expected)}
+    assert found == set(pairs)
+    both = SAC(**SMALL).bind(CONTINUOUS, 10, SLOTS)
+    np.testing.assert_array_equal(both.least(values[:2], KEY), values[:2].min(0))
+
+
+def test_the_noise_of_targets_is_bounded_and_so_are_their_actions():
+    instance = TD3(target_noise=0.2, noise_clip=0.3, **SMALL).bind(CONTINUOUS, 10, SLOTS)
+    outputs = np.linspace(-3, 3, 50, dtype=np.float32)[:, None]
+    for noise in (-10.0, -0.5, 0.0, 0.5, 10.0):
+        action = np.asarray(instance.smoothed(outputs, noise))
+        expected = np.tanh(outputs) + np.clip(0.2 * noise, -0.3, 0.3)
+        np.testing.assert_allclose(action, expected.clip(-1, 1), rtol=1e-5, atol=1e-6)
+
+
+def test_slots_of_td3_explore_with_a_noise_of_their_own():
+    instance = TD3(noise=(0.0, 0.4), **SMALL).bind(CONTINUOUS, 10, slots=3)
+    policy = instance.policy(instance.init(KEY))
+    seen, keys = np.zeros((600, 3), np.float32), jax.random.split(KEY, 600)
+    middle = np.asarray(instance.act_greedy(policy, seen[:1], ()).action)
+    action = np.asarray(instance.act(policy, seen, (), keys, np.arange(600) % 3).action)
+    found = [(action[slot::3] - middle).std() for slot in range(3)]
+    np.testing.assert_allclose(found, [0, 0.2, 0.4], atol=0.04)
+
+
+def test_the_actor_of_td3_learns_in_every_second_gradient_step():
+    instance = TD3(delay=2, **SMALL).bind(CONTINUOUS, 10, SLOTS)
+    state, unroll = instance.init(KEY), unroll_of(0, actions=2)
+    _, batch, _ = instance.look(state, instance.empty_replay(unroll), unroll)
+    step = jax.jit(lambda s, b, r: instance.update(s, instance.gradient(s, b, r))[0])
+
+    def same(a, b):
+        pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+        return all(np.array_equal(x, y) for x, y in pairs)
+
+    for round in range(4):
+        before, state = state, step(state, batch, round)
+        assert not same(before.params["critics"], state.params["critics"])
+        idle = round % 2 == 1
+        assert same(before.params["actor"], state.params["actor"]) == idle
+        assert same(before.targets, state.targets) == idle
+
+
+@settings(max_examples=5, deadline=None)
+@given(n=st.integers(0, 50), steps=st.integers(1, STEPS))
+def test_returns_of_n_steps_are_those_of_transitions(n, steps):
+    unroll = unroll_of(n)
+    value = np.random.default_rng(n).normal(size=unroll.reward.shape).astype(np.float32)
+    ends = unroll.reward, unroll.terminated, unroll.truncated
+    returns = n_step_returns(*ends, value, 0.9, steps)
+    whole = windows(unroll._replace(observation=value), steps + 1)
+    step = transitions(whole, 0.9)
+    expected = (step.reward + step.discount * step.last).reshape(-1, SLOTS)
+    valid = np.asarray(step.valid).reshape(-1, SLOTS)
+    found = np.asarray(returns)[: len(expected)]
+    np.testing.assert_allclose(found[valid], expected[valid], rtol=1e-4, atol=1e-5)
+
+
+def test_a_burn_in_moves_the_memory_and_is_not_learned_from():
+    network = MLP(width=8, memory=4)
+    burnt = R2D2(**{**SIZES, **SEQUENCES, "network": network}).bind(DISCRETE, 10, SLOTS)
+    plain = R2D2(**{**SIZES, **SEQUENCES, "network": network, "burn_in": 0})
+    plain = plain.bind(DISCRETE, 10, SLOTS)
+    state = burnt.init(KEY)
+    unroll = unroll_of(0)
+    memory = jnp.ones((STEPS, SLOTS, 4))
+    rows = windows(unroll._replace(memory=memory), burnt.length)
+    window = jax.tree.map(lambda x: x[0], burnt.window_of(rows))
+    ended = window.rows.terminated | window.rows.truncated
+    start = burnt.network.policy_memory(
+        state.params, window.rows.observation[:1], window.rows.memory, ended[:1]
+    )
+    later = jax.tree.map(lambda x: x[1:], window.rows._replace(memory=()))
+    window_later = window._replace(rows=later._replace(memory=start))
+
+    def learned(instance, window):
+        loss = lambda params: jnp.sum(instance.errors(params, state, window)[1])  # noqa: E731
+        return jax.value_and_grad(loss)(state.params)
+
+    for a, b in zip(
+        jax.tree.leaves(learned(burnt, window)),
+        jax.tree.leaves(learned(plain, window_later)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_priorities_of_sequences_mix_the_largest_and_the_mean_error():
+    config = R2D2(**SIZES, **SEQUENCES, largest=0.75, priorities=1.0)
+    instance = config.bind(DISCRETE, 10, SLOTS)
+    error = np.float32([[1, 5, 9], [-3, 100, 9]])
+    valid = np.array([[True, True, False], [True, False, False]])
+    found = instance.priority(error, valid)
+    np.testing.assert_allclose(found, [0.75 * 3 + 0.25 * 2 + 1e-3, 5 + 1e-3, 0], rtol=1e-5)
+
+
+def test_the_expectation_of_discrete_sac_is_over_what_is_allowed():
+    seen = spaces.Dict(x=BOX, action_mask=spaces.MultiBinary(3))
+    specs = Specs(seen, spaces.Discrete(3), ("agent",))
+    instance = DiscreteSAC(**SMALL).bind(specs, 10, SLOTS)
+    params = instance.init(KEY).params
+    observation = {
+        "x": np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32),
+        "action_mask": np.tile(np.array([1, 0, 0], np.int8), (5, 1)),
+    }
+    networks = params["actor"], params["critics"], lambda values: values[0]
+    value, entropy = instance.expected(*networks, {}, observation, KEY, np.arange(5))
+    only = instance.values(params["critics"], {}, observation, np.zeros(5, np.int32))[0]
+    np.testing.assert_allclose(value, only, rtol=1e-6)
+    np.testing.assert_allclose(entropy, 0, atol=1e-6)
+    np.testing.assert_allclose(instance.target_entropy(observation), 0, atol=1e-6)
+
+
+PIXELS = CNN(filters=(4,), kernels=(3,), strides=(2,), width=8)
+SEEN = {"x": BOX, "image": IMAGE}
+MASKED = {**SEEN, "action_mask": spaces.MultiBinary(2)}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "observed", "actions"),
+    [
+        (DQN(network=PIXELS, n_step=2, priorities=0.6, **SIZES), MASKED, None),
+        (DiscreteSAC(network=PIXELS, samples_per_insert=1.0, **SIZES), MASKED, None),
+        (
+            R2D2(network=CNN(**{**vars(PIXELS), "memory": 4}), **SIZES, **SEQUENCES),
+            MASKED,
+            None,
+        ),
+        (SAC(network=PIXELS, samples_per_insert=1.0, **SIZES), SEEN, 2),
+        (TD3(network=PIXELS, samples_per_insert=1.0, **SIZES), SEEN, 2),
+    ],
+    ids=lambda x: type(x).__name__ if isinstance(x, Algorithm) else "",
+)
+def test_dicts_with_images_and_masks_are_learned_from(algorithm, observed, actions):
+    action = spaces.Box(-1, 1, (actions,), np.float32) if actions else spaces.Discrete(2)
+    instance = algorithm.bind(Specs(spaces.Dict(observed), action, ("agent",)), 10, SLOTS)
+    unroll = unroll_of(0, actions=actions)
+    random = np.random.default_rng(0)
+    rows = unroll.reward.shape
+    observation = {
+        "x": unroll.observation,
+        "image": random.integers(0, 256, (*rows, *IMAGE.shape), dtype=np.uint8),
+        "action_mask": np.ones((*rows, 2), np.int8),
+    }
+    memory = np.zeros((STEPS, SLOTS, 4), np.float32) if instance.chunk else ()
+    unroll = unroll._replace(observation={k: observation[k] for k in observed}, memory=memory)
+    state, replay = instance.init(KEY), instance.empty_replay(unroll)
+    following, replay, metrics = jax.jit(instance.learn)(state, unroll, replay)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves((following, metrics)))
+    assert metrics["grad_norm"] > 0
+    remembered = getattr(replay, "unrolls", replay)
+    assert remembered.observation["image"].dtype == np.uint8
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "reason"),
+    [
+        (SAC(), "action_mask"),
+        (TD3(), "action_mask"),
+        (TD3(network=MLP(memory=4)), "take R2D2 or PQN for discrete actions"),
+        (DiscreteSAC(network=MLP(memory=4)), "take R2D2 or PQN for discrete actions"),
+        (DiscreteSAC(), "take SAC or TD3"),
+        (R2D2(network=MLP()), "the network has no memory"),
+        (R2D2(atoms=51), "atoms=51"),
+        (R2D2(), "needs Discrete actions"),
+        (R2D2(sequence=40), "a burn-in and a sequence"),
+        (TD3(noise=(-1.0, 0.1)), "noise=\\(-1.0, 0.1\\)"),
+    ],
+    ids=lambda x: type(x).__name__ if isinstance(x, Algorithm) else "",
+)
+def test_what_cannot_be_learned_is_refused(algorithm, reason):
+    space = spaces.Dict(x=BOX, action_mask=spaces.MultiBinary(2))
+    action = spaces.Box(-1, 1, (2,), np.float32)
+    with pytest.raises(UserError, match=reason):
+        algorithm.bind(Specs(space, action, ("agent",)), 10, SLOTS)
