@@ -47,6 +47,10 @@ class DQN(QLearning, OffPolicy):
     """Transitions of a gradient step."""
     samples_per_insert: float = 13.0
     """How often each step is learned from."""
+    n_step: int = 3
+    """Steps of a transition; 3 are Rainbow's, with 1 learning is slower and less steady."""
+    exploration: float = 0.5
+    """The part of the run in which the share of random actions falls."""
     double: bool = True
     """Whether the network, and not its slow copy, chooses the actions of targets."""
     dueling: bool = False
@@ -59,7 +63,7 @@ class DQN(QLearning, OffPolicy):
     """Atoms of the distribution of returns; 1 learns its mean, 51 is usual otherwise."""
     value_range: tuple[float, float] = (-10.0, 10.0)
     """The returns of the least and of the last atom."""
-    learning_rate: float = 1e-3
+    learning_rate: float = 2.5e-4
     """The step size of Adam."""
     max_grad_norm: float = 10.0
     """The norm to which longer gradients are shortened."""

@@ -46,6 +46,8 @@ def gates_named(names: Sequence[str]) -> list[Gate]:
 
 _CARTPOLE = "native:CartPole-v1 --env-steps 300000"
 _APART = "--plan decoupled --max-staleness"
+_NO_VELOCITIES = "native:CartPole-v1 --env.hide-velocities true --env-steps 300000"
+_REPLAYED = "--num-envs 8 --algorithm.warm-up 1000 --algorithm.samples-per-insert 64"
 _FEW_MINIBATCHES = "--algorithm.minibatches 8 --algorithm.gae-lambda 0.9"
 
 # CleanRL: docs.cleanrl.dev, at 500,000 (classic control) and 1,000,000 env steps. Tianshou: its
@@ -116,16 +118,35 @@ GATES = (
         "Zoo -101 at 120,000",
     ),
     Gate(
-        "sac-pendulum",
-        "native:Pendulum-v1 --algorithm sac --env-steps 20000",
-        -200,
-        "Zoo -157",
+        "r2d2-cartpole:hidden_velocities",
+        f"{_NO_VELOCITIES} --algorithm r2d2",
+        300,
+        "none; without memory below 100",
     ),
     Gate(
-        "sac-half_cheetah",
-        "native:HalfCheetah-v5 --algorithm sac --env-steps 300000",
-        4000,
-        "CleanRL 9,635 at 1,000,000",
+        "pqn-cartpole:hidden_velocities",
+        f"{_NO_VELOCITIES} --algorithm pqn --algorithm.network.memory 64 "
+        "--algorithm.unroll-length 32 --algorithm.minibatches 4",
+        300,
+        "none; without memory below 100",
+    ),
+    *(
+        gate
+        for name, pendulum, cheetah in (("sac", "-157", "9,635"), ("td3", "-152", "9,583"))
+        for gate in (
+            Gate(
+                f"{name}-pendulum",
+                f"native:Pendulum-v1 --algorithm {name} --env-steps 20000 {_REPLAYED}",
+                -200,
+                f"Zoo {pendulum}",
+            ),
+            Gate(
+                f"{name}-half_cheetah",
+                f"native:HalfCheetah-v5 --algorithm {name} --env-steps 300000 {_REPLAYED}",
+                4000,
+                f"CleanRL {cheetah} at 1,000,000",
+            ),
+        )
     ),
 )
 """Every gate. Slow ones are run by hand: `srl gates NAME`."""

@@ -16,7 +16,7 @@ class CartPole {
   using Action = std::int32_t;
 
   static Specs MakeSpecs(const Options& options) {
-    options.RefuseUnknown({"sutton_barto_reward"});
+    options.RefuseUnknown({"sutton_barto_reward", "hide_velocities"});
     constexpr double kUnbounded = INFINITY;
     const std::vector<double> high = {2 * kPositionLimit, kUnbounded, 2 * kAngleLimit, kUnbounded};
     std::vector<double> low;
@@ -28,7 +28,8 @@ class CartPole {
             .max_episode_steps = 500};
   }
 
-  explicit CartPole(const Options& options) {
+  explicit CartPole(const Options& options)
+      : hide_velocities_(options.Get("hide_velocities", false)) {
     if (!options.Get("sutton_barto_reward", false)) return;
     reward_ = 0;  // and -1 at the end
     last_reward_ = -1;
@@ -58,6 +59,7 @@ class CartPole {
 
   void Observe(const double* state, float* features) const {
     for (int k = 0; k < kStates; ++k) features[k] = static_cast<float>(state[k]);
+    if (hide_velocities_) features[1] = features[3] = 0;
   }
 
  private:
@@ -72,6 +74,7 @@ class CartPole {
   static constexpr double kAngleLimit = 12 * 2 * std::numbers::pi / 360;
 
   double reward_ = 1, last_reward_ = 1;
+  bool hide_velocities_;
 };
 
 SRL_REGISTER_VECTORIZED("CartPole-v1", CartPole);
