@@ -12,11 +12,11 @@ _BENCHMARKS = {
     "pool": "environment steps of pools, alone or against a peer",
     "act": "decisions of a policy, by the number of slots",
     "learn": "samples that are learned from",
-    "replay": "a replay of many frames: its memory, its checkpoints, how it is read again",
     "train": "whole training under one plan or several",
     "actors": "many actors, policy workers and a learner: what each role costs",
     "parameters": "new parameters, until many hosts have them",
     "stream": "blocks and messages that pass between threads, processes and hosts",
+    "replay": "a replay of many frames: its memory, its checkpoints, how it is read again",
 }
 
 
