@@ -52,7 +52,7 @@ def file_bytes(arrays: Mapping[str, Array]) -> int:
     return sum(array.nbytes + _HEADER_BYTES for array in sized)
 
 
-def write(file: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
+def write(file: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> str:
     """Writes a file that outlasts a loss of power; equal contents make equal files.
 
     The library's own writer is not used: its metadata have another order each time, and it reports
@@ -63,13 +63,17 @@ def write(file: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, s
         arrays: Contiguous, by name.
         metadata: Texts by name; the checksum is added.
 
+    Returns:
+        The checksum.
+
     Raises:
         OSError: If it cannot be written.
         UserError: If the format has no name for the type of an array.
     """
     for name, array in arrays.items():
         expect(array.dtype.name in _TYPES, f"the type of {name}", array.dtype.name, _NAMES)
-    texts = {**metadata, _CHECKSUM: str(_checksum(arrays, metadata))}
+    checksum = str(_checksum(arrays, metadata))
+    texts = {**metadata, _CHECKSUM: checksum}
     header: dict[str, object] = {"__metadata__": dict(sorted(texts.items()))}
     names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))  # so each is aligned
     end = 0
@@ -87,6 +91,7 @@ def write(file: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, s
         written.write(len(text).to_bytes(8, "little") + text)
         for name in names:
             written.write(_bytes_of(arrays[name]))
+    return checksum
 
 
 def read(file: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:

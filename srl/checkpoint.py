@@ -1,7 +1,8 @@
 """Checkpoints of a run: a file of arrays for each version, with a few JSON values as metadata.
 
 A thread writes them while training goes on. Each is complete or absent, and a damaged one is
-noticed, as `srl.array_file` does it.
+noticed, as `srl.array_file` does it. A replay lies in files of blocks beside them, each of which is
+written before the first checkpoint that needs it and removed with the last: see `srl.block_files`.
 """
 
 from __future__ import annotations
@@ -12,19 +13,23 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from srl import array_file
+from srl import array_file, block_files
 from srl.array_file import SUFFIX, Unreadable, copied_leaves, named_leaves
+from srl.block_files import Files
 from srl.errors import RunError, Unwritable, UserError
 from srl.files import UNFINISHED, is_count, parse_json
 from srl.lazy import jax
 from srl.types import Tree
+
+_REPLAY = "replay"
+"""The key of a replay's files in the metadata."""
 
 
 class Damaged(RunError):
@@ -42,6 +47,8 @@ class Checkpoints:
     def __init__(self, folder: Path, keep: int = 5) -> None:
         """Opens nothing; the first save makes `folder`. The newest `keep` versions stay."""
         self.folder = folder.absolute()
+        self.replay_folder = block_files.folder_beside(self.folder)
+        """Of the files that hold replays."""
         self._keep = keep
         self._thread = ThreadPoolExecutor(1, "checkpoints")
         self._saving: Future[None] | None = None
@@ -72,11 +79,12 @@ class Checkpoints:
         """The newest complete checkpoint."""
         return max(self.versions(), default=None)
 
-    def expect_room(self, tree: Tree) -> str:
+    def expect_room(self, tree: Tree, more_bytes: int = 0) -> str:
         """Checks that the disk has room for checkpoints of a state.
 
         Args:
             tree: The state, or the part of it that is known.
+            more_bytes: Of replays, all of which may be new in each checkpoint.
 
         Returns:
             A warning where there is room for some, but not for all that are to be kept and for one
@@ -85,7 +93,7 @@ class Checkpoints:
         Raises:
             UserError: If there is no room for one.
         """
-        size = array_file.file_bytes(named_leaves(tree))
+        size = array_file.file_bytes(named_leaves(tree)) + more_bytes
         folder = self.folder if self.folder.is_dir() else self.folder.parent
         room = shutil.disk_usage(folder).free // size
         wanted = self._keep + 1 - len(self.versions())
@@ -105,9 +113,22 @@ class Checkpoints:
         )
 
     def save(
-        self, updates: int, tree: Tree, metadata: Mapping[str, Any], *, wait: bool = False
+        self,
+        updates: int,
+        tree: Tree,
+        metadata: Mapping[str, Any],
+        *,
+        replay_files: Files | None = None,
+        wait: bool = False,
     ) -> None:
         """Starts to save `tree`, whose arrays may change as soon as this returns.
+
+        Args:
+            updates: The version.
+            tree: What `restore` is to give.
+            metadata: Values that JSON can hold.
+            replay_files: Files in `replay_folder` that the version needs, with their checksums.
+            wait: Whether to return when it is saved.
 
         Raises:
             Unwritable: When this save, or an earlier one that went on in the background, failed.
@@ -118,7 +139,8 @@ class Checkpoints:
                 return
         except UserError as error:  # it was a folder when the run began
             raise Unwritable(f"cannot save a checkpoint in {self.folder}: {error}") from error
-        texts = {name: json.dumps(value) for name, value in metadata.items()}
+        values = {**metadata, **({_REPLAY: dict(replay_files)} if replay_files else {})}
+        texts = {name: json.dumps(value) for name, value in values.items()}
         self._saving = self._thread.submit(self._write, updates, copied_leaves(tree), texts)
         if wait:
             self.wait()
@@ -181,8 +203,14 @@ class Checkpoints:
         self._compare(version, arrays, leaves)
         return jax.tree.structure(like).unflatten([arrays[n] for n in leaves]), metadata
 
-    def restore_newest(self, like: Tree = None) -> tuple[Tree, list[Damaged]]:
+    def restore_newest(
+        self, like: Tree = None, alive: Callable[[], None] = lambda: None
+    ) -> tuple[Tree, list[Damaged]]:
         """The tree of the newest version that is not damaged, and what is wrong with later ones.
+
+        Args:
+            like: See `restore`.
+            alive: Called now and then: the files of a replay are read through, too.
 
         Raises:
             UserError: There is no version, or one is not like `like`.
@@ -191,10 +219,32 @@ class Checkpoints:
         later: list[Damaged] = []
         for version in reversed(self.versions()):
             try:
-                return self.restore(version, like)[0], later
+                tree, _ = self.restore(version, like)
+                self._check_replay(version, alive)
+                return tree, later
             except Damaged as error:
                 later.append(error)
         raise later[0] if later else UserError(f"there is no checkpoint in {self.folder}")
+
+    def replay_files(self, version: int | None = None) -> dict[str, str]:
+        """The files in `replay_folder` that a version needs, with their checksums.
+
+        Raises:
+            UserError: There is no such version.
+            Damaged: It cannot be read.
+        """
+        version = self._existing(version)
+        listed = self.metadata(version).get(_REPLAY, {})
+        try:
+            return block_files.expect_files(listed)
+        except ValueError as error:
+            raise self._damaged(version, error) from None
+
+    def _check_replay(self, version: int, alive: Callable[[], None]) -> None:
+        try:
+            block_files.check(self.replay_folder, self.replay_files(version), alive)
+        except Unreadable as error:
+            raise self._damaged(version, error) from None
 
     def newest_counts(self) -> dict[str, int] | None:
         """`env_steps` and `updates` of the newest version of which they can be read, if any."""
@@ -267,6 +317,12 @@ class Checkpoints:
         array_file.write(self._file(updates), arrays, texts)
         for version in self.versions()[: -self._keep]:
             self._file(version).unlink()
+        if self.replay_folder.is_dir():
+            used: set[str] = set()
+            for version in self.versions():
+                with contextlib.suppress(Damaged):
+                    used |= self.replay_files(version).keys()
+            block_files.remove_unused(self.replay_folder, used, updates)
 
     def _failure(self, error: Exception) -> Unwritable:
         """The error of a save that failed; it lists the checkpoints that there are."""

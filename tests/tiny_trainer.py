@@ -68,6 +68,7 @@ class TinyTrainer:
     parameters = {"policy": 4}  # noqa: RUF012
     agents = {"policy": ("hider0", "hider1")}  # noqa: RUF012
     account = awaited = ""
+    remembers, replay_bytes = False, 0
 
     def start(self):
         if self.fail_at == 0:
@@ -113,6 +114,9 @@ class TinyTrainer:
             "generator": np.array(words, np.uint64),
             "window": self.rewards,
         }
+
+    def save_replays(self, folder):
+        return {}
 
     def restore(self, tree):
         self.weights = tree["learners"]["policy"]["params"]["policy"]["kernel"]

@@ -241,7 +241,9 @@ class Instance(ABC, Generic[S]):
     def empty_replay(self, unroll: Unroll) -> Tree:
         """Gives a replay before the first unroll, from an unroll of the slots that it is for.
 
-        Its arrays have the slots as their third axis, so that they can be divided by slots.
+        Its arrays have the slots as their third axis, so that they can be divided by slots. Of a
+        `srl.algorithms.replay.Replay` in it checkpoints write the blocks that are new, of all else
+        the whole.
         """
         return ()
 

@@ -23,6 +23,7 @@ class Replay(NamedTuple):
     truncated: Array  # bool [K, T + 1, B]
     action: Array  # [K, T, B, ...]
     memory: Tree  # [K, T / chunk, B, ...], before the first row of each chunk; () without memory
+    update: Array = ()  # int32 [K, 1, B], whose unroll a block is; -1 before there is one
 
 
 def empty(unroll: Unroll, blocks: int) -> Replay:
@@ -31,12 +32,14 @@ def empty(unroll: Unroll, blocks: int) -> Replay:
     def zeros(x: Array) -> Array:
         return jnp.zeros((blocks, *x.shape), x.dtype)
 
-    return jax.tree.map(zeros, _rows(unroll))
+    none = jnp.full((blocks, 1, unroll.reward.shape[1]), -1, jnp.int32)
+    return jax.tree.map(zeros, _rows(unroll))._replace(update=none)
 
 
 def insert(replay: Replay, unroll: Unroll, n: Array) -> Replay:
     """Gives the replay with the unroll of update n; to insert it twice changes nothing."""
-    return jax.tree.map(lambda x, block: write(x, block, n), replay, _rows(unroll))
+    rows = _rows(unroll)._replace(update=jnp.full((1, unroll.reward.shape[1]), n, jnp.int32))
+    return jax.tree.map(lambda x, block: write(x, block, n), replay, rows)
 
 
 def write(x: Array, block: Array, n: Array) -> Array:
@@ -99,9 +102,8 @@ class Draws(NamedTuple):
         def before(x: Array) -> Array:
             return x[self.block, self.row // (steps // x.shape[1]), self.column]
 
-        rows: Replay = jax.tree.map(
-            lambda x: taken(x, length), replay._replace(action=(), memory=())
-        )
+        others = replay._replace(action=(), memory=(), update=())
+        rows: Replay = jax.tree.map(lambda x: taken(x, length), others)
         return rows._replace(
             action=taken(replay.action, length - 1), memory=jax.tree.map(before, replay.memory)
         )
@@ -110,7 +112,7 @@ class Draws(NamedTuple):
 def draw(
     key: Array, replay: Replay, n: Array, slot: Array, rounds: int, share: float, length: int
 ) -> Draws:
-    """Draws windows uniformly: all slots, unrolls and rows that are there are alike.
+    """Draws windows uniformly: all slots, and the unrolls and rows of a slot, are alike.
 
     Args:
         key: Of the run's learning.
@@ -123,18 +125,18 @@ def draw(
         length: Rows of a window.
     """
     blocks, rows, _ = replay.reward.shape
-    filled = jnp.minimum(n + 1, blocks)
+    there = jnp.logical_and(replay.update >= 0, replay.update <= n)
+    filled = jnp.sum(there[:, 0], axis=0)  # of each slot, the newest
     each, turns = max(1, round(share)), max(1, round(1 / share))
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, n), slot)
 
-    def of_slot(key: Array) -> tuple[Array, Array]:
+    def of_slot(key: Array, filled: Array) -> tuple[Array, Array]:
         one, other = jax.random.split(key)
         shape = (rounds, each)
-        return jax.random.randint(one, shape, 0, filled), jax.random.randint(
-            other, shape, 0, rows - length + 1
-        )
+        age = jax.random.randint(one, shape, 0, filled)
+        return (n - age) % blocks, jax.random.randint(other, shape, 0, rows - length + 1)
 
-    return _in_turn(*jax.vmap(of_slot, out_axes=2)(keys), slot, turns)
+    return _in_turn(*jax.vmap(of_slot, out_axes=2)(keys, filled), slot, turns)
 
 
 def draw_by_priority(

@@ -90,6 +90,10 @@ class Graph:
     """Gradient steps of one `learn`."""
     action_repeat: int = 1
     """Steps that an environment takes with each action."""
+    state_bytes: int = 0
+    """The size of all that learning changes."""
+    replay_bytes: int = 0
+    """The size of what is remembered, of all slots of the run."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -129,6 +133,8 @@ class Shapes:
     rounds: int = 1
     advice: tuple[Field, ...] = (Field("advice"),)
     """A teacher's advice, where there is one."""
+    state_bytes: int = 0
+    replay_bytes: int = 0
 
     def part(self, name: str) -> tuple[Field, ...]:
         """The fields of what is called so: a value, or a part of a timestep or a decision."""

@@ -131,6 +131,8 @@ class _Tracer(Loop):
             num_envs=self.shapes.num_envs,
             rounds=self.shapes.rounds,
             action_repeat=self._action_repeat or 1,
+            state_bytes=self.shapes.state_bytes,
+            replay_bytes=self.shapes.replay_bytes,
         )
 
     def finish(self) -> None:

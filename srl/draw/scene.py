@@ -65,6 +65,21 @@ class Scene:
             f"{self.blocks} block{'s' if self.blocks > 1 else ''} of {nbytes(block)}",
         ]
 
+    def held(self, fragment: Fragment) -> dict[str, int]:
+        """Bytes that each replica of a fragment keeps from one update to the next, by what."""
+        graph, replicas = self.graph, fragment.replicas
+        held = {}
+        if "update" in fragment.placed:
+            held["state"] = graph.state_bytes
+        if "gradient" in fragment.placed and graph.replay_bytes:
+            held["replay"] = graph.replay_bytes // replicas
+        return held
+
+    def holdings(self, fragment: Fragment) -> str:
+        """The same as a text; nothing where nothing is kept."""
+        parts = [f"{what} of {nbytes(size)}" for what, size in self.held(fragment).items()]
+        return f"holds {', '.join(parts)}" if parts else ""
+
     def rates(self, stream: Stream) -> tuple[str, str]:
         """Bytes for each step of an environment, and each second."""
         per_step = stream.bytes_per_env_step
@@ -92,6 +107,7 @@ class Scene:
                     "cores": fragment.cores,
                     "gpus": fragment.gpus,
                     "compiled": fragment.compiled,
+                    "holds": self.held(fragment),
                 }
                 for name, fragment in plan.fragments.items()
             },

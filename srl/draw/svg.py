@@ -12,7 +12,7 @@ from srl.draw.scene import Scene, names, resources
 _CARD, _GAP, _MARGIN = 300, 90, 28
 _TOP = 92  # of the cards, below the title
 _PILL, _PILL_WIDTH, _PILL_GAP = 28, 92, 26
-_HEAD = 62  # of a card, above its first node
+_HEAD = 80  # of a card, above its first node
 _LANE, _REPLY = 68, 22  # height of a stream, and more where something comes back
 
 _STYLE = """
@@ -114,6 +114,8 @@ def _card(scene: Scene, name: str, x: int) -> Iterator[str]:
     title = f"{name} × {fragment.replicas}" if fragment.replicas > 1 else name  # noqa: RUF001
     yield _text(x + 16, _TOP + 25, title, "name")
     yield _text(x + 16, _TOP + 43, resources(fragment), "soft")
+    if holdings := scene.holdings(fragment):
+        yield _text(x + 16, _TOP + 61, holdings, "soft")
     nodes = scene.nodes(fragment)
     tops = {node: _TOP + _HEAD + i * (_PILL + _PILL_GAP) for i, node in enumerate(nodes)}
     yield from _wires(scene.inside(name), tops, x + _CARD // 2)

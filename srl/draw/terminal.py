@@ -41,6 +41,8 @@ def _fragment(scene: Scene, name: str) -> Panel:
     fragment = scene.plan.fragments[name]
     title = f"{name} x {fragment.replicas}" if fragment.replicas > 1 else name
     lines = [Text(" ".join(scene.nodes(fragment)), "bold"), Text(resources(fragment), "dim")]
+    if holdings := scene.holdings(fragment):
+        lines.append(Text(holdings, "dim"))
     for edge in scene.inside(name):
         lines.append(Text(f"{edge.source} -> {edge.target}: {edge.name}"))
     return Panel(Group(*lines), title=title, expand=False)

@@ -79,7 +79,9 @@ class CompiledLoop(LocalEnvironments):
         self._clock: Any = jnp.zeros((), jnp.uint32)
         self.reset("environments")
         empty = map_tree(lambda f: np.zeros(f.shape, f.dtype), self._forms[0])
-        learner.replays = learner.teams.empty_replays(learner.unroll(empty))
+        example = learner.unroll(empty)
+        learner.expect_room(example)
+        learner.forget(example)
         run = jax.jit(self._run)  # so that it is traced once
         *_, metrics = jax.eval_shape(run, *self._operands()[:-1])
         learner.progress.losses = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), metrics)

@@ -9,6 +9,7 @@ from typing import Any
 from srl.dataflow.graph import Field, Shapes
 from srl.experiment import Experiment
 from srl.lazy import jax, jnp
+from srl.loop.learning.replay_files import tree_bytes
 from srl.loop.teams import Teams
 from srl.types import Decision, Specs, Timestep, Tree, Unroll
 
@@ -44,7 +45,8 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
         )
         unroll = repeated_unroll(teams, timestep, decision, length, groups)
         own = unroll._replace(memory=teams.own(unroll.memory))
-        _, batches, _ = teams.look(states, teams.empty_replays(own), own)
+        replays = teams.empty_replays(own)
+        _, batches, _ = teams.look(states, replays, own)
         sums, _ = teams.gradient(states, batches, jnp.int32(0))
         return {
             "decision": decision,
@@ -53,9 +55,11 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
             # A gradient looks at all but the optimizer's moments.
             "state": {name: state._replace(optimizer=()) for name, state in states.items()},
             "sums": sums,
+            "held": (states, replays),
         }
 
     values = jax.eval_shape(flow, timestep)
+    state_bytes, replay_bytes = map(tree_bytes, values["held"])
     return Shapes(
         timestep=tuple(_fields(timestep)),
         decision=tuple(_fields(values["decision"]._replace(advice=()))),
@@ -64,6 +68,8 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
         **{name: tuple(_totals(name, values[name])) for name in ("policy", "state", "sums")},
         num_envs=num_envs,
         rounds=teams.rounds,
+        state_bytes=state_bytes,
+        replay_bytes=replay_bytes,
     )
 
 

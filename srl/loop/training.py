@@ -8,10 +8,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from srl.block_files import Files
 from srl.errors import RunError
 from srl.experiment import Experiment
 from srl.loop.busy_time import SecondsByKind
 from srl.loop.learning.learner import Learner
+from srl.loop.learning.replay_files import Saved
 from srl.loop.learning.replicas import gathered
 from srl.loop.projection import Projection
 from srl.loop.stage import Stage
@@ -49,6 +51,9 @@ class Training:
     chooses_opponents = True
     """Whether past versions, if any play, are chosen here; else they come with the state."""
 
+    neighbours = 1
+    """Workers like this one that share the memory of this host, itself among them."""
+
     def __init__(
         self,
         experiment: Experiment,
@@ -77,6 +82,7 @@ class Training:
         self._maybe_learner = learner = Learner(
             experiment, specs, environments.worker, environments.slots(specs)
         )
+        learner.neighbours = self.neighbours
         if self.chooses_opponents:
             learner.add_opponents(self.folder, writes=environments.replica == 0)
         batches = environments.prepare(learner, lambda: self.alive())
@@ -194,6 +200,42 @@ class Training:
         states = unpack(np.ascontiguousarray(tree["environments"]), STATE_BYTES)
         self.environments.restore({int(group): state for group, state in states.items()})
         self._learner.progress.restart_clock()
+
+    def save_replays(self, folder: Path) -> dict[str, str]:
+        """Writes what is new in the replays; all replicas call it together, after `state`.
+
+        Args:
+            folder: For the files.
+
+        Returns:
+            The checksums of the files that hold the replays, by name.
+
+        Raises:
+            Unwritable: If one of the replicas cannot write.
+        """
+        saved = self._learner.save_replays(folder, lambda: self.alive())
+        if self.replicas == 1 or not self.remembers:
+            return Saved.whole([saved])
+        return Saved.whole([Saved.from_bytes(part) for part in gathered(saved.to_bytes())])
+
+    def restore_replays(self, folder: Path, files: Files) -> None:
+        """Goes on from the replays in files, after `restore`.
+
+        Args:
+            folder: Of the files.
+            files: What the checkpoint lists.
+        """
+        self._learner.restore_replays(folder, files, lambda: self.alive())
+
+    @property
+    def remembers(self) -> bool:
+        """Whether there are replays."""
+        return self.replay_bytes > 0
+
+    @property
+    def replay_bytes(self) -> int:
+        """The size of all replays, wherever they are."""
+        return self._learner.replay_bytes
 
     def _expect_equal_versions(self) -> None:
         """Raises RunError if one replica could not read the checkpoint that another one has."""

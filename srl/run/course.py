@@ -97,7 +97,8 @@ class Run:
         trainer = self.trainer
         trainer.start()
         state = trainer.state()  # of several replicas, by all together
-        if self._kept and (warning := self.checkpoints.expect_room(state)):
+        size = trainer.replay_bytes
+        if self._kept and (warning := self.checkpoints.expect_room(state, size)):
             self.show.say(warning)
         if resume:
             self._restore()
@@ -111,8 +112,17 @@ class Run:
         if self.checkpoints.latest() is None:
             self.show.say("there is no checkpoint yet; the run starts from the beginning")
             return
-        tree, damaged = self.checkpoints.restore_newest(like=self.trainer.state())
-        self.trainer.restore(tree)
+        trainer, checkpoints = self.trainer, self.checkpoints
+        tree, damaged = checkpoints.restore_newest(trainer.state(), lambda: trainer.alive())
+        trainer.restore(tree)
+        files = checkpoints.replay_files(trainer.updates) if trainer.remembers else {}
+        if files:
+            trainer.restore_replays(checkpoints.replay_folder, files)
+        elif trainer.remembers:
+            self.show.say(
+                "the checkpoint holds no replay: the run goes on with an empty one, and learns "
+                "from the little that is there until it has filled again"
+            )
         for later in damaged if self._kept else ():
             kept = self.checkpoints.set_aside(later.version, "damaged")
             self.show.say(
@@ -202,8 +212,10 @@ class Run:
 
     def _save(self, *, wait: bool) -> None:
         trainer = self.trainer
-        state = trainer.state()
-        if not self._kept:
+        state, replay_files = trainer.state(), None
+        with self._writing():
+            replay_files = trainer.save_replays(self.checkpoints.replay_folder)
+        if not self._kept or replay_files is None:
             return
         self.show.stage(Stage.SAVING)  # it may wait for the save before, which is in the background
         trainer.check()  # or it would push out checkpoints that are good
@@ -214,7 +226,9 @@ class Run:
             "time": time.time(),
         }
         with self._writing():
-            self.checkpoints.save(int(trainer.updates), state, counts, wait=wait)
+            self.checkpoints.save(
+                int(trainer.updates), state, counts, replay_files=replay_files, wait=wait
+            )
             logger.info("checkpoint of update %d", trainer.updates)
         if not wait:
             self.show.stage(Stage.STEPPING)

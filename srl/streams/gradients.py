@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from srl.errors import RunError
 from srl.streams.group_state import (
@@ -35,7 +35,7 @@ from srl.streams.group_state import (
 from srl.streams.layout import Layout
 from srl.streams.shared_buffers import SharedBuffers
 from srl.streams.transport.interface import Connection, Disconnected, Listener, Peer, opened
-from srl.streams.transport.message import Message, Refused, demand, text_of
+from srl.streams.transport.message import Body, Message, Refused, demand, text_of
 from srl.streams.transport.schema import NUMBER, VERSION, Fields, check, dispatch, unexpected
 from srl.tree import copy_tree
 from srl.types import Tree
@@ -58,6 +58,10 @@ class Kind(IntEnum):
     WANT_STATES = 65
     STATES = 66
     """Body: the states of the worker's groups between two unrolls."""
+    WANT_REPLAY = 68
+    """Counts: the updates done, after which the worker is to write what it remembers into files."""
+    REPLAY = 69
+    """Body: which files these are, as text."""
     STOP = 67
     """No further update is wanted."""
 
@@ -70,6 +74,8 @@ FIELDS = {
     Kind.PARTIAL_SUMS: Fields(body=True),
     Kind.WANT_STATES: Fields(),
     Kind.STATES: Fields(body=True),
+    Kind.WANT_REPLAY: Fields({"updates": NUMBER}),
+    Kind.REPLAY: Fields(body=True),
     Kind.STOP: Fields(),
 }
 
@@ -147,11 +153,12 @@ class GradientSource:
         self._buffers = SharedBuffers(parts, handshake.fds)
         return receive_start(connection, handshake, Kind.RESTORE, self._alive)
 
-    def wait(self, groups: Callable[[], Tree]) -> Turn:
+    def wait(self, groups: Callable[[], Tree], save: Callable[[int], Body]) -> Turn:
         """Waits for the next state.
 
         Args:
             groups: Gives the states of the worker's groups, for which the server may ask.
+            save: Writes what is remembered after so many updates, and gives the files.
 
         Raises:
             Stopped: If no further update is wanted.
@@ -161,6 +168,9 @@ class GradientSource:
                 message = check(self._connection.wait(self._alive), FIELDS)
                 if message.kind == Kind.WANT_STATES:
                     self._connection.send(Message(Kind.STATES, body=pack(groups())))
+                    continue
+                if message.kind == Kind.WANT_REPLAY:
+                    self._connection.send(Message(Kind.REPLAY, body=save(*message.counts)))
                     continue
             except Disconnected:
                 self._connection.close()
@@ -206,10 +216,10 @@ class _Session:
     buffers: SharedBuffers
     missing: bool = False
     """Whether its answer is still to come."""
-    asked_groups: bool = False
-    """Whether the states of its groups are still to come."""
-    groups: Tree = None
-    """The states of its groups, once they have come."""
+    asked: Kind | None = None
+    """What it was asked for between two updates, if that is still to come."""
+    told: Any = None
+    """What it was asked for, once it has come: the states of its groups, or a text."""
 
 
 class GradientSink:
@@ -296,14 +306,29 @@ class GradientSink:
         Returns:
             The states of each worker that is connected, as it sent them.
         """
+        return self._told(Message(Kind.WANT_STATES), Kind.STATES, alive)
+
+    def replays(self, updates: int, alive: Callable[[], None]) -> list[bytes]:
+        """Lets all workers write what they remember, between two updates.
+
+        Args:
+            updates: Those done.
+            alive: Called about twice a second.
+
+        Returns:
+            What each worker that is connected says of its files.
+        """
+        return self._told(Message(Kind.WANT_REPLAY, counts=(updates,)), Kind.REPLAY, alive)
+
+    def _told(self, question: Message, answer: Kind, alive: Callable[[], None]) -> list[Any]:
         asked = dict(self._sessions)
         for session in asked.values():
-            session.asked_groups, session.groups = True, None
-            self._listener.send(session.peer, Message(Kind.WANT_STATES))
-        while any(d.groups is None and self._sessions.get(w) is d for w, d in asked.items()):
+            session.asked, session.told = answer, None
+            self._listener.send(session.peer, question)
+        while any(d.asked and self._sessions.get(w) is d for w, d in asked.items()):
             self.hear()
             alive()
-        return [session.groups for session in asked.values() if session.groups is not None]
+        return [session.told for session in asked.values() if session.told is not None]
 
     def stop(self) -> None:
         """Announces to all workers that no further update is wanted."""
@@ -335,8 +360,11 @@ class GradientSink:
             self._open(peer, message)
         elif worker is not None and kind == Kind.PARTIAL_SUMS:
             self._take_sums(self._sessions[worker], message)
-        elif worker is not None and kind == Kind.STATES:
-            self._take_groups(worker, message)
+        elif worker is not None and kind == self._sessions[worker].asked:
+            session = self._sessions[worker]
+            states = kind == Kind.STATES
+            session.told = self._groups(worker, message) if states else text_of(message)
+            session.asked = None
         else:
             raise unexpected(message)
 
@@ -352,16 +380,14 @@ class GradientSink:
         start = Start(self.epoch, restarts, self.saved.pop(worker, None))
         send_start(self._listener, peer, handshake, Kind.RESTORE, start)
 
-    def _take_groups(self, worker: int, message: Message) -> None:
-        session, groups = self._sessions[worker], unpack(message.body, STATE_BYTES)
+    def _groups(self, worker: int, message: Message) -> Tree:
+        groups = unpack(message.body, STATE_BYTES)
         own = range(worker * self._groups_each, (worker + 1) * self._groups_each)
-        if not session.asked_groups:
-            raise Refused("states that were not asked for")
         if not isinstance(groups, dict) or groups.keys() != set(map(str, own)):
             raise Refused(f"states of other groups than {own.start} to {own.stop - 1}")
         for state in groups.values():
             check_state(state, self._state_layout)
-        session.asked_groups, session.groups = False, groups
+        return groups
 
     def _take_sums(self, session: _Session, message: Message) -> None:
         if message.sequence != self._sequence or not session.missing:

@@ -97,11 +97,19 @@ def _reserve(size: int, hint: str) -> int:
     return fd
 
 
+def memory_bytes() -> int:
+    """All memory that processes of this one's kind share: of the machine, or a lower limit."""
+    least = _meminfo("MemTotal")
+    for controller, (limit, _, _) in _GROUP_FILES.items():
+        for group in control_groups(controller):
+            with suppress(OSError, ValueError):  # it has no limit
+                least = min(least, int((group / limit).read_text()))
+    return least
+
+
 def available_bytes() -> int:
     """Memory that this process may still take: of the machine, or of its control groups."""
-    with open("/proc/meminfo") as file:
-        lines = dict(line.split(":", 1) for line in file)
-    available = 1024 * int(lines["MemAvailable"].split()[0])
+    available = _meminfo("MemAvailable")
     for controller, (limit, used, cache) in _GROUP_FILES.items():
         for group in control_groups(controller):
             with suppress(OSError, ValueError, KeyError):  # it has no limit
@@ -110,3 +118,10 @@ def available_bytes() -> int:
                 room += int(dict(line.split() for line in statistics)[cache])  # can be freed
                 available = min(available, room)
     return max(available, 0)
+
+
+def _meminfo(name: str) -> int:
+    """A line of the kernel's account of memory, in bytes."""
+    with open("/proc/meminfo") as file:
+        lines = dict(line.split(":", 1) for line in file)
+    return 1024 * int(lines[name].split()[0])

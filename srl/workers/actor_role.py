@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+from srl.checkpoint import Checkpoints
 from srl.loop.learning.learner import bind_teams
 from srl.loop.stage import Stage
 from srl.loop.stepping.actors import ActorThreads
@@ -45,10 +46,11 @@ def run_contributor(context: Context) -> None:
     from srl.loop.learning.contributor import Contributor
 
     endpoints = context.endpoints()
-    contributor = Contributor(endpoints)
+    contributor = Contributor(endpoints, Checkpoints(context.folder / "checkpoints"))
     context.register({}, contributor.make())
     training = contributor.training()
     training.on_stage, training.alive = context.stage, endpoints.alive
+    training.neighbours = context.neighbours
     with contextlib.closing(training), contextlib.suppress(Stopped):
         training.start()
         while training.update():

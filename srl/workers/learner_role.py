@@ -57,6 +57,7 @@ def _run(context: Context, training: Training) -> None:
     stop = context.stopping.is_set
     kept = context.replica == 0
     show = _Show(context)
+    training.neighbours = context.neighbours
     with Run(
         context.experiment, context.folder, training, show, stop, training.agree, kept=kept
     ) as run:

@@ -50,6 +50,11 @@ class Context:
             raise RunError(f"{self._spec.name} keeps no account of unrolls: it has no update")
         return Ledger(self._spec.ledger, self.replica)
 
+    @property
+    def neighbours(self) -> int:
+        """Replicas of the worker on its host, itself among them; 1 where that is not known."""
+        return 1 if self._spec.interface else self.plan.fragments[self.fragment].replicas
+
     def register(self, addresses: dict[str, str], specs: Specs | None = None) -> Start:
         """Reports to the controller where this worker is reached, and waits until it is to begin.
 

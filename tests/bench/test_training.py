@@ -85,3 +85,16 @@ def test_a_call_longer_than_its_time_is_made_once():
 def test_what_cannot_be_measured_is_reported_in_a_line(capsys, argv, message):
     assert main(["bench", *argv]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_replay_is_saved_and_read_again(capsys, tmp_path):
+    words = ["replay", "--frames", "64", "--num-slots", "2", "--unroll-length", "4", "--new", "3"]
+    assert main(["bench", *words, "--folder", str(tmp_path), "--json"]) == 0
+    lines = {line["name"]: line for line in map(json.loads, capsys.readouterr().out.splitlines())}
+    memory, first, following, resumed = lines.values()
+    assert memory["config"]["frames"] == 64
+    rows = 8 * 2 * 5
+    assert memory["replay_bytes"] == rows * (84 * 84 + 6) + 64 * 4 + 8 * 2 * 4
+    assert following["bytes"] < first["bytes"] / 2
+    assert resumed["unit"] == "s"
+    assert not list(tmp_path.iterdir())

@@ -84,6 +84,7 @@ GRADIENTS = {
     gradients.Kind.STATE: packed(VECTOR),
     gradients.Kind.PARTIAL_SUMS: packed((VECTOR, VECTOR)),
     gradients.Kind.STATES: packed_tree({"0": STATE}),
+    gradients.Kind.REPLAY: b'[{}, ""]',
 }
 
 
@@ -155,7 +156,7 @@ class Gradients(Listening):
     def hear(self):
         self.read(self.sink._hear)
         for session in self.sink._sessions.values():
-            session.missing = session.asked_groups = True
+            session.missing, session.asked = True, gradients.Kind.STATES
 
     def check(self):
         assert not self.sink._sessions
@@ -301,7 +302,7 @@ def read_turns(data):
     def use(connect):
         source = GradientSource(connect, 0, FORMS, lambda: None)
         while True:
-            turn = source.wait(lambda: {"0": STATE})
+            turn = source.wait(lambda: {"0": STATE}, lambda updates: b"[]")
             source.answer(VECTOR if turn.phase else (VECTOR, VECTOR))
 
     connecting(data, gradients.FIELDS, GRADIENTS, form, use)

@@ -80,10 +80,13 @@ class Worker(threading.Thread):
         except (Stopped, RunError) as error:
             self.error = error
 
+    def save(self, updates):
+        return f"{self.replica} after {updates}".encode()
+
     def answer_all(self, source):
         with contextlib.closing(source):
             while True:
-                turn = source.wait(lambda: {str(self.replica): GROUP})
+                turn = source.wait(lambda: {str(self.replica): GROUP}, self.save)
                 self.turns.append((turn.update, turn.phase))
                 if turn.phase == self.leave_in:
                     return
@@ -147,13 +150,14 @@ def test_workers_that_lose_their_server_begin_another_update_with_the_next(serve
     following.close()
 
 
-def test_a_saved_state_of_groups_is_asked_for_and_given_to_who_begins(server):
+def test_what_workers_keep_is_asked_for_and_given_to_who_begins(server):
     server.sink.saved = {1: {"1": {"clock": np.array(3)}}}
     workers = [Worker(server, replica) for replica in range(2)]
     server.hear_until(lambda: server.sink.complete)
     states = server.sink.groups(lambda: None)
     assert sorted(name for part in states for name in part) == ["0", "1"]
     assert all(state["clock"] == 7 for part in states for state in part.values())
+    assert server.sink.replays(3, lambda: None) == [b"0 after 3", b"1 after 3"]
     assert workers[0].begun.saved is None
     assert workers[1].begun.saved["1"]["clock"] == 3
 
@@ -195,6 +199,7 @@ BAD_ANSWERS = {
     "a group without its pool": Message(Kind.STATES, body=pack({"0": {"clock": np.array(7)}})),
     "a clock of -1": Message(Kind.STATES, body=pack({"0": {**GROUP, "clock": np.array(-1)}})),
     "nothing": Message(Kind.STATES),
+    "files that were not asked for": Message(Kind.REPLAY, body=b"[]"),
 }
 
 
@@ -203,7 +208,7 @@ def test_a_worker_that_answers_what_cannot_be_is_cut_off_and_its_place_is_free(s
     with connect(server.listener.address, Identity(1, 9, 0), limit_bytes=LIMIT) as stranger:
         stranger.send(Message(Kind.OPEN, counts=(0,)))
         server.hear_until(lambda: server.sink._sessions)
-        server.sink._sessions[0].asked_groups = True
+        server.sink._sessions[0].asked = Kind.STATES
         before = server.listener.refused
         stranger.send(message)
         server.hear_until(lambda: not server.sink._sessions)

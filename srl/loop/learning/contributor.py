@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -10,7 +11,10 @@ from typing import Any
 import numpy as np
 
 from srl.algorithms.algorithm import LearnNodes, learn, rounds_in_turn
+from srl.checkpoint import Checkpoints
+from srl.errors import RunError, UserError
 from srl.lazy import jax
+from srl.loop.learning.replay_files import ReplayFiles, Saved, expect_room
 from srl.loop.learning.sums import Crossing, account
 from srl.loop.learning.vectors import Vectors, tree_of, vectors_of
 from srl.loop.projection import Gathered
@@ -21,6 +25,8 @@ from srl.streams.batch import Batch
 from srl.streams.gradients import GradientSource, Turn
 from srl.tree import map_tree
 from srl.types import Tree, Unroll
+
+logger = logging.getLogger(__name__)
 
 
 class _Restarted(Exception):
@@ -34,10 +40,16 @@ class Contributor(LocalEnvironments):
     brings: the learner's own is not used.
     """
 
-    def __init__(self, endpoints: Endpoints) -> None:
-        """Takes the worker's streams; makes nothing yet."""
+    def __init__(self, endpoints: Endpoints, checkpoints: Checkpoints | None = None) -> None:
+        """Takes the worker's streams; makes nothing yet.
+
+        Args:
+            endpoints: Of the worker.
+            checkpoints: Of the run, for what is remembered here; without them it is not saved.
+        """
         super().__init__(endpoints.experiment, endpoints.replica)
-        self._endpoints = endpoints
+        self._endpoints, self._checkpoints = endpoints, checkpoints
+        self._replay_files = ReplayFiles(endpoints.replica, endpoints.fragment.replicas)
         self.unrolls = 0
         """Made so far by all groups."""
 
@@ -61,10 +73,12 @@ class Contributor(LocalEnvironments):
         empty = form.views(form.empty())
         jax.block_until_ready(self._policies(empty))
         unroll = learner.prepared(batch)
-        self._replays = learner.teams.empty_replays(unroll)
-        _, batches, _ = self._measure(empty, self._replays, unroll)
+        make = learner.teams.empty_replays
+        expect_room(jax.eval_shape(make, unroll), learner.neighbours)
+        self._replays, batches, _ = self._measure(empty, make(unroll), unroll)
         jax.block_until_ready(self._gradient(empty, batches, 0))
-        self._replays = learner.teams.empty_replays(unroll)
+        self._replays = ()  # before there is another
+        self._replays = make(unroll)
 
     def _acting(self, state: Vectors) -> Any:
         states, opponents = tree_of(state, like=self._crossing.states)
@@ -101,6 +115,8 @@ class Contributor(LocalEnvironments):
         else:
             self.reset(start.seed_salt)
         self._turn = self._next_turn()
+        if start.restarts == 0:
+            self._restore_replays(self._learner.progress.updates)
 
     def learn(self, batch: Gathered) -> None:
         """Runs `learn` with the server's half elsewhere, until the update is done or given up."""
@@ -110,6 +126,7 @@ class Contributor(LocalEnvironments):
                 state = map_tree(np.array, self._turn.state)  # later ones come in its place
                 learned = learn(self._nodes(batch.batch), None, unroll, rounds_in_turn)
                 self._replays = self._revise(state, self._replays, learned.batch, learned.notes)
+                self._turn = self._next_turn()
         self.unrolls += len(self.groups)
 
     def _nodes(self, batch: Batch) -> LearnNodes:
@@ -122,7 +139,7 @@ class Contributor(LocalEnvironments):
                 self._gradient, self._state_of(round + 1), batches, round
             ),
             update=lambda _, sums: (self._answer(sums), {}),
-            finish=lambda _, sums: (self._wait_for_next(), {}),
+            finish=lambda _, sums: (None, {}),
         )
 
     def _look(self, unroll: Unroll) -> tuple[Any, Vectors]:
@@ -148,17 +165,38 @@ class Contributor(LocalEnvironments):
             raise _Restarted
         return self._turn.state
 
-    def _wait_for_next(self) -> None:
-        self._turn = self._next_turn()
-
     def _next_turn(self) -> Turn:
         before = time.perf_counter()
         turn = self._source.wait(
-            lambda: {str(group): state for group, state in self.states().items()}
+            lambda: {str(group): state for group, state in self.states().items()},
+            self._save_replays,
         )
         self._endpoints.busy.add({"server wait": time.perf_counter() - before})
         if turn.phase == 0:
             progress = self._learner.progress
+            if turn.update[1] != progress.epoch:  # the server has gone back to a checkpoint
+                self._replay_files.rewind(turn.update[2])
             _, progress.epoch, progress.updates = turn.update
             self._learner.policies = self._policies(turn.state)
         return turn
+
+    def _save_replays(self, updates: int) -> np.ndarray:
+        """Writes what is new in the replays here; gives what to tell the server."""
+        saved = Saved({})
+        if self._checkpoints is not None and self._checkpoints.folder.parent.is_dir():
+            folder, alive = self._checkpoints.replay_folder, self._endpoints.alive
+            saved = self._replay_files.save(folder, self._replays, updates, alive)
+        return saved.to_bytes()
+
+    def _restore_replays(self, updates: int) -> None:
+        """Goes on from the replays of the checkpoint that the server has begun with."""
+        checkpoints = self._checkpoints
+        if checkpoints is None or not updates or not jax.tree.leaves(self._replays):
+            return
+        try:
+            files = checkpoints.replay_files(updates)
+        except (UserError, RunError) as error:
+            logger.warning("the replay begins empty: %s", error)
+            return
+        folder, alive = checkpoints.replay_folder, self._endpoints.alive
+        self._replays = self._replay_files.load(folder, files, self._replays, updates, alive)

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from srl.block_files import Files
 from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.lazy import jax, jnp
 from srl.loop.learning.progress import Progress
+from srl.loop.learning.replay_files import ReplayFiles, Saved, expect_room
 from srl.loop.learning.replicas import Sharded
 from srl.loop.opponents import Opponents, opponents
 from srl.loop.projection import Gathered
@@ -109,6 +111,10 @@ class Learner:
         self._opponents: Opponents | None = None
         self.sharded: Sharded | None = None
         """`learn` over several devices, in this process or with other replicas; None for one."""
+        self.neighbours = 1
+        """Learners that share the memory of this host, itself among them."""
+        self._replay_files = [ReplayFiles()]  # of each device here
+        self._example: Unroll | None = None  # of the slots here
         self._learn: Callable[..., Any] = jax.jit(self._learn_and_count, donate_argnums=1)
 
     def compile(self, batches: Sequence[Batch]) -> None:
@@ -118,18 +124,48 @@ class Learner:
             batches: Of a pass; those of one length compile once.
         """
         example = self.unroll(batches[0])
-        self.replays = self.teams.empty_replays(example)
-        *_, losses = jax.eval_shape(self.teams.learn, self.states, self.replays, example)
+        replays = self.expect_room(example)
+        *_, losses = jax.eval_shape(self.teams.learn, self.states, replays, example)
         self.progress.losses = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), losses)
         if jax.device_count() > 1 and self._divisible(batches[0]):
-            self._learn = self.sharded = Sharded(self._learn_and_count, example, self.replays)
+            self._learn = self.sharded = Sharded(self._learn_and_count, example, replays)
+            first, parts = jax.process_index() * jax.local_device_count(), jax.device_count()
+            own = range(first, first + jax.local_device_count())
+            self._replay_files = [ReplayFiles(part, parts) for part in own]
+        self.forget(example)
         for batch in {len(batch.log_prob): batch for batch in batches}.values():
             unroll = self.prepared(batch)
             if self.sharded is not None:
                 self.sharded.compile(self.states, self.replays, unroll, self.progress.losses)
             operands = self.states, self.replays, unroll, self.progress.losses
             _, self.replays, *_ = jax.block_until_ready(self._learn(*operands))
-        self.replays = self.teams.empty_replays(example)
+        self.forget(example)
+
+    def expect_room(self, example: Unroll) -> Any:
+        """Gives the shapes of the replays.
+
+        Args:
+            example: An unroll of the slots here.
+
+        Raises:
+            UserError: If memory would not hold them.
+        """
+        shapes = jax.eval_shape(self.teams.empty_replays, example)
+        expect_room(shapes, self.neighbours)
+        return shapes
+
+    def forget(self, example: Unroll) -> None:
+        """Makes the replays empty.
+
+        Args:
+            example: An unroll of the slots here.
+        """
+        make, self._example = self.teams.empty_replays, example
+        self.replays = {}  # before there are others
+        if self.sharded is None:
+            self.replays = make(example)
+        else:
+            self.replays = self.sharded.joined(self.sharded.empty_replays(make, example))
 
     def _divisible(self, batch: Batch) -> bool:
         """Whether the batch's environments can be divided among this process' devices.
@@ -231,14 +267,43 @@ class Learner:
         """Gives what `restore` needs."""
         learners = {name: state._asdict() for name, state in self.states.items()}
         opponents = {} if self._opponents is None else self._opponents.state()
-        # Of several processes each has a part of the replays, which stays out of checkpoints.
-        replays = self.replays if self.progress.replicas == 1 else {}
-        return {
-            "learners": learners,
-            "replays": replays,
-            **self.progress.state(),
-            **opponents,
-        }
+        return {"learners": learners, **self.progress.state(), **opponents}
+
+    def _parts(self) -> list[Any]:
+        """The replays of each device here."""
+        return [self.replays] if self.sharded is None else self.sharded.parted(self.replays)
+
+    @property
+    def replay_bytes(self) -> int:
+        """The size of the replays of all learners."""
+        return sum(x.nbytes for x in jax.tree.leaves(self.replays))
+
+    def save_replays(self, folder: Path, alive: Callable[[], None]) -> Saved:
+        """Writes what is new in the replays here.
+
+        Args:
+            folder: For the files.
+            alive: Called now and then.
+        """
+        n = self.progress.updates
+        pairs = zip(self._replay_files, self._parts(), strict=True)
+        parts = [files.save(folder, part, n, alive) for files, part in pairs]
+        error = next((part.error for part in parts if part.error), "")
+        return Saved({} if error else Saved.whole(parts), error)
+
+    def restore_replays(self, folder: Path, files: Files, alive: Callable[[], None]) -> None:
+        """Goes on from the replays in files, once the rest is restored.
+
+        Args:
+            folder: Of the files.
+            files: What the checkpoint lists.
+            alive: Called now and then.
+        """
+        assert self._example is not None, "compile() comes first"
+        self.forget(self._example)
+        n, pairs = self.progress.updates, zip(self._replay_files, self._parts(), strict=True)
+        parts = [own.load(folder, files, part, n, alive) for own, part in pairs]
+        self.replays = parts[0] if self.sharded is None else self.sharded.joined(parts)
 
     def restore(self, tree: Mapping[str, Tree]) -> None:
         """Goes on from a saved state, in the next epoch."""
@@ -246,7 +311,6 @@ class Learner:
             name: state._replace(**jax.device_put(tree["learners"][name]))
             for name, state in self.states.items()
         }
-        self.replays = jax.device_put(tree["replays"]) or self.replays
         self.progress.restore(tree)
         if self._opponents is not None:
             self._opponents.restore(self.progress.updates, tree)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ class Sharded:
             learn: (states, replays, unroll, losses, total) to (states, replays, policies, losses),
                 as `Teams.learn`.
             example: An unroll of this process' slots.
-            replays: Of the same slots.
+            replays: The shapes of those of the same slots.
         """
         from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -87,7 +88,8 @@ class Sharded:
         self._rows = NamedSharding(mesh, rows)
         self._shardings = jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs)
         self._replays = jax.tree.map(lambda spec: NamedSharding(mesh, spec), remembered)
-        self._local = len(jax.local_devices())
+        self._devices = jax.local_devices()
+        self._local = len(self._devices)
         self._wishes = self._granted = (False, False)
 
     def agree(self, *wishes: bool) -> tuple[bool, ...]:
@@ -99,7 +101,7 @@ class Sharded:
         """Compiles, and waits until the other replicas have: a collective waits half a minute."""
         states, losses = jax.tree.map(self._replicate, (states, losses))
         steps = len(unroll.log_prob)
-        operands = states, self._place_replays(replays), unroll, losses, self._wished()
+        operands = states, replays, unroll, losses, self._wished()
         self._compiled[steps] = self._learn.lower(*operands).compile()
         if jax.process_count() > 1:
             from jax._src import distributed  # no public name leads to the client
@@ -117,20 +119,46 @@ class Sharded:
         unroll = unroll._replace(version=())
         return jax.tree.map(jax.make_array_from_process_local_data, self._shardings, unroll)
 
-    def _place_replays(self, replays: Any) -> Any:
-        """The replays of all replicas, once they are more than those of this process alone."""
-        place = jax.make_array_from_process_local_data
-        return jax.tree.map(
-            lambda x, sharding: x if x.sharding == sharding else place(sharding, np.asarray(x)),
-            replays,
-            self._replays,
-        )
+    def empty_replays(self, make: Callable[[Unroll], Any], example: Unroll) -> list[Any]:
+        """Makes the replays of each device here, on it.
+
+        Args:
+            make: Gives them, from an unroll of the slots that they are for.
+            example: An unroll of this process' slots.
+        """
+        each = len(example.slot) // self._local
+        made = []
+        for k, device in enumerate(self._devices):
+            own = slice(k * each, (k + 1) * each)
+            part = example._replace(version=(), slot=())
+            part = jax.tree.map(lambda x, own=own: x[:, own], part)
+            with jax.default_device(device):
+                made.append(make(part._replace(slot=example.slot[own])))
+        return made
+
+    def joined(self, replays: list[Any]) -> Any:
+        """The replays of all replicas, from those of each device here, in whose memory they are."""
+
+        def join(sharding: Any, *parts: Any) -> Any:
+            _, _, slots, *_ = shape = list(parts[0].shape)
+            shape[2] = slots * jax.device_count()
+            return jax.make_array_from_single_device_arrays(tuple(shape), sharding, list(parts))
+
+        return jax.tree.map(join, self._replays, *replays)
+
+    def parted(self, replays: Any) -> list[Any]:
+        """The replays of each device here, from those of all replicas."""
+
+        def part(k: int, x: Any) -> Any:
+            return next(s.data for s in x.addressable_shards if s.device == self._devices[k])
+
+        return [jax.tree.map(partial(part, k), replays) for k in range(self._local)]
 
     def __call__(self, states: Any, replays: Any, unroll: Unroll, losses: Any) -> Any:
         """Learns; takes and gives states as arrays of this process alone, replays as all's."""
         states, losses = jax.tree.map(self._replicate, (states, losses))
         learn = self._compiled.get(len(unroll.log_prob), self._learn)
-        operands = states, self._place_replays(replays), unroll, losses, self._wished()
+        operands = states, replays, unroll, losses, self._wished()
         states, replays, *results, granted = learn(*operands)
         self._granted = tuple(np.asarray(granted.addressable_data(0))[0] > 0)
         states, *results = jax.tree.map(lambda x: x.addressable_data(0), [states, *results])

@@ -5,14 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from srl.algorithms.algorithm import LearnNodes, learn, rounds_in_turn
+from srl.block_files import Files
+from srl.errors import Unwritable
 from srl.lazy import jax, jnp
 from srl.loop.learning.learner import Learner, forms_of
 from srl.loop.learning.ledger import Ledger
+from srl.loop.learning.replay_files import Saved, tree_bytes
 from srl.loop.learning.sums import Crossing, needed, whole_account
 from srl.loop.learning.vectors import Vectors, tree_of, vectors_of
 from srl.loop.projection import Gathered
@@ -57,10 +61,12 @@ class Server:
         self._holding: set[int] = set()  # workers with an unroll of this update, or making it
         self._saved: Mapping[int, Tree] = {}
         self._begun = self._prepared = False
+        self.replay_bytes = 0
+        """Of all workers."""
 
     def training(self) -> Training:
         """The run that this server leads."""
-        return Training(self.experiment, self, lambda learner: self)
+        return _Served(self.experiment, self, lambda learner: self)
 
     def make(self) -> Specs:
         """Gives the specs that the other workers' environments have."""
@@ -78,6 +84,8 @@ class Server:
         wide = widened(form, self._groups_each)
         batch = map_tree(lambda f: np.zeros(f.shape, f.dtype), wide)
         self._crossing = Crossing.of(learner, batch)
+        empty = jax.eval_shape(learner.teams.empty_replays, learner.unroll(batch))
+        self.replay_bytes = self._workers * tree_bytes(empty)
         self.sink = GradientSink(
             self._listener,
             self._crossing.forms,
@@ -230,6 +238,16 @@ class Server:
         parts = self.sink.groups(self._endpoints.alive)
         return {int(group): state for part in parts for group, state in part.items()}
 
+    def save_replays(self) -> list[Saved]:
+        """Lets every worker write what it remembers."""
+        if not self._begun or not self.replay_bytes:
+            return []
+        told = self.sink.replays(self._learner.progress.updates, self._endpoints.alive)
+        try:
+            return [Saved.from_bytes(text) for text in told]
+        except ValueError as error:
+            raise Unwritable(f"a worker's replay is not saved: {error}") from error
+
     def restore(self, states: Mapping[int, Tree]) -> None:
         """Keeps the states for the workers that will come."""
         self._saved = states
@@ -244,6 +262,24 @@ class Server:
         if self._prepared:
             self.sink.close()
         self._listener.close()
+
+
+class _Served(Training):
+    """The run of a server, whose workers hold the replays."""
+
+    environments: Server
+
+    def save_replays(self, folder: Path) -> dict[str, str]:
+        """Lets the workers write; they know the folder."""
+        return Saved.whole(self.environments.save_replays())
+
+    def restore_replays(self, folder: Path, files: Files) -> None:
+        """Does nothing: each worker reads its own as it begins."""
+
+    @property
+    def replay_bytes(self) -> int:
+        """The size of all workers' replays."""
+        return self.environments.replay_bytes
 
 
 def _added(parts: Sequence[Vectors], like: Any) -> Tree:

@@ -9,9 +9,10 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+from small_runs import assert_same
 from watching import account
 
-from srl.algorithms import PPO
+from srl.algorithms import DQN, PPO
 from srl.checkpoint import Checkpoints
 from srl.dataflow import plans
 from srl.experiment import Experiment, load_experiment
@@ -44,8 +45,8 @@ class Died(Exception):
 class Mortal(Contributor):
     """Dies when it gets the state of an update's phase."""
 
-    def __init__(self, endpoints, last):
-        super().__init__(endpoints)
+    def __init__(self, endpoints, last, checkpoints):
+        super().__init__(endpoints, checkpoints)
         self.last = last
 
     def _next_turn(self):
@@ -59,15 +60,18 @@ class Mortal(Contributor):
 class Together:
     """A server in this thread, and its workers in others; one that dies is followed by another."""
 
-    def __init__(self, transport="thread", saved=None, last=None):
-        self.experiment = replace(EXPERIMENT, plan=plans.parameter_server(2))
+    def __init__(
+        self, transport="thread", saved=None, last=None, experiment=EXPERIMENT, checkpoints=None
+    ):
+        self.experiment = replace(experiment, plan=plans.parameter_server(2))
+        self.checkpoints = checkpoints
         self.transport, self.stopping = transport, threading.Event()
         self.addresses, self.errors = {}, []
         self.listener = listen(transport, Identity(1, 0, 0), limit_bytes=STATE_BYTES)
         self.addresses["server"] = [{"gradients": self.listener.address}]
         self.ledger = Ledger.create()
         self.contributors = [
-            Mortal(self.endpoints("actors", i), last if i else None) for i in (0, 1)
+            Mortal(self.endpoints("actors", i), last if i else None, checkpoints) for i in (0, 1)
         ]
         specs = self.contributors[0].make()
         server = Server(self.endpoints("server", 0), self.listener, specs, self.ledger)
@@ -102,7 +106,7 @@ class Together:
         except Stopped:
             pass
         except Died:
-            follower = Contributor(contributor._endpoints)
+            follower = Contributor(contributor._endpoints, self.checkpoints)
             self.contributors.append(follower)
             self.work(follower)
         except BaseException as error:
@@ -203,6 +207,30 @@ def test_an_update_that_lost_a_worker_in_its_middle_is_as_if_it_had_never_begun(
     assert np.array_equal(numbers(state), numbers(expected))
     assert np.array_equal(state["environments"], expected["environments"])
     assert not np.array_equal(numbers(state), numbers(trained[0]))
+
+
+def test_what_workers_remember_is_saved_and_a_run_goes_on_with_it(tmp_path):
+    settings = {"unroll_length": 4, "batch_size": 16, "warm_up": 64, "replay": 5 * 32}
+    algorithm = DQN(network=MLP(width=8), samples_per_insert=1.0, priorities=0.6, **settings)
+    experiment = replace(EXPERIMENT, algorithm=algorithm)
+    checkpoints = Checkpoints(tmp_path)
+    with Together(experiment=experiment, checkpoints=checkpoints).train(3) as whole:
+        whole.server.save_replays(checkpoints.replay_folder)
+        whole.train(4)
+        state = whole.server.state()
+        files = whole.server.save_replays(checkpoints.replay_folder)
+        checkpoints.save(7, state, {}, replay_files=files, wait=True)
+        expected = whole.train(3).server.state()
+        remembered = [contributor._replays for contributor in whole.contributors]
+    assert set(files) == {
+        f"{blocks}.{part}of2.safetensors" for blocks in ("0-3", "3-7") for part in (0, 1)
+    }
+    tree, _ = checkpoints.restore(7, like=state)
+    with Together(saved=tree, experiment=experiment, checkpoints=checkpoints).train(3) as resumed:
+        assert np.array_equal(numbers(resumed.server.state()), numbers(expected))
+        for contributor, replays in zip(resumed.contributors, remembered, strict=True):
+            assert_same(contributor._replays, replays)
+    checkpoints.close()
 
 
 def test_the_time_of_workers_is_told(trained):

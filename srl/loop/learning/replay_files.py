@@ -1,0 +1,285 @@
+"""Replays in files: what was remembered since the last checkpoint is written, and read again."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from srl import array_file, block_files
+from srl.algorithms.replay import Replay
+from srl.array_file import Unreadable, named_leaves
+from srl.block_files import Blocks, Files
+from srl.errors import RunError, Unwritable, UserError
+from srl.files import parse_json
+from srl.lazy import jax
+from srl.system.shared_memory import available_bytes, memory_bytes
+from srl.types import Array, Tree
+
+_FILE_BYTES = 1 << 28
+"""Of a file, at most about: it is in memory once more while it is written or read."""
+
+
+class Saved(NamedTuple):
+    """What a worker tells of the replays that it has written."""
+
+    files: dict[str, str]
+    error: str = ""
+    """Why they could not be written."""
+
+    def to_bytes(self) -> np.ndarray:
+        """As it crosses between workers: uint8 [size]."""
+        return np.frombuffer(json.dumps(self).encode(), np.uint8)
+
+    @staticmethod
+    def from_bytes(body: bytes | np.ndarray) -> Saved:
+        """What another worker has told.
+
+        Raises:
+            ValueError: If it is something else.
+        """
+        match parse_json(bytes(body)):
+            case [dict() as files, str() as error]:
+                return Saved(block_files.expect_files(files), error)
+        raise ValueError("no list of a replay's files")
+
+    @staticmethod
+    def whole(parts: Sequence[Saved]) -> dict[str, str]:
+        """The files of all workers.
+
+        Raises:
+            Unwritable: If one of them could not write.
+        """
+        for part in parts:
+            if part.error:
+                raise Unwritable(part.error)
+        return {name: checksum for part in parts for name, checksum in part.files.items()}
+
+
+class ReplayFiles:
+    """The files that hold the replays of a part of the run's slots."""
+
+    def __init__(self, part: int = 0, parts: int = 1) -> None:
+        """Knows no file yet.
+
+        Args:
+            part: Which part of the slots, counted from 0.
+            parts: Into how many, all of one size, they are divided.
+        """
+        self._part, self._parts = part, parts
+        self._files: dict[str, str] = {}
+
+    def rewind(self, n: int) -> None:
+        """Forgets what is newer than version n: learning has gone back to it."""
+        self._files = {name: x for name, x in self._files.items() if _blocks(name).end <= n}
+
+    def save(self, folder: Path, replays: Tree, n: int, alive: Callable[[], None]) -> Saved:
+        """Writes what is new.
+
+        Args:
+            folder: For the files; it is made if it is absent.
+            replays: Of each policy, for the slots of this part, on one device.
+            n: Updates done.
+            alive: Called before each file is written.
+        """
+        leaves = named_leaves(replays)
+        if not leaves:
+            return Saved({})
+        self.rewind(n)
+        oldest = _oldest(replays, n)
+        files = {name: x for name, x in self._files.items() if _blocks(name).end > oldest}
+        begin = max([oldest, *(_blocks(name).end for name in files)])
+        if begin == n and files:
+            return Saved(files)
+        rings = _rings(replays)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for first, end in _ranges(begin, n, _blocks_each(leaves, rings)):
+                alive()
+                arrays = {name: _taken(leaves[name], first, end, n) for name in rings}
+                if end == n:  # what changes is written whole, with the newest blocks
+                    others = {name: x for name, x in leaves.items() if name not in rings}
+                    arrays |= {name: np.array(x, order="C") for name, x in others.items()}
+                name = Blocks(first, end, self._part, self._parts).name
+                files[name] = array_file.write(folder / name, arrays, {})
+        except OSError as error:
+            return Saved({}, f"cannot save the replay in {folder}: {error.strerror or error}")
+        self._files = files
+        return Saved(files)
+
+    def load(
+        self, folder: Path, files: Files, replays: Tree, n: int, alive: Callable[[], None]
+    ) -> Tree:
+        """Gives the replays as they were saved after n updates.
+
+        Args:
+            folder: Of the files.
+            files: What a checkpoint lists, of whichever division of the slots.
+            replays: Empty ones, on one device; their memory is taken.
+            n: The checkpoint's updates.
+            alive: Called before each file is read.
+
+        Raises:
+            UserError: If they are of another form.
+            RunError: If a file cannot be read.
+        """
+        leaves, structure = named_leaves(replays), jax.tree.structure(replays)
+        rings = _rings(replays)
+        for name, checksum in files.items():
+            blocks = _blocks(name)
+            if not blocks.meets(self._part, self._parts):
+                continue
+            alive()
+            try:
+                arrays = block_files.read(folder, name, checksum)
+            except Unreadable as error:
+                raise RunError(f"cannot go on from checkpoint {n}: {error}") from error
+            for leaf, x in leaves.items():
+                ring = leaf in rings
+                if ring or blocks.end == n:
+                    array, column = self._columns(leaf, x, arrays, blocks, ring=ring)
+                    place = blocks.end if ring else len(x)
+                    leaves[leaf] = _with_blocks(x, array, column, place, n if ring else place)
+        self._files = dict(files)
+        return structure.unflatten(leaves.values())
+
+    def _columns(
+        self,
+        name: str,
+        x: Array,
+        arrays: Mapping[str, np.ndarray],
+        blocks: Blocks,
+        *,
+        ring: bool,
+    ) -> tuple[np.ndarray, int]:
+        """The slots of a file that are in x as well, and which column of x they begin at."""
+        array = arrays.get(name, np.zeros(0))
+        width, own = array.shape[2] if array.ndim > 2 else 0, x.shape[2]
+        form = array.dtype, width * blocks.parts, array.shape[1:2], array.shape[3:]
+        expected = x.dtype, own * self._parts, x.shape[1:2], x.shape[3:]
+        if form != expected or not (ring or len(array) == len(x)):
+            raise UserError(
+                f"the checkpoint's replay is of another form: {name} is {array.dtype}"
+                f"{list(array.shape)} in {blocks.name} and {x.dtype}{list(x.shape)} here, in part "
+                f"{self._part} of {self._parts}; restore the settings that it was made with"
+            )
+        there, here = blocks.part * width, self._part * own
+        low, high = max(there, here), min(there + width, here + own)
+        return array[:, :, low - there : high - there], low - here
+
+
+def expect_room(replays: Tree, neighbours: int = 1) -> None:
+    """Checks that memory would hold replays, before any of it is allocated.
+
+    Args:
+        replays: Their shapes, of the slots here.
+        neighbours: Workers with as large ones that share the memory, this one among them.
+
+    Raises:
+        UserError: With their size, and what makes them smaller.
+    """
+    size, devices = tree_bytes(replays), jax.local_devices()
+    if devices[0].platform == "cpu":
+        free, whole = available_bytes(), memory_bytes()
+    else:
+        known = [device.memory_stats() or {} for device in devices]
+        whole = sum(stats.get("bytes_limit", size * neighbours) for stats in known)
+        free = whole - sum(stats.get("bytes_in_use", 0) for stats in known)
+    if size > free or size * neighbours > whole:
+        each = f", of each of {neighbours} learners here" if neighbours > 1 else ""
+        raise UserError(
+            f"the replay would take {size:,} bytes of memory{each}; {free:,} of {whole:,} are "
+            "free; give a smaller algorithm.replay, or a plan with learners on more hosts"
+        )
+
+
+def tree_bytes(tree: Tree) -> int:
+    """The size of all arrays of a tree, of which only shapes and types are looked at."""
+    return sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(tree))
+
+
+def _blocks(name: str) -> Blocks:
+    blocks = Blocks.named(name)
+    assert blocks is not None, name
+    return blocks
+
+
+def _rings(replays: Tree) -> set[str]:
+    """The names of the arrays of which an update changes one block alone, that of its number."""
+
+    def marked(node: Any) -> Any:
+        ring = isinstance(node, Replay)
+        return jax.tree.map(lambda _: ring, node)
+
+    marks = jax.tree.map(marked, replays, is_leaf=lambda node: isinstance(node, Replay))
+    return {name for name, ring in named_leaves(marks).items() if ring}
+
+
+def _oldest(replays: Tree, n: int) -> int:
+    """The first update of which anything is remembered; n where nothing is."""
+    nodes = jax.tree.leaves(replays, is_leaf=lambda node: isinstance(node, Replay))
+    known = [np.array(node.update) for node in nodes if isinstance(node, Replay)]
+    return min((int(x[x >= 0].min()) for x in known if (x >= 0).any()), default=n)
+
+
+def _blocks_each(leaves: Mapping[str, Array], rings: set[str]) -> int:
+    """So many blocks make a file."""
+    size = sum(leaves[name].nbytes // len(leaves[name]) for name in rings)
+    return max(1, _FILE_BYTES // max(size, 1))
+
+
+def _ranges(begin: int, end: int, most: int) -> list[tuple[int, int]]:
+    """A range in parts of `most`; an empty one as it is."""
+    return [(k, min(k + most, end)) for k in range(begin, end, most)] or [(begin, end)]
+
+
+def _runs(begin: int, end: int, blocks: int) -> Iterator[tuple[int, int, int]]:
+    """Where the blocks of updates lie in a ring: (place in the ring, offset, count).
+
+    Counts are powers of two, so that few programs are compiled.
+    """
+    at = begin
+    while at < end:
+        place = at % blocks
+        count = 1 << (min(end - at, blocks - place).bit_length() - 1)
+        yield place, at - begin, count
+        at += count
+
+
+def _taken(x: Array, begin: int, end: int, n: int) -> np.ndarray:
+    """The blocks of updates from a ring after n updates, as far as they are still in it."""
+    begin = min(max(begin, n - len(x)), end)
+    taken = np.empty((end - begin, *x.shape[1:]), x.dtype)
+    for place, offset, count in _runs(begin, end, len(x)):
+        taken[offset : offset + count] = _slice()(x, place, count)
+    return taken
+
+
+def _with_blocks(x: Array, array: np.ndarray, column: int, end: int, n: int) -> Array:
+    """A ring after n updates with the blocks up to update `end`, from a column on."""
+    begin = max(end - len(array), n - len(x))
+    array = array[len(array) - max(end - begin, 0) :]
+    for place, offset, count in _runs(begin, end, len(x)):
+        x = _write()(x, array[offset : offset + count], place, column)
+    return x
+
+
+@cache
+def _slice() -> Callable[[Array, int, int], Array]:
+    return jax.jit(jax.lax.dynamic_slice_in_dim, static_argnums=2)
+
+
+@cache
+def _write() -> Callable[[Array, np.ndarray, int, int], Array]:
+    """Writes [k, rows, b, ...] into x at a place of its first axis and of its third."""
+
+    def write(x: Array, part: Array, place: Array, column: Array) -> Array:
+        rest = [0] * (x.ndim - 3)
+        return jax.lax.dynamic_update_slice(x, part, (place, 0, column, *rest))
+
+    return jax.jit(write, donate_argnums=0)
