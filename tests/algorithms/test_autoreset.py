@@ -66,7 +66,8 @@ def collected(request, instance):
         pool.reset(seed=0, into=rows[0])
         for t in range(steps):
             keys = jax.random.split(jax.random.key(t), 1)
-            decision = act(instance.policy(state), rows[t].timestep.observation, (), keys)
+            seen = rows[t].timestep.observation
+            decision = act(instance.policy(state), seen, (), keys, np.arange(1))
             pool.step(np.asarray(decision.action), rows[t + 1])
             actions.append(decision.action)
             log_probs.append(decision.log_prob)

@@ -63,7 +63,8 @@ def draw_unroll(instance, slots=6, seed=0, end=0.15):
     memory, memories, decisions = instance.initial_memory(slots), [], []
     for t, key in enumerate(keys):
         memories.append(memory)
-        decision = act(policy, jax.tree.map(lambda x, t=t: x[t], observation), memory, key)
+        seen = jax.tree.map(lambda x, t=t: x[t], observation)
+        decision = act(policy, seen, memory, key, np.arange(slots))
         decisions.append(decision)
         ended = ends[:, t].any(0)[:, None]
         memory = jax.tree.map(lambda x, e=ended: np.where(e, 0, x), decision.memory)
@@ -227,7 +228,7 @@ def test_the_statistics_that_acted_are_those_that_learn(instance, learn, unroll)
     observation = np.random.default_rng(5).normal(3.0, 9.0, (9, 6, 3)).astype(np.float32)
     keys = jax.random.split(jax.random.key(0), 6)
     act, policy = jax.jit(instance.act), instance.policy(state)
-    decisions = [act(policy, x, (), keys) for x in observation[:-1]]
+    decisions = [act(policy, x, (), keys, np.arange(6)) for x in observation[:-1]]
     other = unroll._replace(
         observation=observation,
         action=np.stack([d.action for d in decisions]),
@@ -372,7 +373,8 @@ def test_cart_pole_is_learned_quickly():
         for _ in range(config.unroll_length):
             rows.append((observation.copy(), reward, ended, cut))
             keys = split(jax.random.key(1), t)
-            decisions.append(act(instance.policy(state), observation, (), keys))
+            policy = instance.policy(state)
+            decisions.append(act(policy, observation, (), keys, np.arange(slots)))
             length = np.where(ended | cut, 0, length + 1)
             observation, step_reward, ended, cut, _ = env.step(np.asarray(decisions[-1].action))
             reward = np.asarray(step_reward, np.float32)

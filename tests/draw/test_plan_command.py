@@ -46,13 +46,14 @@ def test_what_each_fragment_holds_is_told_with_its_size(capsys):
     assert set(drawn.held(actors)) == {"replay"}
     assert set(drawn.held(server)) == {"state"}
     # In 100 unrolls of 8 steps and one more row, of 64 slots: the observation, the reward and two
-    # flags of a row, the action and the priority of a step, and which unroll it is.
-    whole = 100 * 64 * (9 * (16 + 4 + 2) + 8 * (4 + 4) + 4)
+    # flags of a row, the action of a step, the priority of a transition of three steps, and which
+    # unroll it is.
+    whole = 100 * 64 * (9 * (16 + 4 + 2) + 8 * 4 + 6 * 4 + 4)
     assert drawn.held(actors)["replay"] == whole // actors.replicas
     assert any("holds replay of" in text for text in texts(picture(drawn)) if text)
     assert main(["plan", ENV, *words, "inline"]) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert re.search(rf"holds state of [\d.]+ [kM]B, replay of {whole / 1e6:.1f} MB", told), told
+    assert re.search(rf"holds state of [\d.]+ [kM]B, replay of {whole / 1e6:.2f} MB", told), told
 
 
 def test_a_plan_that_cuts_nothing_says_so(capsys):

@@ -113,7 +113,6 @@ def test_a_block_of_another_course_of_the_run_is_noticed(start, tmp_path):
     checkpoints.close()
 
 
-SHAPE = {"observation": (3, 2), "reward": (3,), "action": (2,)}
 ALL = 8
 """Slots."""
 
@@ -133,7 +132,9 @@ def remembered(slots, updates, blocks):
         return jax.device_put(np.where(there, own + stamp, 0))
 
     unrolls = Replay(
-        values(3, 2), values(3), values(3) > 5, values(3) > 9, values(2), jax.device_put(update)
+        *(values(3, 2), values(3), values(3) > 5, values(3) > 9, values(2)),
+        memory={"policy": values(1, 4)},
+        update=jax.device_put(update),
     )
     return {"policy": {"unrolls": unrolls, "priority": values(2)}}
 
@@ -170,7 +171,7 @@ def test_a_replay_of_another_size_is_told(start, tmp_path):
     save(trainer, checkpoints)
     checkpoints.close()
     other = start(replace(DQN_RUN, algorithm=replace(DQN_RUN.algorithm, replay=2 * 32)))
-    with pytest.raises(UserError, match=r"another form: policy/priority is float32\[5, 4, 8\]"):
+    with pytest.raises(UserError, match=r"another form: policy/priority is float32\[5, 3, 8\]"):
         resume(other, checkpoints)
 
 

@@ -246,7 +246,8 @@ def test_what_a_dead_agents_rows_hold_changes_no_gradient():
         pool.reset(seed=0, into=rows[0])
         for t in range(8):
             keys = jax.random.split(jax.random.key(t), 6)
-            decisions.append(act(instance.policy(state), rows[t].timestep.observation, (), keys))
+            seen = rows[t].timestep.observation
+            decisions.append(act(instance.policy(state), seen, (), keys, np.arange(6)))
             pool.step(np.asarray(decisions[-1].action), rows[t + 1])
     steps = rows.timesteps
     action, log_prob = (np.stack([d[i] for d in decisions]) for i in range(2))
