@@ -100,7 +100,7 @@ def train(
             if not resume and not run.trained:
                 folder.discard()
             raise
-        except Exception as error:
+        except (Exception, KeyboardInterrupt) as error:  # `stop` takes a Ctrl-C: this is another
             report_failure(error, folder, WORKER)
             return end(FAILED, error)
         if not run.finished:

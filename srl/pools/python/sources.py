@@ -11,7 +11,7 @@ from typing import Any
 
 import gymnasium
 
-from srl.errors import RunError, UserError
+from srl.errors import RunError, UserError, described
 from srl.pools.python.gymnasium import GymnasiumSimulator
 from srl.pools.python.pettingzoo import PettingZooSimulator, is_parallel_env, parallel_maker
 from srl.pools.python.simulator import Simulator
@@ -60,9 +60,7 @@ def make_simulator(
         raise UserError(f"{name!r} cannot be made: {error}") from error
     except (Exception, SystemExit) as error:
         refuse_unknown_option(error, source, options)
-        raise RunError(
-            f"{name}: making environment {index} raised {type(error).__name__}: {error}"
-        ) from error
+        raise RunError(f"{name}: making environment {index} raised {described(error)}") from error
     if isinstance(made, gymnasium.Env):
         return GymnasiumSimulator(made, name, masked)
     raise UserError(
@@ -128,7 +126,7 @@ def refuse_unknown_option(
     error: BaseException, source: SimulatorSource, options: dict[str, Any]
 ) -> None:
     """Raises UnknownOption where making an environment raised for an option that it lacks."""
-    found = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    found = re.search(r"unexpected keyword argument '(\w+)'", described(error))
     if found and isinstance(error, TypeError) and found[1] in options:
         hint = _hint(found[1], source)
         raise UnknownOption(f"{source_name(source)} has no option {found[1]!r}; {hint}") from error
