@@ -4,6 +4,9 @@ import math
 import os
 import traceback
 from numbers import Integral, Real
+from types import TracebackType
+
+_LONGEST = 2_000  # characters of the text of an error that srl did not raise
 
 
 class SrlError(Exception):
@@ -65,7 +68,7 @@ def explained(error: BaseException) -> str:
     code, that caused it; for any other, the whole traceback.
     """
     if not isinstance(error, SrlError):
-        return "".join(traceback.format_exception(error)).rstrip()
+        return formatted(error)
     cause = error
     while isinstance(cause, SrlError) and cause.__cause__ is not None:
         cause = cause.__cause__
@@ -84,7 +87,28 @@ def foreign_frames(error: BaseException) -> str:
         frames = frames.tb_next
     if frames is None:
         return ""
-    return "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+    return formatted(error, frames)
+
+
+def formatted(error: BaseException, frames: TracebackType | None = None) -> str:
+    """The traceback of an error, from these frames on if they are given, with bounded texts."""
+    parts = traceback.format_exception(type(error), error, frames or error.__traceback__)
+    return "\n".join(shortened(part.rstrip()) for part in parts)
+
+
+def described(error: BaseException) -> str:
+    """The class of an error and its text: of one that an environment raised, which may be any."""
+    try:
+        text = str(error)
+    except Exception as second:
+        text = f"(its text is unknown: its __str__ raised {type(second).__name__})"
+    return f"{type(error).__name__}: {shortened(text)}"
+
+
+def shortened(text: str) -> str:
+    """The text; of a long one the beginning, and how many characters are left out."""
+    left_out = len(text) - _LONGEST
+    return text if left_out <= 0 else f"{text[:_LONGEST]}... ({left_out:,} more characters)"
 
 
 def is_own(file: str) -> bool:

@@ -20,6 +20,8 @@ from srl.errors import UserError
 from srl.field_types import item_type, read, text_types
 from srl.pools import NamedEnv
 from srl.pools.config import environment_options
+from srl.pools.make import threaded
+from srl.pools.python.sources import option_types
 
 T = TypeVar("T")
 Path = tuple[str, ...]  # names of fields, and keys of mappings, from the experiment inwards
@@ -185,23 +187,33 @@ def _choose_algorithm(value: T, arguments: Sequence[str]) -> tuple[T, list[str]]
 def _choose_environment(value: T, arguments: Sequence[str]) -> tuple[T, list[str]]:
     """Applies `--env ID` and `--env.OPTION VALUE` where the environment is an id.
 
-    Nothing is known of an id's options before it is made, so they are read as `srl check-env`
-    reads them. Options that the experiment has stay unless another id is given.
+    Of an option whose type the environment's signature does not show, the text is read as
+    `srl check-env` reads it. Options that the experiment has stay unless another id is given.
     """
     env = getattr(value, "env", None)
     if not isinstance(env, str | NamedEnv):
         return value, list(arguments)
     name, options = (env, {}) if isinstance(env, str) else (env.id, env.options())
-    settings: dict[str, Any] = {}
+    settings: list[str] = []
     given, others = split(arguments, lambda flag: flag == "--env" or flag.startswith("--env."))
     for flag, text in given:
         if flag == "--env":
             name, options = text, options if text == name else {}
         else:
-            settings |= environment_options([flag, text])
-    options |= settings
+            settings.append(f"{flag}={text}")
+    options |= environment_options(settings, _option_types(name) if settings else None)
     chosen = NamedEnv(name, options) if options else name
     return dataclasses.replace(value, env=chosen), others  # type: ignore[type-var]
+
+
+def _option_types(env: str) -> dict[str, Any]:
+    """What is known of the options of an environment in Python; making it reports what is wrong."""
+    if threaded(env):
+        return {}
+    try:
+        return option_types(env)
+    except Exception:  # of the user's module, which is imported
+        return {}
 
 
 def _is_nested(item: Any) -> bool:

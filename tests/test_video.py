@@ -69,12 +69,6 @@ def test_a_film_without_a_name_lies_in_the_runs_own_folder(game_run, capsys):
     assert iio.immeta(video)["codec"] == "h264"
 
 
-def test_a_film_finds_a_runs_folder_of_films_removed(game_run):
-    shutil.rmtree(game_run / "videos")
-    assert film(game_run, "--video", "--drawing") == 0
-    assert (game_run / "videos" / "version_1_seed_0_drawing.mp4").is_file()
-
-
 def test_an_agent_can_be_followed(game_run, tmp_path):
     films = []
     for camera in ("top", "follow:seeker_1"):

@@ -14,7 +14,7 @@ import numpy as np
 from srl.check_env.gymnasium_checks import GymnasiumChecks
 from srl.check_env.pool_checks import PoolChecks
 from srl.check_env.report import Fault, Finding, Settings, Watch, draw_action, run_checks
-from srl.errors import SrlError, UserError
+from srl.errors import SrlError, UserError, described
 from srl.experiment import environment_ids
 from srl.pools import make_pool
 from srl.pools.python.sources import named_maker, refuse_unknown_option
@@ -100,6 +100,7 @@ def _play_in_pool(source: Any, options: dict[str, Any], seed: int, watch: Watch)
                 actions = [draw_action(pool.specs.action, mask, rng) for mask in rows]
                 watch()
                 timestep = pool.step(np.stack(actions))
-    except Exception as error:
-        kind = "refuses" if isinstance(error, SrlError) else f"raised {type(error).__name__}"
-        raise Fault(f"a pool of it {kind}: {error}") from error
+    except SrlError as error:
+        raise Fault(f"a pool of it refuses: {error}") from error
+    except (Exception, KeyboardInterrupt) as error:
+        raise Fault(f"a pool of it raised {described(error)}") from error

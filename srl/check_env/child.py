@@ -10,13 +10,12 @@ import select
 import signal
 import subprocess
 import time
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from typing import Any
 
 from srl.check_env.report import Finding, Settings
-from srl.errors import RunError, UserError
+from srl.errors import RunError, UserError, formatted
 from srl.system.child_process import child_command, crash_dump, ending, innermost_frames
 
 _MAKING_SECONDS = 60.0  # that making an environment may take, if --seconds is not more
@@ -124,8 +123,8 @@ def main(arguments: Sequence[str]) -> None:
         send("user", str(error))
     except RunError as error:
         send("run", str(error))
-    except Exception:
-        send("run", f"the checks failed:\n{traceback.format_exc()}")
+    except (Exception, KeyboardInterrupt) as error:  # a Ctrl-C does not reach this process
+        send("run", f"the checks failed:\n{formatted(error)}")
 
 
 class _Alarm:

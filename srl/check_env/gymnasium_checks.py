@@ -26,8 +26,9 @@ from srl.check_env.report import (
     spaces_findings,
 )
 from srl.console.number_text import number_text
-from srl.errors import UserError
+from srl.errors import UserError, described
 from srl.pools.memory import empty_observation
+from srl.pools.python.gymnasium import space_of
 from srl.pools.python.masks import mask_method
 
 SLOW = 5_000
@@ -58,8 +59,9 @@ class Subject:
         self.env: Any = self._guarded("making the environment", make)
         if not isinstance(self.env, gymnasium.Env):
             raise Fault(f"what was made is {type(self.env).__name__}; expected a gymnasium.Env")
-        self.action_space = self.env.action_space
         try:
+            self.observation_space = space_of(self.env, "observation_space")
+            self.action_space = space_of(self.env, "action_space")
             self._masks = mask_method(self.env, self.action_space, "the environment")
         except UserError as error:
             raise Fault(str(error)) from error
@@ -110,10 +112,10 @@ class Subject:
             return body()
         except UserError:
             raise
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{last.filename}, line {last.lineno}"
-            raise Fault(f"{call} raised {type(error).__name__}: {error} ({where})") from error
+            raise Fault(f"{call} raised {described(error)} ({where})") from error
 
 
 class GymnasiumChecks:
@@ -147,13 +149,13 @@ class GymnasiumChecks:
         self._one, self._two = (Subject(self._make, self._watch) for _ in range(2))
         self.name = getattr(self._one.env.spec, "id", None) or type(self._one.env).__name__
         for kind in ("observation_space", "action_space"):
-            one, two = (getattr(subject.env, kind) for subject in (self._one, self._two))
+            one, two = (getattr(subject, kind) for subject in (self._one, self._two))
             if one != two:
                 raise Fault(f"two copies have {kind} {one} and {two}; all copies must be alike")
         yield Finding("making", "ok", f"two copies of {self.name}")
 
     def _spaces(self) -> Iterator[Finding]:
-        space = self._one.env.observation_space
+        space = self._one.observation_space
 
         def supported() -> None:
             try:
@@ -167,7 +169,7 @@ class GymnasiumChecks:
         """Shapes, types, bounds, masks, of all that is given."""
         seen: dict[str, str] = {}  # the first text of each kind
         masked = False
-        space, one = self._one.env.observation_space, self._one
+        space, one = self._one.observation_space, self._one
         for _, result in self._play(one, self._seed):
             texts = [*observation_errors(space, result.observation), reward_error(result.reward)]
             texts += [flag_error("terminated", result.terminated)]

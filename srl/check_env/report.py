@@ -88,6 +88,8 @@ def spaces_findings(
     supported()
     if not isinstance(action, spaces.Box | spaces.Discrete | spaces.MultiDiscrete):
         raise Fault(f"actions are {action}; srl has Box, Discrete and MultiDiscrete: wrap them")
+    if 0 in (action.shape or ()):
+        raise Fault(f"actions are {action}, which holds no number; give it at least one")
     if isinstance(action, spaces.MultiDiscrete) and len(action.shape) != 1:
         raise Fault(f"actions are MultiDiscrete of shape {action.shape}; flatten them to one axis")
     if isinstance(action, spaces.Box):

@@ -114,9 +114,9 @@ class Controller:
         if self._failure is not None:
             raise self._failure
 
-    def stage(self) -> tuple[Stage, str]:
-        """In which stage the workers are that the first report waits for, and how many are."""
-        return stage_of(self._members, begun=self.begun)
+    def stage(self) -> tuple[Stage, str, int]:
+        """The stage of those that the first report waits for, how many are, and updates made."""
+        return (Stage.SAVING, "", 0) if self._failure else stage_of(self._members, begun=self.begun)
 
     @property
     def trained(self) -> bool:

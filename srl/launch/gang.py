@@ -91,6 +91,12 @@ class Member:
         return self.beat.get("stage", Stage.STARTING)
 
     @property
+    def updates(self) -> int:
+        """The updates made so far, by its last beat; 0 until this process has made one."""
+        made = self.beat.get("grown", {}).get("updates", 0) > 0
+        return self.beat.get("updates", 0) if made else 0
+
+    @property
     def overdue(self) -> bool:
         """Whether nothing is to be expected of it soon, by what it has taken before."""
         patience = max(PATIENCE_SECONDS, 3 * self.beat.get("longest", 0.0))
@@ -198,8 +204,10 @@ class Gang:
         self.start_at = time.monotonic() + min(delay, _MOST_DELAY_SECONDS)
 
 
-def stage_of(members: Sequence[Member], *, begun: bool) -> tuple[Stage, str]:
+def stage_of(members: Sequence[Member], *, begun: bool) -> tuple[Stage, str, int]:
     """The earliest stage that any worker of a run is in, with how many have passed it.
+
+    Last is the number of updates that the run has made, 0 until its learner has made one.
 
     Args:
         members: All workers of the run.
@@ -208,12 +216,13 @@ def stage_of(members: Sequence[Member], *, begun: bool) -> tuple[Stage, str]:
     if not begun:
         away = sum(member.waits_since > 0 for member in members)
         wait = f"; {away:,} wait for a host" if away else ""
-        return Stage.STARTING, _counted(members, lambda m: m.addresses is not None) + wait
+        return Stage.STARTING, _counted(members, lambda m: m.addresses is not None) + wait, 0
     learners = [member for member in members if member.gang.updates]
     compiling = (Stage.STARTING, Stage.COMPILING, Stage.RESETTING)
     if any(member.stage in compiling for member in learners):
-        return Stage.COMPILING, _counted(learners, lambda m: m.stage not in compiling)
-    return Stage.STEPPING, _counted(members, lambda m: m.stage == Stage.STEPPING)
+        return Stage.COMPILING, _counted(learners, lambda m: m.stage not in compiling), 0
+    updates = max((member.updates for member in learners), default=0)
+    return Stage.STEPPING, _counted(members, lambda m: m.stage == Stage.STEPPING), updates
 
 
 def _counted(members: Sequence[Member], passed: Callable[[Member], bool]) -> str:

@@ -57,11 +57,12 @@ def train(
         from srl.launch.processes import train_in_processes
 
         return train_in_processes(experiment, plan, folder, resume=resume)
-    show = _Show(experiment)
+    stop = Stop()
+    show = _Show(experiment, stop)
     with (
         recording_end(folder) as end,
         logging_to(folder, WORKER),
-        Stop() as stop,
+        stop,
         closing(show),
     ):
         if trainer is None:
@@ -99,7 +100,7 @@ def train(
             if not resume and not run.trained:
                 folder.discard()
             raise
-        except Exception as error:
+        except (Exception, KeyboardInterrupt) as error:  # `stop` takes a Ctrl-C: this is another
             report_failure(error, folder, WORKER)
             return end(FAILED, error)
         if not run.finished:
@@ -128,8 +129,8 @@ def in_processes(plan: Plan) -> bool:
 class _Show:
     """Shows a run on the terminal and in its log."""
 
-    def __init__(self, experiment: Experiment) -> None:
-        self.display = Display(experiment)
+    def __init__(self, experiment: Experiment, stop: Stop) -> None:
+        self.display = Display(experiment, stopping=lambda: stop.requested)
         self.start = self.display.start
         self.say, self.close = self.display.say, self.display.close
         self.watch: Watchdog | None = None

@@ -67,14 +67,14 @@ def train_in_processes(
     Raises:
         UserError: When the experiment cannot run as it is; a new run then leaves no folder.
     """
-    screen = _Screen(Display(experiment))
+    # An engine that takes a host away sends SIGTERM: then the next controller goes on.
+    stop = Stop(*((signal.SIGINT, signal.SIGUSR1) if hosts else ()))
+    screen = _Screen(Display(experiment, stopping=lambda: stop.requested))
     # Of several controllers on several hosts the latest counts: see RemoteHosts.
     recording: contextlib.AbstractContextManager[End] = (
         recording_end(folder) if hosts is None else contextlib.nullcontext(lambda code, *_: code)
     )
-    # An engine that takes a host away sends SIGTERM: then the next controller goes on.
-    signals = (signal.SIGINT, signal.SIGUSR1) if hosts else ()
-    with recording as end, logging_to(folder, WORKER), Stop(*signals) as stop:
+    with recording as end, logging_to(folder, WORKER), stop:
         checkpoints = Checkpoints(folder.checkpoints)
         if resume and (done := finished(experiment, checkpoints)):
             screen.say(f"{folder.path} is finished: {done}; extend it with --env-steps N")
@@ -138,7 +138,8 @@ class _Screen:
         now = time.monotonic()
         if self._counts is None and now >= self._next_look:  # there may be thousands to look at
             self._next_look = now + _LOOK_SECONDS
-            self.display.stage(*controller.stage())
+            stage, details, self.display.updates = controller.stage()
+            self.display.stage(stage, details)
 
     def say(self, text: str) -> None:
         self.display.say(text)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from srl.errors import UserError
+from srl.field_types import read, text_types
 from srl.pools.pool import Pool
 from srl.types import Timestep
 
@@ -138,13 +139,20 @@ class NamedEnv(EnvConfig):
         return f"{self.id}({settings})" if settings else self.id
 
 
-def environment_options(arguments: Sequence[str]) -> dict[str, Any]:
+def environment_options(
+    arguments: Sequence[str], types: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """`--env.scenario full --env.hiders=3` as {"scenario": "full", "hiders": 3}.
 
     The prefix may be left out, where no other options can be meant.
 
+    Args:
+        arguments: The options.
+        types: Annotations of options, as far as they are known; the text of any other is taken for
+            a flag or a number where it is one.
+
     Raises:
-        UserError: If an option has no value.
+        UserError: If an option has no value, or one that its type does not allow.
     """
     options: dict[str, Any] = {}
     rest = iter(arguments)
@@ -157,7 +165,12 @@ def environment_options(arguments: Sequence[str]) -> dict[str, Any]:
         text = text if has_value else next(rest, "--")
         if not has_value and text.startswith("--"):
             raise UserError(f"{flag} has no value; give {flag} VALUE")
-        options[flag[2:].removeprefix("env.").replace("-", "_")] = _value(text)
+        name = flag[2:].removeprefix("env.").replace("-", "_")
+        annotation = (types or {}).get(name)
+        try:
+            options[name] = read(annotation, text) if text_types(annotation) else _value(text)
+        except ValueError as error:
+            raise UserError(f"{flag} is {text!r}; expected {error}") from None
     return options
 
 

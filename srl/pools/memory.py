@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from srl.errors import UserError
 from srl.spaces import space_tree
-from srl.tree import map_tree
+from srl.tree import leaves_of, map_tree
 from srl.types import Specs, Timestep, Tree
 
 
@@ -77,7 +77,7 @@ def empty_observation(
     """Arrays for observations of `space`, with `leading` axes before each one's own.
 
     Raises:
-        UserError: If the space holds something that is no array, such as text.
+        UserError: If the space holds something that is no array, such as text, or no number.
     """
 
     def empty(leaf: gymnasium.Space) -> Any:
@@ -89,7 +89,10 @@ def empty_observation(
         assert leaf.shape is not None
         return allocate((*leading, *leaf.shape), narrow_dtype(leaf.dtype))
 
-    return map_tree(empty, space_tree(space))
+    arrays = map_tree(empty, space_tree(space))
+    if all(0 in (leaf.shape or ()) for leaf in leaves_of(space_tree(space))):
+        raise UserError(f"observation space {space} holds no number; give it at least one")
+    return arrays
 
 
 _ARRAYS = spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from srl.run.folder import RunFolder
 from srl.run.status import note_stage
 
 _REFRESH_SECONDS = 0.25
+_NOTE_SECONDS = 1.0  # between two records of the stage for `srl top`
 _KNOWN_SECONDS = 1.0  # after which the time that is left can be estimated
 
 _STAGES = {
@@ -42,17 +43,31 @@ class Counts(NamedTuple):
 class Display:
     """A progress bar on a terminal; a line for each report elsewhere."""
 
-    def __init__(self, experiment: Experiment, console: Console | None = None) -> None:
-        """Shows nothing yet."""
+    def __init__(
+        self,
+        experiment: Experiment,
+        console: Console | None = None,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Shows nothing yet.
+
+        Args:
+            experiment: What is run.
+            console: Where it is shown; standard output by default.
+            stopping: Whether the run is to end; from then on no stage is shown.
+        """
+        self.updates = 0
+        """The updates made so far, which are shown until there is a report."""
         self._console = console or Console(highlight=False, soft_wrap=True)
-        self._experiment = experiment
+        self._experiment, self._stopping = experiment, stopping
         self._progress: _Bar | None = None
         self._stages = Stages(self._console)
         self._awaits_report = True
         self._next_refresh = 0.0
         self._begin = (0.0, 0)
         self._folder: RunFolder | None = None
-        self._noted: Stage | None = None
+        self._noted: tuple[Stage | None, str] = (None, "")
+        self._next_note = 0.0
 
     def header(self, folder: RunFolder) -> None:
         """Shows the settings of the run that begins."""
@@ -66,12 +81,27 @@ class Display:
 
     def stage(self, stage: Stage, details: str = "") -> None:
         """Shows the stage that a run is in before its first report; cheap."""
-        if self._awaits_report and self._progress is None and stage in _STAGES:
-            name, known = _STAGES[stage]
+        if not self._awaits_report or stage not in _STAGES:
+            return
+        if self._stopping():
+            self._awaits_report = False
+            self._stages.end()
+            return self._note(Stage.SAVING, "")
+        name, known = _STAGES[stage]
+        if stage == Stage.STEPPING and self.updates:
+            every = report_interval(self._experiment)
+            details = f"{self.updates:,} updates; a report every {every:,}"
+        if self._progress is None:
             self._stages.show(name, details or known)
-            if self._folder is not None and stage is not self._noted:
-                self._noted = stage
-                note_stage(self._folder.path, stage)
+        self._note(stage, details)
+
+    def _note(self, stage: Stage, details: str) -> None:
+        """Records the stage for `srl top`; its details only now and then."""
+        now = time.monotonic()
+        new, due = stage != self._noted[0], now >= self._next_note
+        if self._folder is not None and (new or due) and (stage, details) != self._noted:
+            self._noted, self._next_note = (stage, details), now + _NOTE_SECONDS
+            note_stage(self._folder.path, stage, details)
 
     def start(self, trainer: Any) -> None:
         """Shows the policies that are trained, and the bar."""
@@ -92,9 +122,8 @@ class Display:
 
     def tick(self, trainer: Any, now: float) -> None:
         """Moves the bar, a few times a second; shows updates until there is a report."""
-        if self._awaits_report:
-            every = report_interval(self._experiment)
-            self.stage(Stage.STEPPING, f"{trainer.updates:,} updates; a report every {every:,}")
+        self.updates = trainer.updates
+        self.stage(Stage.STEPPING)
         if self._progress is not None and now >= self._next_refresh:
             self._next_refresh = now + _REFRESH_SECONDS
             task = self._progress.task_ids[0]

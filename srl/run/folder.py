@@ -55,7 +55,7 @@ class RunFolder:
 
     @property
     def videos(self) -> Path:
-        """Recorded episodes."""
+        """Recorded episodes, once there are any."""
         return self.path / "videos"
 
     def log(self, worker: str) -> Path:
@@ -151,7 +151,7 @@ def create_run(resolved: Resolved, run_dir: Path | None = None) -> RunFolder:
         folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)  # only its user can read it
         if any(folder.path.iterdir()):
             raise UserError(f"{path} is not empty; give --run-dir a new or an empty folder")
-        for part in (folder.log("trainer").parent, folder.checkpoints, folder.videos):
+        for part in (folder.log("trainer").parent, folder.checkpoints):
             part.mkdir(exist_ok=True)
         if source is not None:
             folder.source.write_bytes(source)

@@ -61,10 +61,10 @@ def follow_here(folder: RunFolder, say: Say) -> int:
             try:
                 trains = folder.trained_by() is not None
                 new = reports.new()
-                if trains and not started and (stage := read_stage(folder.path)):
-                    display.stage(stage)
+                if trains and not started and (noted := read_stage(folder.path)):
+                    display.stage(*noted)
                     # Before its first step, reports are of an earlier training.
-                    new = new if stage == Stage.STEPPING else []
+                    new = new if noted[0] in (Stage.STEPPING, Stage.SAVING) else []
                 for report in new if started else new[-1:]:
                     counts = Counts(report["env_steps"], report["updates"])
                     if not started:

@@ -73,16 +73,18 @@ def read_reason(folder: Path) -> str:
     return reason if isinstance(reason, str) else ""
 
 
-def note_stage(folder: Path, stage: Stage) -> None:
-    """Records the stage that a run on this machine is in before its first report."""
+def note_stage(folder: Path, stage: Stage, details: str = "") -> None:
+    """Records the stage, and how far it is, of a run on this machine before its first report."""
     with contextlib.suppress(OSError):  # on a full disk; then only `srl top` lacks it
-        _write(folder / STAGE_FILE, {"stage": stage})
+        _write(folder / STAGE_FILE, {"stage": stage, "details": details})
 
 
-def read_stage(folder: Path) -> Stage | None:
-    """The stage that a run was in last; None where that is not recorded."""
+def read_stage(folder: Path) -> tuple[Stage, str] | None:
+    """The stage that a run was in last, and how far; None where that is not recorded."""
+    values = _read(folder / STAGE_FILE)
+    details = values.get("details")
     with contextlib.suppress(ValueError):
-        return Stage(_read(folder / STAGE_FILE).get("stage"))
+        return Stage(values.get("stage")), details if isinstance(details, str) else ""
     return None
 
 

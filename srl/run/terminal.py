@@ -9,12 +9,11 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from srl.checkpoint import Checkpoints
-from srl.errors import SrlError, UserError, explained
+from srl.errors import SrlError, UserError, described, explained, formatted
 from srl.files import short_path
 from srl.run.folder import RunFolder
 from srl.run.status import write_outcome
@@ -154,9 +153,9 @@ def failed(folder: RunFolder, worker: str, what: str = "") -> str:
     return f"{what or worker} failed; its log is {shown(folder, worker)}{hint}"
 
 
-def report_failure(error: Exception, folder: RunFolder, worker: str, what: str = "") -> None:
+def report_failure(error: BaseException, folder: RunFolder, worker: str, what: str = "") -> None:
     """Reports an error on the terminal, and with its whole traceback in the worker's log."""
-    logger.info("%s", "".join(traceback.format_exception(error)))
+    logger.info("%s", formatted(error))
     sys.stderr.write(f"{explained(error)}\n{failed(folder, worker, what)}\n")
 
 
@@ -174,8 +173,7 @@ def recording_end(folder: RunFolder) -> Iterator[End]:
 
     def end(code: int, reason: BaseException | str = "") -> int:
         if isinstance(reason, BaseException):
-            name = "" if isinstance(reason, SrlError) else f"{type(reason).__name__}: "
-            reason = f"{name}{reason}"
+            reason = str(reason) if isinstance(reason, SrlError) else described(reason)
         with contextlib.suppress(OSError):  # on a full disk; then only `srl top` lacks it
             write_outcome(folder.path, code, reason.partition("\n")[0])
         return code

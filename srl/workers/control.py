@@ -45,8 +45,9 @@ class Kind(IntEnum):
     BEAT = 19
     """Worker: `state`, `stage`, `idle` (seconds since its main loop showed progress), `longest`
     (the most that this has been while the worker did its work), `grown`: what its counters have
-    grown by since they were first given, and `seconds`: what its threads have spent on each
-    activity since the last beat, which is no progress."""
+    grown by since they were first given, `updates`: how many the run has made, where the worker
+    makes them, and `seconds`: what its threads have spent on each activity since the last beat,
+    which is no progress."""
     REPORT = 20
     """Worker: metrics, for the display."""
     SAY = 21
@@ -214,6 +215,8 @@ class Control:
         idle = {"idle": now - self._alive, "longest": self._longest}
         progress = {"grown": grown, "seconds": self.busy.take()}
         values = {"state": state, "stage": self._stage, **idle, **progress}
+        if "updates" in self._counters:
+            values["updates"] = int(self._counters["updates"])
         self._outgoing.append(pack(Kind.BEAT, values))
 
     def _grown(self) -> dict[str, float]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from srl.errors import Unwritable, UserError, explained
+from srl.errors import Unwritable, UserError, described, explained, formatted
 from srl.workers.worker_spec import WorkerSpec
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
             _work(spec, control)
         control.send(Kind.STOPPED, {})
         return 0
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         _report(error, control)
         return 1
     finally:
@@ -66,10 +65,10 @@ def _report(error: BaseException, control: Control) -> None:
     from srl.workers.control import Kind
 
     with suppress(OSError):  # its file may be on a full disk
-        sys.stderr.write("".join(traceback.format_exception(error)))
+        sys.stderr.write(f"{formatted(error)}\n")
     by_user, by_peer = isinstance(error, UserError), isinstance(error, Disconnected)
     final = isinstance(error, Unwritable)
-    summary = f"{type(error).__name__}: {error}"[:_SUMMARY]
+    summary = described(error)[:_SUMMARY]
     text = str(error) if final else explained(error)[-_TEXT:]
     causes = {"by_user": by_user, "by_peer": by_peer, "final": final}
     control.send(Kind.FAILED, {"summary": summary, "text": text, **causes})

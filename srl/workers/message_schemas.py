@@ -27,6 +27,7 @@ SCHEMAS: dict[int, dict[Any, Any]] = {
         "idle": float,
         "longest?": float,
         "grown": {str: float},
+        "updates?": COUNT,
         "seconds?": {str: float},
     },
     Kind.REPORT: {"env_steps": COUNT, "updates": COUNT, "bottleneck?": str, str: float | None},

@@ -37,6 +37,42 @@ class Refuses(Good):
         raise OSError("no licence")
 
 
+class NoActions(gymnasium.Env):
+    observation_space = Good.observation_space
+
+
+class NoObservations(gymnasium.Env):
+    action_space = Good.action_space
+
+
+class ActsByNothing(Good):
+    action_space = spaces.Box(-1, 1, (0,))
+
+
+class ObservesNothing(Good):
+    observation_space = spaces.Box(-1, 1, (0,))
+
+
+class Speechless(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+class RaisesSpeechless(Good):
+    def step(self, action):
+        raise Speechless
+
+
+class RaisesMuch(Good):
+    def step(self, action):
+        raise ValueError("x" * 3_000_000)
+
+
+class RaisesInterrupt(Good):
+    def step(self, action):
+        raise KeyboardInterrupt
+
+
 class NoEnvironment:
     pass
 

@@ -40,6 +40,13 @@ def test_a_good_environment_passes_every_check(capsys, env):
     [
         ("Refuses", "making", "making the environment raised OSError: no licence"),
         ("NoEnvironment", "making", "NoEnvironment; expected a gymnasium.Env"),
+        ("NoActions", "making", "NoActions has no action_space; set self.action_space"),
+        ("NoObservations", "making", "NoObservations has no observation_space; set"),
+        ("ActsByNothing", "spaces", "which holds no number"),
+        ("ObservesNothing", "spaces", "holds no number; give it at least one"),
+        ("RaisesSpeechless", "results", "raised Speechless: (its text is unknown: its __str__"),
+        ("RaisesMuch", "results", "xxx... (2,998,000 more characters)"),
+        ("RaisesInterrupt", "results", "step 1 of episode 1 raised KeyboardInterrupt"),
         ("TextObserved", "spaces", "is not supported"),
         ("DictActions", "spaces", "srl has Box, Discrete and MultiDiscrete"),
         ("Raises", "results", "step 1 of episode 1 raised KeyError: 'joint_3'"),

@@ -59,7 +59,7 @@ def work(context, specs, last):
             if start := context.peers_changed():
                 note(context, {"peers": start.peers})
             done += 1
-            context.progress(count=done)
+            context.progress(**{"steps" if last is None else "updates": done})
             if last is None:
                 context.stopping.wait(0.02)
             else:

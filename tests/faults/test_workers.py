@@ -36,6 +36,18 @@ def left_over():
     return set(os.listdir("/proc/self/fd")), set(os.listdir("/dev/shm")), set(sockets)
 
 
+def test_the_updates_of_a_run_are_known_from_the_learners_beats(tmp_path):
+    play = Play(tmp_path, updates=ENDLESS)
+    made = []
+
+    def stop(play):
+        made.append(play.member("learner-0").updates)
+        play.stop()
+
+    play.when(lambda play: play.member("learner-0").updates, stop).run()
+    assert 0 < made[0] <= play.updates
+
+
 @pytest.fixture(scope="module")
 def troubled(tmp_path_factory):
     """A run that every kind of trouble befell, one after the other."""

@@ -41,3 +41,8 @@ class RaisesLater(Raises):
     def fail(self):
         if self.steps > 100:
             raise KeyError("joint_3")
+
+
+class Interrupts(Raises):
+    def fail(self):
+        raise KeyboardInterrupt

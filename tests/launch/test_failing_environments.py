@@ -116,3 +116,10 @@ def test_of_a_hang_the_thread_that_steps_an_environment_is_shown(own):
     dump = DUMP.format(kind=own, other=other, srl=srl)
     shown = child_process.innermost_frames(dump)
     assert shown == '  File "/home/me/walk.py", line 7 in step'
+
+
+def test_an_interrupt_that_an_environment_raises_is_its_failure(tmp_path):
+    done, _ = run(tmp_path, "failing_envs:Interrupts")
+    assert done.returncode == 1
+    assert "raise KeyboardInterrupt" in done.stderr
+    assert "the run is in" not in done.stdout

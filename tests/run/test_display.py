@@ -6,15 +6,20 @@ import io
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import pytest
 import tiny_trainer
 from rich.console import Console
 from tiny_trainer import TinyTrainer
 
 from srl.experiment import load_experiment
+from srl.launch.processes import _Screen
+from srl.loop.stage import Stage
 from srl.run.display import Display
 from srl.run.folder import RunFolder
+from srl.run.status import read_stage
 
 PROGRAM = Path(tiny_trainer.__file__)
 
@@ -83,3 +88,61 @@ def test_a_terminal_shows_what_holds_the_run_back_and_where_each_kind_of_workers
     shown = output.getvalue()
     for line in ("actor-bound: the learner waits 60 %", "idle 60%  learn 40%", "step 100%"):
         assert line in shown
+
+
+class Workers:
+    """A controller whose workers have begun, and learn."""
+
+    updates = 0
+
+    def stage(self):
+        return Stage.STEPPING, "actors 2 of 2", self.updates
+
+
+@pytest.fixture
+def young(tmp_path, monkeypatch):
+    """A run that has no report yet, each line of which is shown: the screen, what it shows."""
+    monkeypatch.setattr("srl.console.stages._FIRST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("srl.console.stages._MOST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("srl.run.display._NOTE_SECONDS", 0.0)
+    monkeypatch.setattr("srl.launch.processes._LOOK_SECONDS", 0.0)
+    output, stopping = io.StringIO(), threading.Event()
+    experiment = load_experiment("Tiny-v0", ["--updates", "10000"]).experiment
+    console = Console(file=output, width=200)
+    screen = _Screen(Display(experiment, console, stopping.is_set))
+    screen.display.header(RunFolder(tmp_path))
+    return screen, output, stopping
+
+
+def test_a_run_in_processes_shows_its_updates_until_there_is_a_report(young, tmp_path):
+    screen, output, _ = young
+    workers = Workers()
+    screen.look(workers)
+    assert output.getvalue().splitlines()[-1] == "first steps  actors 2 of 2"
+    workers.updates = 37
+    screen.look(workers)
+    counted = "37 updates; a report every 100"
+    assert output.getvalue().splitlines()[-1] == f"first steps  {counted}"
+    assert read_stage(tmp_path) == (Stage.STEPPING, counted)
+
+
+def test_a_run_that_is_to_end_shows_no_stage(young, tmp_path):
+    screen, output, stopping = young
+    screen.look(Workers())
+    stopping.set()
+    shown = output.getvalue()
+    for _ in range(2):
+        screen.look(Workers())
+        screen.display.tick(TinyTrainer(), 0.0)
+    assert output.getvalue() == shown
+    assert read_stage(tmp_path) == (Stage.SAVING, "")
+
+
+def test_a_run_on_a_terminal_records_its_first_steps(tmp_path):
+    console = Console(file=io.StringIO(), force_terminal=True, width=100)
+    display = Display(load_experiment("Tiny-v0").experiment, console)
+    display.header(RunFolder(tmp_path))
+    with contextlib.closing(display):
+        display.start(TinyTrainer())
+        display.stage(Stage.STEPPING)
+    assert read_stage(tmp_path) == (Stage.STEPPING, "")

@@ -51,7 +51,7 @@ def test_a_run_lies_under_its_name_and_time(tmp_path, monkeypatch):
     for folder in folders:
         assert folder.parent == tmp_path / "runs" / "CartPole-v1"
         names = {path.name for path in folder.iterdir()}
-        assert names == {"config.json", "checkpoints", "logs", "videos"}
+        assert names == {"config.json", "checkpoints", "logs"}
 
 
 def test_a_run_keeps_its_plan(tmp_path):

@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from srl.errors import UserError
 from srl.pools.python.masks import (
     MASK,
     add_mask,
@@ -40,8 +41,8 @@ class GymnasiumSimulator(Simulator):
         Raises:
             UserError: If its spaces, or its masks, are not supported.
         """
-        self._action = action = supported_action(env.action_space, name)
-        observed = narrowed(env.observation_space)
+        self._action = action = supported_action(space_of(env, "action_space"), name)
+        observed = narrowed(space_of(env, "observation_space"))
         check_mask(observed, action, name)
         self._observes_mask = has_mask(observed)
         self._method = None if self._observes_mask else mask_method(env, action, name)
@@ -89,6 +90,20 @@ class GymnasiumSimulator(Simulator):
         elif info and not self._observes_mask:
             expect_no_mask(info, call, self._action)
         self._write(observation, rows.observation, env)
+
+
+def space_of(env: gymnasium.Env, kind: str) -> gymnasium.Space:
+    """The environment's `action_space` or `observation_space`.
+
+    Raises:
+        UserError: If its class has none.
+    """
+    space = getattr(env, kind, None)
+    if isinstance(space, gymnasium.Space):
+        return space
+    name = type(env.unwrapped).__name__
+    given = f"has no {kind}" if space is None else f"has {kind} {space!r:.60}"
+    raise UserError(f"{name} {given}; set self.{kind} to a gymnasium.spaces.Space in its __init__")
 
 
 def _gives_masks(env: gymnasium.Env, action: gymnasium.Space) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from srl.errors import UserError
+from srl.errors import UserError, formatted
 from srl.pools.memory import narrow_dtype
 from srl.spaces import joined_space, space_tree
 from srl.tree import map_tree
@@ -88,7 +87,7 @@ def rendered(simulator: Simulator) -> Rendered:
     except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         return Rendered(None, missing=str(error))
     except (Exception, SystemExit) as error:
-        return Rendered(None, "".join(traceback.format_exception(error)))
+        return Rendered(None, formatted(error))
 
 
 def narrowed(space: gymnasium.Space) -> gymnasium.Space:
@@ -115,6 +114,8 @@ def supported_action(space: gymnasium.Space, name: str) -> gymnasium.Space:
         UserError: If pools cannot take such actions.
     """
     if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete):
+        if 0 in (space.shape or ()):
+            raise UserError(f"{name}: action space {space} holds no number; give it at least one")
         return space
     raise UserError(
         f"{name}: action space {space} is not supported; there may be Box, Discrete or "

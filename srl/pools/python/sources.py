@@ -11,7 +11,7 @@ from typing import Any
 
 import gymnasium
 
-from srl.errors import RunError, UserError
+from srl.errors import RunError, UserError, described
 from srl.pools.python.gymnasium import GymnasiumSimulator
 from srl.pools.python.pettingzoo import PettingZooSimulator, is_parallel_env, parallel_maker
 from srl.pools.python.simulator import Simulator
@@ -60,9 +60,7 @@ def make_simulator(
         raise UserError(f"{name!r} cannot be made: {error}") from error
     except (Exception, SystemExit) as error:
         refuse_unknown_option(error, source, options)
-        raise RunError(
-            f"{name}: making environment {index} raised {type(error).__name__}: {error}"
-        ) from error
+        raise RunError(f"{name}: making environment {index} raised {described(error)}") from error
     if isinstance(made, gymnasium.Env):
         return GymnasiumSimulator(made, name, masked)
     raise UserError(
@@ -128,7 +126,7 @@ def refuse_unknown_option(
     error: BaseException, source: SimulatorSource, options: dict[str, Any]
 ) -> None:
     """Raises UnknownOption where making an environment raised for an option that it lacks."""
-    found = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    found = re.search(r"unexpected keyword argument '(\w+)'", described(error))
     if found and isinstance(error, TypeError) and found[1] in options:
         hint = _hint(found[1], source)
         raise UnknownOption(f"{source_name(source)} has no option {found[1]!r}; {hint}") from error
@@ -136,15 +134,22 @@ def refuse_unknown_option(
 
 def _hint(unknown: str, source: SimulatorSource) -> str:
     """The options that there are, the nearest first."""
-    known = _known_options(source)
+    known = list(option_types(source))
     near = difflib.get_close_matches(unknown, known, 1, 0.5)
     if near:
         return f"did you mean {near[0]}?"
     return f"it has {', '.join(known)}" if known else "its signature names none"
 
 
-def _known_options(source: SimulatorSource) -> list[str]:
-    """The keywords of what makes an environment, as far as its signature names them."""
+def option_types(source: SimulatorSource) -> dict[str, Any]:
+    """The options of what makes an environment, as far as its signature names them.
+
+    Each has its annotation, or else what its default shows; None where neither is known.
+
+    Raises:
+        ModuleNotFoundError: If there is no such module.
+        UserError: If there is no such environment.
+    """
     maker: Any = source
     if isinstance(source, str):
         if source.startswith(_PETTINGZOO) or named_maker(source):
@@ -153,15 +158,29 @@ def _known_options(source: SimulatorSource) -> list[str]:
             try:
                 maker = gymnasium.spec(source.rpartition(":")[2]).entry_point
             except gymnasium.error.Error:  # an id without a version
-                return []
+                return {}
         if isinstance(maker, str):
             maker = gymnasium.envs.registration.load_env_creator(maker)
     try:
-        parameters = inspect.signature(maker).parameters.values()
+        parameters = _signature(maker).parameters.values()
     except ValueError:  # of a class that is written in C
-        return []
+        return {}
     fixed = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    return [p.name for p in parameters if p.kind not in fixed]
+    return {p.name: _type_of(p) for p in parameters if p.kind not in fixed}
+
+
+def _signature(maker: Callable[..., Any]) -> inspect.Signature:
+    try:
+        return inspect.signature(maker, eval_str=True)
+    except NameError:  # of an import for type checkers alone
+        return inspect.signature(maker)
+
+
+def _type_of(parameter: inspect.Parameter) -> Any:
+    """What a parameter takes; a whole number as the default does not exclude other numbers."""
+    if parameter.annotation is not inspect.Parameter.empty:
+        return parameter.annotation
+    return {bool: bool, int: int | float, float: float}.get(type(parameter.default))
 
 
 def named_maker(source: str) -> Callable[..., Any] | None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from srl.errors import described
 from srl.pools.memory import Allocate, aligned_zeros
 from srl.pools.python.simulator import InvalidOutput, Simulator
 from srl.tree import leaves_of
@@ -228,6 +229,5 @@ def _all_finite(array: np.ndarray) -> bool:
 def _failure(env: int, call: str, error: BaseException) -> Failure:
     if isinstance(error, InvalidOutput):
         return Failure(env, f"environment {env} {error}", error)
-    return Failure(
-        env, f"environment {env} raised {type(error).__name__} in {call}: {error}", error
-    )
+    kind, _, text = described(error).partition(": ")
+    return Failure(env, f"environment {env} raised {kind} in {call}: {text}", error)

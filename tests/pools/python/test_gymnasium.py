@@ -6,6 +6,7 @@ import pytest
 from gymnasium import spaces
 
 from srl import RunError, UserError, make_pool
+from srl.errors import explained
 
 
 class Counting(gymnasium.Env):
@@ -166,3 +167,50 @@ def test_actions_outside_the_space_are_refused(actions):
 def test_an_environment_is_not_stepped_before_a_reset():
     with make_pool(Counting, num_envs=1) as pool, pytest.raises(UserError, match="reset"):
         pool.step(np.array([1]))
+
+
+class Spaceless(gymnasium.Env):
+    action_space = spaces.Discrete(2)
+
+
+class Empty(Counting):
+    observation_space = spaces.Box(0, 1, (0,))
+
+
+class ActsByNothing(Counting):
+    action_space = spaces.Box(-1, 1, (0,))
+
+
+@pytest.mark.parametrize(
+    ("env", "told"),
+    [
+        (Spaceless, "Spaceless has no observation_space; set self.observation_space to a"),
+        (Empty, "holds no number; give it at least one"),
+        (ActsByNothing, "holds no number; give it at least one"),
+    ],
+)
+def test_an_environment_without_a_space_or_with_an_empty_one_is_refused(env, told):
+    with pytest.raises(UserError, match=told):
+        make_pool(env, 1).close()
+
+
+class Speechless(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (Speechless(), "its text is unknown: its __str__ raised RuntimeError"),
+        (ValueError("x" * 3_000_000), "(2,998,000 more characters)"),
+    ],
+)
+def test_whatever_text_an_exception_has_it_is_reported_and_not_at_length(error, told):
+    def fail():
+        raise error
+
+    with pytest.raises(RunError) as raised:
+        make_pool(fail, 1).close()
+    assert told in str(raised.value)
+    assert len(explained(raised.value)) < 10_000

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
-from srl.errors import UserError, explained, foreign_frames
+from srl.errors import UserError, described, explained, foreign_frames
 from srl.pools.memory import empty_timestep, timestep_at
 from srl.pools.python.processes.protocol import (
     FAILED,
@@ -74,7 +74,7 @@ def _serve(number: int, pool: socket.socket, completions: int) -> None:
     except (Exception, SystemExit) as error:
         by_user = isinstance(error, UserError | ImportError)
         text = str(error) if by_user else explained(error)
-        summary = f"{type(error).__name__}: {error}"
+        summary = described(error)
         send_message(pool, FAILED, (by_user, summary, text[-_TEXT:]))
         return
     try:
