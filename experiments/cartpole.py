@@ -12,4 +12,4 @@ experiment = Experiment(
     name="cartpole", env="native:CartPole-v1", algorithm=PPO(), env_steps=300_000
 )
 pqn = Experiment(name="cartpole_pqn", env="native:CartPole-v1", algorithm=PQN(), env_steps=300_000)
-dqn = Experiment(name="cartpole_dqn", env="native:CartPole-v1", algorithm=DQN(), env_steps=100_000)
+dqn = Experiment(name="cartpole_dqn", env="native:CartPole-v1", algorithm=DQN(), env_steps=250_000)

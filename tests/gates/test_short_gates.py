@@ -1,0 +1,18 @@
+"""The gates that take less than a minute, each under another plan; they agree at staleness 0."""
+
+import json
+
+import pytest
+
+from srl.cli import main
+
+
+@pytest.mark.parametrize(
+    ("name", "plan"),
+    [("ppo-cartpole", "threads"), ("pqn-cartpole", "replicated"), ("pqn-acrobot", "inline")],
+)
+def test_what_a_gate_asks_for_is_learned(name, plan, tmp_path, capfd):
+    words = ["--seeds", "0", "--plan", plan, "--runs", str(tmp_path), "--json"]
+    code = main(["gates", name, *words])
+    row = json.loads(capfd.readouterr().out)
+    assert (code, row["passed"]) == (0, True), row
