@@ -30,7 +30,8 @@ def check_env(argv: list[str]) -> int:
         type=number(1e-3),
         default=5.0,
         metavar="S",
-        help="at most, a check; default 5. A step or reset that takes twice as long is a hang",
+        help="at most, a check; default 5. A step or reset that takes twice as long is a hang; "
+        "making an environment may take at least a minute",
     )
     add("--json", action="store_true", help="one JSON object a line")
     options, rest = parser.parse_known_args(argv)

@@ -9,6 +9,7 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
@@ -19,6 +20,7 @@ from srl.errors import RunError, UserError, formatted
 from srl.system.child_process import child_command, crash_dump, ending, innermost_frames
 
 _MAKING_SECONDS = 60.0  # that making an environment may take, if --seconds is not more
+_SILENT_SECONDS = 10.0  # of a check, before it is shown that it goes on
 _CALLS_OF_A_CHECK = 2  # seconds of one call, in those of a check, from which on it is a hang
 
 
@@ -41,10 +43,19 @@ def findings_of_child(settings: Settings) -> Iterator[Finding]:
     )
     os.close(theirs)
     try:
-        check = "making"
-        for kind, content in _messages(results, process.pid):
+        check, silent = "making", ""
+        patience = min(_SILENT_SECONDS, _CALLS_OF_A_CHECK * settings.seconds)
+        for kind, content in _messages(results, process.pid, patience):
             if kind == "check":
                 check = content
+            elif kind == "silence":
+                if check != silent:
+                    making = _making_seconds(settings.seconds)
+                    sys.stderr.write(
+                        f"still in the check of {check}; a call that makes an environment is given "
+                        f"up after {making:g} s\n"
+                    )
+                silent = check
             elif kind == "finding":
                 yield Finding(**content)
             elif kind == "end":
@@ -60,8 +71,16 @@ def findings_of_child(settings: Settings) -> Iterator[Finding]:
         os.close(dump)
 
 
-def _messages(results: int, pid: int) -> Iterator[tuple[str, Any]]:
-    """What the process sends until it ends; others that hold the pipe are not waited for."""
+def _making_seconds(seconds: float) -> float:
+    """The longest that making an environment may take, by --seconds."""
+    return max(_MAKING_SECONDS, _CALLS_OF_A_CHECK * seconds)
+
+
+def _messages(results: int, pid: int, patience: float) -> Iterator[tuple[str, Any]]:
+    """What the process sends until it ends; others that hold the pipe are not waited for.
+
+    Each time that nothing has come for so many seconds, there is a message "silence".
+    """
     os.set_blocking(results, False)
     pidfd = os.pidfd_open(pid)
     poll = select.poll()
@@ -70,7 +89,9 @@ def _messages(results: int, pid: int) -> Iterator[tuple[str, Any]]:
     data, ended = b"", False
     try:
         while not ended:
-            ended = any(fd == pidfd for fd, _ in poll.poll())
+            if not (came := poll.poll(1000 * patience)):
+                yield "silence", None
+            ended = any(fd == pidfd for fd, _ in came)
             with suppress(BlockingIOError):
                 while part := os.read(results, 1 << 16):
                     data += part
@@ -139,8 +160,8 @@ class _Alarm:
         self._armed, self._limit = 0.0, 0.0
 
     def __call__(self, making: bool = False) -> None:
-        limit = _CALLS_OF_A_CHECK * self._seconds
-        limit = max(_MAKING_SECONDS, limit) if making else limit
+        seconds = self._seconds
+        limit = _making_seconds(seconds) if making else _CALLS_OF_A_CHECK * seconds
         now = time.monotonic()
         slack = min(1.0, limit / 4)  # arming takes longer than a quick step
         if limit != self._limit or now - self._armed > slack:

@@ -19,7 +19,7 @@ from srl.loop.stepping.local import LocalEnvironments
 from srl.loop.teams import Teams
 from srl.loop.training import Training
 from srl.pools.native.xla import PoolState, Xla
-from srl.streams.batch import Batch, expect_room
+from srl.streams.batch import Batch
 from srl.tree import map_tree
 from srl.types import Array, Decision, Metrics, Timestep, Tree, Unroll
 
@@ -63,7 +63,7 @@ class CompiledLoop(LocalEnvironments):
         experiment, (pool,) = self.experiment, self._pools
         self._learner, self._pool = learner, pool
         self._forms = forms_of(experiment, learner.teams, experiment.num_envs)
-        expect_room(self._forms)
+        learner.expect_room_of(self._forms)
         try:
             self._xla = pool.xla()
         except UserError as error:

@@ -6,7 +6,7 @@ import os
 import sys
 
 from srl.errors import UserError
-from srl.system.shared_memory import available_bytes
+from srl.system.shared_memory import available_bytes, size_text
 
 SAMPLE = 64
 """Environments by which the size of one is estimated; a pool of no more is not checked."""
@@ -62,16 +62,9 @@ def check_memory(name: str, num_envs: int, grown: int, made: int) -> None:
         available = min(available, int(os.environ[MEMORY]))
     if each * num_envs <= available:
         return
+    whole, free = size_text(each * num_envs), size_text(available)
     raise UserError(
-        f"{num_envs:,} environments of {name} would take about {_size(each * num_envs)} of memory, "
-        f"{_size(each)} each by the first {made}, but {_size(available)} are available to it; "
+        f"{num_envs:,} environments of {name} would take about {whole} of memory, "
+        f"{size_text(each)} each by the first {made}, but {free} are available to it; "
         f"there is room for about {int(available / each):,}: give fewer as num_envs"
     )
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.3g} {unit}"
-        count /= 1024
-    return f"{count:,.1f} GiB"

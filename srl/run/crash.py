@@ -48,6 +48,7 @@ class CrashReporter:
                 str(os.getpid()),
                 *self._arguments,
                 ignores_interrupts=True,
+                ignores_termination=True,
             ),
             stdin=subprocess.DEVNULL,
             stdout=2,

@@ -75,6 +75,11 @@ class Display:
         env = _short_name(experiment.env)
         self._line("experiment", experiment.name)
         self._line("environment", f"{env}, {experiment.num_envs} at a time")
+        if (experiment.workers or 0) > (each := experiment.num_envs // experiment.num_groups):
+            group = " of a group" if experiment.num_groups > 1 else ""
+            self._line(
+                "workers", f"{each:,} of {experiment.workers:,}, one for each environment{group}"
+            )
         self._line("algorithm", type(experiment.algorithm).__name__)
         self._line("budget", f"{_budget(experiment)}, seed {experiment.seed}")
         self._line("run folder", str(folder.path))

@@ -11,7 +11,7 @@ import numpy as np
 from srl.errors import UserError
 from srl.pools.memory import empty_timestep
 from srl.streams.transport.message import Refused
-from srl.system.shared_memory import available_bytes
+from srl.system.shared_memory import available_bytes, size_text
 from srl.tree import copy_tree, leaves_of, map_tree
 from srl.types import Array, Decision, Specs, Timestep, Tree
 
@@ -105,18 +105,24 @@ def batch_spec(specs: Specs, num_envs: int, decision: Decision, length: int, chu
     )
 
 
-def expect_room(spec: Tree) -> None:
+def expect_room(spec: Tree, learned_bytes: int = 0) -> None:
     """Checks that memory would hold batches, before any of it is allocated.
 
+    Args:
+        spec: Of the batches.
+        learned_bytes: What is made of one to learn from it.
+
     Raises:
-        UserError: With its size, and what makes it smaller.
+        UserError: With the sizes, and what makes them smaller.
     """
-    size = sum(math.prod(f.shape) * f.dtype.itemsize for f in leaves_of(spec))
+    unrolls = sum(math.prod(f.shape) * f.dtype.itemsize for f in leaves_of(spec))
     available = available_bytes()
-    if size > available:
+    if unrolls + learned_bytes > available:
+        learned = f", what is learned from {size_text(learned_bytes)}" if learned_bytes else ""
         raise UserError(
-            f"an update's unrolls would take {size:,} bytes of memory, of which {available:,} are "
-            "free; give fewer as num_envs, or a shorter algorithm.unroll_length"
+            f"an update's unrolls would take {size_text(unrolls)} of memory{learned}, of which "
+            f"{size_text(available)} are free; give fewer as num_envs, or a shorter "
+            "algorithm.unroll_length"
         )
 
 

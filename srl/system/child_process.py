@@ -39,6 +39,12 @@ _IGNORE_INTERRUPTS = """
 import signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 """
+# By a handler, which programs that the process starts do not inherit, and forks are not to have.
+_IGNORE_TERMINATION = """
+import os, signal
+signal.signal(signal.SIGTERM, lambda *_: None)
+os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+"""
 
 
 def program_command(module: str, *arguments: str, python: str = sys.executable) -> list[str]:
@@ -59,6 +65,7 @@ def child_command(
     *arguments: str,
     options: Sequence[str] = (),
     ignores_interrupts: bool = False,
+    ignores_termination: bool = False,
     dies_with_parent: bool = False,
     dump: int = -1,
 ) -> list[str]:
@@ -69,11 +76,13 @@ def child_command(
         arguments: Strings.
         options: Of Python, such as -u.
         ignores_interrupts: Whether Ctrl-C does nothing to it, from the first moment on.
+        ignores_termination: Whether SIGTERM does nothing to it; it still ends what it starts.
         dies_with_parent: See `die_with`. The parent is the thread that starts the process.
         dump: See `dump_stacks_into`; none if negative.
     """
     path = "\n".join(entry for entry in sys.path if isinstance(entry, str))
-    code = _IGNORE_INTERRUPTS * ignores_interrupts + _CHILD
+    code = _IGNORE_TERMINATION * ignores_termination + _CHILD
+    code = _IGNORE_INTERRUPTS * ignores_interrupts + code
     settings = json.dumps([os.getpid() if dies_with_parent else 0, dump])
     return [sys.executable, "-P", *options, "-c", code, path, settings, module, *arguments]
 

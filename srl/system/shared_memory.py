@@ -125,3 +125,12 @@ def _meminfo(name: str) -> int:
     with open("/proc/meminfo") as file:
         lines = dict(line.split(":", 1) for line in file)
     return 1024 * int(lines[name].split()[0])
+
+
+def size_text(count: float) -> str:
+    """A number of bytes, such as 42.3 GiB."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.3g} {unit}"
+        count /= 1024
+    return f"{count:,.1f} GiB"

@@ -180,6 +180,15 @@ def test_an_environment_that_ends_or_hangs_its_process_gets_a_verdict(capsys, na
         assert not any("srl/check_env" in frame for frame in frames)
 
 
+def test_a_check_that_takes_long_is_shown_with_how_long_making_may_take(capsys):
+    main(["check-env", f"{MODULE}:Good", "--seconds", "0.01"])  # Python takes longer to start
+    told = capsys.readouterr().err
+    assert (
+        told.count("still in the check of making; a call that makes an environment is given") == 1
+    )
+    assert "up after 60 s" in told
+
+
 def test_a_hang_after_many_steps_is_found_too(capsys):
     code, found = checked(capsys, f"{MODULE}:HangsLate", "--seconds", "0.5")
     assert (code, found[-1][1]) == (1, "mend")

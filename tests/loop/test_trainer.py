@@ -32,6 +32,14 @@ def test_unrolls_that_memory_would_not_hold_are_refused_before_they_are_made(sta
         start(replace(CARTPOLE, num_envs=1000, algorithm=long), kind)
 
 
+@pytest.mark.parametrize("kind", [local_training, Fused])
+def test_unrolls_that_leave_no_memory_to_learn_from_them_are_refused(start, kind, monkeypatch):
+    monkeypatch.setattr("srl.streams.batch.available_bytes", lambda: 2**20)
+    large = replace(CARTPOLE, num_envs=1024)
+    with pytest.raises(UserError, match=r"would take 723 KiB of memory, what is learned from"):
+        start(large, kind)
+
+
 def test_another_seed_gives_another_run(start):
     one, two = start(CARTPOLE), start(replace(CARTPOLE, seed=1))
     assert train(one, 2) != train(two, 2)

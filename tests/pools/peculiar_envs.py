@@ -4,6 +4,7 @@ import copy
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import threading
 from contextlib import suppress
@@ -102,6 +103,27 @@ class Surroundings(Peculiar):
     def observe(self):
         heavy = {"jax", "flax"} & set(sys.modules)
         return np.array([len(heavy), int(os.environ["OMP_NUM_THREADS"]), os.getpid()], float)
+
+
+class Starts(Peculiar):
+    """Ends a program and a fork of its process by SIGTERM at each reset."""
+
+    def reset(self, **arguments):
+        program = subprocess.Popen(["sleep", "3600"])
+        program.terminate()
+        assert program.wait() == -signal.SIGTERM
+        begun, begins = os.pipe()
+        fork = os.fork()
+        if not fork:
+            os.write(begins, b"!")
+            while True:
+                signal.pause()
+        os.read(begun, 1)
+        os.kill(fork, signal.SIGTERM)
+        assert os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]) == -signal.SIGTERM
+        os.close(begun)
+        os.close(begins)
+        return super().reset(**arguments)
 
 
 class Chancy(gymnasium.Env):

@@ -43,6 +43,24 @@ def test_an_environment_is_told_by_what_differs_from_the_default(tmp_path):
     assert "HideAndSeek(scenario=full, floor_size=12.0), 4000 at a time" in output.getvalue()
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--num-envs 64", ["workers      64 of 100,000, one for each environment"]),
+        ("--num-envs 64 --groups 2", ["workers      32 of 100,000, one for each environment of a"]),
+        ("--num-envs 200000", []),
+    ],
+)
+def test_workers_that_have_no_environment_to_step_are_not_counted(tmp_path, words, told):
+    output = io.StringIO()
+    words = ["--workers", "100000", *words.split()]
+    experiment = load_experiment("CartPole-v1", words).experiment
+    Display(experiment, Console(file=output, width=200)).header(RunFolder(tmp_path))
+    lines = [line for line in output.getvalue().splitlines() if line.startswith("workers")]
+    assert len(lines) == len(told)
+    assert all(line.startswith(part) for line, part in zip(lines, told, strict=True))
+
+
 @dataclasses.dataclass
 class Sized:
     """An environment whose class is a dataclass."""

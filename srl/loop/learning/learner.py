@@ -15,13 +15,15 @@ from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.lazy import jax, jnp
 from srl.loop.learning.progress import Progress
-from srl.loop.learning.replay_files import ReplayFiles, Saved, expect_room
+from srl.loop.learning.replay_files import ReplayFiles, Saved, expect_room, tree_bytes
 from srl.loop.learning.replicas import Sharded
 from srl.loop.opponents import Opponents, opponents
 from srl.loop.projection import Gathered
 from srl.loop.teams import Teams
 from srl.pools.memory import empty_timestep
 from srl.streams.batch import Batch, batch_spec
+from srl.streams.batch import expect_room as expect_batches
+from srl.tree import map_tree
 from srl.types import Decision, Metrics, Policy, Specs, Tree, Unroll
 
 logger = logging.getLogger(__name__)
@@ -153,6 +155,23 @@ class Learner:
         shapes = jax.eval_shape(self.teams.empty_replays, example)
         expect_room(shapes, self.neighbours)
         return shapes
+
+    def expect_room_of(self, forms: Sequence[Batch]) -> None:
+        """Raises UserError if memory would not hold a pass' unrolls and what is learned from.
+
+        Args:
+            forms: The unrolls' array specs.
+        """
+        expect_batches(forms)
+        if jax.default_backend() != "cpu":  # which learns in memory of its own
+            return
+        longest = max(forms, key=lambda form: form.log_prob.shape[0])
+        # One number repeated, which takes no memory.
+        view = map_tree(lambda f: np.broadcast_to(np.zeros((), f.dtype), f.shape), longest)
+        example = self.unroll(view)
+        replays = jax.eval_shape(self.teams.empty_replays, example)
+        _, batches, _ = jax.eval_shape(self.teams.look, self.states, replays, example)
+        expect_batches(forms, tree_bytes(batches))
 
     def forget(self, example: Unroll) -> None:
         """Makes the replays empty.

@@ -17,7 +17,7 @@ from srl.loop.stepping.group import Group
 from srl.loop.stepping.unrolls import OwnUnrolls
 from srl.pools import Pool
 from srl.pools.memory import aligned_zeros
-from srl.streams.batch import Batch, expect_room, widened
+from srl.streams.batch import Batch, widened
 from srl.tree import map_tree
 from srl.types import Policy, Specs, Tree
 
@@ -75,7 +75,7 @@ class LocalEnvironments:
         learner.progress.replicas = self.replicas
         experiment, count = self.experiment, len(self._numbers)
         forms = widened(forms_of(experiment, learner.teams, self._each), count)
-        expect_room(forms)
+        learner.expect_room_of(forms)
         batches = [map_tree(lambda f: aligned_zeros(f.shape, f.dtype), form) for form in forms]
         self._batches = batches
         act = compiled_act(learner.teams)

@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -26,6 +27,7 @@ from peculiar_envs import (
     STOP,
     Mute,
     Peculiar,
+    Starts,
     Unseen,
     act,
     processes,
@@ -182,6 +184,16 @@ def test_a_worker_that_dies_between_steps_loses_its_episodes_at_the_next(pools):
     assert has_ended(pids[3])
     assert act(pool).lost.tolist() == [False, False, True, True]
     assert act(pool).observation[:, 0].tolist() == [2, 2, 0, 0]
+
+
+def test_sigterm_ends_no_worker_but_what_its_environments_start(pools):
+    pool = pools(env=Starts)
+    pids = processes(pool.reset(seed=0))
+    for pid in set(pids):
+        os.kill(pid, signal.SIGTERM)
+    timestep = act(pool)
+    assert not timestep.lost.any()
+    assert processes(timestep).tolist() == pids.tolist()
 
 
 def test_a_reset_after_a_death_loses_nothing(pools):

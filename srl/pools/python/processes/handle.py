@@ -27,7 +27,7 @@ from srl.types import Specs
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
 _STDERR_BYTES = 8_000  # kept of each worker
-_ASK_SECONDS, _TERM_SECONDS = 5.0, 2.0  # that a worker has to end by itself, and after SIGTERM
+_ASK_SECONDS = 5.0  # that a worker has to end by itself
 
 
 logger = logging.getLogger(__name__)
@@ -89,13 +89,15 @@ class ProcessHandle:
         self.stderr, stderr = os.pipe()
         os.set_blocking(self.stderr, False)
         inherited = (self._dump, theirs.fileno(), completions, lifeline)
-        # Ctrl-C in a terminal reaches workers too, and the pool ends them in good order. What a
-        # worker dies of, and where it hangs, is written into a file of its own.
+        # Ctrl-C in a terminal reaches workers too, as SIGTERM for a process group does, and the
+        # pool ends them in good order. What a worker dies of, and where it hangs, is written into
+        # a file of its own.
         setup = self.number, theirs.fileno(), completions, lifeline
         command = child_command(
             "srl.pools.python.processes.worker",
             *map(str, setup),
             ignores_interrupts=True,
+            ignores_termination=True,
             dump=self._dump,
         )
         self._process = subprocess.Popen(
@@ -198,12 +200,8 @@ class ProcessHandle:
     def end(self, deadline: float) -> None:
         """Waits until `deadline`, then ends the process by force, and closes its descriptors."""
         if self._process is not None:
-            if self.hung:
+            if self.hung or not self._ended(deadline):
                 self._process.kill()
-            elif not self._ended(deadline):
-                self._process.terminate()
-                if not self._ended(time.monotonic() + _TERM_SECONDS):
-                    self._process.kill()
             self.reap()
         self.release()
 
