@@ -93,12 +93,14 @@ class Checkpoints:
         Raises:
             UserError: If there is no room for one.
         """
-        size = array_file.file_bytes(named_leaves(tree)) + more_bytes
+        least = array_file.file_bytes(named_leaves(tree))
+        size = least + more_bytes
         folder = self.folder if self.folder.is_dir() else self.folder.parent
-        room = shutil.disk_usage(folder).free // size
+        free = shutil.disk_usage(folder).free
+        room = free // size
         wanted = self._keep + 1 - len(self.versions())
         sizes = f"of at least {size / 1e6:,.1f} MB"
-        if room == 0:
+        if free < least:
             raise UserError(
                 f"the disk of {folder} has no room for a checkpoint {sizes}; make some, or choose "
                 "another disk with --run-dir"
@@ -320,8 +322,10 @@ class Checkpoints:
         if self.replay_folder.is_dir():
             used: set[str] = set()
             for version in self.versions():
-                with contextlib.suppress(Damaged):
+                try:
                     used |= self.replay_files(version).keys()
+                except Damaged:  # perhaps only now, as on a file server: nothing is removed
+                    return
             block_files.remove_unused(self.replay_folder, used, updates)
 
     def _failure(self, error: Exception) -> Unwritable:

@@ -19,6 +19,7 @@ from gymnasium import spaces
 from srl.algorithms.distributions import action_mask
 from srl.algorithms.normalization import Statistics
 from srl.algorithms.off_policy import OffPolicy, OffPolicyInstance
+from srl.algorithms.replay import portions
 from srl.errors import UserError
 from srl.lazy import jax, jnp, optax
 from srl.networks import PolicyAndValue
@@ -191,9 +192,10 @@ class ContinuousInstance(CriticsInstance):
     def noise(self, key: Array, slot: Array) -> Array:
         """Draws normal numbers for each transition, [S, numbers], that follow from its slot.
 
-        The transitions of a slot are numbered by how many come before them.
+        A slot's transitions are numbered; draws go through the slots again for each.
         """
-        earlier = jnp.sum(jnp.tril(slot[:, None] == slot[None], -1), axis=1)
+        each, _ = portions(self.share)
+        earlier = jnp.arange(len(slot)) // (len(slot) // each)
 
         def of_one(slot: Array, place: Array) -> Array:
             own = jax.random.fold_in(jax.random.fold_in(key, slot), place)

@@ -122,7 +122,8 @@ class DiscreteSACInstance(SoftInstance):
         """Gives the entropy that is aimed at, in nats."""
         mask, count = action_mask(observation), self.actions.num_outputs
         allowed = count if mask is None else jnp.sum(mask.astype(bool), axis=-1)
-        return self.config.target_entropy * jnp.log(jnp.asarray(allowed, jnp.float32))
+        # Masks after the last action may allow nothing.
+        return self.config.target_entropy * jnp.log(jnp.maximum(allowed, 1).astype(jnp.float32))
 
     def _all_values(self, params: Tree, statistics: Any, observation: Tree) -> Array:
         """The values of all actions by all critics, [critics, S, actions]."""

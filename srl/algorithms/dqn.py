@@ -117,6 +117,7 @@ class Drawn(NamedTuple):
     draws: Draws
     priority: Array  # of each, over the sum of its slot's
     slot_mass: Array  # the sum of the slot's priorities
+    windows: Array  # how many there are of the slot
 
 
 @dataclass(frozen=True)
@@ -212,6 +213,9 @@ class DQNInstance(QInstance[DQNState], OffPolicyInstance[DQNState]):
     ) -> tuple[Prioritized, Drawn, dict[str, Any]]:
         """Draws the windows of all rounds; also measures the priorities of the slots."""
         replay = self.remember(state, replay, unroll)
+        update = replay.unrolls.update  # [K, 1, B]; a later one was undone by a restart
+        there = jnp.logical_and(update >= 0, update <= state.n)
+        replay = replay._replace(priority=jnp.where(there, replay.priority, 0.0))
         _, sums = self.measure(state, unroll)
         masses = jnp.sum(replay.priority, axis=(0, 1))
         sums["mass"] = jnp.sum(masses)
@@ -224,6 +228,7 @@ class DQNInstance(QInstance[DQNState], OffPolicyInstance[DQNState]):
             draws,
             priority=draws.of(replay.priority) / jnp.maximum(slot_mass, 1e-12),
             slot_mass=slot_mass,
+            windows=self.starts * jnp.sum(there[:, 0], axis=0)[draws.column],
         )
         return replay, drawn, sums
 
@@ -270,9 +275,9 @@ class DQNInstance(QInstance[DQNState], OffPolicyInstance[DQNState]):
         that, so that the expectation is that of one replay of all slots.
         """
         share = drawn.slot_mass / jnp.maximum(state.mass, 1e-12)
-        windows = self.starts * jnp.minimum(state.n + 1, self.blocks)  # of each slot
-        odds = jnp.maximum(windows * drawn.priority * share, 1e-12)
-        return share * odds**-self.config.correction
+        odds = jnp.maximum(drawn.windows * drawn.priority * share, 1e-12)
+        weight = share * odds**-self.config.correction
+        return jnp.where(drawn.priority > 0, weight, 0.0)
 
     def errors(
         self, params: Tree, state: DQNState, drawn: Transitions

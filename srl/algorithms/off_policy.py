@@ -6,13 +6,22 @@ steps were taken to begin with.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from srl.algorithms.normalization import Observing
 from srl.algorithms.observing import ObservingAlgorithm, ObservingInstance
-from srl.algorithms.replay import Replay, Transitions, draw, empty, insert, transitions
+from srl.algorithms.replay import (
+    Replay,
+    Transitions,
+    draw,
+    empty,
+    insert,
+    portions,
+    transitions,
+)
 from srl.errors import UserError
 from srl.lazy import jax, jnp, optax
 from srl.networks import MLP, AutoNetwork, Network
@@ -40,7 +49,8 @@ class OffPolicy(ObservingAlgorithm):
     n_step: int = 1
     """Steps of a transition."""
     target_rate: float = 0.005
-    """The part by which slow copies of networks follow in each gradient step."""
+    """The part by which slow copies of networks follow where they do: in each gradient step, of
+    TD3 in those of the actor."""
 
     limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
         **ObservingAlgorithm.limits,
@@ -107,9 +117,15 @@ class OffPolicyInstance(ObservingInstance[F]):
         return self.config.unroll_length * max(self.slots, 1)
 
     @property
+    def draws(self) -> int:
+        """Draws of a gradient step: the multiple or part of the slots that is next to the batch."""
+        each, turns = portions(self.share)
+        return max(1, self.slots // turns * each)
+
+    @property
     def rounds(self) -> int:
         """Gradient steps for the steps of an update."""
-        return max(1, round(self.steps * self.config.samples_per_insert / self.config.batch_size))
+        return max(1, round(self.steps * self.config.samples_per_insert / self.draws))
 
     @property
     def blocks(self) -> int:
@@ -118,7 +134,7 @@ class OffPolicyInstance(ObservingInstance[F]):
 
     def warm(self, n: Array) -> Array:
         """Whether update n learns: enough steps were taken."""
-        return (n + 1) * self.steps >= self.config.warm_up
+        return n + 1 >= math.ceil(self.config.warm_up / self.steps)  # without large products
 
     @property
     def optimizer(self) -> optax.GradientTransformation:

@@ -117,7 +117,7 @@ class R2D2Instance(DQNInstance):
     @property
     def rounds(self) -> int:
         """Gradient steps for the steps of an update."""
-        learned = self.config.batch_size * self.config.sequence
+        learned = self.draws * self.config.sequence
         return max(1, round(self.steps * self.config.samples_per_insert / learned))
 
     # The replay.
@@ -153,7 +153,9 @@ class R2D2Instance(DQNInstance):
         slow = self.sequence_values(state.targets, state, drawn.rows)
         best = jnp.argmax(values if self.config.double else slow, axis=-1)
         value = chosen(values[:-1], rows.action)
-        following = self._unscaled(chosen(slow, best))
+        following = chosen(slow, best)
+        none = following <= jnp.finfo(following.dtype).min  # after the last action nothing may be
+        following = self._unscaled(jnp.where(none, 0.0, following))
         ends = rows.reward, rows.terminated, rows.truncated
         returns = n_step_returns(*ends, following, self.config.discount, self.config.n_step)
         error = jax.lax.stop_gradient(self._scaled(returns)) - value

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from srl.errors import UserError
 from srl.lazy import jax, jnp
 from srl.types import Array, Tree, Unroll
 
@@ -125,9 +126,10 @@ def draw(
         length: Rows of a window.
     """
     blocks, rows, _ = replay.reward.shape
-    there = jnp.logical_and(replay.update >= 0, replay.update <= n)
-    filled = jnp.sum(there[:, 0], axis=0)  # of each slot, the newest
-    each, turns = max(1, round(share)), max(1, round(1 / share))
+    newest = n - jnp.arange(blocks)  # updates, from this one back
+    there = replay.update[newest % blocks, 0] == newest[:, None]
+    filled = jnp.sum(jnp.cumprod(there, axis=0), axis=0)  # of each slot, those without a gap
+    each, turns = portions(share)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, n), slot)
 
     def of_slot(key: Array, filled: Array) -> tuple[Array, Array]:
@@ -136,7 +138,7 @@ def draw(
         age = jax.random.randint(one, shape, 0, filled)
         return (n - age) % blocks, jax.random.randint(other, shape, 0, rows - length + 1)
 
-    return _in_turn(*jax.vmap(of_slot, out_axes=2)(keys, filled), slot, turns)
+    return _in_turn(*jax.vmap(of_slot, out_axes=2)(keys, filled), n, slot, turns)
 
 
 def draw_by_priority(
@@ -153,7 +155,7 @@ def draw_by_priority(
         share: Windows of each slot in each round; see `draw`.
     """
     _, rows, slots = priority.shape
-    each, turns = max(1, round(share)), max(1, round(1 / share))
+    each, turns = portions(share)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, n), slot)
 
     def of_slot(key: Array, priority: Array) -> Array:
@@ -162,14 +164,29 @@ def draw_by_priority(
         return jnp.minimum(jnp.searchsorted(mass, at), len(mass) - 1)
 
     place = jax.vmap(of_slot, (0, 1), 2)(keys, priority.reshape(-1, slots))
-    return _in_turn(place // rows, place % rows, slot, turns)
+    return _in_turn(place // rows, place % rows, n, slot, turns)
 
 
-def _in_turn(block: Array, row: Array, slot: Array, turns: int) -> Draws:
-    """Leaves of draws [rounds, each, B] those of the slots whose turn it is: one in `turns`."""
+def portions(share: float) -> tuple[int, int]:
+    """How a share of draws for each slot is drawn: so many of each slot of one in so many."""
+    return max(1, round(share)), max(1, round(1 / share))
+
+
+def _in_turn(block: Array, row: Array, n: Array, slot: Array, turns: int) -> Draws:
+    """Leaves of draws [rounds, each, B] those of the slots whose turn it is: one in `turns`.
+
+    Raises:
+        UserError: If the slots here cannot be divided so.
+    """
     rounds, each, slots = block.shape
-    # In round r it is the turn of the columns that leave r, divided by `turns`.
-    turn = jnp.arange(rounds)[:, None, None] % turns
+    if slots % turns:
+        raise UserError(
+            f"batch_size asks for draws from one slot in {turns}, and a learner has {slots} slots "
+            "of the policy; give a larger algorithm.batch_size, or numbers of environments and "
+            f"learners with which {turns} divides a learner's slots"
+        )
+    # In the run's round r it is the turn of the columns that leave r, divided by `turns`.
+    turn = (n * rounds + jnp.arange(rounds))[:, None, None] % turns
     column = jnp.arange(slots // turns) * turns + turn  # [rounds, 1, B / turns]
     column = jnp.broadcast_to(column, (rounds, each, slots // turns))
     block, row = (jnp.take_along_axis(x, column, axis=2) for x in (block, row))

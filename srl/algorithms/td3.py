@@ -113,8 +113,8 @@ class TD3Instance(ContinuousInstance):
         They share no gradient: each holds the others' parameters fixed.
         """
         steps, statistics = drawn.transitions, state.observations
-        key = self.round_key(state, round)
-        noise = self.noise(key, drawn.slot)
+        key, noise_key = jax.random.split(self.round_key(state, round))
+        noise = self.noise(noise_key, drawn.slot)
         action = self.smoothed(self.act_on(state.targets["actor"], statistics, steps.last), noise)
         following = self.values(state.targets["critics"], statistics, steps.last, action)
         target = steps.reward + steps.discount * self.least(following, key)

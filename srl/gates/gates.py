@@ -146,7 +146,8 @@ class _Results:
         """Writes both files with a row that is new, or in place of an earlier one."""
         self._rows[row["name"]] = row
         order = [gate.name for gate in gates_table.GATES]
-        self._rows = {name: self._rows[name] for name in order if name in self._rows}
+        known = {name: self._rows[name] for name in order if name in self._rows}
+        self._rows = known | self._rows  # those that are no gates any more come last
         rows = ",\n".join(json.dumps(row) for row in self._rows.values())
         write_output(self._file, f"[\n{rows}\n]\n".encode())
         write_output(self._table, markdown(list(self._rows.values())).encode())

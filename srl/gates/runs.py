@@ -57,7 +57,9 @@ class GateRun:
                 return
         path = str(self.path)
         words = ["resume", path] if begun else ["run", *self.words, "--run-dir", path]
-        process = subprocess.Popen(child_command("srl.cli", *words), stdout=sys.stderr)
+        process = subprocess.Popen(
+            child_command("srl.cli", *words, dies_with_parent=True), stdout=sys.stderr
+        )
         try:
             code = process.wait()
         except KeyboardInterrupt:  # which its process has got, too: it writes a checkpoint

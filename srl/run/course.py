@@ -212,12 +212,16 @@ class Run:
 
     def _save(self, *, wait: bool) -> None:
         trainer = self.trainer
+        if self._kept:
+            self.show.stage(Stage.SAVING)  # it may wait for the save before, in the background
         state, replay_files = trainer.state(), None
         with self._writing():
+            self.checkpoints.wait()  # it removes files of replays that no checkpoint needs
             replay_files = trainer.save_replays(self.checkpoints.replay_folder)
-        if not self._kept or replay_files is None:
+        if not self._kept or (replay_files is None and not wait):
             return
-        self.show.stage(Stage.SAVING)  # it may wait for the save before, which is in the background
+        if replay_files is None:  # there may be room for the rest
+            self.show.say("the last checkpoint holds no replay, which could not be written")
         trainer.check()  # or it would push out checkpoints that are good
         counts = {
             "env_steps": int(trainer.env_steps),

@@ -145,7 +145,8 @@ class ReplayFiles:
                     array, column = self._columns(leaf, x, arrays, blocks, ring=ring)
                     place = blocks.end if ring else len(x)
                     leaves[leaf] = _with_blocks(x, array, column, place, n if ring else place)
-        self._files = dict(files)
+        own = (name for name in files if _blocks(name).meets(self._part, self._parts))
+        self._files = {name: files[name] for name in own}
         return structure.unflatten(leaves.values())
 
     def _columns(
