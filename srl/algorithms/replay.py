@@ -127,7 +127,7 @@ def draw(
     """
     blocks, rows, _ = replay.reward.shape
     newest = n - jnp.arange(blocks)  # updates, from this one back
-    there = replay.update[newest % blocks, 0] == newest[:, None]
+    there = (replay.update[newest % blocks, 0] == newest[:, None]) & (newest >= 0)[:, None]
     filled = jnp.sum(jnp.cumprod(there, axis=0), axis=0)  # of each slot, those without a gap
     each, turns = portions(share)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, n), slot)

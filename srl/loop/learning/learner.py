@@ -169,7 +169,7 @@ class Learner:
         # One number repeated, which takes no memory.
         view = map_tree(lambda f: np.broadcast_to(np.zeros((), f.dtype), f.shape), longest)
         example = self.unroll(view)
-        replays = jax.eval_shape(self.teams.empty_replays, example)
+        replays = self.expect_room(example)
         _, batches, _ = jax.eval_shape(self.teams.look, self.states, replays, example)
         expect_batches(forms, tree_bytes(batches))
 
