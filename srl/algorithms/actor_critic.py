@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from srl.algorithms.distributions import (
     ActionSpace,
@@ -14,9 +13,8 @@ from srl.algorithms.distributions import (
     action_distribution,
     action_mask,
 )
-from srl.algorithms.normalization import Observing, Statistics
+from srl.algorithms.normalization import Observing
 from srl.algorithms.observing import ObservingAlgorithm, ObservingInstance
-from srl.lazy import jax, jnp, optax
 from srl.networks import PolicyAndValue
 from srl.types import Array, Decision, Policy, Tree
 
@@ -35,16 +33,6 @@ class ActorCritic(ObservingAlgorithm):
     }
 
 
-class ActorCriticState(NamedTuple):
-    """What learning a policy and a value network changes; see `State`."""
-
-    params: Tree
-    optimizer: Tree
-    key: Array
-    n: Array
-    observations: dict[str, Statistics]
-
-
 A = TypeVar("A", bound=Observing)
 """The state of an algorithm with a policy and a value network."""
 
@@ -58,12 +46,6 @@ class ActorCriticInstance(ObservingInstance[A]):
 
     config: ActorCritic
 
-    @property
-    @abstractmethod
-    def optimizer(self) -> optax.GradientTransformation:
-        """What takes the gradient steps."""
-        raise NotImplementedError
-
     @cached_property
     def actions(self) -> ActionSpace:
         """The distributions over actions."""
@@ -74,18 +56,10 @@ class ActorCriticInstance(ObservingInstance[A]):
         """The network's functions."""
         return self.config.network.build(self.specs.observation, self.actions.num_outputs)
 
-    def init(self, key: Array) -> Any:
-        """Draws parameters; nothing is normalised yet."""
-        network_key, learning_key = jax.random.split(key)
-        params = self.network.init(network_key)
-        params["policy"] = {"network": params["policy"], "actions": self.actions.init()}
-        return ActorCriticState(
-            params=params,
-            optimizer=self.optimizer.init(params),
-            key=jax.random.key_data(learning_key),
-            n=jnp.zeros((), jnp.int32),
-            observations=self.normalizer.init(),
-        )
+    def draw_params(self, key: Array) -> Tree:
+        """Draws the parameters of the policy and of the value."""
+        params = self.network.init(key)
+        return {**params, "policy": {"network": params["policy"], "actions": self.actions.init()}}
 
     # Acting.
 

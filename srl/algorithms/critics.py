@@ -109,16 +109,8 @@ class CriticsInstance(OffPolicyInstance[CriticsState]):
 
     def init(self, key: Array) -> CriticsState:
         """Draws parameters."""
-        params_key, learning_key = jax.random.split(key)
-        params = self.draw_params(params_key)
-        return CriticsState(
-            params=params,
-            optimizer=self.optimizer.init(params),
-            key=jax.random.key_data(learning_key),
-            n=jnp.zeros((), jnp.int32),
-            observations=self.normalizer.init(),
-            targets=jax.tree.map(jnp.copy, self.slow(params)),
-        )
+        fields = super().init(key)._asdict()
+        return CriticsState(**fields, targets=jax.tree.map(jnp.copy, self.slow(fields["params"])))
 
     def round_key(self, state: CriticsState, round: Array) -> Array:
         """Gives the random key of a round."""

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from srl.algorithms.actor_critic import ActorCritic, ActorCriticInstance, ActorCriticState
-from srl.algorithms.returns import valid_rows, vtrace, zero_unless
+from srl.algorithms.actor_critic import ActorCritic, ActorCriticInstance
+from srl.algorithms.gradient_step import learning_rate, mean_of, step_along
+from srl.algorithms.observing import ObservingState
+from srl.algorithms.returns import sums_over, valid_rows, vtrace, zero_unless
 from srl.lazy import jax, jnp, optax
 from srl.types import Array, Metrics, Policy, Tree, Unroll
 
@@ -54,7 +56,7 @@ class IMPALA(ActorCritic):
 
 
 @dataclass(frozen=True)
-class IMPALAInstance(ActorCriticInstance[ActorCriticState]):
+class IMPALAInstance(ActorCriticInstance[ObservingState]):
     """IMPALA for one trained policy."""
 
     config: IMPALA
@@ -70,13 +72,13 @@ class IMPALAInstance(ActorCriticInstance[ActorCriticState]):
         clip = optax.clip_by_global_norm(self.config.max_grad_norm)
         return optax.flatten(optax.chain(clip, optax.scale_by_adam(eps=1e-5)))
 
-    def gradient(self, state: ActorCriticState, batch: Unroll, round: Array) -> dict[str, Any]:
+    def gradient(self, state: ObservingState, batch: Unroll, round: Array) -> dict[str, Any]:
         """Gives the sums over the batch: of the loss's gradient, and of metrics."""
         gradient, metrics = jax.grad(self.loss, has_aux=True)(state.params, state, batch)
         count = jnp.sum(valid_rows(batch.terminated, batch.truncated), dtype=jnp.float32)
         return {"gradient": gradient, "metrics": metrics, "count": count}
 
-    def loss(self, params: Tree, state: ActorCriticState, unroll: Unroll) -> tuple[Array, Metrics]:
+    def loss(self, params: Tree, state: ObservingState, unroll: Unroll) -> tuple[Array, Metrics]:
         """Policy gradient, value and entropy terms (Espeholt et al., 2018, section 4.2), summed.
 
         Args:
@@ -111,17 +113,13 @@ class IMPALAInstance(ActorCriticInstance[ActorCriticState]):
             "entropy": distribution.entropy(),
             "importance": weight,
         }
-        sums = {name: jnp.sum(jnp.where(valid, x, 0.0)) for name, x in metrics.items()}
+        sums = sums_over(valid, metrics)
         value_loss = config.value_cost * sums["value_loss"]
         return sums["policy_loss"] + value_loss - config.entropy_cost * sums["entropy"], sums
 
-    def update(self, state: ActorCriticState, sums: Any) -> tuple[ActorCriticState, Metrics]:
+    def update(self, state: ObservingState, sums: Any) -> tuple[ObservingState, Metrics]:
         """Takes one step of Adam."""
-        mean = jax.tree.map(lambda x: x / jnp.maximum(sums["count"], 1), sums)
-        steps, optimizer = self.optimizer.update(mean["gradient"], state.optimizer, state.params)
-        rate = jnp.asarray(self.config.learning_rate)
-        if self.config.anneal and self.updates:
-            rate = rate * jnp.maximum(1 - state.n / self.updates, 0.0)
-        params = jax.tree.map(lambda p, step: p - rate * step, state.params, steps)
+        mean = mean_of(sums)
+        rate = learning_rate(self.config, state.n, self.updates)
         metrics = {**mean["metrics"], "grad_norm": optax.tree.norm(mean["gradient"])}
-        return state._replace(params=params, optimizer=optimizer), metrics
+        return step_along(self.optimizer, state, mean["gradient"], rate), metrics

@@ -7,10 +7,38 @@ however slots are spread.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from srl.algorithms.algorithm import State
 from srl.lazy import jax, jnp
 from srl.types import Array, Tree
+
+
+class Batch(NamedTuple):
+    """What `measure` makes of an unroll, to be learned from in minibatches."""
+
+    samples: Any  # [T, B, ...]; their field `valid` is bool [T, B]
+    memory: Tree  # [T / length, B, ...], before the first step of each chunk
+    slot: Array  # int32 [B]
+
+
+def minibatch(
+    batch: Batch, state: State, round: Array, epochs: int, parts: int, length: int
+) -> tuple[Any, Tree]:
+    """Gives the samples of a round, [length, S, ...], and the memories before them, [S, ...].
+
+    Args:
+        batch: Of T steps and B slots.
+        state: Its key, and the number of updates, say which steps are together.
+        round: int32 [], below epochs * parts.
+        epochs: How often learning goes through the batch.
+        parts: Minibatches of an epoch.
+        length: Steps of a chunk.
+    """
+    epoch, number = round // parts, round % parts
+    key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.n * epochs + epoch)
+    drawn = draw(key, batch.slot, len(batch.samples.valid), parts, length, number)
+    return drawn.steps(batch.samples), drawn.starts(batch.memory)
 
 
 class Minibatch(NamedTuple):

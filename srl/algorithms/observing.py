@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from srl.algorithms.algorithm import Algorithm, Instance
-from srl.algorithms.normalization import ObservationNormalizer, Observing
+from srl.algorithms.normalization import ObservationNormalizer, Observing, Statistics
 from srl.algorithms.returns import valid_rows
-from srl.lazy import jax
+from srl.lazy import jax, jnp, optax
 from srl.networks import AutoNetwork, Network
-from srl.types import Metrics, Unroll
+from srl.types import Array, Metrics, Tree, Unroll
 
 
 @dataclass(frozen=True)
@@ -24,15 +25,51 @@ class ObservingAlgorithm(Algorithm):
     """Standardise observations by running statistics."""
 
 
+class ObservingState(NamedTuple):
+    """What learning changes; see `State`. An algorithm may add fields."""
+
+    params: Tree
+    optimizer: Tree
+    key: Array
+    n: Array
+    observations: dict[str, Statistics]
+
+
 R = TypeVar("R", bound=Observing)
 """The state of an algorithm that keeps statistics of observations."""
 
 
 @dataclass(frozen=True)
 class ObservingInstance(Instance[R]):
-    """Keeps statistics of observations: those that acted serve the whole of `learn`."""
+    """Keeps statistics of observations: those that acted serve the whole of `learn`.
+
+    An algorithm adds `draw_params`, `optimizer`, and how it acts and learns.
+    """
 
     config: ObservingAlgorithm
+
+    @abstractmethod
+    def draw_params(self, key: Array) -> Tree:
+        """Draws the parameters of all networks."""
+        raise NotImplementedError
+
+    @property
+    @abstractmethod
+    def optimizer(self) -> optax.GradientTransformation:
+        """What takes the gradient steps."""
+        raise NotImplementedError
+
+    def init(self, key: Array) -> Any:
+        """Draws parameters; nothing is normalised yet."""
+        params_key, learning_key = jax.random.split(key)
+        params = self.draw_params(params_key)
+        return ObservingState(
+            params=params,
+            optimizer=self.optimizer.init(params),
+            key=jax.random.key_data(learning_key),
+            n=jnp.zeros((), jnp.int32),
+            observations=self.normalizer.init(),
+        )
 
     @cached_property
     def normalizer(self) -> ObservationNormalizer:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
+from srl.algorithms.gradient_step import mean_of
 from srl.algorithms.normalization import Observing
 from srl.algorithms.observing import ObservingAlgorithm, ObservingInstance
 from srl.algorithms.replay import (
@@ -22,6 +23,7 @@ from srl.algorithms.replay import (
     portions,
     transitions,
 )
+from srl.algorithms.returns import sums_over
 from srl.errors import UserError
 from srl.lazy import jax, jnp, optax
 from srl.networks import MLP, AutoNetwork, Network
@@ -136,11 +138,6 @@ class OffPolicyInstance(ObservingInstance[F]):
         """Whether update n learns: enough steps were taken."""
         return n + 1 >= math.ceil(self.config.warm_up / self.steps)  # without large products
 
-    @property
-    def optimizer(self) -> optax.GradientTransformation:
-        """What takes the gradient steps."""
-        raise NotImplementedError
-
     def slow(self, params: Tree) -> Tree:
         """Gives those parameters of which there are slow copies."""
         raise NotImplementedError
@@ -197,7 +194,7 @@ class OffPolicyInstance(ObservingInstance[F]):
 
     def update(self, state: F, sums: Any) -> tuple[F, Metrics]:
         """Takes a gradient step, and moves the slow copies."""
-        mean = jax.tree.map(lambda x: x / jnp.maximum(sums["count"], 1), sums)
+        mean = mean_of(sums)
         steps, optimizer = self.optimizer.update(mean["gradient"], state.optimizer, state.params)
         params: Any = optax.apply_updates(state.params, steps)
         rate = self.config.target_rate
@@ -213,9 +210,9 @@ def summed(
     loss: Array, metrics: Metrics, valid: Array, notes: Tree = ()
 ) -> tuple[Array, tuple[dict[str, Any], Tree]]:
     """Gives what `loss` gives, of losses and metrics at each step: sums over the valid ones."""
-    sums = {name: jnp.sum(jnp.where(valid, x, 0.0)) for name, x in metrics.items()}
-    count = jnp.sum(valid, dtype=jnp.float32)
-    return jnp.sum(jnp.where(valid, loss, 0.0)), ({"metrics": sums, "count": count}, notes)
+    sums = sums_over(valid, {**metrics, "loss": loss})
+    total, count = sums.pop("loss"), jnp.sum(valid, dtype=jnp.float32)
+    return total, ({"metrics": sums, "count": count}, notes)
 
 
 def where(condition: Array, one: Any, other: Any) -> Any:

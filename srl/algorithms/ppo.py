@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 from srl.algorithms.actor_critic import ActorCritic, ActorCriticInstance
-from srl.algorithms.minibatches import draw
+from srl.algorithms.gradient_step import learning_rate, step_along
+from srl.algorithms.minibatches import Batch, minibatch
 from srl.algorithms.normalization import (
     Statistics,
     merge,
@@ -23,7 +24,7 @@ from srl.algorithms.normalization import (
     standardize,
     unstandardize,
 )
-from srl.algorithms.returns import generalized_advantages, valid_rows, zero_unless
+from srl.algorithms.returns import generalized_advantages, sums_over, valid_rows, zero_unless
 from srl.dataflow.trace import trace
 from srl.errors import UserError
 from srl.lazy import jax, jnp, optax
@@ -142,14 +143,6 @@ class Samples(NamedTuple):
     valid: Array  # bool
 
 
-class Batch(NamedTuple):
-    """What `measure` makes of an unroll."""
-
-    samples: Samples
-    memory: dict[str, Tree]  # [T / chunk, B, ...] of the policy and of the value
-    slot: Array  # int32 [B]
-
-
 class PPOState(NamedTuple):
     """What PPO's learning changes; see `State`."""
 
@@ -187,9 +180,8 @@ class PPOInstance(ActorCriticInstance[PPOState]):
             *([optax.add_decayed_weights(decay)] if decay else []),
             optax.scale_by_adam(eps=self.config.adam_epsilon),
         ]
-        return optax.flatten(
-            optax.chain(*steps)
-        )  # one vector compiles, and runs, faster than many arrays
+        # One vector compiles, and runs, faster than many arrays.
+        return optax.flatten(optax.chain(*steps))
 
     def init(self, key: Array) -> PPOState:
         """Draws parameters; nothing is normalised yet."""
@@ -245,14 +237,8 @@ class PPOInstance(ActorCriticInstance[PPOState]):
 
     def gradient(self, state: PPOState, batch: Batch, round: Array) -> dict[str, Any]:
         """Gives the sums over a minibatch: of the loss's gradient, and of metrics."""
-        config = self.config
-        epoch, number = round // config.minibatches, round % config.minibatches
-        key = jax.random.wrap_key_data(state.key)
-        key = jax.random.fold_in(key, state.n * config.epochs + epoch)
-        length = self.chunk if self.network.memory else 1
-        steps, parts = len(batch.samples.log_prob), config.minibatches
-        minibatch = draw(key, batch.slot, steps, parts, length, number)
-        samples, memory = minibatch.steps(batch.samples), minibatch.starts(batch.memory)
+        settings = self.config.epochs, self.config.minibatches, self.chunk or 1
+        samples, memory = minibatch(batch, state, round, *settings)
         gradient, metrics = jax.grad(self.loss, has_aux=True)(state.params, state, samples, memory)
         count = jnp.sum(samples.valid, dtype=jnp.float32)
         return {"gradient": gradient, "metrics": metrics, "count": count}
@@ -291,7 +277,7 @@ class PPOInstance(ActorCriticInstance[PPOState]):
             "approx_kl": ratio - 1 - log_ratio,
             "clipfrac": jnp.abs(ratio - 1) > config.clip,
         }
-        sums = {name: jnp.sum(jnp.where(samples.valid, x, 0.0)) for name, x in metrics.items()}
+        sums = sums_over(samples.valid, metrics)
         value_loss = config.value_cost * sums["value_loss"]
         return sums["policy_loss"] + value_loss - config.entropy_cost * sums["entropy"], sums
 
@@ -306,12 +292,10 @@ class PPOInstance(ActorCriticInstance[PPOState]):
         """Takes one step of Adam, with the gradient's norm bounded."""
         share = 1 / jnp.maximum(sums["count"], 1)
         gradient = jax.tree.map(lambda x: x * share, sums["gradient"])
-        steps, optimizer = self.optimizer.update(gradient, state.optimizer, state.params)
-        rate = self._learning_rate(state)
-        params = jax.tree.map(lambda p, step: p - rate * step, state.params, steps)
         metrics = {name: x * share for name, x in sums["metrics"].items()}
         metrics["grad_norm"] = optax.tree.norm(gradient)
-        return state._replace(params=params, optimizer=optimizer), metrics
+        rate = learning_rate(self.config, state.n, self.updates)
+        return step_along(self.optimizer, state, gradient, rate), metrics
 
     def finish(self, state: PPOState, sums: Any) -> tuple[PPOState, Metrics]:
         """Adds the batch to the statistics of observations and counts the update."""
@@ -319,7 +303,7 @@ class PPOInstance(ActorCriticInstance[PPOState]):
         _, unexplained = spread(sums["errors"])
         metrics = {
             "explained_variance": 1 - unexplained / jnp.maximum(variance, 1e-8),
-            "learning_rate": self._learning_rate(state),
+            "learning_rate": learning_rate(self.config, state.n, self.updates),
         }
         return super().finish(state, sums)[0], metrics
 
@@ -334,9 +318,3 @@ class PPOInstance(ActorCriticInstance[PPOState]):
         if self.config.normalize_values:
             value = unstandardize(state.values, value)
         return value, jax.tree.map(lambda x: x[:-1][:: self.chunk], memories)
-
-    def _learning_rate(self, state: PPOState) -> Array:
-        rate = jnp.asarray(self.config.learning_rate)
-        if self.config.anneal and self.updates:
-            rate = rate * jnp.maximum(1 - state.n / self.updates, 0.0)
-        return rate

@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from srl.algorithms.minibatches import draw
-from srl.algorithms.q_learning import QInstance, QLearning, QState, chosen
-from srl.algorithms.returns import generalized_advantages, valid_rows, zero_unless
+from srl.algorithms.gradient_step import learning_rate, mean_of, step_along
+from srl.algorithms.minibatches import Batch, minibatch
+from srl.algorithms.observing import ObservingState
+from srl.algorithms.q_learning import QInstance, QLearning, chosen
+from srl.algorithms.returns import generalized_advantages, sums_over, valid_rows, zero_unless
 from srl.lazy import jax, jnp, optax
 from srl.types import Array, Metrics, Tree, Unroll
 
@@ -64,16 +66,8 @@ class Samples(NamedTuple):
     valid: Array  # bool
 
 
-class Batch(NamedTuple):
-    """What `measure` makes of an unroll."""
-
-    samples: Samples
-    memory: Tree  # [T / chunk, B, ...]
-    slot: Array  # int32 [B]
-
-
 @dataclass(frozen=True)
-class PQNInstance(QInstance[QState]):
+class PQNInstance(QInstance[ObservingState]):
     """PQN for one trained policy."""
 
     config: PQN
@@ -94,7 +88,7 @@ class PQNInstance(QInstance[QState]):
         clip = optax.clip_by_global_norm(self.config.max_grad_norm)
         return optax.flatten(optax.chain(clip, optax.scale_by_radam()))
 
-    def measure(self, state: QState, unroll: Unroll) -> tuple[Batch, dict[str, Any]]:
+    def measure(self, state: ObservingState, unroll: Unroll) -> tuple[Batch, dict[str, Any]]:
         """Computes the targets, Q(lambda) returns by the best actions (Gallici et al., eq. 8)."""
         _, sums = super().measure(state, unroll)
         valid = valid_rows(unroll.terminated, unroll.truncated)
@@ -115,22 +109,16 @@ class PQNInstance(QInstance[QState]):
         )
         return Batch(samples, unroll.memory, unroll.slot), sums
 
-    def gradient(self, state: QState, batch: Batch, round: Array) -> dict[str, Any]:
+    def gradient(self, state: ObservingState, batch: Batch, round: Array) -> dict[str, Any]:
         """Gives the sums over a minibatch: of the loss's gradient, and of metrics."""
-        config = self.config
-        epoch, number = round // config.minibatches, round % config.minibatches
-        key = jax.random.wrap_key_data(state.key)
-        key = jax.random.fold_in(key, state.n * config.epochs + epoch)
-        length = self.chunk or 1
-        steps = len(batch.samples.target)
-        minibatch = draw(key, batch.slot, steps, config.minibatches, length, number)
-        samples, memory = minibatch.steps(batch.samples), minibatch.starts(batch.memory)
+        settings = self.config.epochs, self.config.minibatches, self.chunk or 1
+        samples, memory = minibatch(batch, state, round, *settings)
         gradient, metrics = jax.grad(self.loss, has_aux=True)(state.params, state, samples, memory)
         count = jnp.sum(samples.valid, dtype=jnp.float32)
         return {"gradient": gradient, "metrics": metrics, "count": count}
 
     def loss(
-        self, params: Tree, state: QState, samples: Samples, memory: Tree
+        self, params: Tree, state: ObservingState, samples: Samples, memory: Tree
     ) -> tuple[Array, Metrics]:
         """Half the squared error, summed.
 
@@ -143,16 +131,12 @@ class PQNInstance(QInstance[QState]):
         inputs = state.observations, samples.observation, memory, ~samples.valid
         value = chosen(self.values(params, *inputs), samples.action)
         metrics = {"q_loss": 0.5 * jnp.square(value - samples.target), "q_value": value}
-        sums = {name: jnp.sum(jnp.where(samples.valid, x, 0.0)) for name, x in metrics.items()}
+        sums = sums_over(samples.valid, metrics)
         return sums["q_loss"], sums
 
-    def update(self, state: QState, sums: Any) -> tuple[QState, Metrics]:
+    def update(self, state: ObservingState, sums: Any) -> tuple[ObservingState, Metrics]:
         """Takes one step of RAdam."""
-        mean = jax.tree.map(lambda x: x / jnp.maximum(sums["count"], 1), sums)
-        steps, optimizer = self.optimizer.update(mean["gradient"], state.optimizer, state.params)
-        rate = jnp.asarray(self.config.learning_rate)
-        if self.config.anneal and self.updates:
-            rate = rate * jnp.maximum(1 - state.n / self.updates, 0.0)
-        params = jax.tree.map(lambda p, step: p - rate * step, state.params, steps)
+        mean = mean_of(sums)
+        rate = learning_rate(self.config, state.n, self.updates)
         metrics = {**mean["metrics"], "grad_norm": optax.tree.norm(mean["gradient"])}
-        return state._replace(params=params, optimizer=optimizer), metrics
+        return step_along(self.optimizer, state, mean["gradient"], rate), metrics

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from gymnasium import spaces
 
 from srl.algorithms.distributions import action_mask
-from srl.algorithms.normalization import Observing, Statistics
+from srl.algorithms.normalization import Observing
 from srl.algorithms.observing import ObservingAlgorithm, ObservingInstance
 from srl.errors import UserError
-from srl.lazy import jax, jnp, optax
+from srl.lazy import jax, jnp
 from srl.networks import MLP, AutoNetwork, Network, PolicyAndValue
 from srl.types import Array, Decision, Metrics, Policy, Tree
 
@@ -46,16 +46,6 @@ class QLearning(ObservingAlgorithm):
         "exploration": (0.0, 1.0),
         "epsilon_spread": (0.0,),
     }
-
-
-class QState(NamedTuple):
-    """What Q-learning changes; see `State`."""
-
-    params: Tree
-    optimizer: Tree
-    key: Array
-    n: Array
-    observations: dict[str, Statistics]
 
 
 Q = TypeVar("Q", bound=Observing)
@@ -95,27 +85,14 @@ class QInstance(ObservingInstance[Q]):
         """Gives the values of actions [..., actions] that the network's outputs stand for."""
         return outputs
 
-    @property
-    def optimizer(self) -> optax.GradientTransformation:
-        """What takes the gradient steps."""
-        raise NotImplementedError
-
     @cached_property
     def network(self) -> PolicyAndValue:
         """The network's functions, of which action values use the policy's."""
         return self.config.network.build(self.specs.observation, self.num_outputs)
 
-    def init(self, key: Array) -> Any:
-        """Draws parameters; nothing is normalised yet."""
-        network_key, learning_key = jax.random.split(key)
-        params = self.network.init(network_key)["policy"]
-        return QState(
-            params=params,
-            optimizer=self.optimizer.init(params),
-            key=jax.random.key_data(learning_key),
-            n=jnp.zeros((), jnp.int32),
-            observations=self.normalizer.init(),
-        )
+    def draw_params(self, key: Array) -> Tree:
+        """Draws the network's parameters."""
+        return self.network.init(key)["policy"]
 
     # Acting.
 

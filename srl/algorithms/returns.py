@@ -8,7 +8,7 @@ so it has no advantage, and nothing flows across it.
 from __future__ import annotations
 
 from srl.lazy import jax, jnp
-from srl.types import Array
+from srl.types import Array, Metrics
 
 
 def valid_rows(terminated: Array, truncated: Array) -> Array:
@@ -20,6 +20,11 @@ def zero_unless(valid: Array, x: Array) -> Array:
     """Gives x, [T, B, ...], with zeros at the rows that are not valid, bool [T, B]."""
     valid = valid.reshape(*valid.shape, *[1] * (x.ndim - valid.ndim))
     return jnp.where(valid, x, jnp.zeros_like(x))
+
+
+def sums_over(valid: Array, values: Metrics) -> Metrics:
+    """Gives the sum of each value, [...], where valid, bool [...]; others may even be infinite."""
+    return {name: jnp.sum(jnp.where(valid, x, 0.0)) for name, x in values.items()}
 
 
 def generalized_advantages(

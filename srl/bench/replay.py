@@ -19,6 +19,7 @@ from srl.console.arguments import Arguments, number
 from srl.console.stages import Stages
 from srl.lazy import jax
 from srl.loop.learning.replay_files import ReplayFiles, expect_room, tree_bytes
+from srl.pools.room import resident_bytes
 from srl.types import Unroll
 
 _FRAME = (84, 84)
@@ -63,11 +64,11 @@ def _measured(
     files, took = ReplayFiles(), _Took()
 
     stages.show("filling", f"{blocks} unrolls")
-    before, replay = _resident(), empty(unroll, blocks)
+    before, replay = resident_bytes(), empty(unroll, blocks)
     for n in range(blocks):
         replay = write(replay, unroll, n)
     jax.block_until_ready(replay)
-    held, size = _resident() - before, tree_bytes(replay)
+    held, size = resident_bytes() - before, tree_bytes(replay)
     text = f"{held:,} bytes of memory, of which {size:,} are the replay"
     yield "memory", held, "B", text, {"replay_bytes": size}
 
@@ -160,12 +161,6 @@ class _Took:
 
     def __str__(self) -> str:
         return f"{self.seconds:.2f} s ({self.cpu_seconds:.2f} s of processors)"
-
-
-def _resident() -> int:
-    """Memory of this process, in bytes."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _forget(file: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from srl.console.arguments import Arguments, listed, number, table
+from srl.console.number_text import number_text
 from srl.errors import UserError
 from srl.files import expect_place, parse_json, write_output
 from srl.gates import table as gates_table
@@ -117,9 +118,7 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _number(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.4g}"
+    return "-" if value is None else number_text(value)
 
 
 class _Results:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,7 @@ class GateRun:
         """The arguments of `srl run`."""
         return [*self.gate.words, *self.options, "--seed", str(self.seed)]
 
-    @property
+    @cached_property
     def experiment(self) -> Experiment:
         """What is run."""
         target, *overrides = self.words

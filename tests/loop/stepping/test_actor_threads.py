@@ -6,12 +6,10 @@ from dataclasses import replace
 
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
-from tiny_parts import ENVS, SECONDS, SPECS, TINY, Ends, wait_until
+from tiny_parts import ENVS, SECONDS, TINY, Ends, wait_until
 
 from srl import make_pool
 from srl.errors import RunError
-from srl.loop.acting.local_acting import compiled_act
-from srl.loop.learning.learner import Learner
 from srl.loop.stepping.actors import ActorThreads
 from srl.loop.stepping.threads import ThreadEnvironments
 
@@ -40,16 +38,6 @@ class Waits(CartPoleEnv):
     def step(self, action):
         assert self.gate.wait(SECONDS)
         return super().step(action)
-
-
-@pytest.fixture(scope="module")
-def learner():
-    return Learner(TINY, SPECS)
-
-
-@pytest.fixture(scope="module")
-def act(learner):
-    return compiled_act(learner.teams)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from small_runs import assert_same
 from tiny_parts import ENVS, SPECS, TINY, empty_batches, run_pass, with_program
 
 from srl.bench.alone import first_timestep
-from srl.loop.acting.local_acting import LocalActing, compiled_act
+from srl.loop.acting.local_acting import LocalActing
 from srl.loop.acting.parameters import Published
 from srl.loop.learning.learner import Learner, run_key
 from srl.loop.stepping.environments import make_group
@@ -28,11 +28,6 @@ EXPERIMENT = replace(
 @pytest.fixture(scope="module")
 def learner():
     return Learner(EXPERIMENT, SPECS)
-
-
-@pytest.fixture(scope="module")
-def act(learner):
-    return compiled_act(learner.teams)
 
 
 @pytest.fixture(scope="module")

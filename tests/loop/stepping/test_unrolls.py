@@ -9,7 +9,6 @@ from small_runs import assert_same
 from tiny_parts import (
     ENVS,
     SECONDS,
-    SPECS,
     TINY,
     empty_batches,
     in_time,
@@ -18,9 +17,9 @@ from tiny_parts import (
     with_program,
 )
 
-from srl.loop.acting.local_acting import LocalActing, compiled_act
+from srl.loop.acting.local_acting import LocalActing
 from srl.loop.acting.parameters import Published
-from srl.loop.learning.learner import Learner, forms_of
+from srl.loop.learning.learner import forms_of
 from srl.loop.stepping.environments import make_group
 from srl.loop.stepping.group import Group
 from srl.loop.stepping.unrolls import OwnUnrolls, SentUnrolls
@@ -33,16 +32,6 @@ from srl.streams.transport.message import Identity
 RUN = 7
 TWO = with_program(TINY, "4,8:1")
 """Two unrolls of one policy."""
-
-
-@pytest.fixture(scope="module")
-def learner():
-    return Learner(TINY, SPECS)
-
-
-@pytest.fixture(scope="module")
-def act(learner):
-    return compiled_act(learner.teams)
 
 
 class Side:
