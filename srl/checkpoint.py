@@ -270,7 +270,9 @@ class Checkpoints:
         return learners, self._counts(version, metadata)
 
     def set_aside(self, version: int, why: str) -> Path:
-        """Renames a version, so that it counts no more and nothing of it is lost; gives its path.
+        """Renames a version, so that it counts no more and is not lost; gives its path.
+
+        The files of its replay are kept no longer: later ones may have their names.
 
         Raises:
             RunError: If it cannot be renamed.

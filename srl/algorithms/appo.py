@@ -33,6 +33,8 @@ class APPO(PPO):
     0 chooses up to 32, of 64 steps or more each."""
     learning_rate: float = 1e-3
     """The step size of Adam."""
+    max_grad_norm: float = 4.0
+    """The norm to which longer gradients are shortened: Sample Factory's."""
     entropy_cost: float = 0.01
     """The weight of the entropy, which is rewarded."""
     max_weight: float = 10.0

@@ -28,8 +28,9 @@ class IMPALA(ActorCritic):
     """The step size of Adam, which learns as well as the paper's RMSProp and needs less tuning."""
     anneal: bool = True
     """Whether the learning rate falls linearly to 0 over the run, where its length is known."""
-    max_grad_norm: float = 0.5
-    """The norm to which longer gradients of the mean loss are shortened."""
+    max_grad_norm: float = 40.0
+    """The norm to which longer gradients of the mean loss are shortened; where it is small, large
+    errors of the value hold the policy back, and what was learned is lost again."""
     clip_rho: float = 1.0
     """Rho-bar and c-bar: the largest importance weight."""
     vtrace_lambda: float = 1.0

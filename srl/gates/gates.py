@@ -32,6 +32,8 @@ def gates(argv: list[str]) -> int:
     for first, *_ in runs.values():
         _ = first.experiment  # raises before anything runs where options do not fit
     results = _Results(options.out) if options.out else None
+    if results:
+        results.expect_no_fewer_seeds(chosen, len(options.seeds))
     passed = True
     for gate in chosen:
         row = _row(gate, runs[gate])
@@ -71,9 +73,9 @@ def _expect_distinct(seeds: list[int]) -> None:
 
 def _runs(gate: Gate, options: Any) -> list[GateRun]:
     """A gate's runs, in folders named after the gate and the seed."""
-    words = ("--plan", options.plan) if options.plan else ()
+    arguments = ("--plan", options.plan) if options.plan else ()
     folder = options.runs / gate.name.replace(":", "_")
-    return [GateRun(gate, seed, folder / str(seed), words) for seed in options.seeds]
+    return [GateRun(gate, seed, folder / str(seed), arguments) for seed in options.seeds]
 
 
 def _row(gate: Gate, runs: list[GateRun]) -> dict[str, Any]:
@@ -87,7 +89,7 @@ def _row(gate: Gate, runs: list[GateRun]) -> dict[str, Any]:
     return {
         "name": gate.name,
         "algorithm": type(experiment.algorithm).__name__,
-        "env": gate.words[0],
+        "env": gate.arguments[0],
         "seeds": [run.seed for run in runs],
         "returns": _plain(returns),
         **{key: _plain(value) for key, value in found._asdict().items()},
@@ -96,7 +98,7 @@ def _row(gate: Gate, runs: list[GateRun]) -> dict[str, Any]:
         "published": gate.published,
         "env_steps": experiment.env_steps,
         "seconds": round(sum(run.seconds() for run in runs) / len(runs), 1),
-        "command": f"srl run {' '.join([*gate.words, *runs[0].options])}",
+        "command": f"srl run {' '.join([*gate.arguments, *runs[0].options])}",
     }
 
 
@@ -140,6 +142,16 @@ class _Results:
                 self._rows = {row["name"]: row for row in parse_json(self._file.read_bytes())}
             except (OSError, ValueError, TypeError, KeyError) as error:
                 raise UserError(f"{self._file} holds no results of gates: {error}") from error
+
+    def expect_no_fewer_seeds(self, chosen: list[Gate], seeds: int) -> None:
+        """Raises UserError where a row would take the place of one of more seeds."""
+        for gate in chosen:
+            there = len(self._rows[gate.name]["seeds"]) if gate.name in self._rows else 0
+            if there > seeds:
+                raise UserError(
+                    f"--out {self._table}: its row {gate.name} is of {there} seeds, and --seeds "
+                    f"gives {seeds}; give as many, or another file"
+                )
 
     def add(self, row: dict[str, Any]) -> None:
         """Writes both files with a row that is new, or in place of an earlier one."""

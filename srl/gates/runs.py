@@ -32,14 +32,14 @@ class GateRun:
     """Further arguments of `srl run`, such as another plan's."""
 
     @property
-    def words(self) -> list[str]:
+    def arguments(self) -> list[str]:
         """The arguments of `srl run`."""
-        return [*self.gate.words, *self.options, "--seed", str(self.seed)]
+        return [*self.gate.arguments, *self.options, "--seed", str(self.seed)]
 
     @cached_property
     def experiment(self) -> Experiment:
         """What is run."""
-        target, *overrides = self.words
+        target, *overrides = self.arguments
         return load_experiment(target, overrides).experiment
 
     def train(self) -> None:
@@ -57,9 +57,9 @@ class GateRun:
             if self.finished():
                 return
         path = str(self.path)
-        words = ["resume", path] if begun else ["run", *self.words, "--run-dir", path]
+        arguments = ["resume", path] if begun else ["run", *self.arguments, "--run-dir", path]
         process = subprocess.Popen(
-            child_command("srl.cli", *words, dies_with_parent=True), stdout=sys.stderr
+            child_command("srl.cli", *arguments, dies_with_parent=True), stdout=sys.stderr
         )
         try:
             code = process.wait()
@@ -96,9 +96,9 @@ class GateRun:
 
     def _expect_same_settings(self) -> None:
         _, resolved = open_run(self.path, to_train=True)
-        words = [resolved.target, *resolved.overrides]
-        if words != self.words:
+        arguments = [resolved.target, *resolved.overrides]
+        if arguments != self.arguments:
             raise UserError(
-                f"{short_path(self.path)} holds another run, of `srl run {' '.join(words)}`; "
+                f"{short_path(self.path)} holds another run, of `srl run {' '.join(arguments)}`; "
                 "remove it, or give --runs another folder"
             )

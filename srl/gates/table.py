@@ -26,7 +26,7 @@ class Gate:
     policy may not get worse again."""
 
     @property
-    def words(self) -> list[str]:
+    def arguments(self) -> list[str]:
         """The command's arguments one by one; the first is the target."""
         return shlex.split(self.command)
 

@@ -218,7 +218,7 @@ class _Session:
     """Whether its answer is still to come."""
     asked: Kind | None = None
     """What it was asked for between two updates, if that is still to come."""
-    told: Any = None
+    reply: Any = None
     """What it was asked for, once it has come: the states of its groups, or a text."""
 
 
@@ -306,7 +306,7 @@ class GradientSink:
         Returns:
             The states of each worker that is connected, as it sent them.
         """
-        return self._told(Message(Kind.WANT_STATES), Kind.STATES, alive)
+        return self._replies(Message(Kind.WANT_STATES), Kind.STATES, alive)
 
     def replays(self, updates: int, alive: Callable[[], None]) -> list[bytes]:
         """Lets all workers write what they remember, between two updates.
@@ -318,17 +318,17 @@ class GradientSink:
         Returns:
             What each worker that is connected says of its files.
         """
-        return self._told(Message(Kind.WANT_REPLAY, counts=(updates,)), Kind.REPLAY, alive)
+        return self._replies(Message(Kind.WANT_REPLAY, counts=(updates,)), Kind.REPLAY, alive)
 
-    def _told(self, question: Message, answer: Kind, alive: Callable[[], None]) -> list[Any]:
+    def _replies(self, question: Message, answer: Kind, alive: Callable[[], None]) -> list[Any]:
         asked = dict(self._sessions)
         for session in asked.values():
-            session.asked, session.told = answer, None
+            session.asked, session.reply = answer, None
             self._listener.send(session.peer, question)
         while any(d.asked and self._sessions.get(w) is d for w, d in asked.items()):
             self.hear()
             alive()
-        return [session.told for session in asked.values() if session.told is not None]
+        return [session.reply for session in asked.values() if session.reply is not None]
 
     def stop(self) -> None:
         """Announces to all workers that no further update is wanted."""
@@ -363,7 +363,7 @@ class GradientSink:
         elif worker is not None and kind == self._sessions[worker].asked:
             session = self._sessions[worker]
             states = kind == Kind.STATES
-            session.told = self._groups(worker, message) if states else text_of(message)
+            session.reply = self._groups(worker, message) if states else text_of(message)
             session.asked = None
         else:
             raise unexpected(message)

@@ -35,7 +35,7 @@ EASY = Gate("ppo-easy", SMALL.format(2048), 1, "none")
 def test_names_are_distinct_and_begin_with_the_algorithm():
     assert len({gate.name for gate in GATES}) == len(GATES)
     for gate in GATES:
-        target, *overrides = gate.words
+        target, *overrides = gate.arguments
         experiment = load_experiment(target, overrides).experiment
         name = type(experiment.algorithm).__name__.lower()
         assert gate.name.startswith(f"{name}-")
@@ -91,6 +91,16 @@ def test_a_missed_gate_is_said_and_gives_exit_code_1(tmp_path, capfd, monkeypatc
     monkeypatch.setattr(table, "GATES", (Gate("ppo-hard", SMALL.format(256), 1e6, "none"),))
     assert main(["gates", "ppo-hard", "--seeds", "0", "--runs", str(tmp_path)]) == 1
     assert "ppo-hard: MISSED" in capfd.readouterr().out
+
+
+def test_a_row_of_more_seeds_is_not_replaced_by_one_of_fewer(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(table, "GATES", (EASY,))
+    out = tmp_path / "gates.md"
+    out.with_suffix(".json").write_text('[{"name": "ppo-easy", "seeds": [0, 1, 2]}]')
+    words = ["gates", "--seeds", "0,3", "--runs", str(tmp_path), "--out", str(out)]
+    assert main(words) == 2
+    assert "its row ppo-easy is of 3 seeds, and --seeds gives 2" in capsys.readouterr().err
+    assert not (tmp_path / "ppo-easy").exists()
 
 
 def test_a_run_that_was_interrupted_is_gone_on_with(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -21,12 +22,14 @@ from srl.lazy import jax
 from srl.system.shared_memory import available_bytes, memory_bytes
 from srl.types import Array, Tree
 
+logger = logging.getLogger(__name__)
+
 _FILE_BYTES = 1 << 28
 """Of a file, at most about: it is in memory once more while it is written or read."""
 
 
 class Saved(NamedTuple):
-    """What a worker tells of the replays that it has written."""
+    """What a worker reports of the replays that it has written."""
 
     files: dict[str, str]
     error: str = ""
@@ -38,7 +41,7 @@ class Saved(NamedTuple):
 
     @staticmethod
     def from_bytes(body: bytes | np.ndarray) -> Saved:
-        """What another worker has told.
+        """What another worker has sent.
 
         Raises:
             ValueError: If it is something else.
@@ -117,6 +120,9 @@ class ReplayFiles:
     ) -> Tree:
         """Gives the replays as they were saved after n updates.
 
+        Slots of which a checkpoint holds no replay, since their worker was away when it was made,
+        begin with an empty one; a warning says so.
+
         Args:
             folder: Of the files.
             files: What a checkpoint lists, of whichever division of the slots.
@@ -129,7 +135,7 @@ class ReplayFiles:
             RunError: If a file cannot be read.
         """
         leaves, structure = named_leaves(replays), jax.tree.structure(replays)
-        rings = _rings(replays)
+        rings, known = _rings(replays), set[int]()
         for name, checksum in files.items():
             blocks = _blocks(name)
             if not blocks.meets(self._part, self._parts):
@@ -143,10 +149,15 @@ class ReplayFiles:
                 ring = leaf in rings
                 if ring or blocks.end == n:
                     array, column = self._columns(leaf, x, arrays, blocks, ring=ring)
+                    known.update(range(column, column + array.shape[2] * (blocks.end == n)))
                     place = blocks.end if ring else len(x)
                     leaves[leaf] = _with_blocks(x, array, column, place, n if ring else place)
         own = (name for name in files if _blocks(name).meets(self._part, self._parts))
         self._files = {name: files[name] for name in own}
+        slots = next((x.shape[2] for x in leaves.values()), 0)
+        if len(known) < slots:
+            lost = f"{slots - len(known)} of the {slots} slots here, whose learner was away"
+            logger.warning("checkpoint %d holds no replay of %s: it begins empty", n, lost)
         return structure.unflatten(leaves.values())
 
     def _columns(

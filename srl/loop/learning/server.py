@@ -242,9 +242,9 @@ class Server:
         """Lets every worker write what it remembers."""
         if not self._begun or not self.replay_bytes:
             return []
-        told = self.sink.replays(self._learner.progress.updates, self._endpoints.alive)
+        replies = self.sink.replays(self._learner.progress.updates, self._endpoints.alive)
         try:
-            return [Saved.from_bytes(text) for text in told]
+            return [Saved.from_bytes(text) for text in replies]
         except ValueError as error:
             raise Unwritable(f"a worker's replay is not saved: {error}") from error
 

@@ -165,6 +165,20 @@ def test_another_number_of_learners_reads_its_own_slots(tmp_path, before, after,
         assert new == {Blocks(updates, updates + 1, k, after).name}
 
 
+def test_slots_without_a_saved_replay_begin_with_an_empty_one_and_a_warning(tmp_path, caplog):
+    half = range(ALL // 2)
+    saved = ReplayFiles(0, 2).save(tmp_path, remembered(half, 3, 5), 3, lambda: None)
+    empty = remembered(range(ALL), 0, 5)
+    loaded = ReplayFiles().load(tmp_path, saved.files, empty, 3, lambda: None)
+    lost = f"checkpoint 3 holds no replay of {ALL - ALL // 2} of the {ALL} slots here"
+    assert lost in caplog.text
+    assert_same(jax.tree.map(lambda x: x[:, :, : ALL // 2], loaded), remembered(half, 3, 5))
+    assert_same(
+        jax.tree.map(lambda x: x[:, :, ALL // 2 :], loaded),
+        remembered(range(ALL // 2, ALL), 0, 5),
+    )
+
+
 def test_a_replay_of_another_size_is_told(start, tmp_path):
     trainer, checkpoints = start(DQN_RUN), Checkpoints(tmp_path)
     train(trainer, 2)
