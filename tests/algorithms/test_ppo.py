@@ -27,6 +27,7 @@ STALE_CONFIG = APPO(
     minibatches=4,
     epochs=2,
     learning_rate=CONFIG.learning_rate,
+    max_grad_norm=CONFIG.max_grad_norm,
     entropy_cost=CONFIG.entropy_cost,
 )
 VECTOR = spaces.Box(-np.inf, np.inf, (3,), np.float32)
