@@ -137,16 +137,18 @@ class _Results:
         if table_file.suffix != ".md":
             raise UserError(f"--out {table_file}: the name must end in .md")
         self._rows: dict[str, dict[str, Any]] = {}
+        self._seeds: dict[str, int] = {}
         if self._file.exists():
             try:
                 self._rows = {row["name"]: row for row in parse_json(self._file.read_bytes())}
+                self._seeds = {name: len(row["seeds"]) for name, row in self._rows.items()}
             except (OSError, ValueError, TypeError, KeyError) as error:
                 raise UserError(f"{self._file} holds no results of gates: {error}") from error
 
     def expect_no_fewer_seeds(self, chosen: list[Gate], seeds: int) -> None:
         """Raises UserError where a row would take the place of one of more seeds."""
         for gate in chosen:
-            there = len(self._rows[gate.name]["seeds"]) if gate.name in self._rows else 0
+            there = self._seeds.get(gate.name, 0)
             if there > seeds:
                 raise UserError(
                     f"--out {self._table}: its row {gate.name} is of {there} seeds, and --seeds "

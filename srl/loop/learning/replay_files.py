@@ -149,7 +149,8 @@ class ReplayFiles:
                 ring = leaf in rings
                 if ring or blocks.end == n:
                     array, column = self._columns(leaf, x, arrays, blocks, ring=ring)
-                    known.update(range(column, column + array.shape[2] * (blocks.end == n)))
+                    if blocks.end == n:
+                        known.update(range(column, column + array.shape[2]))
                     place = blocks.end if ring else len(x)
                     leaves[leaf] = _with_blocks(x, array, column, place, n if ring else place)
         own = (name for name in files if _blocks(name).meets(self._part, self._parts))
