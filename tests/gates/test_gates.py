@@ -103,16 +103,6 @@ def test_a_row_of_more_seeds_is_not_replaced_by_one_of_fewer(tmp_path, capsys, m
     assert not (tmp_path / "ppo-easy").exists()
 
 
-@pytest.mark.parametrize("held", ["[3]", '[{"name": "ppo-easy"}]'])
-def test_a_file_that_holds_no_results_is_refused(tmp_path, capsys, held):
-    out = tmp_path / "gates.md"
-    out.with_suffix(".json").write_text(held)
-    assert main(["gates", "ppo-cartpole", "--runs", str(tmp_path / "runs"), "--out", str(out)]) == 2
-    assert "gates.json holds no results of gates" in capsys.readouterr().err
-    assert out.with_suffix(".json").read_text() == held
-    assert not (tmp_path / "runs").exists()
-
-
 def test_a_run_that_was_interrupted_is_gone_on_with(tmp_path):
     code = (
         "from srl.gates.runs import GateRun; from srl.gates.table import Gate; from pathlib "
@@ -211,7 +201,7 @@ def test_rows_are_put_into_a_table_whose_other_rows_stay(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("content", ["{", "[1]", '{"a": 1}', '[{"mean": 3}]'])
+@pytest.mark.parametrize("content", ["{", "[1]", '{"a": 1}', '[{"mean": 3}]', '[{"name": "ppo"}]'])
 def test_a_file_that_holds_no_results_is_left_as_it_is(content, tmp_path):
     (tmp_path / "gates.json").write_text(content)
     with pytest.raises(UserError, match="holds no results of gates"):
