@@ -28,13 +28,11 @@ def run_actor(context: Context) -> None:
             newest = received_policies(endpoints, teams).newest
         groups = ActorThreads(endpoints, pools, teams, newest)
 
-        def alive() -> None:
-            if groups.stepping:
-                context.stage(Stage.STEPPING)
-            context.progress(env_steps=groups.env_steps)
-
         groups.start()
-        groups.wait(alive)
+        groups.wait(
+            lambda: context.progress(env_steps=groups.env_steps),
+            lambda: context.stage(Stage.STEPPING),
+        )
         groups.close()
     except Stopped:
         return

@@ -78,16 +78,24 @@ class ActorThreads:
             thread.daemon = True
             thread.start()
 
-    def wait(self, alive: Callable[[], None]) -> None:
+    def wait(
+        self, alive: Callable[[], None], on_stepping: Callable[[], None] = lambda: None
+    ) -> None:
         """Waits until all groups have ended; raises what one of them raised.
 
         Args:
             alive: Called now and then, whenever every group has shown progress: not while one of
                 them hangs, whatever the others do.
+            on_stepping: Called once every group has begun to step its environments, also if one of
+                them already hangs in its first step.
         """
+        stepping = False
         while any(thread.is_alive() for thread in self._threads):
             self._ended.wait(0.5)
             self.check()
+            if self.stepping and not stepping:
+                stepping = True
+                on_stepping()
             if self.all_progressed():
                 alive()
         self.check()  # the last may have failed since

@@ -129,6 +129,32 @@ def test_all_groups_are_seen_to_step_before_any_pass_is_over(threads, gate):
     assert actors.env_steps == 0
 
 
+def test_stepping_is_seen_also_if_a_group_hangs_before_the_last_one_begins(threads, gate):
+    hangs, may_begin, stepping = (threading.Event() for _ in range(3))
+
+    class Hangs(Waits):
+        def step(self, action):
+            hangs.set()
+            return super().step(action)
+
+    class BeginsLate(CartPoleEnv):
+        def reset(self, **arguments):
+            assert may_begin.wait(SECONDS)
+            return super().reset(**arguments)
+
+    actors = threads(lambda: Hangs(gate), BeginsLate)
+    waiting = threading.Thread(
+        target=actors.wait, args=(lambda: None, stepping.set), name="waits", daemon=True
+    )
+    waiting.start()
+    assert hangs.wait(SECONDS)
+    actors._show(1)  # as one that waits for its ticket or an action does
+    wait_until(lambda: actors.quiet == {0, 1})
+    assert not stepping.is_set()
+    may_begin.set()
+    assert stepping.wait(SECONDS)
+
+
 @pytest.mark.parametrize("how", ["drain", "stopping"])
 def test_groups_end_quietly_once_no_unroll_is_wanted(threads, ends, how):
     actors = threads(TINY.env, TINY.env)
