@@ -13,7 +13,7 @@ from srl.dataflow.plans import decoupled
 from srl.experiment import Experiment, load_experiment
 from srl.launch.compilation import keep_compiled_programs
 from srl.loop.acting.parameters import Published
-from srl.loop.acting.policy import PolicyServer, serve_policies
+from srl.loop.acting.policy_server import PolicyServer, serve_policies
 from srl.loop.learning.learner import Learner
 from srl.loop.wiring import Endpoints
 from srl.streams.group_state import STATE_BYTES

@@ -41,7 +41,7 @@ def run_actor(context: Context) -> None:
 
 def run_contributor(context: Context) -> None:
     """Steps and acts, and gives the sums of its slots' gradients to a server."""
-    from srl.loop.learning.contributor import Contributor
+    from srl.loop.learning.gradient_contributor import Contributor
 
     endpoints = context.endpoints()
     contributor = Contributor(endpoints, Checkpoints(context.folder / "checkpoints"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from srl.loop.learning.parameter_server import Server
 from srl.loop.learning.replicas import free_address, join
-from srl.loop.learning.server import Server
 from srl.loop.stepping.remote import RemoteEnvironments
 from srl.loop.training import Training, local_training
 from srl.run.course import Run

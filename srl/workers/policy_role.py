@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from srl.loop.acting.parameters import received_policies
-from srl.loop.acting.policy import serve_policies
+from srl.loop.acting.policy_server import serve_policies
 from srl.loop.learning.learner import bind_teams
 from srl.loop.stage import Stage
 from srl.streams.group_state import Stopped

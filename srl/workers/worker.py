@@ -10,7 +10,7 @@ from typing import Any
 from srl.errors import RunError
 from srl.experiment import Experiment
 from srl.loop.busy_time import SecondsByKind
-from srl.loop.learning.ledger import Ledger
+from srl.loop.learning.unroll_ledger import Ledger
 from srl.loop.stage import Stage
 from srl.loop.wiring import Addresses, Endpoints
 from srl.pools.specs_json import specs_to_json

@@ -10,7 +10,7 @@ from srl.bench.alone import first_timestep
 from srl.errors import RunError
 from srl.experiment import Experiment
 from srl.loop.acting.parameters import Published
-from srl.loop.acting.policy import PolicyServer, inference_layout
+from srl.loop.acting.policy_server import PolicyServer, inference_layout
 from srl.loop.learning.learner import Learner, forms_of
 from srl.networks import MLP
 from srl.streams import gradients, inference, parameters, sample

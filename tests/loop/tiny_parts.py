@@ -11,7 +11,7 @@ from srl.bench.alone import first_timestep
 from srl.dataflow import plans
 from srl.loop.acting.local_acting import LocalActing
 from srl.loop.learning.learner import forms_of
-from srl.loop.learning.ledger import Ledger
+from srl.loop.learning.unroll_ledger import Ledger
 from srl.loop.projection import Projection
 from srl.loop.stepping.actors import OneGroup
 from srl.loop.stepping.environments import make_group

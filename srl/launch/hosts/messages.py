@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import Any
 
 from srl.json_shape import COUNT
-from srl.loop.learning.ledger import MOST_LEARNERS, Ledger
+from srl.loop.learning.unroll_ledger import MOST_LEARNERS, Ledger
 from srl.streams import Message, Refused
 from srl.workers.message_schemas import ADDRESS, demand_shape
 

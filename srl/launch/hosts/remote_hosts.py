@@ -14,7 +14,7 @@ from typing import Any
 from srl.errors import UserError
 from srl.launch.hosts.hosts import Found, Hosts, Process, Superseded, WorkerMessage
 from srl.launch.hosts.messages import SCHEMAS, SILENT_SECONDS, HostCard, Kind, unwrapped, wrapped
-from srl.loop.learning.ledger import Ledger
+from srl.loop.learning.unroll_ledger import Ledger
 from srl.run.folder import RunFolder, read_config, srl_version
 from srl.run.status import note_begun, read_address, write_address
 from srl.streams import JOINED, LEFT, Identity, Message, Peer, Refused, listen

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from srl.lazy import jax
-from srl.loop.learning.vectors import tree_of, vectors_of
+from srl.loop.learning.tree_vectors import tree_of, vectors_of
 from srl.types import Tree, Unroll
 
 HEARTBEAT_SECONDS = 20

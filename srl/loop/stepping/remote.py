@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from srl.loop.acting.parameters import Published
-from srl.loop.acting.policy import PolicyServer, serve_policies
+from srl.loop.acting.policy_server import PolicyServer, serve_policies
 from srl.loop.learning.learner import Learner, forms_of
-from srl.loop.learning.ledger import Ledger
+from srl.loop.learning.unroll_ledger import Ledger
 from srl.loop.projection import Gathered
 from srl.loop.wiring import Endpoints
 from srl.streams.batch import Batch

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from srl.experiment import Experiment
 from srl.loop.learning.learner import Learner, bind_teams
-from srl.loop.learning.ledger import Ledger
+from srl.loop.learning.unroll_ledger import Ledger
 from srl.loop.stepping.actors import ActorThreads
 from srl.loop.stepping.environments import environments_text, make_group
 from srl.loop.stepping.remote import RemoteEnvironments

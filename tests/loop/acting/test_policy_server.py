@@ -10,7 +10,7 @@ from small_runs import CARTPOLE
 
 from srl.bench.alone import first_timestep
 from srl.loop.acting.parameters import Published
-from srl.loop.acting.policy import PolicyServer, inference_layout
+from srl.loop.acting.policy_server import PolicyServer, inference_layout
 from srl.loop.learning.learner import Learner, forms_of
 from srl.streams.group_state import STATE_BYTES, Stopped
 from srl.streams.inference import RemoteActing

@@ -17,9 +17,9 @@ from srl.checkpoint import Checkpoints
 from srl.dataflow import plans
 from srl.experiment import Experiment, load_experiment
 from srl.launch.controller import Controller
-from srl.loop.learning.contributor import Contributor
-from srl.loop.learning.ledger import Ledger
-from srl.loop.learning.server import Server
+from srl.loop.learning.gradient_contributor import Contributor
+from srl.loop.learning.parameter_server import Server
+from srl.loop.learning.unroll_ledger import Ledger
 from srl.loop.training import local_training
 from srl.loop.wiring import Endpoints
 from srl.networks import MLP

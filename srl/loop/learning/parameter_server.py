@@ -14,11 +14,11 @@ from srl.algorithms.algorithm import LearnNodes, learn, rounds_in_turn
 from srl.block_files import Files
 from srl.errors import Unwritable
 from srl.lazy import jax, jnp
+from srl.loop.learning.gradient_sums import Crossing, needed, whole_account
 from srl.loop.learning.learner import Learner, forms_of
-from srl.loop.learning.ledger import Ledger
 from srl.loop.learning.replay_files import Saved, tree_bytes
-from srl.loop.learning.sums import Crossing, needed, whole_account
-from srl.loop.learning.vectors import Vectors, tree_of, vectors_of
+from srl.loop.learning.tree_vectors import Vectors, tree_of, vectors_of
+from srl.loop.learning.unroll_ledger import Ledger
 from srl.loop.projection import Gathered
 from srl.loop.training import Training
 from srl.loop.wiring import Endpoints

@@ -14,9 +14,9 @@ from srl.algorithms.algorithm import LearnNodes, learn, rounds_in_turn
 from srl.checkpoint import Checkpoints
 from srl.errors import RunError, UserError
 from srl.lazy import jax
+from srl.loop.learning.gradient_sums import Crossing, account
 from srl.loop.learning.replay_files import ReplayFiles, Saved, expect_room
-from srl.loop.learning.sums import Crossing, account
-from srl.loop.learning.vectors import Vectors, tree_of, vectors_of
+from srl.loop.learning.tree_vectors import Vectors, tree_of, vectors_of
 from srl.loop.projection import Gathered
 from srl.loop.stepping.local import LocalEnvironments
 from srl.loop.training import Training

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from srl.loop.learning.ledger import Ledger
+from srl.loop.learning.unroll_ledger import Ledger
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_what_an_earlier_run_learned_is_part_of_the_account(ledger):
 
 WRITER = """
 import sys
-from srl.loop.learning.ledger import Ledger
+from srl.loop.learning.unroll_ledger import Ledger
 ledger = Ledger(int(sys.argv[1]))
 while True:
     for _ in range(10):

@@ -10,7 +10,7 @@ import numpy as np
 from srl.algorithms.algorithm import State
 from srl.lazy import jax, jnp
 from srl.loop.learning.learner import Learner
-from srl.loop.learning.vectors import vectors_of
+from srl.loop.learning.tree_vectors import vectors_of
 from srl.streams.batch import Batch
 from srl.streams.gradients import GradientLayouts
 from srl.streams.layout import Layout
