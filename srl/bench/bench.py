@@ -16,6 +16,7 @@ _BENCHMARKS = {
     "actors": "many actors, policy workers and a learner: what each role costs",
     "parameters": "new parameters, until many hosts have them",
     "stream": "blocks and messages that pass between threads, processes and hosts",
+    "commands": "training by other programs, such as peers' scripts, beside ours",
     "replay": "a replay of many frames: its memory, its checkpoints, how it is read again",
 }
 
