@@ -87,9 +87,15 @@ class CompiledLoop(LocalEnvironments):
         learner.progress.losses = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), metrics)
 
         def program(
-            replays: Any, acting: Acting, states: Any, opponents: Any, version: Array, losses: Any
+            replays: Any,
+            acting: Acting,
+            states: Any,
+            opponents: Any,
+            version: Array,
+            key: Array,
+            losses: Any,
         ) -> Any:
-            *changed, metrics = run(replays, acting, states, opponents, version)
+            *changed, metrics = run(replays, acting, states, opponents, version, key)
             return *changed, jax.tree.map(jnp.add, losses, metrics)
 
         compiled = jax.jit(program, donate_argnums=0).lower(*self._operands()).compile()
@@ -108,14 +114,21 @@ class CompiledLoop(LocalEnvironments):
         learner = self._learner
         progress = learner.progress
         learned = learner.replays, acting, learner.states
-        return *learned, learner.past, progress.version, progress.losses
+        # The key is an operand, so that runs of other seeds find the same compiled program.
+        return *learned, learner.past, progress.version, self._key, progress.losses
 
     def _run(
-        self, replays: Any, acting: Acting, states: Any, opponents: Any, version: Array
+        self,
+        replays: Any,
+        acting: Acting,
+        states: Any,
+        opponents: Any,
+        version: Array,
+        key: Array,
     ) -> tuple[Any, ...]:
         """One update; also gives the timesteps after the actions, [T, ...], and the metrics."""
         teams = self._learner.teams
-        run = _TracedLoop(teams, self._xla, self._key, replays, acting, states, opponents, version)
+        run = _TracedLoop(teams, self._xla, key, replays, acting, states, opponents, version)
         self.experiment.algorithm.loop(run)
         return run.replays, run.acting, run.states, run.timesteps, run.metrics
 

@@ -89,3 +89,24 @@ def test_episodes_are_counted_whole(start):
 def test_an_environment_that_no_program_can_step_is_refused(start):
     with pytest.raises(UserError, match=r"the plan fused: .*native.*choose another"):
         start(replace(CARTPOLE, env="CartPole-v1"), Fused)
+
+
+def test_runs_of_all_seeds_share_one_compiled_program(start):
+    compiled = []
+
+    def listen(event, **_):
+        if event == "/jax/compilation_cache/cache_misses":
+            compiled.append(event)
+
+    # No other test has this length of unrolls, so the first run compiles.
+    algorithm = replace(CARTPOLE.algorithm, unroll_length=28)
+    experiment = replace(CARTPOLE, algorithm=algorithm)
+    jax.monitoring.register_event_listener(listen)
+    try:
+        start(experiment, Fused)
+        assert compiled
+        compiled.clear()
+        start(replace(experiment, seed=experiment.seed + 1), Fused)
+        assert not compiled
+    finally:
+        jax.monitoring.unregister_event_listener(listen)
