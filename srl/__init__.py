@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from srl.dataflow import Fragment, Plan, plans
     from srl.errors import PlanError, RunError, SrlError, UserError
+    from srl.evaluation.evaluate import evaluate
     from srl.experiment import Experiment
     from srl.headers import get_include
     from srl.pools import EnvConfig, make_pool, make_vec
@@ -26,6 +27,7 @@ __all__ = [
     "SelfPlay",
     "SrlError",
     "UserError",
+    "evaluate",
     "get_include",
     "make_pool",
     "make_vec",
@@ -42,6 +44,7 @@ _HOMES = {
     "SelfPlay": "srl.self_play",
     "SrlError": "srl.errors",
     "UserError": "srl.errors",
+    "evaluate": "srl.evaluation.evaluate",
     "get_include": "srl.headers",
     "make_pool": "srl.pools",
     "make_vec": "srl.pools",

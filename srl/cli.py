@@ -245,9 +245,12 @@ def evaluate(argv: list[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(argv)
-    from srl.evaluate.evaluate import evaluate
+    from srl.evaluation.evaluate import evaluate
 
-    return _print(evaluate(**vars(options)))
+    settings = vars(options)
+    as_json = settings.pop("json")
+    evaluation = evaluate(**settings)
+    return _print(json.dumps(evaluation) if as_json else evaluation.text)
 
 
 def watch(argv: list[str]) -> int:
@@ -257,7 +260,7 @@ def watch(argv: list[str]) -> int:
         "--out", type=Path, metavar="FILE.html", help="default watch.html in the run's folder"
     )
     options = parser.parse_args(argv)
-    from srl.evaluate.watch import watch
+    from srl.evaluation.watch import watch
 
     return _print(f"open {watch(**vars(options))} in a browser")
 

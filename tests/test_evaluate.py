@@ -6,15 +6,15 @@ import jax
 import numpy as np
 import pytest
 
+from srl import evaluate
 from srl.algorithms import PPO
 from srl.built_in import config_class
 from srl.checkpoint import Checkpoints
 from srl.cli import main
 from srl.episodes import kinds_of
 from srl.errors import UserError
-from srl.evaluate.evaluate import evaluate
-from srl.evaluate.matches import OTHER, OURS, Match, compare, lineups, tables
-from srl.evaluate.players import trained
+from srl.evaluation.matches import OTHER, OURS, Match, compare, lineups, tables
+from srl.evaluation.players import trained
 from srl.experiment import config_values, load_experiment
 from srl.launch.local import train
 from srl.loop.teams import Teams
@@ -176,7 +176,7 @@ def test_a_checkpoint_alone_gives_the_trained_policies(cartpole_run):
 
 
 def test_trained_policies_do_better_than_untrained_ones(cartpole_run):
-    found = json.loads(evaluate(cartpole_run, against="untrained", episodes=40, json=True))
+    found = evaluate(cartpole_run, against="untrained", episodes=40)
     (comparison,) = found["comparisons"]
     assert comparison["better"]
     assert comparison["beyond_twice_standard_error"]
@@ -185,21 +185,18 @@ def test_trained_policies_do_better_than_untrained_ones(cartpole_run):
 
 
 def test_a_run_against_itself_is_exactly_as_good(cartpole_run):
-    found = json.loads(evaluate(cartpole_run, against=f"{cartpole_run}:20", episodes=5, json=True))
+    found = evaluate(cartpole_run, against=f"{cartpole_run}:20", episodes=5)
     assert found["comparisons"][0]["difference"] == 0
     assert not found["comparisons"][0]["beyond_twice_standard_error"]
 
 
 def test_greedy_actions_are_others_than_drawn_ones(cartpole_run):
-    drawn, greedy = (
-        json.loads(evaluate(cartpole_run, episodes=10, greedy=value, json=True))
-        for value in (False, True)
-    )
+    drawn, greedy = (evaluate(cartpole_run, episodes=10, greedy=value) for value in (False, True))
     assert drawn["results"] != greedy["results"]
 
 
 def test_teams_of_a_shared_and_of_a_split_run_play_each_other(teams_run, shared_run):
-    found = json.loads(evaluate(teams_run, against=str(shared_run), episodes=6, json=True))
+    found = evaluate(teams_run, against=str(shared_run), episodes=6)
     lineups = [tuple(match["cast"].values()) for match in found["matches"]]
     assert lineups == [(OURS, OURS), (OURS, OTHER), (OTHER, OURS), (OTHER, OTHER)]
     hiders, seekers = found["comparisons"]
@@ -214,8 +211,8 @@ def test_teams_of_a_shared_and_of_a_split_run_play_each_other(teams_run, shared_
 
 
 def test_a_team_that_plays_for_both_sides_plays_as_alone(teams_run):
-    alone = json.loads(evaluate(teams_run, episodes=6, json=True))["results"]
-    found = json.loads(evaluate(teams_run, against="untrained", episodes=6, json=True))
+    alone = evaluate(teams_run, episodes=6)["results"]
+    found = evaluate(teams_run, against="untrained", episodes=6)
     assert found["matches"][0]["results"] == alone
     assert "episode_return/seekers" in alone
 
@@ -314,6 +311,11 @@ def test_a_table_of_three_teams_has_what_all_matches_have():
     ]
     names = [line.split()[0] for line in tables(played, None)[1:] if line]
     assert names == ["episode_return/cat"]
+
+
+def test_from_python_there_is_what_the_command_prints_as_json(cartpole_run, capsys):
+    assert main(["eval", str(cartpole_run), "--episodes", "3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == evaluate(str(cartpole_run), episodes=3)
 
 
 # ---- mistakes ----

@@ -10,7 +10,7 @@ from test_evaluate import player, saved
 
 from srl.cli import main
 from srl.errors import UserError
-from srl.evaluate.video import Film
+from srl.evaluation.video import Film
 from srl.experiment import Experiment
 from srl.pools import make_pool
 

@@ -8,7 +8,7 @@ from test_evaluate import saved
 from srl.built_in import built_in_configs
 from srl.cli import main
 from srl.errors import UserError
-from srl.evaluate.watch import encoded, page, watch
+from srl.evaluation.watch import encoded, page, watch
 from srl.pools import make_pool
 
 GAME = """

@@ -10,7 +10,7 @@ import pytest
 from test_watch import data, decoded, game
 
 from srl.envs.hide_and_seek.scene import Scene
-from srl.evaluate.watch import watch
+from srl.evaluation.watch import watch
 
 pytest.importorskip("selenium", reason="selenium drives the browser")
 from selenium import webdriver

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from json import dumps
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,9 @@ from srl.built_in import config_class
 from srl.console.stages import Stages
 from srl.episodes import kinds_of
 from srl.errors import UserError, expect_number
-from srl.evaluate.matches import OTHER, OURS, Match, compare, lineups, tables
-from srl.evaluate.players import UNTRAINED, Side, opponent, trained
-from srl.evaluate.video import Film, expect_film
+from srl.evaluation.matches import OTHER, OURS, Match, compare, lineups, tables
+from srl.evaluation.players import UNTRAINED, Side, opponent, trained
+from srl.evaluation.video import Film, expect_film
 from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
 from srl.loop.seeds import environment_seed
@@ -23,8 +22,15 @@ from srl.self_play.ratings import newest_ratings, ratings_line
 from srl.workers.evaluator import Estimate, Evaluator, estimates
 
 
+class Evaluation(dict[str, Any]):
+    """What was found, with the settings of what was played, as JSON has it."""
+
+    text: str
+    """The same for a person."""
+
+
 def evaluate(
-    run_dir: Path,
+    run_dir: Path | str,
     *,
     version: int | None = None,
     against: str | None = None,
@@ -36,8 +42,7 @@ def evaluate(
     video_episodes: int = 1,
     drawing: bool = False,
     camera: str | None = None,
-    json: bool = False,
-) -> str:
+) -> Evaluation:
     """Plays whole episodes with a run's policies, on environments of their own.
 
     Args:
@@ -52,10 +57,6 @@ def evaluate(
         video_episodes: How many episodes the film has.
         drawing: Film the environment's drawing in place of its rendering.
         camera: Where it is filmed from; hide-and-seek has top, corner, follow and follow:AGENT.
-        json: Give one JSON object.
-
-    Returns:
-        What was found, to be read by a person or as JSON.
 
     Raises:
         UserError: For a number out of range, a run without such a checkpoint, or policies that
@@ -70,7 +71,7 @@ def evaluate(
     elif not video and (drawing or camera):
         raise UserError(f"--{'drawing' if drawing else 'camera'} is for films: give --video, too")
     keep_compiled_programs()
-    folder, resolved = open_run(run_dir, trained=True)
+    folder, resolved = open_run(Path(run_dir), trained=True)
     experiment = resolved.experiment
     film = Film(experiment, drawing, camera) if video else None
     with make_group(experiment, min(num_envs, episodes)) as pool:
@@ -102,9 +103,9 @@ def evaluate(
     if film:
         settings["video"] = str(file)
         lines += ["", f"The film is in {file}."]
-    if json:
-        return dumps({**settings, **found})
-    return "\n".join([*_heading(settings), "", *lines])
+    evaluation = Evaluation(settings, **found)
+    evaluation.text = "\n".join([*_heading(settings), "", *lines])
+    return evaluation
 
 
 def _film_in(folder: RunFolder, version: int, seed: int, *how: str) -> Path:

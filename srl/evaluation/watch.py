@@ -15,8 +15,8 @@ from srl.built_in import built_in_configs, config_class
 from srl.console.stages import Stages
 from srl.episodes import kinds_of
 from srl.errors import UserError, expect_number
-from srl.evaluate.matches import OTHER, OURS, lineups
-from srl.evaluate.players import UNTRAINED, Side, opponent, trained
+from srl.evaluation.matches import OTHER, OURS, lineups
+from srl.evaluation.players import UNTRAINED, Side, opponent, trained
 from srl.experiment import Experiment
 from srl.files import expect_place, write_output
 from srl.launch.compilation import keep_compiled_programs
