@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,10 +18,10 @@ from srl.check_env.report import Fault, Finding, Settings, Watch, draw_action, r
 from srl.errors import SrlError, UserError, described
 from srl.experiment import environment_ids
 from srl.pools import make_pool
-from srl.pools.python.sources import named_maker, refuse_unknown_option
+from srl.pools.python.sources import named_maker, refuse_unknown_option, vector_maker
 from srl.system.search_path import add_folder
 
-_POOLS = ("native:", "envpool:", "pettingzoo:")
+_POOLS = ("native:", "envpool:", "pettingzoo:", "vector:")
 """Prefixes of what is checked through a pool's interface."""
 _NAMING = "srl check-env MODULE:FACTORY"
 
@@ -32,11 +33,13 @@ def findings(settings: Settings, watch: Watch) -> Iterator[str | Finding]:
         UserError: If there is no such environment.
     """
     env, options = settings.env, settings.options
-    if env.startswith(_POOLS):
-        pools = PoolChecks(lambda n: make_pool(env, n, **options), settings, watch)
+    add_folder(Path.cwd())
+    source = env if env.startswith(_POOLS) else _source(env)
+    batched = vector_maker(source) is not None
+    if batched or env.startswith(_POOLS):
+        pools = PoolChecks(lambda n: make_pool(source, n, **options), settings, watch, batched)
         yield from run_checks(pools.checks(), pools.needed)
         return
-    source = _source(env)
     unchecked = functools.partial(gymnasium.make, source, disable_env_checker=True)
     maker = source if callable(source) else unchecked
 
@@ -56,19 +59,21 @@ def findings(settings: Settings, watch: Watch) -> Iterator[str | Finding]:
 
 def _source(env: str) -> Any:
     """What makes one environment: a callable, or an id of Gymnasium."""
-    add_folder(Path.cwd())
     if Path(env).is_file():
         ids = environment_ids(Path(env))
         hint = " or ".join(f"srl check-env {name}" for name in ids)
         raise UserError(f"{env} is a file; name what makes an environment: {hint or _NAMING}")
+    module = env.rpartition(":")[0]
     try:
         found = named_maker(env)
+        if module and not found:  # the id is registered by it
+            importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise UserError(f"{env}: {error}; run from the folder that holds it") from None
     if callable(found):
         return found
     try:
-        gymnasium.spec(env.rpartition(":")[2])  # its module has been imported
+        gymnasium.spec(env.rpartition(":")[2])
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         raise UserError(
             f"{env!r} is neither an environment id nor module:factory: {error}"

@@ -30,9 +30,22 @@ from srl.types import Timestep, Tree
 class PoolChecks:
     """Checks of a pool, by name, in the order in which they make sense."""
 
-    def __init__(self, make: Callable[[int], Pool], settings: Settings, watch: Watch) -> None:
-        """Prepares the checks; `make` makes a pool of so many environments."""
-        self._make, self._watch = make, watch
+    def __init__(
+        self,
+        make: Callable[[int], Pool],
+        settings: Settings,
+        watch: Watch,
+        shares_chance: bool = False,
+    ) -> None:
+        """Prepares the checks.
+
+        Args:
+            make: Makes a pool of so many environments.
+            settings: What is checked.
+            watch: Called before each call of an environment.
+            shares_chance: Whether the environments may draw from one random stream.
+        """
+        self._make, self._watch, self._shares_chance = make, watch, shares_chance
         self._steps, self._seconds, self._seed = settings.steps, settings.seconds, settings.seed
         self._stepping = 0.0  # seconds within the pool's step
 
@@ -107,7 +120,15 @@ class PoolChecks:
         both = self._record(self._pool, self._seed)
         first = [_rows(timestep, 1, agents) for timestep in both]
         with self._made(1) as alone:
-            self._agree(first, self._record(alone, self._seed), "environment 0 without the other")
+            others = self._record(alone, self._seed)
+        try:
+            self._agree(first, others, "environment 0 without the other")
+        except Fault:
+            if not self._shares_chance:
+                raise
+            text = "environments share their chance: results depend on how many are in a group"
+            yield Finding("independence", "warning", text)
+            return
         text = "an environment plays the same alone and beside another"
         yield Finding("independence", "ok", text)
 

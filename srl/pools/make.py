@@ -12,7 +12,7 @@ import gymnasium
 from srl.errors import UserError, expect_number
 from srl.pools.config import EnvConfig
 from srl.pools.pool import Pool
-from srl.pools.python.sources import maker_of, source_name
+from srl.pools.python.sources import VectorMaker, maker_of, source_name, vector_maker
 from srl.pools.room import SAMPLE, Growth, check_memory
 
 _IN_PROCESS = "steps in this process: give workers=N"
@@ -44,6 +44,10 @@ def make_pool(
             - "native:CartPole-v1", or "native:libwalk.so:Walk-v0" of a library;
             - "envpool:Pong-v5";
             - an id of Gymnasium, "CartPole-v1" or "module:Name-v0";
+            - a vector environment of Gymnasium's kind, which steps all itself: "vector:CartPole-v1"
+              or "vector:module:Name-v0" by an id with a `vector_entry_point`,
+              "vector:module:factory", or a callable with a parameter `num_envs` that makes a
+              `gymnasium.vector.VectorEnv`;
             - a module of PettingZoo's parallel kind, "pettingzoo:mpe2.simple_tag_v3", or what makes
               one, "pettingzoo:module:factory";
             - a callable that makes a `gymnasium.Env` or a `pettingzoo.ParallelEnv`, or the dotted
@@ -84,7 +88,16 @@ def make_pool(
     kind, _, name = env.partition(":") if isinstance(env, str) else ("", "", "")
     if not threaded(env):
         given = {"threads": threads} if threads else {}
-        _check_effect(env, given | ({"cores": cores} if len(cores) else {}), "steps no threads")
+        given |= {"cores": cores} if len(cores) else {}
+        if maker := _vector_maker(env):
+            given |= {} if workers is None else {"workers": workers}
+            given |= {"batch_size": batch_size} if batch_size < num_envs else {}
+            given |= {"action_repeat": action_repeat} if action_repeat > 1 else {}
+            _check_effect(env, given | limits, "steps all its environments at once, by itself")
+            from srl.pools.python.vector_env import VectorEnvPool
+
+            return VectorEnvPool(env, maker, num_envs, options)
+        _check_effect(env, given, "steps no threads")
         return _python_pool(env, num_envs, batch_size, workers, limits, action_repeat, options)
     given = {} if workers is None else {"workers": workers}
     _check_effect(env, given | limits, "steps on threads: give threads=N")
@@ -109,6 +122,15 @@ def make_pool(
     _check_effect(env, repeats, "repeats actions by options of its own, such as frame_skip=N")
     _check_memory(f"{kind}:{name}", num_envs, envpool)
     return envpool(num_envs, batch_size, threads)
+
+
+def _vector_maker(env: EnvSource) -> VectorMaker | None:
+    """What makes the vector environment that this is, if it is one; see `vector_maker`."""
+    assert not isinstance(env, EnvConfig)
+    try:
+        return vector_maker(env)
+    except ModuleNotFoundError as error:
+        raise UserError(f"{env!r} cannot be made: {error}") from error
 
 
 def _check_memory(name: str, num_envs: int, make: Callable[[int, int], Pool]) -> None:
@@ -137,9 +159,11 @@ def expect_environment(
         limits: Any = {"step_timeout": step_timeout, "action_repeat": action_repeat}
         make_pool(env, 1, threads=1, workers=workers, **limits).close()
         return
+    name = env.pool_id if isinstance(env, EnvConfig) else env
+    if _vector_maker(name):
+        return
     if not workers and step_timeout is not None:
         _check_effect(env, {"step_timeout": step_timeout}, _IN_PROCESS)
-    name = env.pool_id if isinstance(env, EnvConfig) else env
     if isinstance(name, str):
         try:
             maker_of(name)

@@ -55,7 +55,7 @@ class SerialPool(PythonPool):
         self._queue.clear()
 
     def _picture(self, env: int) -> Rendered:
-        return rendered(self._simulators[env])
+        return rendered(self._simulators[env].render)
 
     def _end(self) -> None:
         for simulator in self._simulators:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -80,10 +81,10 @@ class Rendered(NamedTuple):
     """Which package has to be installed first, where one is missing."""
 
 
-def rendered(simulator: Simulator) -> Rendered:
-    """Renders an environment."""
+def rendered(render: Callable[[], np.ndarray]) -> Rendered:
+    """Calls what renders an environment."""
     try:
-        return Rendered(simulator.render())
+        return Rendered(render())
     except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         return Rendered(None, missing=str(error))
     except (Exception, SystemExit) as error:

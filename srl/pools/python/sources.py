@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium
+from gymnasium.vector import VectorEnv
 
 from srl.errors import RunError, UserError, described
 from srl.pools.python.gymnasium import GymnasiumSimulator
@@ -19,9 +20,15 @@ from srl.pools.room import SAMPLE, Growth, check_memory
 from srl.types import Specs
 
 _PETTINGZOO = "pettingzoo:"
+_VECTOR = "vector:"
+_OTHERS = ("native:", "envpool:", _PETTINGZOO)
 
 SimulatorSource = str | Callable[..., Any]
 """An id of Gymnasium, a dotted path to a callable, or a callable that makes an environment."""
+
+
+VectorMaker = Callable[..., VectorEnv]
+"""Makes a vector environment of `num_envs`, given by this name, with the options."""
 
 
 class UnknownOption(UserError):
@@ -152,13 +159,13 @@ def option_types(source: SimulatorSource) -> dict[str, Any]:
     """
     maker: Any = source
     if isinstance(source, str):
-        if source.startswith(_PETTINGZOO) or named_maker(source):
+        if source.startswith(_PETTINGZOO):
             maker = maker_of(source)
-        else:
-            try:
-                maker = gymnasium.spec(source.rpartition(":")[2]).entry_point
-            except gymnasium.error.Error:  # an id without a version
+        elif (maker := named_maker(source.removeprefix(_VECTOR))) is None:
+            spec = _spec(source)
+            if spec is None:
                 return {}
+            maker = spec.vector_entry_point if vector_maker(source) else spec.entry_point
         if isinstance(maker, str):
             maker = gymnasium.envs.registration.load_env_creator(maker)
     try:
@@ -166,7 +173,10 @@ def option_types(source: SimulatorSource) -> dict[str, Any]:
     except ValueError:  # of a class that is written in C
         return {}
     fixed = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    return {p.name: _type_of(p) for p in parameters if p.kind not in fixed}
+    options = {p.name: _type_of(p) for p in parameters if p.kind not in fixed}
+    if vector_maker(source):
+        del options["num_envs"]
+    return options
 
 
 def _signature(maker: Callable[..., Any]) -> inspect.Signature:
@@ -246,3 +256,68 @@ def _expect_registered(source: str) -> None:
             "Gymnasium have a prefix, as native:CartPole-v1 or my_module:MyEnv-v0"
         )
     raise UserError(f"Gymnasium has no environment {name!r}; {hint}")
+
+
+def vector_maker(source: SimulatorSource) -> VectorMaker | None:
+    """What makes the vector environment that a source stands for; None for a source of others.
+
+    These do: an id or a dotted path after "vector:"; an id that is registered with a
+    `vector_entry_point` alone; a callable with a parameter `num_envs`, or the dotted path to one.
+
+    Raises:
+        UserError: If "vector:" is followed by what makes no vector environment.
+        ModuleNotFoundError: If there is no such module.
+    """
+    if not isinstance(source, str):
+        return source if _takes_num_envs(source) else None
+    asked = source.startswith(_VECTOR)
+    name = source.removeprefix(_VECTOR)
+    if source.startswith(_OTHERS):
+        return None
+    if maker := named_maker(name):
+        if _takes_num_envs(maker):
+            return maker
+        if asked:
+            raise UserError(
+                f"{source}: {name} has no parameter num_envs; it has to make a "
+                "gymnasium.vector.VectorEnv of so many environments"
+            )
+        return None
+    if asked:
+        _expect_registered(name)
+    spec = _spec(name)
+    if spec is None or not (asked or spec.entry_point is None):
+        return None
+    if spec.vector_entry_point is None:
+        raise UserError(
+            f"{source}: {spec.id} is registered without a vector_entry_point; take {name}, of "
+            "which a pool makes many"
+        )
+
+    def make(num_envs: int, **options: Any) -> VectorEnv:
+        return gymnasium.make_vec(spec, num_envs, "vector_entry_point", **options)
+
+    return make
+
+
+def _spec(name: str) -> Any:
+    """Gymnasium's entry for an id, whose module is imported; None if there is none."""
+    module, _, id = name.removeprefix(_VECTOR).rpartition(":")
+    if module:
+        importlib.import_module(module)
+    try:
+        return gymnasium.spec(id)
+    except gymnasium.error.Error:  # an id without a version, or an unknown one
+        return None
+
+
+def _takes_num_envs(maker: Any) -> bool:
+    if inspect.isclass(maker):
+        if issubclass(maker, gymnasium.Env):
+            return False
+        if issubclass(maker, VectorEnv):
+            return True
+    try:
+        return "num_envs" in inspect.signature(maker).parameters
+    except (TypeError, ValueError):  # not callable, or written in C
+        return False

@@ -76,6 +76,72 @@ class Failure(NamedTuple):
     error: BaseException | None
 
 
+class Episodes:
+    """The episodes of some consecutive environments of a pool, into which steps are counted."""
+
+    def __init__(self, control: Control, first: int, count: int) -> None:
+        """Takes `count` environments of the control, from `first` on."""
+        part = slice(first, first + count)
+        self._first = first
+        self.returns, self.length = control.episode_return[part], control.episode_length[part]
+        self.reset_next, self.absent = control.reset_next[part], control.absent[part]
+
+    def count(self, envs: Sequence[int], any_fresh: bool, target: Target) -> list[Failure]:
+        """Counts what was stepped into the episodes, for all at once; checks that it is finite.
+
+        Args:
+            envs: Those that were stepped or reset.
+            any_fresh: Whether any was reset.
+            target: Where their results are written.
+        """
+        mine = [self.returns, self.length, self.reset_next, self.absent]
+        episodes, results, where = mine, target.results, None
+        if len(envs) < len(self.length):
+            where = np.array(envs) - self._first
+            episodes, results = [x[where] for x in episodes], [x[where] for x in results]
+        returns, length, reset_next, absent = episodes
+        reward, terminated, truncated, *floats = results
+        with np.errstate(over="ignore"):  # reported as not finite
+            returns += reward
+        length += 1
+        if any_fresh:
+            returns[reset_next] = 0  # which may be NaN
+            length[reset_next] = 0
+        np.logical_or(terminated, truncated, out=absent)
+        absent.all(1, out=reset_next)
+        if where is None:
+            where = ...
+        else:
+            for whole, part in zip(mine, episodes, strict=True):
+                whole[where] = part
+        target.episode_return[where] = returns
+        target.episode_length[where] = length
+        target.lost[where] = False
+        if _all_finite(returns) and all(_all_finite(x) for x in floats):
+            return []
+        failures = self._not_finite(envs, target)
+        for failure in failures:
+            self.reset_next[failure.env - self._first] = True
+        return failures
+
+    def _not_finite(self, envs: Sequence[int], target: Target) -> list[Failure]:
+        reward, _, _, *floats = target.results
+        returns, length = self.returns, self.length
+        causes = [("reward", reward), *(("observation", x) for x in floats)]
+        causes.append(("an episode return", returns))
+        failures: list[Failure] = []
+        for env in envs:
+            k = env - self._first
+            name = next((name for name, x in causes if not np.isfinite(x[k]).all()), None)
+            if name is not None:
+                step = length[k]
+                error = InvalidOutput(
+                    f"gave {name} that is not finite, at step {step} of its episode"
+                )
+                failures.append(failure_of(env, "step", error))
+        return failures
+
+
 class Stepper:
     """Some consecutive environments of a pool, known by their indices in the pool."""
 
@@ -102,13 +168,8 @@ class Stepper:
         self._resets = [simulator.reset for simulator in simulators]
         self._control = control
         self._first = first
-        self._part = part = slice(first, first + len(simulators))
-        self._episodes = [
-            control.episode_return[part],
-            control.episode_length[part],
-            control.reset_next[part],
-            control.absent[part],
-        ]
+        self._part = slice(first, first + len(simulators))
+        self._episodes = Episodes(control, first, len(simulators))
         self._stepping = control.stepping[number : number + 1]
 
     def advance(self, envs: Iterable[int] | None, target: Target) -> list[Failure]:
@@ -116,7 +177,8 @@ class Stepper:
 
         One that fails does not hold up the others.
         """
-        _, length, reset_next, absent = self._episodes
+        episodes = self._episodes
+        length, reset_next, absent = episodes.length, episodes.reset_next, episodes.absent
         before = absent.copy() if self._action_repeat > 1 else absent
         stepped, failures = self._advance_once(envs, target)
         reward = target.results[0]
@@ -140,7 +202,7 @@ class Stepper:
         first, rows, stepping = self._first, target.rows, self._stepping
         # Copied, as an environment may keep its action while the next is written.
         actions: Any = self._control.action[self._part].copy()
-        reset_next: Any = self._episodes[2]
+        reset_next: Any = self._episodes.reset_next
         if envs is None:  # lists are quicker to look into
             envs = range(first, first + len(self._simulators))
             actions, reset_next = list(actions), reset_next.tolist()
@@ -159,12 +221,12 @@ class Stepper:
                 else:
                     steps[k](actions[k], rows, env)
             except (Exception, SystemExit) as error:
-                failures.append(_failure(env, "reset" if fresh else "step", error))
+                failures.append(failure_of(env, "reset" if fresh else "step", error))
                 self._control.reset_next[env] = True
             else:
                 stepped.append(env)
         if stepped:
-            failures += self._finish(stepped, any_fresh, target)
+            failures += self._episodes.count(stepped, any_fresh, target)
         return stepped, failures
 
     def _take_seed(self, env: int) -> int | None:
@@ -173,60 +235,13 @@ class Stepper:
         self._control.seeded[env] = False
         return int(self._control.seed[env])
 
-    def _finish(self, envs: list[int], any_fresh: bool, target: Target) -> list[Failure]:
-        """Counts what was stepped into the episodes, for all at once."""
-        episodes, results, where = self._episodes, target.results, None
-        if len(envs) < len(self._simulators):
-            where = np.array(envs) - self._first
-            episodes, results = [x[where] for x in episodes], [x[where] for x in results]
-        returns, length, reset_next, absent = episodes
-        reward, terminated, truncated, *floats = results
-        with np.errstate(over="ignore"):  # reported as not finite
-            returns += reward
-        length += 1
-        if any_fresh:
-            returns[reset_next] = 0  # which may be NaN
-            length[reset_next] = 0
-        np.logical_or(terminated, truncated, out=absent)
-        absent.all(1, out=reset_next)
-        if where is None:
-            where = ...
-        else:
-            for mine, part in zip(self._episodes, episodes, strict=True):
-                mine[where] = part
-        target.episode_return[where] = returns
-        target.episode_length[where] = length
-        target.lost[where] = False
-        if _all_finite(returns) and all(_all_finite(x) for x in floats):
-            return []
-        failures = self._not_finite(envs, target)
-        for failure in failures:
-            self._control.reset_next[failure.env] = True
-        return failures
-
-    def _not_finite(self, envs: list[int], target: Target) -> list[Failure]:
-        reward, _, _, *floats = target.results
-        returns, length, *_ = self._episodes
-        causes = [("reward", reward), *(("observation", x) for x in floats)]
-        causes.append(("an episode return", returns))
-        failures: list[Failure] = []
-        for env in envs:
-            k = env - self._first
-            name = next((name for name, x in causes if not np.isfinite(x[k]).all()), None)
-            if name is not None:
-                step = length[k]
-                error = InvalidOutput(
-                    f"gave {name} that is not finite, at step {step} of its episode"
-                )
-                failures.append(_failure(env, "step", error))
-        return failures
-
 
 def _all_finite(array: np.ndarray) -> bool:
     return np.count_nonzero(np.isfinite(array)) == array.size  # several times as quick as all()
 
 
-def _failure(env: int, call: str, error: BaseException) -> Failure:
+def failure_of(env: int, call: str, error: BaseException) -> Failure:
+    """What is reported of an environment that raised in a call."""
     if isinstance(error, InvalidOutput):
         return Failure(env, f"environment {env} {error}", error)
     kind, _, text = described(error).partition(": ")

@@ -14,8 +14,8 @@ from srl.pools.python.simulator import InvalidOutput
 from srl.spaces import outside
 from srl.types import Tree
 
-Writer = Callable[[Any, Tree, int], None]
-"""Copies a value into one row of a tree of arrays; raises `InvalidOutput` where the
+Writer = Callable[[Any, Tree, Any], None]
+"""Copies a value into one row, by its index, of a tree of arrays; raises `InvalidOutput` where the
 space does not have it."""
 
 
@@ -48,7 +48,7 @@ def _dict_writer(space: spaces.Dict, path: str) -> Writer:
     parts = [(name, observation_writer(s, f"{path}[{name!r}]")) for name, s in space.items()]
     names = {name for name, _ in parts}
 
-    def write(value: Any, memory: Tree, row: int) -> None:
+    def write(value: Any, memory: Tree, row: Any) -> None:
         if not isinstance(value, dict) or value.keys() != names:
             given = sorted(value) if isinstance(value, dict) else type(value).__name__
             raise _invalid(path, given, f"a dict of {sorted(names)}")
@@ -61,7 +61,7 @@ def _dict_writer(space: spaces.Dict, path: str) -> Writer:
 def _tuple_writer(space: spaces.Tuple, path: str) -> Writer:
     parts = [observation_writer(part, f"{path}[{k}]") for k, part in enumerate(space)]
 
-    def write(value: Any, memory: Tree, row: int) -> None:
+    def write(value: Any, memory: Tree, row: Any) -> None:
         if not isinstance(value, tuple | list) or len(value) != len(parts):
             raise _invalid(path, type(value).__name__, f"{len(parts)} parts")
         for write_part, part, part_memory in zip(parts, value, memory, strict=True):
@@ -88,7 +88,7 @@ def _array_writer(space: gymnasium.Space, path: str) -> Writer:
             raise _invalid(path, f"value {array[wrong][0]}", space)
         return array
 
-    def write(value: Any, memory: np.ndarray, row: int) -> None:
+    def write(value: Any, memory: np.ndarray, row: Any) -> None:
         # The quick way is for what needs no more than a copy; the rest is looked at closely.
         if value.__class__ is not np.ndarray or value.shape != shape or value.dtype not in copied:
             value = fitted(value)
@@ -98,7 +98,7 @@ def _array_writer(space: gymnasium.Space, path: str) -> Writer:
         return write
     first, end = int(space.start), int(space.start + space.n)
 
-    def write_number(value: Any, memory: np.ndarray, row: int) -> None:
+    def write_number(value: Any, memory: np.ndarray, row: Any) -> None:
         if value.__class__ not in _INTEGERS or not first <= value < end:
             value = fitted(value)
         memory[row] = value

@@ -162,7 +162,7 @@ class _Worker:
         ]
 
     def _render(self, env: int) -> None:
-        came = rendered(self._simulators[env - self._first])
+        came = rendered(self._simulators[env - self._first].render)
         failure, missing = came.failure[-_TEXT:], came.missing[:_TEXT]
         send_message(self._pool, PICTURE, (came.picture, failure, missing))
 

@@ -1,0 +1,391 @@
+"""Pools over a vector environment of Gymnasium's interface, which steps all its environments.
+
+Pools have next-step autoreset, and vector environments one of three modes, which
+`metadata["autoreset_mode"]` names (https://farama.org/Vector-Autoreset-Mode):
+
+* NEXT_STEP is the pool's own.
+* SAME_STEP: the step that ends an episode begins the next one; its true last observation is in
+  `info["final_obs"]`.
+* DISABLED: whoever steps has to reset, by `reset(options={"reset_mask": mask})`.
+
+In the last two no step is left for the row that begins an episode, while the other environments
+have to be stepped: the environment is stepped along with any action, and reset after that by a
+mask. So its episodes begin as they should, at the cost of a step and a reset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from srl.errors import RunError, UserError, described
+from srl.pools.memory import Row, empty_observation
+from srl.pools.python.masks import (
+    MASK,
+    add_mask,
+    check_mask,
+    expect_no_mask,
+    flat_mask,
+    has_mask,
+    num_choices,
+    with_mask,
+)
+from srl.pools.python.python_pool import PythonPool
+from srl.pools.python.simulator import (
+    InvalidOutput,
+    Rendered,
+    narrowed,
+    rendered,
+    supported_action,
+)
+from srl.pools.python.sources import (
+    SimulatorSource,
+    VectorMaker,
+    refuse_unknown_option,
+    source_name,
+)
+from srl.pools.python.stepper import Episodes, Failure, empty_control
+from srl.pools.python.writer import observation_writer
+from srl.spaces import choice_counts
+from srl.tree import leaves_of
+from srl.types import Specs, Timestep, Tree
+
+_SEEDS = 2**31
+"""Simulators in C++ take no larger seeds."""
+
+
+class VectorEnvPool(PythonPool):
+    """A pool of the environments of one `gymnasium.vector.VectorEnv`, stepped in this process.
+
+    What it gives may be arrays of NumPy or JAX, or tensors of PyTorch on any device. Its `reset` is
+    given one seed, from which it makes those of its environments: those of Gymnasium give
+    environment i the seed plus i, others draw from one stream. Seeds are taken modulo 2**31.
+    """
+
+    def __init__(
+        self, source: SimulatorSource, maker: VectorMaker, num_envs: int, options: dict[str, Any]
+    ) -> None:
+        """Makes the vector environment.
+
+        Raises:
+            UserError: If it is none, or its spaces, masks or mode are not supported.
+            RunError: If making it raised.
+        """
+        super().__init__(source_name(source), num_envs, num_envs)
+        self._env = _made(source, maker, num_envs, options)
+        try:
+            self._mode = _mode_of(self._env, self.name)
+            specs = self._specs()
+        except BaseException:
+            self._env.close()
+            raise
+        space = batch_space(specs.observation, num_envs)
+        self._write = observation_writer(space)
+        self._write_one = observation_writer(specs.observation)
+        self._other = empty_observation(specs.observation, (num_envs,))  # rows copied from in part
+        self._asked = np.zeros(num_envs, bool)  # to be reset because the caller wants it
+        self._asked_seed: int | None = None
+        self._last_given: Any = None
+        self._begin(specs, empty_control(specs, num_envs, steppers=1))
+        self._episodes = Episodes(self._control, 0, num_envs)
+
+    def _specs(self) -> Specs:
+        """What its environments give and take.
+
+        Infos show at a reset only whether they hold masks, so that there is one here where actions
+        could be masked.
+        """
+        action = supported_action(_space_of(self._env, "single_action_space", self.name), self.name)
+        observed = narrowed(_space_of(self._env, "single_observation_space", self.name))
+        check_mask(observed, action, self.name)
+        self._action, self._observes_mask, self._adds_mask = action, has_mask(observed), False
+        if not (isinstance(action, spaces.Box) or self._observes_mask):
+            try:
+                self._adds_mask = MASK in self._env.reset(seed=0)[1]
+            except Exception as error:
+                raise RunError(f"{self.name}: reset raised {described(error)}") from error
+        return Specs(
+            observation=with_mask(observed, action) if self._adds_mask else observed,
+            action=action,
+            agents=("agent",),
+            max_episode_steps=getattr(self._env.spec, "max_episode_steps", None),
+        )
+
+    # ---- the pool's work ----
+
+    def _prepare_reset(self, seed: int | None, ids: np.ndarray) -> None:
+        super()._prepare_reset(seed, ids)
+        self._asked[ids] = True
+        self._asked_seed = None if seed is None else seed % _SEEDS
+
+    def _advance(self, ids: np.ndarray | None, row: Row) -> None:
+        envs = range(self.num_envs) if ids is None else ids.tolist()
+        begins = self._control.reset_next.any()
+        call = "reset" if self._asked.any() else "step"
+        try:
+            if call == "step":
+                self._step_all(row.timestep)
+            elif len(envs):
+                self._reset_asked(row.timestep)
+            self._failures = self._episodes.count(envs, bool(begins), row.core)
+        except InvalidOutput as error:
+            self._failures = [Failure(0, f"the vector environment {error}", error)]
+        except (Exception, SystemExit) as error:
+            text = f"the vector environment raised {described(error)} in {call}"
+            self._failures = [Failure(0, text, error)]
+        if self._failures:  # it cannot be known how the others stand
+            self._control.reset_next[:] = self._asked[:] = True
+
+    def _start(self, ids: np.ndarray) -> None:
+        """Does nothing: a batch is of all environments, and steps when it is received."""
+
+    def _work(self) -> None:
+        assert self._slots is not None
+        self._advance(None, self._slots)
+        if not self._failures:
+            self._ready.extend(range(self.num_envs))
+
+    def _finish_started(self) -> None:
+        """Does nothing: there is never anything under way."""
+
+    def _picture(self, env: int) -> Rendered:
+        def picture() -> np.ndarray:
+            pictures: Any = self._env.render()
+            return np.asarray(None if pictures is None else _array(pictures[env]))
+
+        return rendered(picture)
+
+    def _end(self) -> None:
+        self._env.close()
+
+    # ---- resets ----
+
+    def _reset_asked(self, rows: Timestep) -> None:
+        """Starts the episodes that the caller asked for."""
+        mask, seed = self._asked.copy(), self._asked_seed
+        if mask.all():
+            observation = self._observation(*_pair(self._env.reset(seed=seed)), "reset")
+            self._write(observation, rows.observation, ...)
+        else:
+            self._reset_where(mask, rows, seed)
+        rows.reward[mask] = 0
+        rows.terminated[mask] = rows.truncated[mask] = False
+        self._asked[:], self._asked_seed = False, None
+
+    def _reset_where(self, mask: np.ndarray, rows: Timestep, seed: int | None = None) -> None:
+        """Starts episodes where the mask is set, and writes their first observations there."""
+        before = self._last_given
+        given = self._env.reset(seed=seed, options={"reset_mask": mask.copy()})
+        observation = self._observation(*_pair(given), "reset")
+        if before is not None and _differ(before, observation, ~mask):
+            raise InvalidOutput(
+                "gave other observations of environments that reset(options={'reset_mask': mask}) "
+                f"leaves out; with the autoreset mode {self._mode.value} it has to leave these "
+                "alone: let it honour the mask, or make it with the mode NextStep"
+            )
+        self._write(observation, self._other, ...)
+        _copy(self._other, rows.observation, mask)
+
+    # ---- steps ----
+
+    def _step_all(self, rows: Timestep) -> None:
+        """Steps all; where an episode ended in the row before, gives the first row of the next."""
+        over, actions = self._control.reset_next.copy(), self._control.action[:, 0].copy()
+        begins = self._mode is not AutoresetMode.NEXT_STEP and over.any()
+        if begins:
+            if self._mode is AutoresetMode.DISABLED:
+                given = self._env.reset(options={"reset_mask": over.copy()})
+                self._observation(*_pair(given), "reset")
+            self._allow(actions, over)
+        given = self._env.step(actions)
+        if not isinstance(given, tuple) or len(given) != 5:
+            raise InvalidOutput(
+                "gave something else at step than (observations, rewards, terminations, "
+                "truncations, infos)"
+            )
+        observation, reward, terminated, truncated, info = given
+        rows.reward[:] = self._numbers("rewards", reward)
+        rows.terminated[:] = self._numbers("terminations", terminated)
+        rows.truncated[:] = self._numbers("truncations", truncated)
+        self._write(self._observation(observation, info, "step"), rows.observation, ...)
+        if self._mode is AutoresetMode.NEXT_STEP:
+            self._expect_reset(rows, over)
+        if self._mode is AutoresetMode.SAME_STEP:
+            ended = (rows.terminated | rows.truncated) & ~over
+            if ended.any():
+                self._write_last(info, rows, ended)
+        if begins:
+            rows.reward[over] = 0
+            rows.terminated[over] = rows.truncated[over] = False
+            self._reset_where(over, rows)
+
+    def _allow(self, actions: np.ndarray, envs: np.ndarray) -> None:
+        """Replaces the actions of some environments by allowed ones, where masks are given."""
+        if not (self._adds_mask or self._observes_mask):
+            return
+        given = self._last_given[MASK]
+        masks = np.concatenate(given, axis=1) if isinstance(given, tuple) else given
+        counts = choice_counts(self._action).reshape(-1)
+        parts = np.split(masks[envs] != 0, np.cumsum(counts)[:-1], axis=1)
+        first = np.stack([part.argmax(axis=1) for part in parts], axis=1)
+        actions[envs] = first.reshape(actions[envs].shape) + self._action.start
+
+    def _expect_reset(self, rows: Timestep, over: np.ndarray) -> None:
+        """Checks that the steps after the ends of episodes were no more than resets."""
+        wrong = over & ((rows.reward != 0) | rows.terminated | rows.truncated)
+        if wrong.any():
+            env = int(np.argmax(wrong))
+            raise InvalidOutput(
+                f"gave environment {env} a reward of {rows.reward[env]:g} or an end in the step "
+                "after the end of its episode, which only resets by the autoreset mode NextStep; "
+                "name the right mode in its metadata"
+            )
+
+    def _write_last(self, info: Mapping[str, Any], rows: Timestep, ended: np.ndarray) -> None:
+        """Writes the true last observations of the episodes that ended."""
+        name = next((name for name in ("final_obs", "final_observation") if name in info), None)
+        if name is None:
+            raise InvalidOutput(
+                "gave no info['final_obs'] where an episode ended, which the autoreset mode "
+                "SameStep promises; episodes that are truncated cannot be learned from without it"
+            )
+        final, of_final = info[name], info.get("final_info", {})
+        masks = self._masks(of_final) if self._adds_mask else None
+        if isinstance(final, np.ndarray) and final.dtype == object:
+            for env in np.flatnonzero(ended):
+                last = _arrays(final[env])
+                if masks is not None:
+                    last = add_mask(last, masks[env], self._action)
+                self._write_one(last, rows.observation, int(env))
+            return
+        last = _arrays(final)
+        if masks is not None:
+            last = _with_masks(last, masks)
+        self._write(last, self._other, ...)
+        _copy(self._other, rows.observation, ended)
+
+    # ---- what it gave ----
+
+    def _observation(self, given: Any, info: Any, call: str) -> Tree:
+        """The observations of all as NumPy has them, with masks where infos have these."""
+        observation = _arrays(given)
+        if self._adds_mask:
+            observation = _with_masks(observation, self._masks(info))
+        elif info and not self._observes_mask:
+            expect_no_mask(info, call, self._action)
+        self._last_given = observation
+        return observation
+
+    def _masks(self, info: Mapping[str, Any]) -> np.ndarray:
+        """The masks in infos, which allow every action where there is none: int8 [N, n]."""
+        masks = np.ones((self.num_envs, num_choices(self._action)), np.int8)
+        if MASK in info:
+            given = info[MASK]
+            there = info.get(f"_{MASK}", np.ones(self.num_envs, bool))
+            for env in np.flatnonzero(_array(there)):
+                own = given[env]
+                masks[env] = flat_mask(own if isinstance(own, tuple | list) else _array(own))
+        return masks
+
+    def _numbers(self, name: str, given: Any) -> np.ndarray:
+        array = _array(given)
+        if array.shape != (self.num_envs,) or array.dtype.kind not in "biuf":
+            raise InvalidOutput(
+                f"gave {name} of shape {array.shape}, dtype {array.dtype}; expected "
+                f"({self.num_envs},) numbers"
+            )
+        return array
+
+
+def _made(
+    source: SimulatorSource, maker: VectorMaker, num_envs: int, options: dict[str, Any]
+) -> VectorEnv:
+    """The vector environment.
+
+    Raises:
+        UserError: For options that it does not take, or for what is no vector environment.
+        RunError: If making it raised.
+    """
+    name = source_name(source)
+    try:
+        made = maker(num_envs=num_envs, **options)
+    except (gymnasium.error.Error, ModuleNotFoundError) as error:
+        raise UserError(f"{name!r} cannot be made: {error}") from error
+    except (Exception, SystemExit) as error:
+        refuse_unknown_option(error, source, options)
+        raise RunError(
+            f"{name}: making {num_envs} environments raised {described(error)}"
+        ) from error
+    if not isinstance(made, VectorEnv):
+        raise UserError(
+            f"{name} was given num_envs={num_envs} and made {type(made).__name__}; expected a "
+            "gymnasium.vector.VectorEnv: what makes one environment must not take num_envs"
+        )
+    if made.num_envs != num_envs:
+        made.close()
+        raise UserError(f"{name} was asked for {num_envs} environments and made {made.num_envs}")
+    return made
+
+
+def _mode_of(env: VectorEnv, name: str) -> AutoresetMode:
+    try:
+        return AutoresetMode(env.metadata.get("autoreset_mode"))
+    except ValueError:
+        modes = ", ".join(f"AutoresetMode.{mode.name}" for mode in AutoresetMode)
+        raise UserError(
+            f"{name}: metadata['autoreset_mode'] is {env.metadata.get('autoreset_mode')!r}; "
+            f"expected the one that it follows of {modes}"
+        ) from None
+
+
+def _space_of(env: VectorEnv, kind: str, name: str) -> gymnasium.Space:
+    space = getattr(env, kind, None)
+    if isinstance(space, gymnasium.Space):
+        return space
+    raise UserError(f"{name} has {kind} {space!r:.60}; set it to a gymnasium.spaces.Space")
+
+
+def _pair(given: Any) -> tuple[Any, Any]:
+    if not isinstance(given, tuple) or len(given) != 2:
+        raise InvalidOutput(f"gave {type(given).__name__} at reset; expected (observations, infos)")
+    return given
+
+
+def _array(given: Any) -> np.ndarray:
+    """An array of NumPy, from one of JAX or a tensor of PyTorch on any device."""
+    if hasattr(given, "detach"):
+        given = given.detach().cpu()
+    return np.asarray(given)
+
+
+def _arrays(given: Any) -> Tree:
+    """A tree of such arrays."""
+    if isinstance(given, Mapping):
+        return {name: _arrays(part) for name, part in given.items()}
+    if isinstance(given, tuple):
+        return tuple(map(_arrays, given))
+    return _array(given)
+
+
+def _with_masks(observation: Tree, masks: np.ndarray) -> dict[str, Any]:
+    """Observations of all with their masks, as `add_mask` puts one with its mask."""
+    parts = observation if isinstance(observation, dict) else {"observation": observation}
+    return {**parts, MASK: masks}
+
+
+def _copy(source: Tree, target: Tree, mask: np.ndarray) -> None:
+    """Copies the rows where the mask is set."""
+    for one, other in zip(leaves_of(source), leaves_of(target), strict=True):
+        other[mask] = one[mask]
+
+
+def _differ(one: Tree, other: Tree, mask: np.ndarray) -> bool:
+    """Whether observations differ where the mask is set."""
+    pairs = zip(leaves_of(one), leaves_of(other), strict=True)
+    return any(not np.array_equal(a[mask], b[mask]) for a, b in pairs)
