@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from srl.agent import Agent, load
     from srl.dataflow import Fragment, Plan, plans
     from srl.errors import PlanError, RunError, SrlError, UserError
     from srl.evaluation.evaluate import evaluate
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from srl.self_play import SelfPlay
 
 __all__ = [
+    "Agent",
     "EnvConfig",
     "Experiment",
     "Fragment",
@@ -29,12 +31,14 @@ __all__ = [
     "UserError",
     "evaluate",
     "get_include",
+    "load",
     "make_pool",
     "make_vec",
     "plans",
 ]
 
 _HOMES = {
+    "Agent": "srl.agent",
     "EnvConfig": "srl.pools",
     "Experiment": "srl.experiment",
     "Fragment": "srl.dataflow",
@@ -46,6 +50,7 @@ _HOMES = {
     "UserError": "srl.errors",
     "evaluate": "srl.evaluation.evaluate",
     "get_include": "srl.headers",
+    "load": "srl.agent",
     "make_pool": "srl.pools",
     "make_vec": "srl.pools",
     "plans": "srl.dataflow",

@@ -103,7 +103,8 @@ def run(argv: list[str]) -> int:
     parser.add_argument("-h", "--help", action="store_true", help="with a target: its options too")
     target = argv.pop(0) if argv and not argv[0].startswith("-") else None
     options, overrides = parser.parse_known_args(argv)
-    from srl.experiment import config_values, load_experiment
+    from srl.config_values import config_values
+    from srl.experiment import load_experiment
 
     if options.help:
         from srl.overrides import help_text

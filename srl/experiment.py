@@ -15,17 +15,15 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from enum import Enum
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import gymnasium
-import numpy as np
 
 from srl.algorithms import PPO, Algorithm
+from srl.config_values import FILE_MODULE
 from srl.dataflow.graph import Graph
 from srl.dataflow.plan import Plan, num_groups
 from srl.dataflow.plans import resolve
@@ -271,7 +269,7 @@ def load_experiment(
     else:
         source = (source or path).resolve()
         directory = (directory or source.parent).resolve()
-        experiment = _named(_import(source, directory), name, path)
+        experiment = _named(import_file(source, directory), name, path)
     expect_declared("experiment", experiment)  # or an override of such a setting were unknown
     given, _ = split(overrides, lambda flag: flag == "--env")
     env = given[-1][1] if given else experiment.env
@@ -313,10 +311,7 @@ def _not_a_folder(folder: Path) -> str:
     return f"{folder} is a folder; give an experiment file{hint}, or an environment id"
 
 
-_MODULE = "srl_experiment_"  # and a hash of the file: the same name in every process
-
-
-def _import(path: Path, directory: Path) -> ModuleType:
+def import_file(path: Path, directory: Path) -> ModuleType:
     """Runs the file as a module of its own; leaves no trace if it raises."""
     try:
         source = path.read_bytes()
@@ -324,7 +319,8 @@ def _import(path: Path, directory: Path) -> ModuleType:
         raise UserError(
             f"cannot read the experiment file {short_path(path)}: {error.strerror}"
         ) from error
-    module = ModuleType(_MODULE + hashlib.sha256(source).hexdigest()[:12])
+    # The same name in every process.
+    module = ModuleType(FILE_MODULE + hashlib.sha256(source).hexdigest()[:12])
     module.__file__ = str(path)
     before, search_path = sys.modules.get(module.__name__), list(sys.path)
     sys.modules[module.__name__] = module
@@ -379,7 +375,7 @@ def environment_ids(path: Path) -> list[str]:
     Raises:
         UserError: If the file cannot be imported.
     """
-    return _ids(path, _environment_classes(_import(path.resolve(), path.resolve().parent)))
+    return _ids(path, _environment_classes(import_file(path.resolve(), path.resolve().parent)))
 
 
 def _environment_classes(module: ModuleType) -> list[str]:
@@ -398,31 +394,3 @@ def _ids(path: Path, classes: Sequence[str]) -> list[str]:
     parts = Path(short_path(path.resolve())).with_suffix("").parts
     good = all(part.isidentifier() for part in parts)
     return [f"{'.'.join(parts)}:{name}" for name in classes] if good else []
-
-
-def config_values(value: Any) -> Any:
-    """All resolved values, as nested dicts and lists that JSON can hold.
-
-    A dataclass carries its class under "type"; a callable is "module:name".
-    """
-    if is_dataclass(value) and not isinstance(value, type):
-        values = {f.name: config_values(getattr(value, f.name)) for f in fields(value)}
-        return {"type": _import_path(type(value)), **values}
-    if isinstance(value, Mapping):
-        return {str(key): config_values(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [config_values(item) for item in value]
-    if isinstance(value, Enum):
-        return value.name
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Path):
-        return str(value)
-    return _import_path(value if hasattr(value, "__qualname__") else type(value))
-
-
-def _import_path(value: Any) -> str:
-    module = value.__module__
-    return f"{'experiment' if module.startswith(_MODULE) else module}:{value.__qualname__}"

@@ -1,21 +1,30 @@
 """Gymnasium's spaces as trees, and what the spaces at their leaves have in common.
 
+Without Gymnasium, as where a trained policy only acts, the spaces are `srl.plain_spaces`.
+
 Only this module takes a Dict or Tuple apart: elsewhere `space_tree` gives a tree whose leaves are
 the spaces of single arrays, for `map_tree` and the other functions of `srl.tree`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
 
 from srl.types import Tree
 
+if TYPE_CHECKING:
+    from gymnasium import Space, spaces
+else:
+    try:
+        from gymnasium import Space, spaces
+    except ImportError:
+        from srl import plain_spaces as spaces
+        from srl.plain_spaces import Space
 
-def space_tree(space: gymnasium.Space) -> Tree:
+
+def space_tree(space: Space) -> Tree:
     """The space as a tree: a dict of a Dict, a tuple of a Tuple, and any other space itself."""
     if isinstance(space, spaces.Dict):
         return {name: space_tree(part) for name, part in space.items()}
@@ -24,7 +33,7 @@ def space_tree(space: gymnasium.Space) -> Tree:
     return space
 
 
-def joined_space(tree: Tree) -> gymnasium.Space:
+def joined_space(tree: Tree) -> Space:
     """The space of a `space_tree`; a Dict keeps the order of the tree's names."""
     if isinstance(tree, dict):
         return spaces.Dict([(name, joined_space(part)) for name, part in tree.items()])
@@ -33,7 +42,7 @@ def joined_space(tree: Tree) -> gymnasium.Space:
     return tree
 
 
-def limits(space: gymnasium.Space) -> tuple[Any, Any]:
+def limits(space: Space) -> tuple[Any, Any]:
     """The least and the greatest value of a space of numbers, one each or one for each number."""
     if isinstance(space, spaces.Box):
         return space.low, space.high
@@ -43,19 +52,32 @@ def limits(space: gymnasium.Space) -> tuple[Any, Any]:
     return 0, 1
 
 
-def outside(array: np.ndarray, space: gymnasium.Space) -> np.ndarray:
+def outside(array: np.ndarray, space: Space) -> np.ndarray:
     """Where numbers are beyond the limits of their space: bool, of the array's shape."""
     low, high = limits(space)
     return (array < low) | (array > high)
 
 
-def choice_counts(space: gymnasium.Space) -> np.ndarray:
+def choice_counts(space: Space) -> np.ndarray:
     """How many values each number of a Discrete or MultiDiscrete may take: int64 [*shape]."""
     assert isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
     count = space.n if isinstance(space, spaces.Discrete) else space.nvec
     return np.asarray(count, np.int64)
 
 
-def is_image(space: gymnasium.Space) -> bool:
+def is_image(space: Space) -> bool:
     """Tells whether a space is one image: a Box of three axes."""
     return isinstance(space, spaces.Box) and len(space.shape) == 3
+
+
+_NARROW = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32, "float16": np.float32}
+
+
+def narrow_dtype(dtype: Any) -> np.dtype:
+    """The dtype that a pool gives for an environment's: 64 bits become 32, as in JAX."""
+    return np.dtype(_NARROW.get(np.dtype(dtype).name, dtype))
+
+
+def corner(space: Space) -> tuple[slice, ...]:
+    """Where the numbers of an agent's own space lie in an array padded for a larger one."""
+    return tuple(slice(size) for size in space.shape or ())

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from srl.types import Array, Tree  # brings gymnasium
+    from srl.types import Array, Tree
 
 
 def map_tree(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:

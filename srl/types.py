@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import gymnasium
+if TYPE_CHECKING:
+    import gymnasium
 
 Array = Any  # a numpy.ndarray or a jax.Array; naming jax here would import it everywhere
 Tree = Any  # an array, or a dict or tuple of trees

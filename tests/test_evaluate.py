@@ -11,11 +11,12 @@ from srl.algorithms import PPO
 from srl.built_in import config_class
 from srl.checkpoint import Checkpoints
 from srl.cli import main
+from srl.config_values import config_values
 from srl.episodes import kinds_of
 from srl.errors import UserError
 from srl.evaluation.matches import OTHER, OURS, Match, compare, lineups, tables
 from srl.evaluation.players import trained
-from srl.experiment import config_values, load_experiment
+from srl.experiment import load_experiment
 from srl.launch.local import train
 from srl.loop.teams import Teams
 from srl.pools import make_pool

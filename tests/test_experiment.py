@@ -6,9 +6,10 @@ import sys
 import pytest
 
 from srl.algorithms import PPO, Instance
+from srl.config_values import config_values
 from srl.dataflow import Fragment, Plan, plans
 from srl.errors import UserError
-from srl.experiment import Experiment, config_values, load_experiment
+from srl.experiment import Experiment, load_experiment
 from srl.networks import MLP
 from srl.pools import NamedEnv
 
@@ -411,7 +412,8 @@ def test_resolved_values_are_json_with_the_types(file):
 
 def test_loading_an_experiment_imports_no_jax(file):
     program = (
-        "import sys; from srl.experiment import load_experiment, config_values;"
+        "import sys; from srl.experiment import load_experiment;"
+        "from srl.config_values import config_values;"
         f"config_values(load_experiment({str(file)!r}, ['--seed', '1']).experiment);"
         "heavy = {'jax', 'flax', 'optax', 'tensorboardX', 'rich.progress', 'mujoco'};"
         "sys.exit(str(heavy & sys.modules.keys()) if heavy & sys.modules.keys() else 0)"

@@ -12,11 +12,13 @@ import time
 from pathlib import Path
 
 import numpy as np
+from gymnasium.spaces import Box
 
 from srl.errors import RunError
 from srl.experiment import load_experiment
 from srl.launch.local import train
 from srl.run.folder import create_run, open_run
+from srl.types import Specs
 
 STEPS = 100  # of the environments, in each update
 
@@ -67,6 +69,7 @@ class TinyTrainer:
 
     parameters = {"policy": 4}  # noqa: RUF012
     agents = {"policy": ("hider0", "hider1")}  # noqa: RUF012
+    specs = Specs(Box(-1.0, 1.0), Box(-1.0, 1.0), ("hider0", "hider1"))
     account = awaited = ""
     remembers, replay_bytes = False, 0
 

@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from gymnasium import spaces
 
 from srl.algorithms.distributions import action_mask
 from srl.algorithms.normalization import Statistics
@@ -23,6 +22,7 @@ from srl.algorithms.replay import portions
 from srl.errors import UserError
 from srl.lazy import jax, jnp, optax
 from srl.networks import PolicyAndValue
+from srl.spaces import spaces
 from srl.types import Array, Tree
 
 

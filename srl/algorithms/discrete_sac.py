@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from gymnasium import spaces
-
 from srl.algorithms.critics import CriticsState
 from srl.algorithms.distributions import Categorical, CategoricalActions, action_mask
 from srl.algorithms.q_learning import chosen
@@ -20,6 +18,7 @@ from srl.algorithms.sac import SAC, SoftInstance
 from srl.errors import UserError
 from srl.lazy import jax, jnp
 from srl.networks import PolicyAndValue
+from srl.spaces import spaces
 from srl.types import Array, Decision, Policy, Tree
 
 

@@ -11,12 +11,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
 
 from srl.errors import UserError
 from srl.lazy import jax, jnp
+from srl.spaces import Space, spaces
 from srl.types import Array, Tree
 
 
@@ -59,7 +58,7 @@ class ActionSpace:
         raise NotImplementedError
 
 
-def action_distribution(space: gymnasium.Space, initial_log_std: float = 0.0) -> ActionSpace:
+def action_distribution(space: Space, initial_log_std: float = 0.0) -> ActionSpace:
     """Chooses the distributions for a space of actions.
 
     Args:

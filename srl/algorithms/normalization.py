@@ -8,12 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-import gymnasium
-from gymnasium import spaces
-
 from srl.algorithms.algorithm import State
 from srl.lazy import jnp
-from srl.spaces import space_tree
+from srl.spaces import Space, space_tree, spaces
 from srl.tree import leaves_of, map_tree, names_of
 from srl.types import Array, Tree
 
@@ -126,7 +123,7 @@ class ObservationNormalizer:
     is named `mask...` or `action_mask`, stay as they are.
     """
 
-    space: gymnasium.Space
+    space: Space
     clip: float = 10.0
     running: bool = True
     """Whether to standardise at all; without it only images are scaled."""
@@ -158,7 +155,7 @@ class ObservationNormalizer:
     def normalize(self, statistics: dict[str, Statistics], observation: Tree) -> Tree:
         """Gives the observation as networks take it, for any leading axes."""
 
-        def visit(name: str, leaf: gymnasium.Space, value: Array) -> Array:
+        def visit(name: str, leaf: Space, value: Array) -> Array:
             if name in statistics:
                 return jnp.clip(standardize(statistics[name], value), -self.clip, self.clip)
             return value.astype(jnp.float32) / 255 if _is_image(leaf) else value
@@ -174,17 +171,17 @@ class ObservationNormalizer:
         return names_of(self._leaves) or "observation"
 
 
-def _has_statistics(name: str, leaf: gymnasium.Space) -> bool:
+def _has_statistics(name: str, leaf: Space) -> bool:
     key = name.rsplit("/", 1)[-1]
     named_mask = key.startswith("mask") or key == "action_mask"
     return isinstance(leaf, spaces.Box) and not named_mask and not _is_image(leaf)
 
 
-def _is_image(leaf: gymnasium.Space) -> bool:
+def _is_image(leaf: Space) -> bool:
     return isinstance(leaf, spaces.Box) and leaf.dtype == "uint8"
 
 
-def _features(leaf: gymnasium.Space) -> tuple[int, ...]:
+def _features(leaf: Space) -> tuple[int, ...]:
     """Gives the shape of a leaf's statistics, which entities and pixels share."""
     shape = leaf.shape or ()
     return shape[-1:] if len(shape) <= 2 else ()

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
-from gymnasium import spaces
-
 from srl.algorithms.distributions import action_mask
 from srl.algorithms.normalization import Observing
 from srl.algorithms.observing import ObservingAlgorithm, ObservingInstance
 from srl.errors import UserError
 from srl.lazy import jax, jnp
 from srl.networks import MLP, AutoNetwork, Network, PolicyAndValue
+from srl.spaces import spaces
 from srl.types import Array, Decision, Metrics, Policy, Tree
 
 

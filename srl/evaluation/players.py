@@ -11,6 +11,7 @@ from srl.checkpoint import Checkpoints
 from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.lazy import jax
+from srl.loop.acting.trained import acting_teams, trained_policies
 from srl.loop.seeds import environment_seed
 from srl.loop.teams import Teams
 from srl.pools import make_pool
@@ -20,10 +21,6 @@ from srl.types import Specs
 from srl.workers.evaluator import Player
 
 UNTRAINED = "untrained"
-
-
-_ACTS = ("params", "n", "observations")
-"""The parts of a learner's state that its policy follows from."""
 
 
 @dataclass(frozen=True)
@@ -49,18 +46,10 @@ def trained(
         UserError: If there is no such checkpoint, or it is of another network.
     """
     teams = _teams(experiment, specs)
-    states = teams.init(jax.random.key(0))
-    # What only learning needs may have another form.
-    acting = {
-        name: {part: x for part, x in state._asdict().items() if part in _ACTS}
-        for name, state in states.items()
-    }
-    learners, counts = Checkpoints(folder.checkpoints).learners(version, acting)
-    for name, parts in jax.device_put(learners).items():
-        states[name] = states[name]._replace(**parts)
+    policies, counts = trained_policies(teams, Checkpoints(folder.checkpoints), version)
     source = {"run": str(folder.path), "version": counts["updates"]}
     source["env_steps"] = counts["env_steps"]
-    return Side(Player(teams, teams.policies(states)), source)
+    return Side(Player(teams, policies), source)
 
 
 def untrained(experiment: Experiment, specs: Specs, seed: int) -> Side:
@@ -94,9 +83,7 @@ def opponent(name: str, experiment: Experiment, specs: Specs, seed: int) -> Side
 
 
 def _teams(experiment: Experiment, specs: Specs) -> Teams:
-    # Nothing is learned here, so any number of updates will do; with one and the same, policies
-    # of runs of different lengths are computed by the same program.
-    return Teams.of(experiment.algorithm, experiment.policies, specs, updates=1)
+    return acting_teams(experiment.algorithm, experiment.policies, specs, experiment.num_envs)
 
 
 def _expect_specs(folder: RunFolder, theirs: Specs, ours: Specs, names: Sequence[str]) -> None:

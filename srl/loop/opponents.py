@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from srl.algorithms.algorithm import Instance
-from srl.experiment import Experiment
 from srl.types import Array, Decision, Policy, Specs, Timestep, Tree
+
+if TYPE_CHECKING:
+    from srl.experiment import Experiment
 
 Slots = tuple[int, ...]
 """Some of the slots of one period of environments."""

@@ -6,17 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from srl.algorithms import Algorithm
 from srl.algorithms.algorithm import Instance, State
 from srl.errors import UserError
-from srl.experiment import Experiment
 from srl.lazy import jax, jnp
 from srl.loop.opponents import OpponentActing, Slots, opponent_acting
 from srl.types import Array, Decision, Policy, Specs, Tree, Unroll
+
+if TYPE_CHECKING:
+    from srl.experiment import Experiment
 
 
 def assign(patterns: Mapping[str, str], agents: tuple[str, ...]) -> dict[str, tuple[int, ...]]:

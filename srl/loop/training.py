@@ -21,7 +21,7 @@ from srl.loop.stepping.environments import Environments
 from srl.loop.stepping.local import LocalEnvironments
 from srl.streams.batch import Batch
 from srl.streams.group_state import STATE_BYTES, Stopped, pack, unpack
-from srl.types import Tree
+from srl.types import Specs, Tree
 
 
 class Compiles(Protocol):
@@ -121,6 +121,11 @@ class Training:
     def parameters(self) -> Mapping[str, int]:
         """Numbers in each policy's networks."""
         return self._learner.parameters
+
+    @property
+    def specs(self) -> Specs:
+        """Of the environments."""
+        return self._learner.teams.specs
 
     @property
     def agents(self) -> Mapping[str, tuple[str, ...]]:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 
-import gymnasium
 import jax.numpy as jnp
 from flax import linen as nn
 
 from srl.networks._layers import HIDDEN_SCALE, dense, flatten, leaves
-from srl.spaces import is_image
+from srl.spaces import Space, is_image
 from srl.types import Array, Tree
 
 
 class CNNFeatures(nn.Module):
     """Convolutions of each image; their features and all else, a dense layer."""
 
-    space: gymnasium.Space
+    space: Space
     layers: tuple[tuple[int, int, int], ...]
     width: int
     layer_norm: bool = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gymnasium
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
@@ -10,11 +9,12 @@ from flax import linen as nn
 from srl.errors import UserError
 from srl.networks._layers import dense, orthogonal
 from srl.networks.network import Network, PolicyAndValue
+from srl.spaces import Space
 from srl.types import Array, Tree
 
 
 def policy_and_value(
-    space: gymnasium.Space,
+    space: Space,
     policy_features: nn.Module,
     value_features: nn.Module,
     num_outputs: int,

@@ -6,16 +6,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from gymnasium import spaces
 
 from srl.errors import UserError
 from srl.networks.network import unsupported
-from srl.spaces import space_tree
+from srl.spaces import Space, space_tree, spaces
 from srl.tree import map_tree, names_of
 from srl.types import Array, Tree
 
@@ -73,7 +71,7 @@ def _on_host(
     return initializer
 
 
-def flatten(space: gymnasium.Space, observation: Tree) -> Array:
+def flatten(space: Space, observation: Tree) -> Array:
     """Joins all that is observed, except `action_mask`, into vectors.
 
     Args:
@@ -89,11 +87,11 @@ def flatten(space: gymnasium.Space, observation: Tree) -> Array:
     return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
 
 
-def leaves(space: gymnasium.Space, observation: Tree) -> list[tuple[gymnasium.Space, Array]]:
+def leaves(space: Space, observation: Tree) -> list[tuple[Space, Array]]:
     """Lists what is observed in the space's order, without `action_mask`."""
-    found: list[tuple[gymnasium.Space, Array]] = []
+    found: list[tuple[Space, Array]] = []
 
-    def visit(name: str, leaf: gymnasium.Space, value: Array) -> None:
+    def visit(name: str, leaf: Space, value: Array) -> None:
         if "action_mask" not in name.split("/"):
             found.append((leaf, value))
 
@@ -102,7 +100,7 @@ def leaves(space: gymnasium.Space, observation: Tree) -> list[tuple[gymnasium.Sp
     return found
 
 
-def _parts(space: gymnasium.Space, observation: Array) -> list[Array]:
+def _parts(space: Space, observation: Array) -> list[Array]:
     if isinstance(space, spaces.Discrete):
         return [jax.nn.one_hot(observation - int(space.start), int(space.n))]
     if isinstance(space, spaces.MultiDiscrete):

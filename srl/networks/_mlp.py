@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import gymnasium
 from flax import linen as nn
 
 from srl.networks._layers import HIDDEN_SCALE, activation, dense, flatten
+from srl.spaces import Space
 from srl.types import Array, Tree
 
 
 class MLPFeatures(nn.Module):
     """Flatten, then hidden layers."""
 
-    space: gymnasium.Space
+    space: Space
     width: int
     depth: int
     activation: str

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import gymnasium
-
 from srl.networks.network import Network, PolicyAndValue, unsupported
-from srl.spaces import is_image, space_tree
+from srl.spaces import Space, is_image, space_tree
 from srl.tree import leaves_of
 
 
@@ -28,7 +26,7 @@ class CNN(Network):
     width: int = 512
     """Units of the dense layer."""
 
-    def build(self, space: gymnasium.Space, num_outputs: int) -> PolicyAndValue:
+    def build(self, space: Space, num_outputs: int) -> PolicyAndValue:
         """Gives a policy and a value network of the same form."""
         from srl.networks._cnn import CNNFeatures
         from srl.networks._heads import policy_and_value
@@ -41,6 +39,6 @@ class CNN(Network):
         return policy_and_value(space, features, features, num_outputs, self)
 
     @staticmethod
-    def fits(space: gymnasium.Space) -> bool:
+    def fits(space: Space) -> bool:
         """Whether an observation holds an image."""
         return any(map(is_image, leaves_of(space_tree(space))))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import gymnasium
-from gymnasium import spaces
-
 from srl.errors import UserError
 from srl.networks.entities import ENTITIES, SELF
 from srl.networks.network import Network, PolicyAndValue, unsupported
+from srl.spaces import Space, spaces
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,7 @@ class EntityAttention(Network):
     lidar_filters: int = 9
     """Filters of the circular convolution over the lidar's rays."""
 
-    def build(self, space: gymnasium.Space, num_outputs: int) -> PolicyAndValue:
+    def build(self, space: Space, num_outputs: int) -> PolicyAndValue:
         """Gives a policy network that sees what is visible, and a value network that sees all."""
         from srl.networks._entity_attention import EntityAttentionFeatures
         from srl.networks._heads import policy_and_value
@@ -45,7 +43,7 @@ class EntityAttention(Network):
         return policy_and_value(space, seeing, omniscient, num_outputs, self)
 
     @staticmethod
-    def fits(space: gymnasium.Space) -> bool:
+    def fits(space: Space) -> bool:
         """Whether the entities are observed under the names that this network knows."""
         if not isinstance(space, spaces.Dict):
             return False

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import gymnasium
-
 from srl.networks.network import Network, PolicyAndValue
+from srl.spaces import Space
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class MLP(Network):
     activation: str = "tanh"
     """Any function of `jax.nn`, such as tanh, relu or silu."""
 
-    def build(self, space: gymnasium.Space, num_outputs: int) -> PolicyAndValue:
+    def build(self, space: Space, num_outputs: int) -> PolicyAndValue:
         """Gives a policy and a value network of the same form."""
         from srl.networks._heads import policy_and_value
         from srl.networks._mlp import MLPFeatures

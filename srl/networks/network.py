@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-import gymnasium
-from gymnasium import spaces
-
 from srl.errors import UserError
 from srl.lazy import jax, jnp
-from srl.spaces import space_tree
+from srl.spaces import Space, space_tree, spaces
 from srl.tree import map_tree
 from srl.types import Array, Tree
 
@@ -30,7 +27,7 @@ class Network:
     """Normalise each hidden layer before its activation (Ba et al., 2016), as learning the values
     of actions needs it; entity attention is normalised in any case."""
 
-    def build(self, space: gymnasium.Space, num_outputs: int) -> PolicyAndValue:
+    def build(self, space: Space, num_outputs: int) -> PolicyAndValue:
         """Gives the functions for observations of `space` and a policy of `num_outputs` numbers."""
         raise NotImplementedError
 
@@ -46,7 +43,7 @@ class PolicyAndValue:
     outputs [L, B, ...] and memories [L + 1, B, units], before each row and after the last.
     """
 
-    space: gymnasium.Space
+    space: Space
     policy_module: linen.Module
     """The module whose outputs are the policy's, [..., num_outputs]."""
     value_module: linen.Module
@@ -108,18 +105,18 @@ class PolicyAndValue:
         return module.apply({"params": params}, *inputs)
 
 
-def example(space: gymnasium.Space) -> Tree:
+def example(space: Space) -> Tree:
     """Gives the shapes and dtypes of one observation, without leading axes."""
     return map_tree(_example, space_tree(space))
 
 
-def _example(leaf: gymnasium.Space) -> Array:
+def _example(leaf: Space) -> Array:
     if leaf.shape is None or leaf.dtype is None:
         raise unsupported(leaf, "Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple")
     dtype = jnp.int32 if isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete) else jnp.float32
     return jax.ShapeDtypeStruct(leaf.shape, dtype)
 
 
-def unsupported(space: gymnasium.Space, supported: str) -> UserError:
+def unsupported(space: Space, supported: str) -> UserError:
     """The error for a space that has no network."""
     return UserError(f"no network for observations of {space}; supported: {supported} of these")

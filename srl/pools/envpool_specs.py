@@ -11,8 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.errors import RunError, UserError
-from srl.pools.memory import narrow_dtype
-from srl.spaces import choice_counts, joined_space
+from srl.spaces import choice_counts, joined_space, narrow_dtype
 
 _OURS = {
     "num_envs": "it is an argument of make_pool",

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.errors import UserError
-from srl.spaces import space_tree
+from srl.spaces import narrow_dtype, space_tree
 from srl.tree import leaves_of, map_tree
 from srl.types import Specs, Timestep, Tree
 
@@ -57,14 +57,6 @@ def aligned_zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     buffer = np.zeros(size + ALIGNMENT, np.uint8)
     start = -buffer.ctypes.data % ALIGNMENT
     return buffer[start : start + size].view(dtype).reshape(shape)
-
-
-_NARROW = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32, "float16": np.float32}
-
-
-def narrow_dtype(dtype: Any) -> np.dtype:
-    """The dtype that a pool gives for an environment's: 64 bits become 32, as in JAX."""
-    return np.dtype(_NARROW.get(np.dtype(dtype).name, dtype))
 
 
 Allocate = Callable[[tuple[int, ...], Any], Any]

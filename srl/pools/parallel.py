@@ -10,7 +10,8 @@ import numpy as np
 
 from srl.errors import UserError
 from srl.pools.pool import Pool
-from srl.pools.python.padding import corner, crop
+from srl.pools.python.padding import crop
+from srl.spaces import corner
 from srl.types import Timestep, Tree
 
 Results = tuple[dict[str, Any], ...]

@@ -14,6 +14,7 @@ from srl.errors import Unwritable
 from srl.experiment import Experiment
 from srl.loop.stage import Stage
 from srl.loop.training import Training
+from srl.run.folder import RunFolder, write_specs
 from srl.run.metrics import MetricsWriter
 
 logger = logging.getLogger(__name__)
@@ -103,6 +104,7 @@ class Run:
         if resume:
             self._restore()
         if self._kept:
+            write_specs(RunFolder(self.folder), trainer.specs)
             self._metrics = MetricsWriter(self.folder, trainer.env_steps if resume else None)
             self._stack.enter_context(closing(self._metrics))
             self.show.start(trainer)

@@ -11,9 +11,10 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from srl.config_values import config_values
 from srl.console.number_text import number_text
 from srl.console.stages import Stages
-from srl.experiment import Experiment, config_values
+from srl.experiment import Experiment
 from srl.loop.stage import Stage
 from srl.pools import NamedEnv
 from srl.run.course import report_interval

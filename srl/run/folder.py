@@ -18,13 +18,17 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from srl.checkpoint import Checkpoints
-from srl.errors import UserError
-from srl.experiment import Experiment, Resolved, config_values, load_experiment
+from srl.config_values import config_values
+from srl.errors import RunError, Unwritable, UserError
 from srl.files import parse_json, write_atomically
-from srl.overrides import without
+from srl.specs_json import specs_from_json, specs_to_json
+from srl.types import Specs
+
+if TYPE_CHECKING:
+    from srl.experiment import Experiment, Resolved
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +51,11 @@ class RunFolder:
     def source(self) -> Path:
         """The experiment file as it was when the run began."""
         return self.path / "experiment.py"
+
+    @property
+    def specs(self) -> Path:
+        """What the environments' spaces and agents are, as JSON."""
+        return self.path / "specs.json"
 
     @property
     def checkpoints(self) -> Path:
@@ -235,18 +244,25 @@ def open_run(
     """
     folder = find_run(run_dir, trained=trained)
     config = read_config(folder)
-    if config["source"] and _sha256(folder.source) != config["sha256"]:
-        raise UserError(
-            f"{folder.source} was changed after the run began; restore it, or start a new run"
-        )
+    expect_source(folder, config)
     resolved = recorded(folder, config)
     values = json.loads(json.dumps(config_values(resolved.experiment)))
     _compare(folder, config["experiment"], values, refuse=to_train)
     return folder, resolved
 
 
+def expect_source(folder: RunFolder, config: Mapping[str, Any]) -> None:
+    """Raises UserError if the run's copy of its experiment file is not what it was."""
+    if config["source"] and _sha256(folder.source) != config["sha256"]:
+        raise UserError(
+            f"{folder.source} was changed after the run began; restore it, or start a new run"
+        )
+
+
 def recorded(folder: RunFolder, config: Mapping[str, Any]) -> Resolved:
     """The experiment that a run's configuration records."""
+    from srl.experiment import load_experiment  # which acting does without
+
     return load_experiment(
         config["target"],
         config["overrides"],
@@ -271,6 +287,8 @@ def extend_run(folder: RunFolder, resolved: Resolved, env_steps: int) -> Resolve
     Raises:
         UserError: When so much is done already, or another process trains the run.
     """
+    from srl.overrides import without
+
     kept = without(resolved.overrides, "--env-steps", "--updates")
     overrides = (*kept, "--env-steps", str(env_steps))
     experiment = dataclasses.replace(resolved.experiment, env_steps=env_steps, updates=None)
@@ -305,6 +323,35 @@ def return_to(folder: RunFolder, version: int) -> list[Path]:
 def record(folder: RunFolder, resolved: Resolved) -> None:
     """Records in `config.json` the experiment that the run has from now on."""
     _write_config(folder, resolved, read_config(folder)["sha256"])
+
+
+def write_specs(folder: RunFolder, specs: Specs) -> None:
+    """Writes the environments' specs, with which policies can act where there are none.
+
+    Raises:
+        Unwritable: If the folder cannot be written.
+    """
+    try:
+        write_atomically(folder.specs, (json.dumps(specs_to_json(specs)) + "\n").encode())
+    except OSError as error:
+        raise Unwritable(f"cannot write {folder.specs}: {error.strerror}") from error
+
+
+def read_specs(folder: RunFolder) -> Specs:
+    """The specs of a run's environments.
+
+    Raises:
+        UserError: If the folder has none, or they are damaged.
+    """
+    try:
+        return specs_from_json(parse_json(folder.specs.read_bytes()))
+    except FileNotFoundError:
+        raise UserError(
+            f"{folder.path} has no specs.json, which holds the spaces of its environments: it was "
+            f"trained by an earlier srl; `srl resume {folder.path} --env-steps N` adds it"
+        ) from None
+    except (OSError, ValueError, RunError) as error:
+        raise UserError(f"{folder.specs} cannot be read ({error})") from error
 
 
 def _write_config(folder: RunFolder, resolved: Resolved, sha256: str | None) -> None:

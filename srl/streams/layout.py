@@ -21,7 +21,7 @@ from srl.streams.transport.message import Body, Message, Refused
 from srl.tree import leaves_of, map_tree
 
 if TYPE_CHECKING:
-    from srl.types import Tree  # brings gymnasium
+    from srl.types import Tree
 
 ALIGNMENT = 64
 """Of each array within the body, in bytes: JAX takes NumPy memory without a copy from here on."""

@@ -17,7 +17,7 @@ from srl.streams.layout import ALIGNMENT, Layout
 from srl.system.shared_memory import SharedMemory
 
 if TYPE_CHECKING:
-    from srl.types import Tree  # brings gymnasium
+    from srl.types import Tree
 
 Version = tuple[int, int]
 NONE_YET: Version = (-1, -1)

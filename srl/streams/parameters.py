@@ -31,7 +31,7 @@ from srl.streams.transport.message import Message, Refused, demand, text_of
 from srl.streams.transport.schema import VERSION_OR_NONE, Fields, check, dispatch, unexpected
 
 if TYPE_CHECKING:
-    from srl.types import Tree  # brings gymnasium
+    from srl.types import Tree
 
 LIMIT_BYTES = 1 << 32
 """Of all parameters."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from srl.errors import SrlError
 from srl.loop.busy_time import BusyTime, SecondsByKind
 from srl.loop.stage import Stage
-from srl.pools.specs_json import specs_from_json
+from srl.specs_json import specs_from_json
 from srl.streams.transport import Disconnected, connect
 from srl.streams.transport.message import Identity, Message, Refused, text_of
 from srl.types import Specs

@@ -12,7 +12,7 @@ from typing import Any
 
 from srl.errors import RunError
 from srl.json_shape import COUNT, fits
-from srl.pools.specs_json import specs_from_json
+from srl.specs_json import specs_from_json
 from srl.streams import Message, Refused
 from srl.workers.control import Kind, unpack
 

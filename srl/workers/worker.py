@@ -13,7 +13,7 @@ from srl.loop.busy_time import SecondsByKind
 from srl.loop.learning.unroll_ledger import Ledger
 from srl.loop.stage import Stage
 from srl.loop.wiring import Addresses, Endpoints
-from srl.pools.specs_json import specs_to_json
+from srl.specs_json import specs_to_json
 from srl.streams.transport.keys import keys_of
 from srl.types import Specs
 from srl.workers.control import Control, Kind, Start

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from srl.algorithms import APPO, PPO
+from srl.config_values import config_values
 from srl.errors import UserError
-from srl.experiment import config_values, load_experiment
+from srl.experiment import load_experiment
 from srl.networks import MLP
 from srl.types import Specs, Unroll
 

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.errors import UserError
-from srl.spaces import space_tree
+from srl.spaces import corner, space_tree
 from srl.tree import map_tree
 from srl.types import Tree
 
@@ -41,11 +41,6 @@ def common_space(own: Mapping[str, gymnasium.Space], kind: str, name: str) -> gy
 def crop(space: gymnasium.Space, tree: Tree, rows: slice) -> Tree:
     """Rows of padded arrays [n, ...], and of them what belongs to an agent's own space."""
     return map_tree(lambda leaf, x: x[(rows, *corner(leaf))], space_tree(space), tree)
-
-
-def corner(space: gymnasium.Space) -> tuple[slice, ...]:
-    """Where the numbers of an agent's own space lie in a padded array."""
-    return tuple(slice(size) for size in space.shape or ())
 
 
 def _alike(group: Sequence[gymnasium.Space]) -> bool:

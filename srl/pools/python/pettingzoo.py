@@ -18,10 +18,10 @@ from srl.pools.python.masks import (
     has_mask,
     with_mask,
 )
-from srl.pools.python.padding import common_space, corner, crop
+from srl.pools.python.padding import common_space, crop
 from srl.pools.python.simulator import InvalidOutput, Simulator, narrowed, supported_action
 from srl.pools.python.writer import observation_writer
-from srl.spaces import outside
+from srl.spaces import corner, outside
 from srl.tree import leaves_of
 from srl.types import Specs, Timestep, Tree
 

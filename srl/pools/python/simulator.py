@@ -11,8 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.errors import UserError, formatted
-from srl.pools.memory import narrow_dtype
-from srl.spaces import joined_space, space_tree
+from srl.spaces import joined_space, narrow_dtype, space_tree
 from srl.tree import map_tree
 from srl.types import Specs, Timestep
 

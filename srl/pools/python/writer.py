@@ -9,9 +9,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from srl.pools.memory import empty_observation, narrow_dtype
+from srl.pools.memory import empty_observation
 from srl.pools.python.simulator import InvalidOutput
-from srl.spaces import outside
+from srl.spaces import narrow_dtype, outside
 from srl.types import Tree
 
 Writer = Callable[[Any, Tree, Any], None]

@@ -8,9 +8,9 @@ import math
 from typing import Any
 
 import numpy as np
-from gymnasium import Space, spaces
 
 from srl.errors import RunError
+from srl.spaces import Space, spaces
 from srl.types import Specs
 
 _MOST_NUMBERS = 1 << 26  # in one space: what is read may come from a broken sender

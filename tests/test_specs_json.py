@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from srl.errors import RunError
 from srl.pools import make_pool
-from srl.pools.specs_json import specs_from_json, specs_to_json
+from srl.specs_json import specs_from_json, specs_to_json
 from srl.types import Specs
 
 shapes = st.lists(st.integers(1, 3), max_size=3).map(tuple)
