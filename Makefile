@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc -name '*.cc' -o -name '*.h')
 
-.PHONY: install run test slow sanitize pictures format clean
+.PHONY: install run test slow sanitize pictures docs format clean
 
 install: .venv/installed  ## (again, where the C++ sources changed)
 
@@ -31,6 +31,9 @@ pictures: .venv/installed  ## docs/plans/*.svg
 	for plan in $(PLANS); do \
 	  $(BIN)/srl plan native:CartPole-v1 --plan $$plan --svg docs/plans/$$plan.svg || exit 1; \
 	done
+
+docs: .venv/installed-for-tests  ## the documents as a site, build/site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 format: .venv/installed-for-tests
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix .

@@ -235,7 +235,8 @@ def evaluate(argv: list[str]) -> int:
         const=True,
         default=False,
         metavar="OUT.mp4",
-        help="film the run's policies; by default into the run's folder, videos/",
+        help="film the run's policies, by default into the run's folder, videos/; "
+        "OUT.svg: a drawing that moves",
     )
     parser.add_argument("--video-episodes", type=int, default=1, metavar="K", help="default 1")
     parser.add_argument("--drawing", action="store_true", help="film a drawing; needs no OpenGL")

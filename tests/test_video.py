@@ -1,6 +1,7 @@
 import shutil
 import subprocess
 import sys
+from xml.etree import ElementTree
 
 import gymnasium
 import imageio.v3 as iio
@@ -9,6 +10,7 @@ import pytest
 from test_evaluate import player, saved
 
 from srl.cli import main
+from srl.envs.hide_and_seek import HideAndSeek
 from srl.errors import UserError
 from srl.evaluation.video import Film
 from srl.experiment import Experiment
@@ -98,8 +100,10 @@ def test_a_native_copy_is_filmed_as_the_environment_of_gymnasium(cartpole_run, t
 
 WITHOUT_PYGAME = """
 import sys
+from xml.etree import ElementTree
 sys.modules["pygame"] = None  # as if it were not installed
 from srl.cli import main
+from srl.envs.hide_and_seek import HideAndSeek
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -189,3 +193,56 @@ def test_the_program_that_writes_films_comes_with_srl():
     import imageio_ffmpeg
 
     assert shutil.which(imageio_ffmpeg.get_ffmpeg_exe())
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def animated(element):
+    """The values that an attribute of this element takes, by the attribute's name."""
+    moves = [*element.findall(f"{SVG}animate"), *element.findall(f"{SVG}animateTransform")]
+    return {move.get("attributeName"): move.get("values").split(";") for move in moves}
+
+
+def test_hide_and_seek_is_drawn_as_an_svg_file_that_moves(game_run, tmp_path):
+    video = tmp_path / "game.svg"
+    assert film(game_run, "--video", video) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["game.svg"]
+    root = ElementTree.parse(video).getroot()
+    pupils = [g for g in root.iter(f"{SVG}g") if len(g.findall(f"{SVG}circle")) == 5]
+    assert len(pupils) == 4  # an agent each, two against two
+    cones = list(root.iter(f"{SVG}polygon"))
+    assert len(cones) == 4
+    # A value for each of 13 observations, and the last one for a second more.
+    moving = [values for cone in cones if (values := animated(cone).get("points"))]
+    assert moving
+    for values in moving:
+        assert len(values) == 13 + 10
+        assert len(set(values[12:])) == 1
+    words = {text.text for text in root.iter(f"{SVG}text")}
+    assert {"Preparation", "Seeking", "HIDDEN", "SEEN"} == words
+
+
+@pytest.mark.parametrize(
+    ("task", "shown"),
+    [("blueprint", "#34a06e"), ("food", "#60be3e")],
+)
+def test_a_drawing_shows_what_belongs_to_a_task(task, shown):
+    env = HideAndSeek(food=3) if task == "food" else HideAndSeek(task=task)
+    with make_pool(env) as pool:
+        animation = HideAndSeek.animation()
+        animation.add(pool, 0, pool.reset(0))
+        ElementTree.fromstring(animation.text())
+        assert shown in animation.text()
+
+
+def test_an_svg_file_is_refused_where_it_cannot_be_drawn(game_run, cartpole_run, tmp_path, capsys):
+    video = tmp_path / "film.svg"
+    for folder, words, reason in (
+        (cartpole_run, (), "there is no drawing of native:CartPole-v1"),
+        (game_run, ("--camera", "top"), "is drawn from above"),
+        (game_run, ("--video-episodes", "2"), "shows one episode"),
+    ):
+        assert film(folder, "--video", video, *words) == 2
+        assert reason in capsys.readouterr().err
+    assert not video.exists()

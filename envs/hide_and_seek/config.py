@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from srl.envs.hide_and_seek.tasks import Task
-from srl.pools.config import Contest, EnvConfig, Painter, Recorder
+from srl.pools.config import Animation, Contest, EnvConfig, Painter, Recorder
 
 _THINGS = {"box": "boxes", "ramp": "ramps"}
 _WHEN = {"_prep": " in the preparation"}
@@ -155,6 +155,13 @@ class HideAndSeek(EnvConfig):
         from srl.envs.hide_and_seek.render import painter
 
         return painter(drawing, camera)
+
+    @classmethod
+    def animation(cls) -> Animation:
+        """Draws the game from above."""
+        from srl.envs.hide_and_seek.animation import GameAnimation
+
+        return GameAnimation()
 
     @classmethod
     def recorder(cls) -> Recorder:

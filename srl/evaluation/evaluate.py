@@ -53,7 +53,8 @@ def evaluate(
         greedy: Take the most probable actions in place of drawing them, as training does.
         seed: Of the environments, the drawing, and untrained policies.
         num_envs: Environments stepped together, at most one for each episode.
-        video: Where to film the run's own policies, as mp4; True for the run's `videos/`.
+        video: Where to film the run's own policies, as .mp4 or .svg;
+            True for the run's `videos/`.
         video_episodes: How many episodes the film has.
         drawing: Film the environment's drawing in place of its rendering.
         camera: Where it is filmed from; hide-and-seek has top, corner, follow and follow:AGENT.
@@ -73,7 +74,8 @@ def evaluate(
     keep_compiled_programs()
     folder, resolved = open_run(Path(run_dir), trained=True)
     experiment = resolved.experiment
-    film = Film(experiment, drawing, camera) if video else None
+    suffix = video.suffix if isinstance(video, Path) else ".mp4"
+    film = Film(experiment, drawing, camera, suffix) if video else None
     with make_group(experiment, min(num_envs, episodes)) as pool:
         ours = trained(experiment, folder, pool.specs, version)
         other = opponent(against, experiment, pool.specs, seed) if against else None

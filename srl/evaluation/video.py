@@ -27,13 +27,17 @@ from srl.workers.evaluator import Evaluator, Player
 
 logger = logging.getLogger(__name__)
 
+Take = Callable[[Pool, Timestep, bool], None]
+"""Takes a step of a pool's only environment into the film, and whether it ends an episode."""
+
 _NATIVE = "native:"
+_VECTORS = ".svg"
 
 
 def expect_film(path: Path) -> None:
     """Raises UserError unless `path`, given as --video, can be the file of a film."""
-    if path.suffix.lower() != ".mp4":
-        raise UserError(f"--video {path}: the name must end in .mp4")
+    if path.suffix not in (".mp4", _VECTORS):
+        raise UserError(f"--video {path}: the name must end in .mp4, or {_VECTORS} for a drawing")
     expect_place("--video", path)
 
 
@@ -41,7 +45,11 @@ class Film:
     """Films an experiment's environment."""
 
     def __init__(
-        self, experiment: Experiment, drawing: bool = False, camera: str | None = None
+        self,
+        experiment: Experiment,
+        drawing: bool = False,
+        camera: str | None = None,
+        suffix: str = ".mp4",
     ) -> None:
         """Checks that there is something to film.
 
@@ -49,12 +57,18 @@ class Film:
             experiment: Whose environment is filmed.
             drawing: Film the environment's drawing in place of its rendering.
             camera: Where it is filmed from, one of the names that the environment knows.
+            suffix: Of the file: .mp4, or .svg for a drawing that moves.
 
         Raises:
             UserError: When it cannot be filmed.
         """
         self._experiment = experiment
         config = config_class(experiment.env)
+        self._animation = config.animation() if config and suffix == _VECTORS else None
+        if suffix == _VECTORS and self._animation is None:
+            raise UserError(f"there is no drawing of {experiment.env} as {suffix}; film to .mp4")
+        if self._animation and camera:
+            raise UserError(f"--camera {camera}: a film as {suffix} is drawn from above")
         with _programs_may_start():
             painter = config.painter(drawing, camera) if config else None
         if drawing and painter is None:
@@ -77,34 +91,61 @@ class Film:
         """Films whole episodes, the first of the environment that has this seed in evaluations.
 
         Args:
-            path: Of the file, which ends in .mp4; its folder is made where there is none.
+            path: Of the file; its folder is made where there is none.
             player: Plays all agents.
             episodes: How many.
             seed: Of the environment and the drawing of actions.
             greedy: Take the most probable actions.
             progress: Called at each step with how many episodes have ended.
+
+        Raises:
+            UserError: For several episodes in an SVG file, whose walls do not change.
         """
+        if self._animation and episodes > 1:
+            raise UserError(f"a film as {_VECTORS} shows one episode; for {episodes} take .mp4")
         with contextlib.ExitStack() as stack:
-            painter = self._painter
-            stack.callback(painter.close)
+            stack.callback(self._painter.close)
             stack.enter_context(_programs_may_start())
             pool = stack.enter_context(self._pool())
             env_seed = environment_seed(seed, "evaluation")
             evaluator = Evaluator(pool, episodes, env_seed=env_seed, seed=seed, greedy=greedy)
-            rate = painter.frames_per_second / self._experiment.action_repeat
-            with _writing(path, rate) as write:
-                lineup = dict.fromkeys(kinds_of(pool.specs.agents), player)
-                ended = 0
-                for timestep in evaluator.timesteps(lineup):
-                    last = bool((timestep.terminated | timestep.truncated).all())
-                    frame = _checked(painter.paint(pool, 0, timestep), self._experiment.env)
-                    # The end of an episode stands still for a second.
-                    for _ in range(1 + last * round(rate)):
-                        write(frame)
-                    ended += last
-                    progress(ended)
-                    if ended == episodes:
-                        return
+            take = stack.enter_context(self._drawn(path) if self._animation else self._shot(path))
+            lineup = dict.fromkeys(kinds_of(pool.specs.agents), player)
+            ended = 0
+            for timestep in evaluator.timesteps(lineup):
+                last = bool((timestep.terminated | timestep.truncated).all())
+                take(pool, timestep, last)
+                ended += last
+                progress(ended)
+                if ended == episodes:
+                    return
+
+    @contextlib.contextmanager
+    def _drawn(self, path: Path) -> Iterator[Take]:
+        """Writes what was taken as an SVG file."""
+        animation = self._animation
+        assert animation is not None
+        yield lambda pool, timestep, last: animation.add(pool, 0, timestep)
+        try:
+            path.parent.mkdir(exist_ok=True)
+            with replacing(path) as unfinished:
+                unfinished.write_text(animation.text())
+        except OSError as error:
+            raise RunError(f"cannot write {path}: {error}") from error
+
+    @contextlib.contextmanager
+    def _shot(self, path: Path) -> Iterator[Take]:
+        """Writes a picture of each step, as mp4."""
+        rate = self._painter.frames_per_second / self._experiment.action_repeat
+
+        def take(pool: Pool, timestep: Timestep, last: bool) -> None:
+            frame = _checked(self._painter.paint(pool, 0, timestep), self._experiment.env)
+            # The end of an episode stands still for a second.
+            for _ in range(1 + last * round(rate)):
+                write(frame)
+
+        with _writing(path, rate) as write:
+            yield take
 
     def _pool(self) -> Pool:
         if isinstance(self._painter, _OwnPictures):

@@ -56,6 +56,17 @@ class Painter(Protocol):
         """Frees what painting needs."""
 
 
+class Animation(Protocol):
+    """A drawing that moves, collected step by step."""
+
+    def add(self, pool: Pool, env_id: int, timestep: Timestep) -> None:
+        """Takes the next step of an environment, as `Painter.paint` does."""
+
+    def text(self) -> str:
+        """The SVG file."""
+        ...
+
+
 class Recorder(Protocol):
     """What people need to see of an environment in a browser (`srl watch`)."""
 
@@ -102,6 +113,11 @@ class EnvConfig:
         Raises:
             UserError: If there is no such camera.
         """
+        return None
+
+    @classmethod
+    def animation(cls) -> Animation | None:
+        """What draws the environment as one SVG file that moves, if anything does."""
         return None
 
     @classmethod
