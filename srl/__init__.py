@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from srl.errors import PlanError, RunError, SrlError, UserError
     from srl.evaluation.evaluate import evaluate
     from srl.experiment import Experiment
+    from srl.from_python import Run, train
     from srl.headers import get_include
     from srl.pools import EnvConfig, make_pool, make_vec
     from srl.self_play import SelfPlay
@@ -25,6 +26,7 @@ __all__ = [
     "Fragment",
     "Plan",
     "PlanError",
+    "Run",
     "RunError",
     "SelfPlay",
     "SrlError",
@@ -35,6 +37,7 @@ __all__ = [
     "make_pool",
     "make_vec",
     "plans",
+    "train",
 ]
 
 _HOMES = {
@@ -44,6 +47,7 @@ _HOMES = {
     "Fragment": "srl.dataflow",
     "Plan": "srl.dataflow",
     "PlanError": "srl.errors",
+    "Run": "srl.from_python",
     "RunError": "srl.errors",
     "SelfPlay": "srl.self_play",
     "SrlError": "srl.errors",
@@ -54,6 +58,7 @@ _HOMES = {
     "make_pool": "srl.pools",
     "make_vec": "srl.pools",
     "plans": "srl.dataflow",
+    "train": "srl.from_python",
 }
 
 

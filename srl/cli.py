@@ -125,21 +125,10 @@ def run(argv: list[str]) -> int:
 
         make_group(experiment, 1).close()  # or impossible options would pass
         return _print(json.dumps(config_values(experiment), indent=2))
-    from srl.pools.make import expect_environment
-
-    expect_environment(
-        experiment.env, experiment.workers, experiment.step_timeout, experiment.action_repeat
-    )
-    from srl.launch.auto import settled
     from srl.launch.local import train
-    from srl.run.folder import create_run
+    from srl.launch.start import begin
 
-    folder = create_run(resolved, options.run_dir)
-    try:
-        resolved = settled(folder, resolved, _print)
-    except BaseException:
-        folder.discard()
-        raise
+    folder, resolved = begin(resolved, options.run_dir, _print)
     return train(resolved.experiment, folder)
 
 

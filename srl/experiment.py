@@ -19,11 +19,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import gymnasium
 
 from srl.algorithms import PPO, Algorithm
-from srl.config_values import FILE_MODULE
+from srl.config_values import FILE_MODULE, import_folders, made_from
 from srl.dataflow.graph import Graph
 from srl.dataflow.plan import Plan, num_groups
 from srl.dataflow.plans import resolve
@@ -233,11 +234,12 @@ class Resolved:
 
     experiment: Experiment
     target: str
-    """FILE[:NAME] or an environment id, as given."""
+    """FILE[:NAME] or an environment id, as given; empty for an experiment that is a value of a
+    program, and then its own values are what another process makes it of."""
     overrides: tuple[str, ...]
     """Command-line arguments applied to what the target names."""
     source: Path | None
-    """The experiment file; None for an environment id."""
+    """The experiment file; None where there is none."""
     directory: Path
     """The folder for the target's imports: it is on `sys.path`, behind what is installed."""
 
@@ -279,6 +281,49 @@ def load_experiment(
     experiment.validate()
     experiment = replace(experiment, algorithm=experiment.settled_algorithm)
     return Resolved(experiment, target, tuple(overrides), source, directory)
+
+
+def resolved_value(experiment: Experiment) -> Resolved:
+    """An experiment that a program has made, with its plan and its algorithm settled.
+
+    Raises:
+        UserError: If a value is not what is expected.
+    """
+    expect_declared("experiment", experiment)
+    experiment = replace(experiment, plan=resolve(experiment.plan, experiment.env))
+    experiment.validate()
+    experiment = replace(experiment, algorithm=experiment.settled_algorithm)
+    folders = import_folders(experiment)
+    directory = folders.pop() if len(folders) == 1 else Path.cwd()
+    return Resolved(experiment, "", (), None, directory.resolve())
+
+
+def made_again(values: Any, directory: Path) -> Resolved:
+    """The experiment that a program has made, from its values.
+
+    Args:
+        values: As `config_values` gives them.
+        directory: For imports.
+
+    Raises:
+        UserError: If what the values name cannot be imported.
+    """
+    add_folder(directory)
+    experiment = made_from(values)
+    if not isinstance(experiment, Experiment):
+        raise UserError(f"the values of an experiment make {experiment!r}")
+    experiment.validate()
+    return Resolved(experiment, "", (), None, directory)
+
+
+def with_overrides(resolved: Resolved, overrides: Sequence[str]) -> Resolved:
+    """The same experiment with other overrides than it was loaded with."""
+    if resolved.target:
+        return load_experiment(
+            resolved.target, overrides, source=resolved.source, directory=resolved.directory
+        )
+    experiment = override(resolved.experiment, overrides)
+    return replace(resolved_value(experiment), overrides=tuple(overrides))
 
 
 def _file_of(target: str) -> tuple[Path | None, str]:

@@ -29,7 +29,9 @@ class Stages:
                 the result alone.
             clock: Seconds that have passed.
         """
-        self._console = console or Console(stderr=True, highlight=False, soft_wrap=True)
+        self._console = console or Console(
+            stderr=True, highlight=False, soft_wrap=True, force_jupyter=False
+        )
         self._clock = clock
         self._status: Status | None = None
         self._stage = ""

@@ -17,7 +17,7 @@ from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
 from srl.loop.seeds import environment_seed
 from srl.loop.stepping.environments import make_group
-from srl.run.folder import RunFolder, open_run
+from srl.run.folder import RunFolder, find_run, open_run
 from srl.self_play.ratings import newest_ratings, ratings_line
 from srl.workers.evaluator import Estimate, Evaluator, estimates
 
@@ -42,6 +42,7 @@ def evaluate(
     video_episodes: int = 1,
     drawing: bool = False,
     camera: str | None = None,
+    experiment: Experiment | None = None,
 ) -> Evaluation:
     """Plays whole episodes with a run's policies, on environments of their own.
 
@@ -59,6 +60,8 @@ def evaluate(
         drawing: Film the environment's drawing in place of its rendering.
         camera: Where it is filmed from; hide-and-seek has top, corner, follow and follow:AGENT.
 
+        experiment: The run's, where it cannot be made again from its folder.
+
     Raises:
         UserError: For a number out of range, a run without such a checkpoint, or policies that
             cannot play here.
@@ -72,8 +75,11 @@ def evaluate(
     elif not video and (drawing or camera):
         raise UserError(f"--{'drawing' if drawing else 'camera'} is for films: give --video, too")
     keep_compiled_programs()
-    folder, resolved = open_run(Path(run_dir), trained=True)
-    experiment = resolved.experiment
+    if experiment is None:
+        folder, resolved = open_run(Path(run_dir), trained=True)
+        experiment = resolved.experiment
+    else:
+        folder = find_run(Path(run_dir), trained=True)
     suffix = video.suffix if isinstance(video, Path) else ".mp4"
     film = Film(experiment, drawing, camera, suffix) if video else None
     with make_group(experiment, min(num_envs, episodes)) as pool:

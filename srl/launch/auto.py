@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from srl.errors import PlanError, RunError, UserError
-from srl.experiment import Resolved, load_experiment
+from srl.experiment import Resolved, with_overrides
 from srl.launch.measure import Measured
 from srl.overrides import without
 from srl.run.folder import RunFolder, create_run, record
@@ -78,7 +78,7 @@ def candidates(resolved: Resolved) -> Iterator[tuple[tuple[str, ...], Resolved]]
     kept = without(resolved.overrides, "--plan")
     for arguments in plans:
         with suppress(PlanError):
-            yield arguments, _loaded(resolved, (*kept, *arguments))
+            yield arguments, with_overrides(resolved, (*kept, *arguments))
 
 
 def _shown(arguments: Sequence[str]) -> str:
@@ -92,7 +92,7 @@ def _measure(resolved: Resolved, path: Path, pace: float) -> Measured:
     every = max(1, round(pace / _REPORTS_A_SECOND))
     kept = without(resolved.overrides, "--env-steps", "--updates", "--report-every")
     budget = ("--env-steps", str(_MOST_UPDATES * steps), "--report-every", str(every))
-    folder = create_run(_loaded(resolved, (*kept, *budget)), path)
+    folder = create_run(with_overrides(resolved, (*kept, *budget)), path)
     done = subprocess.run(
         child_command("srl.launch.measure", str(folder.path), str(SECONDS), dies_with_parent=True),
         stdin=subprocess.DEVNULL,
@@ -108,9 +108,3 @@ def _measure(resolved: Resolved, path: Path, pace: float) -> Measured:
     if "error" in answer:
         raise RunError(answer["error"])
     return Measured(**answer)
-
-
-def _loaded(resolved: Resolved, overrides: Sequence[str]) -> Resolved:
-    return load_experiment(
-        resolved.target, overrides, source=resolved.source, directory=resolved.directory
-    )

@@ -21,6 +21,7 @@ from srl.run.terminal import (
     DONE,
     FAILED,
     INTERRUPTED,
+    OnFailure,
     Stop,
     logging_to,
     recording_end,
@@ -42,8 +43,18 @@ def train(
     *,
     resume: bool = False,
     trainer: Training | None = None,
+    quiet: bool = False,
+    on_failure: OnFailure = report_failure,
 ) -> int:
     """Runs an experiment in its folder, or goes on with it.
+
+    Args:
+        experiment: As the folder has it.
+        folder: The run's.
+        resume: Whether to go on from the newest checkpoint.
+        trainer: Trains it; by default as the plan has it.
+        quiet: Whether to show nothing.
+        on_failure: Reports the error that training ends with; it may raise another.
 
     Returns:
         The exit code: 0 done, 1 failed, 130 interrupted after a checkpoint. Where the end was asked
@@ -56,9 +67,11 @@ def train(
     if trainer is None and in_processes(plan):
         from srl.launch.processes import train_in_processes
 
-        return train_in_processes(experiment, plan, folder, resume=resume)
-    stop = Stop()
-    show = _Show(experiment, stop)
+        return train_in_processes(
+            experiment, plan, folder, resume=resume, quiet=quiet, on_failure=on_failure
+        )
+    stop = Stop(quiet=quiet)
+    show = _Show(experiment, stop, quiet)
     with (
         recording_end(folder) as end,
         logging_to(folder, WORKER),
@@ -101,8 +114,9 @@ def train(
                 folder.discard()
             raise
         except (Exception, KeyboardInterrupt) as error:  # `stop` takes a Ctrl-C: this is another
-            report_failure(error, folder, WORKER)
-            return end(FAILED, error)
+            end(FAILED, error)
+            on_failure(error, folder, WORKER)
+            return FAILED
         if not run.finished:
             show.say(f"interrupted; `srl resume {shown(folder)}` goes on")
             return end(INTERRUPTED)
@@ -129,8 +143,8 @@ def in_processes(plan: Plan) -> bool:
 class _Show:
     """Shows a run on the terminal and in its log."""
 
-    def __init__(self, experiment: Experiment, stop: Stop) -> None:
-        self.display = Display(experiment, stopping=lambda: stop.requested)
+    def __init__(self, experiment: Experiment, stop: Stop, quiet: bool) -> None:
+        self.display = Display(experiment, stopping=lambda: stop.requested, quiet=quiet)
         self.start = self.display.start
         self.say, self.close = self.display.say, self.display.close
         self.watch: Watchdog | None = None

@@ -25,6 +25,7 @@ from srl.run.terminal import (
     FAILED,
     INTERRUPTED,
     End,
+    OnFailure,
     Stop,
     logging_to,
     recording_end,
@@ -49,6 +50,8 @@ def train_in_processes(
     role: str = "",
     transport: Transport = "host",
     hosts: Hosts | None = None,
+    quiet: bool = False,
+    on_failure: OnFailure = report_failure,
 ) -> int:
     """Runs an experiment's workers in its folder, or goes on with it.
 
@@ -60,6 +63,8 @@ def train_in_processes(
         role: module:function that workers run in place of what their nodes ask for.
         transport: Of the streams between workers: shared memory on a host, or as between hosts.
         hosts: Where the workers run; on this machine by default.
+        quiet: Whether to show nothing.
+        on_failure: Reports the error that training ends with; it may raise another.
 
     Returns:
         The exit code: 0 done, 1 failed, 130 interrupted after a checkpoint.
@@ -68,8 +73,8 @@ def train_in_processes(
         UserError: When the experiment cannot run as it is; a new run then leaves no folder.
     """
     # An engine that takes a host away sends SIGTERM: then the next controller goes on.
-    stop = Stop(*((signal.SIGINT, signal.SIGUSR1) if hosts else ()))
-    screen = _Screen(Display(experiment, stopping=lambda: stop.requested))
+    stop = Stop(*((signal.SIGINT, signal.SIGUSR1) if hosts else ()), quiet=quiet)
+    screen = _Screen(Display(experiment, stopping=lambda: stop.requested, quiet=quiet))
     # Of several controllers on several hosts the latest counts: see RemoteHosts.
     recording: contextlib.AbstractContextManager[End] = (
         recording_end(folder) if hosts is None else contextlib.nullcontext(lambda code, *_: code)
@@ -116,8 +121,9 @@ def train_in_processes(
             screen.say(str(reason))
             return FAILED
         except Exception as error:
-            report_failure(error, folder, WORKER, "the run")
-            return end(FAILED, error)
+            end(FAILED, error)
+            on_failure(error, folder, WORKER, "the run")
+            return FAILED
         if controller.interrupted and not finished(experiment, checkpoints):
             screen.say(f"interrupted; `srl resume {shown(folder)}` goes on")
             return end(INTERRUPTED)

@@ -49,6 +49,8 @@ class Display:
         experiment: Experiment,
         console: Console | None = None,
         stopping: Callable[[], bool] = lambda: False,
+        *,
+        quiet: bool = False,
     ) -> None:
         """Shows nothing yet.
 
@@ -56,10 +58,14 @@ class Display:
             experiment: What is run.
             console: Where it is shown; standard output by default.
             stopping: Whether the run is to end; from then on no stage is shown.
+            quiet: Whether to show nothing at all.
         """
         self.updates = 0
         """The updates made so far, which are shown until there is a report."""
-        self._console = console or Console(highlight=False, soft_wrap=True)
+        # In a notebook lines are shown, for which rich needs no widgets.
+        self._console = console or Console(
+            highlight=False, soft_wrap=True, force_jupyter=False, quiet=quiet
+        )
         self._experiment, self._stopping = experiment, stopping
         self._progress: _Bar | None = None
         self._stages = Stages(self._console)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from srl.checkpoint import Checkpoints
-from srl.config_values import config_values
+from srl.config_values import config_values, unreachable
 from srl.errors import RunError, Unwritable, UserError
 from srl.files import parse_json, write_atomically
 from srl.specs_json import specs_from_json, specs_to_json
@@ -261,7 +261,17 @@ def expect_source(folder: RunFolder, config: Mapping[str, Any]) -> None:
 
 def recorded(folder: RunFolder, config: Mapping[str, Any]) -> Resolved:
     """The experiment that a run's configuration records."""
-    from srl.experiment import load_experiment  # which acting does without
+    from srl.experiment import load_experiment, made_again  # which acting does without
+
+    if not config["target"]:
+        lacking = config.get("unreachable")
+        if lacking:
+            raise UserError(
+                f"the experiment of {folder.path} was made in a program, and {lacking}, which "
+                f"cannot be imported: give the same experiment to srl.train(experiment, "
+                f"run_dir={str(folder.path)!r}, resume=True)"
+            )
+        return made_again(config["experiment"], Path(config["directory"]))
 
     return load_experiment(
         config["target"],
@@ -300,6 +310,23 @@ def extend_run(folder: RunFolder, resolved: Resolved, env_steps: int) -> Resolve
         if env_steps <= done:
             raise UserError(f"--env-steps {env_steps}: {done} are done already; give more")
         record(folder, resolved)
+    return resolved
+
+
+def continue_run(folder: RunFolder, resolved: Resolved) -> Resolved:
+    """A run's experiment as a program gives it again, perhaps with a larger budget.
+
+    Raises:
+        UserError: If it is another experiment, or its budget is used up already.
+    """
+    stored, budget = read_config(folder)["experiment"], ("env_steps", "updates")
+    values = json.loads(json.dumps(config_values(resolved.experiment)))
+    if [stored.get(name) for name in budget] != [values[name] for name in budget]:
+        stored = {**stored, **{name: values[name] for name in budget}}
+        with folder.locked():
+            _compare(folder, stored, values, refuse=True)
+            record(folder, resolved)
+    _compare(folder, stored, values, refuse=True)
     return resolved
 
 
@@ -365,6 +392,9 @@ def _write_config(folder: RunFolder, resolved: Resolved, sha256: str | None) -> 
         "directory": str(resolved.directory),
         "experiment": config_values(resolved.experiment),
     }
+    if not resolved.target:
+        lacking = next(unreachable("", resolved.experiment), "")
+        config["unreachable"] = lacking.removeprefix(".")
     write_atomically(folder.config, (json.dumps(config, indent=2) + "\n").encode())
 
 

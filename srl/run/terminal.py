@@ -37,8 +37,9 @@ class Stop:
     the signals, which Python's own handler writes into a pipe.
     """
 
-    def __init__(self, *numbers: int) -> None:
-        """Listens to SIGINT and SIGTERM, or to the signals given."""
+    def __init__(self, *numbers: int, quiet: bool = False) -> None:
+        """Listens to SIGINT and SIGTERM, or to the signals given; reports a stop unless quiet."""
+        self._quiet = quiet
         self.requested = False
         self.requested_at = 0.0
         """When it was requested, by the monotonic clock."""
@@ -100,7 +101,8 @@ class Stop:
         if self.requested or not self._lock.acquire(blocking=False):
             return
         self.requested, self.requested_at = True, time.monotonic()
-        write_line("stopping after this update and a checkpoint; Ctrl-C again quits at once")
+        if not self._quiet:
+            write_line("stopping after this update and a checkpoint; Ctrl-C again quits at once")
 
 
 _NO_SIGNAL = b"\0"
@@ -159,6 +161,8 @@ def report_failure(error: BaseException, folder: RunFolder, worker: str, what: s
     sys.stderr.write(f"{explained(error)}\n{failed(folder, worker, what)}\n")
 
 
+OnFailure = Callable[..., None]
+"""Reports an error as `report_failure` does: of a folder's worker, or of what else failed."""
 End = Callable[..., int]
 """Takes a training's exit code, and the reason of a failure, to record them; gives the code."""
 

@@ -1,0 +1,59 @@
+"""How a run begins, from the command line as from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from srl.config_values import unreachable
+from srl.errors import UserError
+from srl.experiment import Experiment, Resolved
+from srl.launch.auto import settled
+from srl.launch.local import in_processes
+from srl.pools.make import expect_environment
+from srl.run.folder import RunFolder, create_run
+
+
+def begin(
+    resolved: Resolved, run_dir: Path | None, say: Callable[[str], object]
+) -> tuple[RunFolder, Resolved]:
+    """Makes a new run's folder, and chooses its plan where that is to be measured.
+
+    Args:
+        resolved: What is going to run.
+        run_dir: Its folder; `runs/<name>/<timestamp>` by default.
+        say: Shows a line of text.
+
+    Raises:
+        UserError: If the experiment cannot run as it is; no folder is left.
+    """
+    experiment = resolved.experiment
+    if not resolved.target:
+        _expect_reachable(experiment)
+    expect_environment(
+        experiment.env, experiment.workers, experiment.step_timeout, experiment.action_repeat
+    )
+    folder = create_run(resolved, run_dir)
+    try:
+        return folder, settled(folder, resolved, say)
+    except BaseException:
+        folder.discard()
+        raise
+
+
+def _expect_reachable(experiment: Experiment) -> None:
+    """Raises UserError if other processes of the run could not make the experiment again."""
+    if experiment.plan == "auto":
+        who = "the plan auto is measured"
+    elif in_processes(experiment.settled_plan):
+        who = f"the plan {experiment.settled_plan.name} has workers"
+    elif experiment.self_play is not None:
+        who = "self-play rates versions"
+    else:
+        return
+    if lacking := next(unreachable("", experiment), None):
+        raise UserError(
+            f"{lacking.removeprefix('.')}, which no other process can import, and {who} in other "
+            "processes: put it at the top level of a module (a .py file) and import it from there, "
+            'or take a plan of one process, such as plan="threads"'
+        )
