@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from srl.agent import Agent, load
     from srl.dataflow import Fragment, Plan, plans
     from srl.errors import PlanError, RunError, SrlError, UserError
+    from srl.evaluating import Evaluation
     from srl.evaluation.evaluate import evaluate
     from srl.experiment import Experiment
     from srl.from_python import Run, train
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Agent",
     "EnvConfig",
+    "Evaluation",
     "Experiment",
     "Fragment",
     "Plan",
@@ -43,6 +45,7 @@ __all__ = [
 _HOMES = {
     "Agent": "srl.agent",
     "EnvConfig": "srl.pools",
+    "Evaluation": "srl.evaluating",
     "Experiment": "srl.experiment",
     "Fragment": "srl.dataflow",
     "Plan": "srl.dataflow",

@@ -33,12 +33,12 @@ from srl.types import Array, Tree
 MASK = "action_mask"
 
 
-def load(run_dir: Path | str, version: int | None = None, *, seed: int = 0) -> Agent:
+def load(run_dir: Path | str, version: int | str | None = None, *, seed: int = 0) -> Agent:
     """The policies of a run's checkpoint, to act with.
 
     Args:
         run_dir: The run's folder, or one of several runs, whose newest is taken.
-        version: Of the checkpoint; the newest by default.
+        version: Of the checkpoint, or "best"; the newest by default.
         seed: Of what is drawn where actions are not deterministic.
 
     Raises:
@@ -51,7 +51,7 @@ def load(run_dir: Path | str, version: int | None = None, *, seed: int = 0) -> A
 class Agent:
     """The policies of a run, for each agent of its environments."""
 
-    def __init__(self, folder: RunFolder, version: int | None, seed: int) -> None:
+    def __init__(self, folder: RunFolder, version: int | str | None, seed: int) -> None:
         """Reads a run's folder; see `load`."""
         config = read_config(folder)
         values = config["experiment"]

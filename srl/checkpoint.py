@@ -28,6 +28,8 @@ from srl.files import UNFINISHED, is_count, parse_json
 from srl.lazy import jax
 from srl.types import Tree
 
+BEST = "best"
+"""The name, in place of a number, of the version that did best when it was evaluated."""
 _REPLAY = "replay"
 """The key of a replay's files in the metadata."""
 
@@ -35,14 +37,18 @@ _REPLAY = "replay"
 class Damaged(RunError):
     """A checkpoint that cannot be read; an earlier one may be."""
 
-    def __init__(self, version: int, what: str, hint: str) -> None:
+    def __init__(self, version: int | str, what: str, hint: str) -> None:
         """Takes the version, what is damaged, and what to do."""
         super().__init__(f"{what}; {hint}")
         self.version, self.what = version, what
 
 
 class Checkpoints:
-    """The checkpoints of one folder; a version is the number of updates done."""
+    """The checkpoints of one folder; a version is the number of updates done.
+
+    A file may also have a name, such as BEST: it holds what acting needs and can be read, but not
+    be gone on from. It is none of the versions.
+    """
 
     def __init__(self, folder: Path, keep: int = 5) -> None:
         """Opens nothing; the first save makes `folder`. The newest `keep` versions stay."""
@@ -51,7 +57,7 @@ class Checkpoints:
         """Of the files that hold replays."""
         self._keep = keep
         self._thread = ThreadPoolExecutor(1, "checkpoints")
-        self._saving: Future[None] | None = None
+        self._saving: list[Future[Any]] = []
 
     def versions(self) -> list[int]:
         """The versions of the complete checkpoints, oldest first.
@@ -143,19 +149,31 @@ class Checkpoints:
             raise Unwritable(f"cannot save a checkpoint in {self.folder}: {error}") from error
         values = {**metadata, **({_REPLAY: dict(replay_files)} if replay_files else {})}
         texts = {name: json.dumps(value) for name, value in values.items()}
-        self._saving = self._thread.submit(self._write, updates, copied_leaves(tree), texts)
+        self._saving.append(self._thread.submit(self._write, updates, copied_leaves(tree), texts))
         if wait:
             self.wait()
 
+    def save_best(self, arrays: dict[str, np.ndarray], metadata: Mapping[str, Any]) -> None:
+        """Starts to save what acting needs of a version as BEST, in the place of the one before.
+
+        Args:
+            arrays: By the names that they have in a checkpoint; they must not change any more.
+            metadata: Values that JSON can hold.
+        """
+        texts = {name: json.dumps(value) for name, value in metadata.items()}
+        self._saving.append(self._thread.submit(self._write_best, arrays, texts))
+
     def check(self) -> None:
         """Raises Unwritable if a save in the background has failed by now."""
-        if self._saving is not None and self._saving.done():
-            self.wait()
+        self._expect_saved([saving for saving in self._saving if saving.done()])
 
     def wait(self) -> None:
         """Returns when everything is saved; raises Unwritable if it could not be."""
-        saving, self._saving = self._saving, None
-        if saving is not None:
+        self._expect_saved(self._saving)
+
+    def _expect_saved(self, ended: list[Future[Any]]) -> None:
+        self._saving = [saving for saving in self._saving if saving not in ended]
+        for saving in ended:
             try:
                 saving.result()
             except Exception as error:
@@ -168,7 +186,7 @@ class Checkpoints:
         finally:
             self._thread.shutdown()
 
-    def metadata(self, version: int | None = None) -> dict[str, Any]:
+    def metadata(self, version: int | str | None = None) -> dict[str, Any]:
         """The JSON values saved with a version; the newest by default."""
         version = self._existing(version)
         try:
@@ -177,12 +195,12 @@ class Checkpoints:
             raise self._damaged(version, error) from None
 
     def restore(
-        self, version: int | None = None, like: Tree = None, *, partial: bool = False
+        self, version: int | str | None = None, like: Tree = None, *, partial: bool = False
     ) -> tuple[Tree, dict[str, Any]]:
         """The tree and the metadata of a version; the newest by default.
 
         Args:
-            version: Number of updates.
+            version: Number of updates, or the name of a file.
             like: A tree of the same structure, shapes and types, whose form the result takes.
                 Without it the result is nested dicts; every array is NumPy's.
             partial: Whether the version may hold arrays that `like` does not have.
@@ -228,7 +246,7 @@ class Checkpoints:
                 later.append(error)
         raise later[0] if later else UserError(f"there is no checkpoint in {self.folder}")
 
-    def replay_files(self, version: int | None = None) -> dict[str, str]:
+    def replay_files(self, version: int | str | None = None) -> dict[str, str]:
         """The files in `replay_folder` that a version needs, with their checksums.
 
         Raises:
@@ -256,7 +274,7 @@ class Checkpoints:
         return None
 
     def learners(
-        self, version: int | None = None, like: dict[str, Tree] | None = None
+        self, version: int | str | None = None, like: dict[str, Tree] | None = None
     ) -> tuple[dict[str, Any], dict[str, int]]:
         """The state of each policy's learner, and `env_steps` and `updates`; see `restore`.
 
@@ -285,13 +303,20 @@ class Checkpoints:
         except OSError as error:
             raise RunError(f"cannot rename {self._file(version)}: {error.strerror}") from error
 
-    def _counts(self, version: int, metadata: dict[str, Any]) -> dict[str, int]:
+    def _counts(self, version: int | str, metadata: dict[str, Any]) -> dict[str, int]:
         env_steps, updates = metadata.get("env_steps"), metadata.get("updates")
         if not is_count(env_steps) or not is_count(updates):
             raise self._damaged(version, "its metadata lack counts of env steps and updates")
         return {"env_steps": env_steps, "updates": updates}
 
-    def _existing(self, version: int | None) -> int:
+    def _existing(self, version: int | str | None) -> int | str:
+        if isinstance(version, str):
+            if self._file(version).exists():
+                return version
+            raise UserError(
+                f"there is no version {version} in {self.folder}; a run whose experiment has an "
+                "evaluation keeps its best"
+            )
         versions = self.versions()
         if not versions:
             raise UserError(f"there is no checkpoint in {self.folder}")
@@ -300,7 +325,9 @@ class Checkpoints:
             raise UserError(f"there is no version {version} in {self.folder}; it has {listed}")
         return versions[-1] if version is None else version
 
-    def _compare(self, version: int, saved: dict[str, np.ndarray], like: dict[str, Any]) -> None:
+    def _compare(
+        self, version: int | str, saved: dict[str, np.ndarray], like: dict[str, Any]
+    ) -> None:
         """Raises UserError at the first array that is not the same in both."""
         here, there = _specs(like), _specs(saved)
         for name in [*here, *there]:
@@ -330,6 +357,10 @@ class Checkpoints:
                     return
             block_files.remove_unused(self.replay_folder, used, updates)
 
+    def _write_best(self, arrays: dict[str, np.ndarray], texts: dict[str, str]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        array_file.write(self._file(BEST), arrays, texts)
+
     def _failure(self, error: Exception) -> Unwritable:
         """The error of a save that failed; it lists the checkpoints that there are."""
         try:
@@ -340,10 +371,10 @@ class Checkpoints:
         reason = getattr(error, "strerror", None) or error
         return Unwritable(f"cannot save a checkpoint in {self.folder}: {reason}; {kept}")
 
-    def _file(self, version: int) -> Path:
+    def _file(self, version: int | str) -> Path:
         return self.folder / f"{version}{SUFFIX}"
 
-    def _damaged(self, version: int, reason: object) -> Damaged:
+    def _damaged(self, version: int | str, reason: object) -> Damaged:
         others = ", ".join(str(v) for v in self.versions() if v != version)
         hint = f"--version takes another one: {others}" if others else "there is no other"
         return Damaged(version, f"checkpoint {self._file(version)} is damaged ({reason})", hint)

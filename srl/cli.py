@@ -7,6 +7,7 @@ import importlib
 import json
 import signal
 import sys
+from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -199,11 +200,18 @@ def stop(argv: list[str]) -> int:
     return stop(options.run_dir, _print)
 
 
+def _version(text: str) -> int | str:
+    """A version's number, or the name of the best."""
+    if text != "best" and not text.isdecimal():
+        raise ArgumentTypeError(f"{text!r}; expected a version's number, or best")
+    return text if text == "best" else int(text)
+
+
 def _played_arguments(command: str, episodes: int, unit: str) -> Arguments:
     """A parser for a command that plays so many episodes of each `unit` of two sides."""
     parser = run_arguments(command)
     add = parser.add_argument
-    add("--version", type=int, metavar="V", help="default: the newest")
+    add("--version", type=_version, metavar="V|best", help="default: the newest")
     sides = "let the teams of both sides play each other in all combinations"
     add("--against", metavar="RUN_DIR[:V]|untrained", help=sides)
     count = f"of each {unit}; default {episodes}"
@@ -214,7 +222,7 @@ def _played_arguments(command: str, episodes: int, unit: str) -> Arguments:
 
 
 def evaluate(argv: list[str]) -> int:
-    """`srl eval RUN_DIR [--version V] [--against RUN_DIR[:V]|untrained] [--episodes N] ...`."""
+    """`srl eval RUN_DIR [--version V|best] [--against RUN_DIR[:V]|untrained] [--episodes N]`."""
     parser = _played_arguments("eval", 100, "combination")
     parser.add_argument("--num-envs", type=int, default=100, metavar="N", help="default 100")
     parser.add_argument(
@@ -257,10 +265,10 @@ def watch(argv: list[str]) -> int:
 
 
 def export(argv: list[str]) -> int:
-    """`srl export RUN_DIR OUT.safetensors [--version V]`."""
+    """`srl export RUN_DIR OUT.safetensors [--version V|best]`."""
     parser = run_arguments("export")
     parser.add_argument("output", type=Path, metavar="OUT.safetensors")
-    parser.add_argument("--version", type=int, metavar="V", help="default: the newest")
+    parser.add_argument("--version", type=_version, metavar="V|best", help="default: the newest")
     options = parser.parse_args(argv)
     from srl.export import export
 

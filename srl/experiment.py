@@ -32,6 +32,7 @@ from srl.dataflow.rules import check
 from srl.dataflow.trace import trace
 from srl.declared import expect_declared
 from srl.errors import PlanError, UserError, expect, expect_number
+from srl.evaluating.settings import Evaluation
 from srl.files import short_path
 from srl.overrides import override, split
 from srl.pools import EnvConfig
@@ -58,6 +59,8 @@ class Experiment:
     """Patterns of agent names, and the policy that the agents matching each follow."""
     self_play: SelfPlay | None = None
     """Matches with past versions of the policies, and ratings of them; by default none."""
+    evaluation: Evaluation | None = None
+    """Whole episodes of the policies' versions, played beside the run; by default none."""
     plan: Plan | str | None = None
     """Which nodes of the training loop run together: a plan, the name of one that ships, or auto,
     which measures a few. By default the usual one for the kind of environment."""
@@ -180,6 +183,11 @@ class Experiment:
             good = isinstance(self.self_play, SelfPlay)
             expect(good, "self_play", self.self_play, "SelfPlay(...), or none")
             self.self_play.validate()
+        if self.evaluation is not None:
+            good = isinstance(self.evaluation, Evaluation)
+            expect(good, "evaluation", self.evaluation, "Evaluation(...), or none")
+            self.evaluation.validate()
+            self.evaluation.environment(self.env)
         self._validate_plan()
 
     def _validate_plan(self) -> None:

@@ -16,7 +16,7 @@ from srl.tree import leaves_of, names_of
 _PARTS = {"params": "", "observations": "observations", "values": "values"}
 
 
-def export(run_dir: Path, output: Path, version: int | None = None) -> int:
+def export(run_dir: Path, output: Path, version: int | str | None = None) -> int:
     """Writes the parameters and normalisers of a run's policies, and its configuration.
 
     Names are as in the network (`policy/...`, `value/...`, `observations/...`); with several

@@ -10,14 +10,14 @@ from typing import Any
 from srl.agent import Agent, load
 from srl.dataflow.plan import Plan
 from srl.errors import RunError, UserError, explained
-from srl.evaluation.evaluate import Evaluation, evaluate
+from srl.evaluation.evaluate import Results, evaluate
 from srl.experiment import Experiment, Resolved, load_experiment, resolved_value
 from srl.launch.auto import settled
 from srl.launch.local import train as train_here
 from srl.launch.start import begin
 from srl.launch.submit import refuse_running
 from srl.run.folder import RunFolder, continue_run, extend_run, find_run, open_run
-from srl.run.metrics import FILE, read_metrics
+from srl.run.metrics import FILE, is_evaluation, read_metrics
 from srl.run.terminal import INTERRUPTED, failed
 
 
@@ -89,8 +89,9 @@ class Run:
 
     @property
     def last(self) -> Mapping[str, Any]:
-        """The newest report; empty if there is none."""
-        return self.metrics[-1] if self.metrics else {}
+        """The newest report of training; empty if there is none."""
+        reports = (report for report in reversed(self.metrics) if not is_evaluation(report))
+        return next(reports, {})
 
     def columns(self) -> dict[str, list[Any]]:
         """The reports as a list for each name, with None where one has no such number."""
@@ -114,11 +115,11 @@ class Run:
         resolved = settled(folder, resolved, _silent if quiet else print_line)
         return _train(folder, resolved, resume=True, quiet=quiet)
 
-    def load(self, version: int | None = None, *, seed: int = 0) -> Agent:
+    def load(self, version: int | str | None = None, *, seed: int = 0) -> Agent:
         """The policies of a checkpoint, to act with; see `srl.load`."""
         return load(self.path, version, seed=seed)
 
-    def evaluate(self, **settings: Any) -> Evaluation:
+    def evaluate(self, **settings: Any) -> Results:
         """Plays whole episodes; see `srl.evaluate`."""
         experiment = None if self._resolved is None else self._resolved.experiment
         return evaluate(self.path, experiment=experiment, **settings)

@@ -56,6 +56,7 @@ def override(value: T, arguments: Sequence[str]) -> T:
     value, arguments = _choose_plan(value, arguments)
     value, arguments = _choose_algorithm(value, arguments)
     value, arguments = _choose_environment(value, arguments)
+    value, arguments = _choose_evaluation_options(value, arguments)
     known = {option.flag: option for option in _options(value)}
     off = {option.off: option for option in known.values() if option.off}
     given: dict[Path, Any] = {}
@@ -204,6 +205,26 @@ def _choose_environment(value: T, arguments: Sequence[str]) -> tuple[T, list[str
     options |= environment_options(settings, _option_types(name) if settings else None)
     chosen = NamedEnv(name, options) if options else name
     return dataclasses.replace(value, env=chosen), others  # type: ignore[type-var]
+
+
+_EVALUATION_OPTION = "--evaluation.options."
+
+
+def _choose_evaluation_options(value: T, arguments: Sequence[str]) -> tuple[T, list[str]]:
+    """Applies `--evaluation.options.NAME VALUE`, which is read as an option of the environment."""
+    given, others = split(arguments, lambda flag: flag.startswith(_EVALUATION_OPTION))
+    evaluation = dict(_items(value)).get("evaluation") if given else None
+    if evaluation is None:
+        return value, list(arguments)
+    env = value.env  # type: ignore[attr-defined]
+    if isinstance(env, str | NamedEnv):
+        types = _option_types(env if isinstance(env, str) else env.id)
+    else:
+        types = _annotations(type(env))
+    settings = [f"--{flag.removeprefix(_EVALUATION_OPTION)}={text}" for flag, text in given]
+    options = {**evaluation.options, **environment_options(settings, types)}
+    changed = dataclasses.replace(evaluation, options=options)
+    return dataclasses.replace(value, evaluation=changed), others  # type: ignore[type-var]
 
 
 def _option_types(env: str) -> dict[str, Any]:

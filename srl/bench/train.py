@@ -24,6 +24,7 @@ from srl.bench.rounds import (
 )
 from srl.errors import RunError
 from srl.experiment import Experiment, load_experiment
+from srl.run.metrics import is_evaluation
 from srl.system.child_process import child_command
 
 _NOTES = """Plans are separated by commas. Each trains for a while in every round, in a run of its
@@ -107,7 +108,9 @@ def _next_report(run: subprocess.Popen[bytes], folder: Path, after: float) -> di
     while run.poll() is None and time.monotonic() < deadline:
         with contextlib.suppress(FileNotFoundError):
             *lines, _ = (folder / "run" / "metrics.jsonl").read_text().split("\n")
-            if lines and (report := json.loads(lines[-1]))["time"] > after:
+            reports = (json.loads(line) for line in reversed(lines))
+            report = next((report for report in reports if not is_evaluation(report)), None)
+            if report is not None and report["time"] > after:
                 return report
         time.sleep(0.02)
     what = "reports nothing" if run.returncode is None else f"ended with {run.returncode}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from srl.built_in import config_class
 from srl.console.stages import Stages
@@ -22,7 +22,7 @@ from srl.self_play.ratings import newest_ratings, ratings_line
 from srl.workers.evaluator import Estimate, Evaluator, estimates
 
 
-class Evaluation(dict[str, Any]):
+class Results(dict[str, Any]):
     """What was found, with the settings of what was played, as JSON has it."""
 
     text: str
@@ -32,7 +32,7 @@ class Evaluation(dict[str, Any]):
 def evaluate(
     run_dir: Path | str,
     *,
-    version: int | None = None,
+    version: int | Literal["best"] | None = None,
     against: str | None = None,
     episodes: int = 100,
     greedy: bool = False,
@@ -43,12 +43,13 @@ def evaluate(
     drawing: bool = False,
     camera: str | None = None,
     experiment: Experiment | None = None,
-) -> Evaluation:
+) -> Results:
     """Plays whole episodes with a run's policies, on environments of their own.
 
     Args:
         run_dir: The run's folder.
-        version: Of the checkpoint; the newest by default.
+        version: Of the checkpoint, or "best": that of evaluation while the run trained. The newest
+            by default.
         against: RUN_DIR[:V] or `untrained`: the policies that play the other agents.
         episodes: Of each combination of teams.
         greedy: Take the most probable actions in place of drawing them, as training does.
@@ -111,9 +112,9 @@ def evaluate(
     if film:
         settings["video"] = str(file)
         lines += ["", f"The film is in {file}."]
-    evaluation = Evaluation(settings, **found)
-    evaluation.text = "\n".join([*_heading(settings), "", *lines])
-    return evaluation
+    results = Results(settings, **found)
+    results.text = "\n".join([*_heading(settings), "", *lines])
+    return results
 
 
 def _film_in(folder: RunFolder, version: int, seed: int, *how: str) -> Path:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from srl.checkpoint import Checkpoints
+from srl.checkpoint import BEST, Checkpoints
 from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.lazy import jax
@@ -38,7 +38,7 @@ class Side:
 
 
 def trained(
-    experiment: Experiment, folder: RunFolder, specs: Specs, version: int | None = None
+    experiment: Experiment, folder: RunFolder, specs: Specs, version: int | str | None = None
 ) -> Side:
     """The policies of a checkpoint, the newest by default.
 
@@ -60,7 +60,7 @@ def untrained(experiment: Experiment, specs: Specs, seed: int) -> Side:
 
 
 def opponent(name: str, experiment: Experiment, specs: Specs, seed: int) -> Side:
-    """The policies that RUN_DIR[:V] or `untrained` names.
+    """The policies that RUN_DIR[:V] or `untrained` names; V may be `best`.
 
     Raises:
         UserError: If they cannot play in the environments of `experiment`.
@@ -70,8 +70,8 @@ def opponent(name: str, experiment: Experiment, specs: Specs, seed: int) -> Side
     path, version = Path(name), None
     if not path.is_dir():
         before, colon, after = name.rpartition(":")
-        if colon and after.isdigit():
-            path, version = Path(before), int(after)
+        if colon and (after == BEST or after.isdigit()):
+            path, version = Path(before), after if after == BEST else int(after)
     folder, resolved = open_run(path, trained=True)
     if resolved.experiment.env != experiment.env:
         names = [

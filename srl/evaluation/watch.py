@@ -36,7 +36,7 @@ def watch(
     out: Path | None = None,
     episodes: int = 3,
     seed: int = 0,
-    version: int | None = None,
+    version: int | str | None = None,
     against: str | None = None,
     greedy: bool = False,
 ) -> Path:

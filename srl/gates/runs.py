@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from srl.gates.table import Gate
 from srl.plot.runs import Run, read_run
 from srl.run.course import budget_used
 from srl.run.folder import RunFolder, open_run
+from srl.run.metrics import is_evaluation
 from srl.system.child_process import child_command
 
 
@@ -81,8 +82,10 @@ class GateRun:
         return budget_used(self.experiment, last["env_steps"], last["updates"])
 
     def read(self) -> Run:
-        """What its folder holds."""
-        return read_run(self.path)
+        """What its folder holds, without evaluations of versions while it trained."""
+        run = read_run(self.path)
+        trained = [report for report in run.reports if not is_evaluation(report)]
+        return replace(run, reports=trained)
 
     def value(self) -> float:
         """The return that it came to, as its gate measures it."""

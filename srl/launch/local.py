@@ -8,6 +8,7 @@ from typing import Any
 from srl.dataflow.plan import Plan
 from srl.errors import UserError
 from srl.experiment import Experiment
+from srl.launch.beside import processes_beside
 from srl.launch.compilation import keep_compiled_programs
 from srl.loop.choice import make_training
 from srl.loop.stage import Stage
@@ -30,7 +31,6 @@ from srl.run.terminal import (
     shown,
 )
 from srl.run.watchdog import Watchdog
-from srl.self_play.rater_process import RaterProcess
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ def train(
             )
             with run, crash, watchdog as show.watch:
                 run.start(resume=resume)
-                with RaterProcess(experiment, folder.path, show.say):
+                with processes_beside(experiment, folder.path, show.say):
                     run.loop()
                 if trainer.account:
                     show.say(trainer.account)

@@ -14,6 +14,7 @@ from srl.checkpoint import Checkpoints
 from srl.dataflow.plan import Plan, shortage
 from srl.errors import UserError
 from srl.experiment import Experiment
+from srl.launch.beside import processes_beside
 from srl.launch.controller import Controller
 from srl.launch.hosts.hosts import Hosts, Superseded
 from srl.launch.hosts.resources import machine_gpus
@@ -32,7 +33,6 @@ from srl.run.terminal import (
     report_failure,
     shown,
 )
-from srl.self_play.rater_process import RaterProcess
 from srl.streams import Transport
 
 logger = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ def train_in_processes(
         try:
             with contextlib.closing(controller), contextlib.closing(screen.display):
                 try:
-                    with RaterProcess(experiment, folder.path, screen.say):
+                    with processes_beside(experiment, folder.path, screen.say):
                         controller.run(asked_to_stop)
                 finally:
                     for line in controller.account():

@@ -15,3 +15,5 @@ class Stage(StrEnum):
     """It does its work: environments are stepped, and learned from."""
     SAVING = "saving"
     """It writes a checkpoint, or waits until an earlier one is written."""
+    EVALUATING = "evaluating"
+    """It waits at its end for the evaluation of its last version."""

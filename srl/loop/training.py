@@ -23,6 +23,9 @@ from srl.streams.batch import Batch
 from srl.streams.group_state import STATE_BYTES, Stopped, pack, unpack
 from srl.types import Specs, Tree
 
+_ACTING = ("params", "n", "observations", "values")
+"""Parts of a learner's state, where it has them: all parameters, and normalisers."""
+
 
 class Compiles(Protocol):
     """The learning half of the loop, or all of it."""
@@ -196,6 +199,15 @@ class Training:
             parts = [unpack(part.copy(), STATE_BYTES) for part in gathered(body)]
             body = pack({group: state for part in parts for group, state in part.items()})
         return {**self._learner.state(), "environments": body}
+
+    def acting_state(self) -> Tree:
+        """Gives the part of `state` that acting needs, and an export holds."""
+        return {
+            "learners": {
+                name: {part: x for part, x in state._asdict().items() if part in _ACTING}
+                for name, state in self._learner.states.items()
+            }
+        }
 
     def restore(self, tree: Tree) -> None:
         """Goes on from a saved state, of whichever plan."""

@@ -43,6 +43,8 @@ def label(key: str, statistics: Mapping[str, str]) -> str:
         return f"{statistics.get(rest, plain)}, {_OVER_EPISODES}"
     if first == "episode_return":
         return f"return of {rest} (sum of rewards), {_OVER_EPISODES}"
+    if first == "eval":
+        return _evaluated(rest, statistics)
     if first == "elo":
         return f"Elo rating of {rest}, the first version's being 0"
     if first == "past" and "/" in rest:
@@ -55,8 +57,19 @@ def label(key: str, statistics: Mapping[str, str]) -> str:
     return plain if not rest else f"{first}: {plain}"
 
 
+def _evaluated(name: str, statistics: Mapping[str, str]) -> str:
+    """Gives the label of `eval/NAME`."""
+    first, _, rest = name.partition("/")
+    if first == "sampled":
+        return f"{_evaluated(rest, statistics)}, with drawn actions"
+    if first == "env":
+        return f"{statistics.get(rest, rest.replace('_', ' '))}, mean of evaluated episodes"
+    whose = f" of {rest}" if rest else ""
+    return f"{first.replace('_', ' ')}{whose}, mean of evaluated episodes"
+
+
 _USUAL = ("episode_return*", "past/*/episode_return*", "elo/*", "eval/*", "env/*", "fps")
-_NO_RESULTS = ("elo/version", "elo/games")
+_NO_RESULTS = ("elo/version", "elo/games", "eval/episodes")
 
 
 def usual(keys: list[str]) -> list[str]:
@@ -66,7 +79,8 @@ def usual(keys: list[str]) -> list[str]:
     left out: between teams that play each other it means nothing.
     """
     chosen = [key for key in fitting(keys, _USUAL) if key not in _NO_RESULTS]
-    several = {key.rpartition("/")[0] for key in chosen if "episode_return/" in key}
+    chosen = [key for key in chosen if not key.endswith("/return_error")]
+    several = {key.rpartition("/")[0] for key in chosen if "return/" in key}
     return [key for key in chosen if key not in several]
 
 

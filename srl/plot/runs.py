@@ -44,10 +44,13 @@ class Run:
 
         Added up from env steps and fps, so that the time between a stop and a resume is left out.
         """
-        steps = np.diff(self.values("env_steps"), prepend=0.0)
-        fps = self.values("fps")
-        seconds = np.divide(steps, fps, out=np.zeros_like(steps), where=fps > 0)
-        return np.cumsum(seconds) / 3600
+        steps, fps = self.values("env_steps"), self.values("fps")
+        timed = ~np.isnan(fps)  # not the lines of evaluations, of versions before
+        if not timed.any():
+            return np.zeros_like(steps)
+        new, fps = np.diff(steps[timed], prepend=0.0), fps[timed]
+        seconds = np.divide(new, fps, out=np.zeros_like(new), where=fps > 0)
+        return np.interp(steps, steps[timed], np.cumsum(seconds)) / 3600
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,14 @@ from srl.errors import Unwritable
 from srl.experiment import Experiment
 from srl.loop.stage import Stage
 from srl.loop.training import Training
+from srl.run.evaluation import Evaluated, Evaluations, target_reached
 from srl.run.folder import RunFolder, write_specs
 from srl.run.metrics import MetricsWriter
 
 logger = logging.getLogger(__name__)
 
 _LEAST_PAUSE_SECONDS = 10.0  # between two checkpoints of a young run
+_LOOK_SECONDS = 0.05  # for the result of the last evaluation
 
 
 class Show(Protocol):
@@ -78,6 +80,7 @@ class Run:
         self.checkpoints = Checkpoints(folder / "checkpoints", experiment.keep_checkpoints)
         self.trained = False
         """Whether it has done an update."""
+        self._evaluations: Evaluations | None = None
         self._failure: Unwritable | None = None  # that the run ends with, if it can after saving
         self._stack = contextlib.ExitStack()
         self._stack.enter_context(closing(self.checkpoints))
@@ -107,6 +110,9 @@ class Run:
             write_specs(RunFolder(self.folder), trainer.specs)
             self._metrics = MetricsWriter(self.folder, trainer.env_steps if resume else None)
             self._stack.enter_context(closing(self._metrics))
+            if settings := self.experiment.evaluation:
+                self._evaluations = Evaluations(settings, self.folder, self.checkpoints)
+                self._stack.enter_context(closing(self._evaluations))
             self.show.start(trainer)
         self.show.stage(Stage.STEPPING)
 
@@ -145,14 +151,17 @@ class Run:
         """
         trainer = self.trainer
         every = report_interval(self.experiment)
+        settings = self.experiment.evaluation
+        evaluated_every = (settings.every if settings else 0) or every
         began, next_checkpoint = time.monotonic(), 0.0
         reported = True
         stop, _ = self._agree(self.stop(), False)
-        while not stop and not self.finished:
+        while not stop and not self._budget_used:  # replicas agree on any other end
             before = trainer.updates
             trainer.update()
             now = time.monotonic()
-            wanted = self.stop() or self._failure is not None
+            self._take_evaluation()
+            wanted = self.stop() or self._failure is not None or bool(self._reached)
             stop, save = self._agree(wanted, now >= next_checkpoint)
             if trainer.updates == before:
                 continue
@@ -160,6 +169,8 @@ class Run:
             reported = trainer.updates // every > before // every
             if reported:
                 self._report()
+            if trainer.updates // evaluated_every > before // evaluated_every:
+                self._offer_version()
             if save:
                 next_checkpoint = now + self._pause(now - began)
                 self._save(wait=False)
@@ -168,8 +179,12 @@ class Run:
         if not reported and self.finished:
             self._report()
         self._save_last()
+        if self.finished and not self._reached:
+            self._evaluate_last()
         if self._failure is not None:
             raise self._failure
+        if self._reached:
+            self.show.say(f"{self._reached}; the run ends")
 
     def _pause(self, trained_seconds: float) -> float:
         """Seconds until the next checkpoint: no more of a young run can be lost than half of it."""
@@ -178,8 +193,17 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the budget is used up."""
+        """Whether the budget is used up, or the target of evaluation is reached."""
+        return self._budget_used or bool(self._reached)
+
+    @property
+    def _budget_used(self) -> bool:
         return budget_used(self.experiment, self.trainer.env_steps, self.trainer.updates)
+
+    @property
+    def _reached(self) -> str:
+        """How the target of evaluation was reached; empty before."""
+        return self._evaluations.reached if self._evaluations else ""
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -197,6 +221,49 @@ class Run:
             self._metrics.write(report)
             self.show.report(self.trainer, report)
             self.checkpoints.check()
+
+    # ---- evaluation ----
+
+    def _offer_version(self, *, urgent: bool = False) -> None:
+        """Has the present version evaluated, unless another one is being."""
+        if self._evaluations is not None and self._failure is None:
+            self._evaluations.offer(self.trainer, urgent=urgent)
+
+    def _take_evaluation(self) -> None:
+        """Takes the result of an evaluation that has ended since the last call."""
+        if self._evaluations is None or self._failure is not None:
+            return
+        with self._writing():
+            if (evaluated := self._evaluations.result()) is not None:
+                self._report_evaluation(evaluated)
+
+    def _report_evaluation(self, evaluated: Evaluated) -> None:
+        """Reports what the evaluation of a version has found; all results come here."""
+        self._metrics.write(evaluated.report)
+        self.show.say(evaluated.text)
+        logger.info("%s", evaluated.text)
+
+    def _evaluate_last(self) -> None:
+        """Waits for the evaluation of the version that the run ends with, for some time."""
+        settings, evaluations = self.experiment.evaluation, self._evaluations
+        if evaluations is None or settings is None or not settings.last_seconds:
+            return
+        deadline = time.monotonic() + settings.last_seconds
+        version = self.trainer.updates
+        if evaluations.newest == version or evaluations.given_up:
+            return
+        self.show.stage(Stage.EVALUATING)
+        self.show.say(
+            f"evaluating the last version, {version:,}, for at most {settings.last_seconds:g} s"
+        )
+        self._offer_version(urgent=True)
+        while evaluations.newest != version and not self.stop() and self._failure is None:
+            if time.monotonic() > deadline or evaluations.given_up:
+                self.show.say(f"version {version:,} was not evaluated; `srl eval` can do so")
+                return
+            self.show.alive()
+            time.sleep(_LOOK_SECONDS)
+            self._take_evaluation()
 
     def _save_last(self) -> None:
         """Saves the state that the run ends with."""
@@ -255,10 +322,12 @@ def budget_used(experiment: Experiment, env_steps: int, updates: int) -> bool:
 
 
 def finished(experiment: Experiment, checkpoints: Checkpoints) -> str:
-    """The counts of a finished run, as text; empty if it is not finished."""
+    """Why a run is finished: its counts or its target, as text; empty if it is not finished."""
     counts = checkpoints.newest_counts()
-    if counts is None or not budget_used(experiment, **counts):
+    if counts is None:
         return ""
+    if not budget_used(experiment, **counts):
+        return target_reached(experiment.evaluation, checkpoints)
     return f"{counts['env_steps']:,} env steps, {counts['updates']:,} updates"
 
 

@@ -294,14 +294,22 @@ def recorded_experiment(folder: Path) -> Experiment:
 def extend_run(folder: RunFolder, resolved: Resolved, env_steps: int) -> Resolved:
     """The same run with a larger budget, which its folder records.
 
+    It no longer ends at its target of evaluation if it has reached that.
+
     Raises:
         UserError: When so much is done already, or another process trains the run.
     """
     from srl.overrides import without
+    from srl.run.evaluation import target_reached
 
     kept = without(resolved.overrides, "--env-steps", "--updates")
     overrides = (*kept, "--env-steps", str(env_steps))
     experiment = dataclasses.replace(resolved.experiment, env_steps=env_steps, updates=None)
+    evaluation = experiment.evaluation
+    if evaluation and target_reached(evaluation, Checkpoints(folder.checkpoints)):
+        overrides = (*overrides, "--evaluation.target", "none")
+        evaluation = dataclasses.replace(evaluation, target=None)
+        experiment = dataclasses.replace(experiment, evaluation=evaluation)
     experiment.validate()
     resolved = dataclasses.replace(resolved, experiment=experiment, overrides=overrides)
     with folder.locked():

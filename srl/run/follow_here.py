@@ -19,7 +19,7 @@ from srl.loop.stage import Stage
 from srl.run.course import finished
 from srl.run.display import Counts, Display
 from srl.run.folder import RunFolder, recorded_experiment
-from srl.run.metrics import FILE, report_of
+from srl.run.metrics import FILE, is_evaluation, report_of
 from srl.run.status import read_outcome, read_reason, read_stage
 from srl.run.terminal import DONE, FAILED, INTERRUPTED, MISTAKEN, shown
 
@@ -124,7 +124,8 @@ class _Reports:
         whole = text[: text.rfind(b"\n") + 1]
         self._read += len(whole)
         reports = map(report_of, whole.splitlines())
-        return [_shown(r) for r in reports if r and is_count(r.get("updates"))]
+        trained = (r for r in reports if r and not is_evaluation(r))
+        return [_shown(r) for r in trained if is_count(r.get("updates"))]
 
 
 def _shown(report: dict[str, Any]) -> dict[str, Any]:

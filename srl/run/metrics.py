@@ -138,6 +138,11 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     return reports
 
 
+def is_evaluation(report: Mapping[str, Any]) -> bool:
+    """Whether a line is of the evaluation of a version, which training may have left behind."""
+    return "eval/episodes" in report
+
+
 def report_of(line: bytes) -> dict[str, Any] | None:
     """The report that a line holds; None where it holds none."""
     try:

@@ -3,7 +3,7 @@
 `settings.py` holds what an experiment file gives; importing this package loads nothing else.
 `pairings.py` decides which slots past versions play, `league.py` which versions these are, out of
 the files of `opponent_pool.py`; `past_matches.py` counts the results. `rater.py` is a process
-beside the run (`rater_process.py` starts it) that computes the ratings of `ratings.py`.
+beside the run (`srl.beside`) that computes the ratings of `ratings.py`.
 """
 
 from srl.self_play.settings import SelfPlay

@@ -7,15 +7,15 @@ folder and writes one file there; nothing of the training depends on it.
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
+from srl.beside.cpu_limit import CpuLimit, cores_granted
+from srl.beside.share import keep_to_one_thread, log_as
 from srl.errors import RunError, UserError
 from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
@@ -25,7 +25,6 @@ from srl.loop.teams import Teams
 from srl.pools import make_pool
 from srl.pools.make import threaded
 from srl.run.folder import recorded_experiment
-from srl.self_play.cpu_limit import CpuLimit, cores_granted
 from srl.self_play.opponent_pool import OpponentPool
 from srl.self_play.pairings import sides_of
 from srl.self_play.ratings import Match, read_matches, scores_of, write_ratings
@@ -45,15 +44,13 @@ def main(argv: Sequence[str]) -> int:
         The exit code: 2 for an error that another start would not mend.
     """
     folder = Path(argv[0])
-    os.nice(19)
-    logging.basicConfig(format="%(asctime)s %(levelname)s rater %(name)s: %(message)s")
-    logging.getLogger("srl").setLevel(logging.INFO)
-    cores = os.sched_getaffinity(0)
+    log_as("rater")
     try:
         experiment = recorded_experiment(folder)
         assert experiment.self_play is not None
         cpu_limit = CpuLimit(experiment.self_play.evaluate, cores_granted())
-        _keep_to_one_thread(cores)
+        keep_compiled_programs()
+        keep_to_one_thread()
         rater = Rater(folder, experiment, cpu_limit)
     except UserError as error:
         sys.stderr.write(f"{error}\n")
@@ -62,16 +59,6 @@ def main(argv: Sequence[str]) -> int:
         if not rater.play():
             time.sleep(_POLL_SECONDS)
         cpu_limit.rest()
-
-
-def _keep_to_one_thread(cores: set[int]) -> None:
-    """Makes JAX start as many threads as for one core, which may then run on any core."""
-    os.sched_setaffinity(0, {min(cores)})
-    keep_compiled_programs()
-    jax.devices()
-    for thread in os.listdir("/proc/self/task"):
-        with suppress(ProcessLookupError):
-            os.sched_setaffinity(int(thread), cores)
 
 
 class Rater:

@@ -11,8 +11,8 @@ import pytest
 from real_runs import RealRun
 
 from srl.experiment import load_experiment
+from srl.launch.beside import processes_beside
 from srl.run.folder import create_run
-from srl.self_play.rater_process import RaterProcess
 
 GAME = """
 from srl import Experiment, SelfPlay
@@ -58,7 +58,7 @@ def test_the_rater_is_started_again_when_it_dies_and_ended_with_the_run(tmp_path
     (tmp_path / "experiment.py").write_text(GAME)
     resolved, told = load_experiment(str(tmp_path / "experiment.py")), []
     run = create_run(resolved, tmp_path / "run")
-    with RaterProcess(resolved.experiment, run.path, told.append):
+    with processes_beside(resolved.experiment, run.path, told.append):
         first = wait(lambda: rater_of(run.path))
         os.kill(first, signal.SIGKILL)
         second = wait(lambda: rater_of(run.path) not in (None, first) and rater_of(run.path))

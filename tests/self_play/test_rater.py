@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from duels import DUEL
 
-from srl.self_play.cpu_limit import CpuLimit
+from srl.beside.cpu_limit import CpuLimit
 from srl.self_play.opponent_pool import OpponentPool
 from srl.self_play.rater import Rater
 from srl.self_play.ratings import newest_ratings

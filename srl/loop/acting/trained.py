@@ -24,7 +24,7 @@ def acting_teams(
 
 
 def trained_policies(
-    teams: Teams, checkpoints: Checkpoints, version: int | None = None
+    teams: Teams, checkpoints: Checkpoints, version: int | str | None = None
 ) -> tuple[dict[str, Policy], dict[str, int]]:
     """The policies of a checkpoint, the newest by default, and its `env_steps` and `updates`.
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srl.self_play.cpu_limit import CpuLimit, cores_granted
+from srl.beside.cpu_limit import CpuLimit, cores_granted
 
 
 class Machine:
@@ -34,7 +34,7 @@ class Machine:
 
 @contextmanager
 def begun(machine, share, cores):
-    with mock.patch("srl.self_play.cpu_limit.time", machine):
+    with mock.patch("srl.beside.cpu_limit.time", machine):
         yield CpuLimit(share, cores)
 
 

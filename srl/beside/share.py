@@ -1,0 +1,38 @@
+"""What a process does at its start to leave the machine to the run that it works beside."""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from srl.lazy import jax
+
+_NICEST = 19
+
+
+def log_as(name: str) -> None:
+    """Sends logs to standard error, which is the process' file."""
+    logging.basicConfig(format=f"%(asctime)s %(levelname)s {name} %(name)s: %(message)s")
+    logging.getLogger("srl").setLevel(logging.INFO)
+
+
+def take_lowest_priority() -> None:
+    """Lets the kernel run this process where no other wants to run."""
+    with suppress(OSError):  # a run may have a real-time policy, which would be inherited
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    os.nice(_NICEST)
+    # Linux may divide time among sessions first, each with a priority of its own: see sched(7).
+    with suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(_NICEST))
+
+
+def keep_to_one_thread() -> None:
+    """Makes JAX start as many threads as for one core, which may then run on any core."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    jax.devices()
+    for thread in os.listdir("/proc/self/task"):
+        with suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread), cores)

@@ -1,0 +1,141 @@
+"""The process beside a run that plays whole episodes of the versions that the run offers.
+
+It reads the run's folder and writes one file there; nothing of the training depends on it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from srl.beside.cpu_limit import CpuLimit, cores_granted
+from srl.beside.process import URGENT
+from srl.beside.share import keep_to_one_thread, log_as
+from srl.episodes import kinds_of
+from srl.errors import RunError, UserError
+from srl.evaluating.versions import OFFERED, Versions
+from srl.experiment import Experiment
+from srl.launch.compilation import keep_compiled_programs
+from srl.loop.acting.trained import acting_teams, trained_policies
+from srl.loop.seeds import environment_seed
+from srl.pools import make_pool
+from srl.pools.make import threaded
+from srl.run.folder import recorded_experiment
+from srl.workers.evaluator import Episodes, Evaluator, Player, estimates
+
+logger = logging.getLogger(__name__)
+
+_MOST_ENVIRONMENTS = 100  # as `srl eval` has it, so that it gives the same numbers
+_POLL_SECONDS = 0.2  # between two looks for a version
+
+
+def main(argv: Sequence[str]) -> int:
+    """Evaluates the versions that the run in a folder offers, until the parent ends.
+
+    Args:
+        argv: The folder, and URGENT if it need not rest.
+
+    Returns:
+        The exit code: 2 for an error that another start would not mend.
+    """
+    folder = Path(argv[0])
+    log_as("evaluator")
+    try:
+        experiment = recorded_experiment(folder)
+        settings = experiment.evaluation
+        assert settings is not None
+        share = 1.0 if URGENT in argv else settings.share
+        cpu_limit = CpuLimit(share, cores_granted())
+        keep_compiled_programs()
+        keep_to_one_thread()
+        with _Evaluating(folder, experiment, cpu_limit) as evaluating:
+            while True:
+                if not evaluating.play():
+                    time.sleep(_POLL_SECONDS)
+                cpu_limit.rest()
+    except UserError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+
+
+class _Evaluating:
+    """Evaluates one version after another, on the same environments."""
+
+    def __init__(self, folder: Path, experiment: Experiment, cpu_limit: CpuLimit) -> None:
+        """Makes environments; compiles nothing yet."""
+        assert experiment.evaluation is not None
+        self._settings = settings = experiment.evaluation
+        self._versions, self._cpu_limit = Versions(folder), cpu_limit
+        env = settings.environment(experiment.env)
+        self._environments = make_pool(
+            env,
+            min(settings.episodes, _MOST_ENVIRONMENTS),
+            threads=1 if threaded(env) else 0,
+            action_repeat=experiment.action_repeat,
+        )
+        self._specs = specs = self._environments.specs
+        self._teams = acting_teams(
+            experiment.algorithm, experiment.policies, specs, experiment.num_envs
+        )
+        self._evaluators = {name: self._evaluator(greedy) for name, greedy in self._ways()}
+
+    def __enter__(self) -> _Evaluating:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._environments.close()
+
+    def _ways(self) -> Iterator[tuple[str, bool]]:
+        """Names of metrics, as far as they depend on how actions are chosen, and whether greedy."""
+        if self._settings.actions != "sampled":
+            yield "eval/", True
+        if self._settings.actions != "greedy":
+            yield "eval/sampled/" if self._settings.actions == "both" else "eval/", False
+
+    def _evaluator(self, greedy: bool) -> Evaluator:
+        seed = self._settings.seed
+        return Evaluator(
+            self._environments,
+            self._settings.episodes,
+            env_seed=environment_seed(seed, "evaluation"),
+            seed=seed,
+            greedy=greedy,
+        )
+
+    def play(self) -> bool:
+        """Evaluates the version that is offered; False if there is none without a result."""
+        identity = self._versions.offered()
+        if identity is None or identity == self._versions.evaluated():
+            return False
+        try:
+            policies, counts = trained_policies(self._teams, self._versions.checkpoints, OFFERED)
+        except RunError as error:  # it is just being replaced, or is damaged
+            logger.info("%s", error)
+            return False
+        player = Player(self._teams, policies)
+        lineup = dict.fromkeys(kinds_of(self._specs.agents), player)
+        metrics: dict[str, float] = {"eval/episodes": self._settings.episodes}
+        for name, evaluator in self._evaluators.items():
+            played = evaluator.play(lineup, lambda ended: self._cpu_limit.rest())
+            metrics |= self._metrics(name, played)
+        self._expect_metric(metrics)
+        self._versions.put_result(identity, metrics)
+        logger.info("version %d: %s", counts["updates"], metrics)
+        return True
+
+    def _metrics(self, name: str, played: Episodes) -> dict[str, float]:
+        found = estimates(played, self._specs, self._teams.members)
+        metrics = {f"{name}{key.removeprefix('episode_')}": x.mean for key, x in found.items()}
+        if (error := found["episode_return"].error) is not None:
+            metrics[f"{name}return_error"] = error
+        return metrics
+
+    def _expect_metric(self, metrics: dict[str, float]) -> None:
+        if f"eval/{self._settings.metric}" not in metrics:
+            known = ", ".join(name.removeprefix("eval/") for name in metrics)
+            raise UserError(
+                f"evaluation.metric is {self._settings.metric!r}; expected one of {known}"
+            )

@@ -1,0 +1,134 @@
+"""The version that a run offers for evaluation, and the result: files in a folder of the run's.
+
+The learner writes the version and the evaluator the result, each over the one before, so that
+nothing piles up, and either may die at any time. There is at most one version without a result.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from srl import array_file
+from srl.array_file import Unreadable
+from srl.checkpoint import Checkpoints
+from srl.errors import Unwritable
+from srl.files import parse_json, write_atomically
+
+OFFERED = "offered"
+"""The version's file is of the form of a checkpoint, and has this name in place of a number."""
+
+
+class Versions:
+    """The version that is offered by one run, and its result."""
+
+    def __init__(self, run: Path) -> None:
+        """Looks into the run's folder; the first `clear` makes the folder for the files."""
+        self._folder = run / "evaluation"
+        self._offered = self._folder / f"{OFFERED}{array_file.SUFFIX}"
+        self._result, self._urgent = self._folder / "result.json", self._folder / "urgent"
+        self._over = self._folder / "over"
+
+    # ---- the learner's side ----
+
+    def clear(self) -> None:
+        """Forgets what an earlier training of the run has left.
+
+        Raises:
+            Unwritable: If the folder cannot be written.
+        """
+        try:
+            self._folder.mkdir(exist_ok=True)
+            for file in (self._offered, self._result, self._urgent):
+                file.unlink(missing_ok=True)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def offer(
+        self, arrays: Mapping[str, np.ndarray], texts: Mapping[str, str], *, urgent: bool
+    ) -> str:
+        """Offers a version in the place of the one before.
+
+        Args:
+            arrays: Of a checkpoint, as far as acting needs them.
+            texts: Of a checkpoint: its metadata.
+            urgent: Whether the run waits for the result.
+
+        Returns:
+            The identity of the version, by which its result is known.
+
+        Raises:
+            Unwritable: If it cannot be written.
+        """
+        try:
+            identity = array_file.write(self._offered, arrays, texts)
+            if urgent:
+                self._urgent.touch()
+        except OSError as error:
+            raise self._unwritable(error) from error
+        return identity
+
+    def result(self, identity: str) -> dict[str, Any] | None:
+        """The metrics of a version; None before it is evaluated."""
+        with suppress(OSError, ValueError):
+            result = parse_json(self._result.read_bytes())
+            if isinstance(result, dict) and result.get("identity") == identity:
+                metrics = result.get("metrics")
+                return metrics if isinstance(metrics, dict) else None
+        return None
+
+    @property
+    def given_up(self) -> bool:
+        """Whether no version is evaluated any more."""
+        return self._over.exists()
+
+    # ---- the evaluator's side ----
+
+    def begin(self) -> None:
+        """Records that versions are evaluated from now on."""
+        self._over.unlink(missing_ok=True)
+
+    def offered(self) -> str | None:
+        """The identity of the version that is offered; None where there is none."""
+        with suppress(Unreadable):
+            return array_file.read_header(self._offered)[1]
+        return None
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """Gives the version by the name OFFERED."""
+        return Checkpoints(self._folder)
+
+    def put_result(self, identity: str, metrics: Mapping[str, float]) -> None:
+        """Writes the result of a version.
+
+        Raises:
+            OSError: If it cannot be written.
+        """
+        text = json.dumps({"identity": identity, "metrics": metrics})
+        write_atomically(self._result, text.encode())
+
+    def evaluated(self) -> str | None:
+        """The identity of the version of which there is a result."""
+        with suppress(OSError, ValueError, AttributeError):
+            return parse_json(self._result.read_bytes()).get("identity")
+        return None
+
+    @property
+    def urgent(self) -> bool:
+        """Whether the run waits for the result."""
+        return self._urgent.exists()
+
+    def give_up(self) -> None:
+        """Records that no version is evaluated any more."""
+        with suppress(OSError):
+            self._folder.mkdir(exist_ok=True)
+            self._over.touch()
+
+    def _unwritable(self, error: OSError) -> Unwritable:
+        return Unwritable(f"cannot write {self._folder}: {error.strerror or error}")
