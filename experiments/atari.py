@@ -1,7 +1,7 @@
-"""Atari's games by EnvPool (`pip install 'srl-rl[envpool]'`), with the settings of their papers.
+"""Atari's games (`pip install 'srl-rl[atari]'`), with the settings of the algorithms' papers.
 
 srl run experiments/atari.py                                  # PPO plays Pong
-srl run experiments/atari.py:pqn --env envpool:Breakout-v5
+srl run experiments/atari.py:pqn --env atari:Breakout
 
 A convolutional network learns 100 to 200 env steps/s on two cores, so Pong takes a day there and
 minutes on a GPU. An env step is four frames; the budget is the usual 40 million of them.
@@ -14,7 +14,7 @@ from srl.networks import CNN
 # Schulman et al. (2017), table 5, with the schedules of their code.
 experiment = Experiment(
     name="atari",
-    env="envpool:Pong-v5",
+    env="atari:Pong",
     num_envs=8,
     algorithm=PPO(
         network=CNN(),
@@ -33,7 +33,7 @@ experiment = Experiment(
 # Gallici et al. (2025), appendix: many environments, short unrolls.
 pqn = Experiment(
     name="atari_pqn",
-    env="envpool:Pong-v5",
+    env="atari:Pong",
     num_envs=128,
     algorithm=PQN(
         network=CNN(layer_norm=True),

@@ -37,6 +37,7 @@ from srl.files import short_path
 from srl.overrides import override, split
 from srl.pools import EnvConfig
 from srl.pools.make import LONGEST_SECONDS, MOST
+from srl.pools.python.atari import FRAME_STACK, REWARDS, is_atari
 from srl.self_play.settings import SelfPlay
 from srl.system.search_path import add_folder, hidden_by
 
@@ -112,7 +113,18 @@ class Experiment:
     @cached_property
     def settled_algorithm(self) -> Algorithm:
         """The algorithm, with numbers for the settings that are left to it."""
-        return self.algorithm.settled(self.num_envs)
+        algorithm = self.algorithm.settled(self.num_envs)
+        frames, rewards = (FRAME_STACK, REWARDS) if is_atari(self.env_id) else (1, "raw")
+        return replace(
+            algorithm,
+            frame_stack=algorithm.frame_stack or frames,
+            rewards=rewards if algorithm.rewards == "usual" else algorithm.rewards,
+        )
+
+    @property
+    def env_id(self) -> str:
+        """The id of the environment; empty of a callable."""
+        return self.env if isinstance(self.env, str) else getattr(self.env, "pool_id", "")
 
     @cached_property
     def graph(self) -> Graph:
@@ -209,7 +221,7 @@ class Experiment:
             )
         num_groups(plan, self)
         if plan.fragment("step").compiled:
-            name = self.env if isinstance(self.env, str) else getattr(self.env, "pool_id", "")
+            name = self.env_id
             if not name.startswith("native:"):
                 raise PlanError(
                     f"the plan {plan.name!r} is compiled, and only native environments can be "

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
 
+from srl.algorithms.frames import FrameStack
 from srl.dataflow.loop import Loop
 from srl.errors import UserError, expect_number
 from srl.lazy import jax, jnp
@@ -59,10 +60,17 @@ class Algorithm:
     """Steps that are taken with one version of the policy before they are learned from."""
     discount: float = 0.99
     """Weight of a reward one step later."""
+    frame_stack: int = field(default=0, kw_only=True)
+    """How many of the last observations are seen at a time; memory and replays hold each once. 0
+    leaves it to the environment: 4 in atari:..., else 1."""
+    rewards: Literal["usual", "raw", "sign", "clip"] = field(default="usual", kw_only=True)
+    """What is learned from: rewards as they are (raw), their signs, or rewards cut at -1 and 1.
+    usual is sign in atari:..., else raw. Returns are reported of rewards as they are."""
 
     limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
         "unroll_length": (1, 2**31 - 1),
         "discount": (0.0, 1.0),
+        "frame_stack": (0, 256),
     }
     """The least and, where there is one, the largest value of settings."""
 
@@ -139,6 +147,8 @@ class Instance(ABC, Generic[S]):
     """How many updates the run makes, where that is known."""
     slots: int = 0
     """How many slots of the run learn the policy; 0 where nothing is learned."""
+    stack: FrameStack | None = None
+    """How observations were stacked, where they are; a replay need not hold them so."""
 
     def __new__(cls, *_: Any, **__: Any) -> Any:
         """Raises UserError for a class that is not complete."""

@@ -221,7 +221,8 @@ class DQNInstance(QInstance[DQNState], OffPolicyInstance[DQNState]):
         sums["mass"] = jnp.sum(masses)
         key, slot = jax.random.wrap_key_data(state.key), unroll.slot
         draws = draw_by_priority(key, replay.priority, state.n, slot, self.rounds, self.share)
-        rows = draws._replace(row=draws.row * self.stride).take(replay.unrolls, self.length)
+        first = draws._replace(row=draws.row * self.stride)
+        rows = first.take(replay.unrolls, self.length, self.stack)
         slot_mass = masses[draws.column]
         drawn = Drawn(
             self.window_of(rows),

@@ -159,17 +159,17 @@ class OffPolicyInstance(ObservingInstance[F]):
 
     def empty_replay(self, unroll: Unroll) -> Any:
         """Gives a replay for the steps that are to be remembered of the slots here."""
-        return empty(unroll, self.blocks)
+        return empty(unroll, self.blocks, self.stack)
 
     def remember(self, state: F, replay: Any, unroll: Unroll) -> Any:
         """Gives the replay with an unroll in it."""
-        return insert(replay, unroll, state.n)
+        return insert(replay, unroll, state.n, self.stack)
 
     def recall(self, state: F, replay: Replay, batch: Unroll) -> Any:
         """Draws the transitions of all rounds."""
         key, length = jax.random.wrap_key_data(state.key), self.config.n_step + 1
         draws = draw(key, replay, state.n, batch.slot, self.rounds, self.share, length)
-        drawn = transitions(draws.take(replay, length), self.config.discount)
+        drawn = transitions(draws.take(replay, length, self.stack), self.config.discount)
         return Drawn(drawn, draws.slot)
 
     # Learning.

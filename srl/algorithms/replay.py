@@ -3,15 +3,18 @@
 A batch made longer in time: block n mod K is the unroll of update n, with its bootstrap row, so
 that a window of rows never leaves its unroll. Each slot draws its share of every round with a key
 of its own, so what is drawn does not depend on how slots are divided. Observations are stored as
-they come.
+they come; of stacks, each observation once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
+from srl.algorithms.frames import FrameStack
 from srl.errors import UserError
 from srl.lazy import jax, jnp
+from srl.tree import map_tree
 from srl.types import Array, Tree, Unroll
 
 
@@ -25,21 +28,23 @@ class Replay(NamedTuple):
     action: Array  # [K, T, B, ...]
     memory: Tree  # [K, T / chunk, B, ...], before the first row of each chunk; () without memory
     update: Array = ()  # int32 [K, 1, B], whose unroll a block is; -1 before there is one
+    earlier: Tree = ()  # [K, 1, B, frames - 1, ...], before the first row, of stacks alone
 
 
-def empty(unroll: Unroll, blocks: int) -> Replay:
-    """Gives a replay of no unrolls, for those of this shape."""
+def empty(unroll: Unroll, blocks: int, stack: FrameStack | None = None) -> Replay:
+    """Gives a replay of no unrolls, for those of this shape; of `stack`s, where that is given."""
 
     def zeros(x: Array) -> Array:
         return jnp.zeros((blocks, *x.shape), x.dtype)
 
     none = jnp.full((blocks, 1, unroll.reward.shape[1]), -1, jnp.int32)
-    return jax.tree.map(zeros, _rows(unroll))._replace(update=none)
+    return jax.tree.map(zeros, _rows(unroll, stack))._replace(update=none)
 
 
-def insert(replay: Replay, unroll: Unroll, n: Array) -> Replay:
+def insert(replay: Replay, unroll: Unroll, n: Array, stack: FrameStack | None = None) -> Replay:
     """Gives the replay with the unroll of update n; to insert it twice changes nothing."""
-    rows = _rows(unroll)._replace(update=jnp.full((1, unroll.reward.shape[1]), n, jnp.int32))
+    update = jnp.full((1, unroll.reward.shape[1]), n, jnp.int32)
+    rows = _rows(unroll, stack)._replace(update=update)
     return jax.tree.map(lambda x, block: write(x, block, n), replay, rows)
 
 
@@ -63,14 +68,20 @@ def windows(unroll: Unroll, length: int, stride: int = 1) -> Replay:
     return draws.take(jax.tree.map(lambda x: x[None], _rows(unroll)), length)
 
 
-def _rows(unroll: Unroll) -> Replay:
+def _rows(unroll: Unroll, stack: FrameStack | None = None) -> Replay:
+    observation, earlier = unroll.observation, ()
+    if stack is not None:
+        first = jax.tree.map(lambda x: x[0], observation)
+        earlier = jax.tree.map(lambda x: x[None], stack.earlier(first))
+        observation = stack.newest(observation)
     return Replay(
-        observation=unroll.observation,
+        observation=observation,
         reward=unroll.reward,
         terminated=unroll.terminated,
         truncated=unroll.truncated,
         action=unroll.action,
         memory=unroll.memory,
+        earlier=earlier,
     )
 
 
@@ -86,16 +97,17 @@ class Draws(NamedTuple):
         """Gives what belongs to each window's first row: [K, T, B, ...] to [rounds, S, ...]."""
         return x[self.block, self.row, self.column]
 
-    def take(self, replay: Replay, length: int) -> Replay:
+    def take(self, replay: Replay, length: int, stack: FrameStack | None = None) -> Replay:
         """Gives the windows: `length` rows, and one action less: [rounds, length, S, ...].
 
         The memory is that before their first rows, [rounds, S, ...]; windows begin where chunks do.
         """
 
-        def taken(x: Array, length: int) -> Array:
+        def taken(x: Array, length: int, first: int = 0) -> Array:
+            """Rows from `first` after each window's first one; for those before row 0, row 0."""
             _, rows, slots = x.shape[:3]
-            first = (self.block * rows + self.row) * slots + self.column
-            index = first[:, None] + jnp.arange(length)[:, None] * slots
+            row = jnp.maximum(self.row[:, None] + jnp.arange(first, length)[:, None], 0)
+            index = (self.block[:, None] * rows + row) * slots + self.column[:, None]
             return x.reshape(-1, *x.shape[3:])[index]
 
         steps = replay.action.shape[1]
@@ -103,11 +115,36 @@ class Draws(NamedTuple):
         def before(x: Array) -> Array:
             return x[self.block, self.row // (steps // x.shape[1]), self.column]
 
-        others = replay._replace(action=(), memory=(), update=())
+        others = replay._replace(action=(), memory=(), update=(), earlier=())
         rows: Replay = jax.tree.map(lambda x: taken(x, length), others)
+        if stack is not None:
+            rows = rows._replace(observation=self._stacks(replay, length, stack, taken))
         return rows._replace(
             action=taken(replay.action, length - 1), memory=jax.tree.map(before, replay.memory)
         )
+
+    def _stacks(
+        self, replay: Replay, length: int, stack: FrameStack, taken: Callable[..., Array]
+    ) -> Tree:
+        """The stacks of the windows' rows: [rounds, length, S, ...]."""
+        first = 1 - stack.frames  # of the rows that these are made of, from a window's own first
+        row = self.row[:, None] + jnp.arange(first, length)[:, None]  # [rounds, L, S]
+        begun = row >= 0
+
+        def frames(x: Array, earlier: Tree) -> Array:
+            held = taken(x, length, first)
+            if isinstance(earlier, tuple):  # of what is not stacked
+                return held
+            place = jnp.minimum(row - first, stack.frames - 2)
+            earlier = earlier[self.block[:, None], 0, self.column[:, None], place]
+            return jnp.where(begun.reshape(*begun.shape, *[1] * (x.ndim - 3)), held, earlier)
+
+        observation = map_tree(frames, replay.observation, replay.earlier)
+        ended = jnp.logical_or(replay.terminated, replay.truncated)
+        ended = taken(ended, length, first) & begun
+        nothing = stack.nothing(row.shape[-1])
+        stacks = jax.vmap(lambda rows, ends: stack.of_rows(nothing, rows, ends))(observation, ended)
+        return jax.tree.map(lambda x: x[:, -first:], stacks)
 
 
 def draw(

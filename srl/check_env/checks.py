@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import warnings
 from collections.abc import Iterator
@@ -18,10 +17,15 @@ from srl.check_env.report import Fault, Finding, Settings, Watch, draw_action, r
 from srl.errors import SrlError, UserError, described
 from srl.experiment import environment_ids
 from srl.pools import make_pool
-from srl.pools.python.sources import named_maker, refuse_unknown_option, vector_maker
+from srl.pools.python.sources import (
+    make_environment,
+    named_maker,
+    refuse_unknown_option,
+    vector_maker,
+)
 from srl.system.search_path import add_folder
 
-_POOLS = ("native:", "envpool:", "pettingzoo:", "vector:")
+_POOLS = ("native:", "envpool:", "pettingzoo:", "vector:", "atari:")
 """Prefixes of what is checked through a pool's interface."""
 _NAMING = "srl check-env MODULE:FACTORY"
 
@@ -40,12 +44,10 @@ def findings(settings: Settings, watch: Watch) -> Iterator[str | Finding]:
         pools = PoolChecks(lambda n: make_pool(source, n, **options), settings, watch, batched)
         yield from run_checks(pools.checks(), pools.needed)
         return
-    unchecked = functools.partial(gymnasium.make, source, disable_env_checker=True)
-    maker = source if callable(source) else unchecked
 
     def make() -> Any:
         try:
-            return maker(**options)
+            return make_environment(source, options)
         except TypeError as error:
             refuse_unknown_option(error, source, options)
             raise

@@ -12,6 +12,7 @@ import numpy as np
 
 from srl.algorithms import Algorithm
 from srl.algorithms.algorithm import Instance, State
+from srl.algorithms.preprocessing import bound
 from srl.errors import UserError
 from srl.lazy import jax, jnp
 from srl.loop.opponents import OpponentActing, Slots, opponent_acting
@@ -83,7 +84,7 @@ class Teams:
         """
         members = assign(policies, specs.agents)
         instances = {
-            name: algorithm.bind(specs, updates, num_envs * len(own))
+            name: bound(algorithm, specs, updates, num_envs * len(own))
             for name, own in members.items()
         }
         return Teams(specs, members, instances, taught)

@@ -160,7 +160,8 @@ def environment_options(
 ) -> dict[str, Any]:
     """`--env.scenario full --env.hiders=3` as {"scenario": "full", "hiders": 3}.
 
-    The prefix may be left out, where no other options can be meant.
+    The prefix may be left out, where no other options can be meant. `--env.wrappers` may be given
+    several times, the innermost first.
 
     Args:
         arguments: The options.
@@ -182,6 +183,9 @@ def environment_options(
         if not has_value and text.startswith("--"):
             raise UserError(f"{flag} has no value; give {flag} VALUE")
         name = flag[2:].removeprefix("env.").replace("-", "_")
+        if name == "wrappers":
+            options[name] = (*options.get(name, ()), text)
+            continue
         annotation = (types or {}).get(name)
         try:
             options[name] = read(annotation, text) if text_types(annotation) else _value(text)

@@ -13,6 +13,7 @@ from srl.errors import UserError, expect_number
 from srl.pools.config import EnvConfig
 from srl.pools.pool import Pool
 from srl.pools.python.sources import VectorMaker, maker_of, source_name, vector_maker
+from srl.pools.python.wrappers import OPTION
 from srl.pools.room import SAMPLE, Growth, check_memory
 
 _IN_PROCESS = "steps in this process: give workers=N"
@@ -48,6 +49,7 @@ def make_pool(
               or "vector:module:Name-v0" by an id with a `vector_entry_point`,
               "vector:module:factory", or a callable with a parameter `num_envs` that makes a
               `gymnasium.vector.VectorEnv`;
+            - a game of Atari, "atari:Pong", in its usual form (`srl.pools.python.atari`);
             - a module of PettingZoo's parallel kind, "pettingzoo:mpe2.simple_tag_v3", or what makes
               one, "pettingzoo:module:factory";
             - a callable that makes a `gymnasium.Env` or a `pettingzoo.ParallelEnv`, or the dotted
@@ -70,7 +72,10 @@ def make_pool(
             take in a worker process, 60 by default.
         start_timeout: Seconds that a worker process may take to make its environments, 300 by
             default.
-        options: Passed on to the environment.
+        options: Passed on to the environment, but for `wrappers` of an environment in Python: a
+            list of Gymnasium's or other wrappers, the innermost first, such as
+            "TimeLimit(max_episode_steps=100)", "my_module:MyWrapper" or a callable. A vector
+            environment takes those of `gymnasium.wrappers.vector`.
 
     Raises:
         UserError: For an unknown id, an unknown option, or sizes that do not fit.
@@ -101,6 +106,8 @@ def make_pool(
         return _python_pool(env, num_envs, batch_size, workers, limits, action_repeat, options)
     given = {} if workers is None else {"workers": workers}
     _check_effect(env, given | limits, "steps on threads: give threads=N")
+    given = {OPTION: options[OPTION]} if OPTION in options else {}
+    _check_effect(env, given, "is not written in Python")
     if kind == "native":
         from srl.pools.native.pool import NativePool
 

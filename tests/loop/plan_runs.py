@@ -38,7 +38,7 @@ experiment = Experiment(
 _DQN = _CARTPOLE.replace("import PPO", "import DQN").replace(
     "PPO(network=MLP(width=16), unroll_length=16, epochs=2, minibatches=2)",
     "DQN(network=MLP(width=16), priorities=0.6, n_step=2, warm_up=200, batch_size=64, "
-    "samples_per_insert=4.0, replay=512)",
+    "samples_per_insert=4.0, replay=512, frame_stack=2)",
 )
 _SAC = (
     _CARTPOLE.replace("import PPO", "import SAC")

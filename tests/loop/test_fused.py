@@ -13,7 +13,8 @@ from srl.loop.fused import Fused
 from srl.loop.training import local_training
 from srl.streams.group_state import unpack
 
-EXPERIMENTS = {"cartpole": CARTPOLE, "recurrent": RECURRENT, "game": GAME}
+STACKED = replace(RECURRENT, algorithm=replace(RECURRENT.algorithm, frame_stack=3, rewards="sign"))
+EXPERIMENTS = {"cartpole": CARTPOLE, "recurrent": RECURRENT, "game": GAME, "stacked": STACKED}
 
 
 def parameters(trainer):

@@ -13,9 +13,11 @@ import gymnasium
 from gymnasium.vector import VectorEnv
 
 from srl.errors import RunError, UserError, described
+from srl.pools.python.atari import atari_maker, atari_spec, game_of, is_atari
 from srl.pools.python.gymnasium import GymnasiumSimulator
 from srl.pools.python.pettingzoo import PettingZooSimulator, is_parallel_env, parallel_maker
 from srl.pools.python.simulator import Simulator
+from srl.pools.python.wrappers import split_wrappers, wrapped
 from srl.pools.room import SAMPLE, Growth, check_memory
 from srl.types import Specs
 
@@ -58,7 +60,7 @@ def make_simulator(
     """
     name = source_name(source)
     try:
-        made = _make(source, options)
+        made = make_environment(source, options)
         if is_parallel_env(made):
             return PettingZooSimulator(made, name, masked)
     except UserError:
@@ -121,12 +123,13 @@ def difference(first: Specs, other: Specs) -> tuple[str, Any, Any] | None:
     return None
 
 
-def _make(source: SimulatorSource, options: dict[str, Any]) -> Any:
-    if not isinstance(source, str):
-        if not callable(source):
-            raise UserError(f"{source!r} is no environment; expected an id or a callable")
-        return source(**options)
-    return maker_of(source)(**options)
+def make_environment(source: SimulatorSource, options: dict[str, Any]) -> Any:
+    """Makes one environment, in the wrappers that the option `wrappers` names."""
+    if not callable(source) and not isinstance(source, str):
+        raise UserError(f"{source!r} is no environment; expected an id or a callable")
+    maker = maker_of(source) if isinstance(source, str) else source
+    own, wrappers = split_wrappers(options)
+    return wrapped(maker(**own), wrappers)
 
 
 def refuse_unknown_option(
@@ -161,6 +164,8 @@ def option_types(source: SimulatorSource) -> dict[str, Any]:
     if isinstance(source, str):
         if source.startswith(_PETTINGZOO):
             maker = maker_of(source)
+        elif is_atari(source):
+            maker = atari_spec(game_of(source)).vector_entry_point
         elif (maker := named_maker(source.removeprefix(_VECTOR))) is None:
             spec = _spec(source)
             if spec is None:
@@ -261,8 +266,9 @@ def _expect_registered(source: str) -> None:
 def vector_maker(source: SimulatorSource) -> VectorMaker | None:
     """What makes the vector environment that a source stands for; None for a source of others.
 
-    These do: an id or a dotted path after "vector:"; an id that is registered with a
-    `vector_entry_point` alone; a callable with a parameter `num_envs`, or the dotted path to one.
+    These do: a game after "atari:"; an id or a dotted path after "vector:"; an id that is
+    registered with a `vector_entry_point` alone; a callable with a parameter `num_envs`, or the
+    dotted path to one.
 
     Raises:
         UserError: If "vector:" is followed by what makes no vector environment.
@@ -274,6 +280,8 @@ def vector_maker(source: SimulatorSource) -> VectorMaker | None:
     name = source.removeprefix(_VECTOR)
     if source.startswith(_OTHERS):
         return None
+    if is_atari(source):
+        return atari_maker(game_of(source))
     if maker := named_maker(name):
         if _takes_num_envs(maker):
             return maker

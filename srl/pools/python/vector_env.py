@@ -51,6 +51,7 @@ from srl.pools.python.sources import (
     source_name,
 )
 from srl.pools.python.stepper import Episodes, Failure, empty_control
+from srl.pools.python.wrappers import split_wrappers, wrapped
 from srl.pools.python.writer import observation_writer
 from srl.spaces import choice_counts
 from srl.tree import leaves_of
@@ -314,7 +315,10 @@ def _made(
     """
     name = source_name(source)
     try:
-        made = maker(num_envs=num_envs, **options)
+        own, wrappers = split_wrappers(options)
+        made = wrapped(maker(num_envs=num_envs, **own), wrappers, "gymnasium.wrappers.vector")
+    except UserError:
+        raise
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         raise UserError(f"{name!r} cannot be made: {error}") from error
     except (Exception, SystemExit) as error:

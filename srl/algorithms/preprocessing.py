@@ -1,0 +1,121 @@
+"""What is done to observations and rewards between an environment and any algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from srl.algorithms.algorithm import Algorithm, Instance, where_rows
+from srl.algorithms.frames import FrameStack
+from srl.lazy import jax, jnp
+from srl.types import Array, Decision, Metrics, Policy, Specs, Tree, Unroll
+
+
+def bound(algorithm: Algorithm, specs: Specs, updates: int | None, slots: int) -> Instance:
+    """Gives what `algorithm.bind` gives, which sees stacks and transformed rewards where asked to.
+
+    Args:
+        algorithm: Its `frame_stack` and `rewards` say what is asked for.
+        specs: Of the environments.
+        updates: As for `bind`.
+        slots: As for `bind`.
+    """
+    transform = _TRANSFORMS.get(algorithm.rewards)
+    if algorithm.frame_stack <= 1:
+        instance = algorithm.bind(specs, updates, slots)
+        return Preprocessed(instance, None, transform) if transform else instance  # type: ignore
+    stack = FrameStack(specs.observation, algorithm.frame_stack)
+    seen = replace(specs, observation=stack.stacked)
+    instance = replace(algorithm.bind(seen, updates, slots), stack=stack)
+    return Preprocessed(instance, stack, transform)  # type: ignore[return-value]
+
+
+_TRANSFORMS: dict[str, Callable[[Array], Array]] = {
+    "sign": lambda reward: jnp.sign(reward),
+    "clip": lambda reward: jnp.clip(reward, -1.0, 1.0),
+}
+
+
+class Preprocessed:
+    """An instance to which observations come as stacks, and rewards transformed.
+
+    The observations before the present one are a part of the memory, which acting carries along and
+    unrolls keep at their beginning. All else is the instance's own.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        stack: FrameStack | None,
+        transform: Callable[[Array], Array] | None,
+    ) -> None:
+        """Takes the instance; None stacks nothing, or leaves rewards as they are."""
+        self._instance, self._stack, self._transform = instance, stack, transform
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._instance, name)
+
+    def initial_memory(self, batch: int) -> Tree:
+        """Gives the memory of `batch` slots at the start of an episode."""
+        own = self._instance.initial_memory(batch)
+        return {"earlier": self._stack.nothing(batch), "own": own} if self._stack else own
+
+    def act(
+        self, policy: Policy, observation: Tree, memory: Tree, keys: Array, slot: Array
+    ) -> Decision:
+        """Draws an action for each slot."""
+        return self._acted(
+            lambda seen, own: self._instance.act(policy, seen, own, keys, slot), observation, memory
+        )
+
+    def act_greedy(self, policy: Policy, observation: Tree, memory: Tree) -> Decision:
+        """Takes the most probable action for each slot."""
+        return self._acted(
+            lambda seen, own: self._instance.act_greedy(policy, seen, own), observation, memory
+        )
+
+    def _acted(
+        self, act: Callable[[Tree, Tree], Decision], observation: Tree, memory: Tree
+    ) -> Decision:
+        if self._stack is None:
+            return act(observation, memory)
+        seen, earlier = self._stack.push(memory["earlier"], observation)
+        decision = act(seen, memory["own"])
+        return decision._replace(memory={"earlier": earlier, "own": decision.memory})
+
+    def empty_replay(self, unroll: Unroll) -> Tree:
+        """Gives a replay before the first unroll."""
+        return self._instance.empty_replay(self._seen(unroll))
+
+    def look(self, state: Any, replay: Tree, unroll: Unroll) -> tuple[Tree, Tree, Tree]:
+        """All that comes before the rounds; gets the unroll as it was collected."""
+        return self._instance.look(state, replay, self._seen(unroll))
+
+    def learn(
+        self,
+        state: Any,
+        unroll: Unroll,
+        replay: Tree = (),
+        total: Callable[[Tree], Tree] = lambda sums: sums,
+    ) -> tuple[Any, Tree, Metrics]:
+        """Improves the policy with one batch."""
+        return Instance.learn(self, state, unroll, replay, total)  # type: ignore[arg-type]
+
+    def memory_after(self, memory: Tree, ended: Array) -> Tree:
+        """Gives the memory for the rows after these: nothing of an episode that ended."""
+        if self._stack is None:
+            return self._instance.memory_after(memory, ended)
+        earlier = where_rows(ended, self._stack.nothing(len(ended)), memory["earlier"])
+        return {"earlier": earlier, "own": self._instance.memory_after(memory["own"], ended)}
+
+    def _seen(self, unroll: Unroll) -> Unroll:
+        """The unroll as the instance sees it."""
+        if self._transform is not None:
+            unroll = unroll._replace(reward=self._transform(unroll.reward))
+        if self._stack is None:
+            return unroll
+        earlier = jax.tree.map(lambda x: x[0], unroll.memory["earlier"])
+        ended = jnp.logical_or(unroll.terminated, unroll.truncated)
+        observation = self._stack.of_rows(earlier, unroll.observation, ended)
+        return unroll._replace(observation=observation, memory=unroll.memory["own"])
