@@ -114,12 +114,10 @@ class Experiment:
     def settled_algorithm(self) -> Algorithm:
         """The algorithm, with numbers for the settings that are left to it."""
         algorithm = self.algorithm.settled(self.num_envs)
-        frames, rewards = (FRAME_STACK, REWARDS) if is_atari(self.env_id) else (1, "raw")
-        return replace(
-            algorithm,
-            frame_stack=algorithm.frame_stack or frames,
-            rewards=rewards if algorithm.rewards == "usual" else algorithm.rewards,
-        )
+        if not is_atari(self.env_id):
+            return algorithm
+        rewards = REWARDS if algorithm.rewards == "usual" else algorithm.rewards
+        return replace(algorithm, frame_stack=algorithm.frame_stack or FRAME_STACK, rewards=rewards)
 
     @property
     def env_id(self) -> str:

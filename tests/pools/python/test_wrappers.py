@@ -99,5 +99,3 @@ def test_atari_stacks_four_frames_and_learns_signs_unless_told_otherwise():
     given = ["--algorithm.frame-stack", "2", "--algorithm.rewards", "raw"]
     other = load_experiment("atari:Pong", given).experiment.algorithm
     assert (other.frame_stack, other.rewards) == (2, "raw")
-    plain = load_experiment("CartPole-v1").experiment.algorithm
-    assert (plain.frame_stack, plain.rewards) == (1, "raw")
