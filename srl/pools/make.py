@@ -95,7 +95,7 @@ def make_pool(
         given = {"threads": threads} if threads else {}
         given |= {"cores": cores} if len(cores) else {}
         if maker := _vector_maker(env):
-            given |= {} if workers is None else {"workers": workers}
+            given |= {"workers": workers} if workers else {}
             given |= {"batch_size": batch_size} if batch_size < num_envs else {}
             given |= {"action_repeat": action_repeat} if action_repeat > 1 else {}
             _check_effect(env, given | limits, "steps all its environments at once, by itself")

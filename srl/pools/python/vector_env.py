@@ -93,6 +93,8 @@ class VectorEnvPool(PythonPool):
         self._asked = np.zeros(num_envs, bool)  # to be reset because the caller wants it
         self._asked_seed: int | None = None
         self._last_given: Any = None
+        if self._adds_mask:
+            self._allowed = np.ones((num_envs, num_choices(self._action)), np.int8)
         self._begin(specs, empty_control(specs, num_envs, steppers=1))
         self._episodes = Episodes(self._control, 0, num_envs)
 
@@ -183,7 +185,7 @@ class VectorEnvPool(PythonPool):
         """Starts episodes where the mask is set, and writes their first observations there."""
         before = self._last_given
         given = self._env.reset(seed=seed, options={"reset_mask": mask.copy()})
-        observation = self._observation(*_pair(given), "reset")
+        observation = self._observation(*_pair(given), "reset", mask)
         if before is not None and _differ(before, observation, ~mask):
             raise InvalidOutput(
                 "gave other observations of environments that reset(options={'reset_mask': mask}) "
@@ -202,7 +204,7 @@ class VectorEnvPool(PythonPool):
         if begins:
             if self._mode is AutoresetMode.DISABLED:
                 given = self._env.reset(options={"reset_mask": over.copy()})
-                self._observation(*_pair(given), "reset")
+                self._observation(*_pair(given), "reset", over)
             self._allow(actions, over)
         given = self._env.step(actions)
         if not isinstance(given, tuple) or len(given) != 5:
@@ -273,11 +275,19 @@ class VectorEnvPool(PythonPool):
 
     # ---- what it gave ----
 
-    def _observation(self, given: Any, info: Any, call: str) -> Tree:
-        """The observations of all as NumPy has them, with masks where infos have these."""
+    def _observation(self, given: Any, info: Any, call: str, envs: Any = ...) -> Tree:
+        """The observations of all as NumPy has them, with masks where infos have these.
+
+        Args:
+            given: By the vector environment.
+            info: Likewise.
+            call: Which of its calls it was.
+            envs: bool [N], those that the call was for; all by default.
+        """
         observation = _arrays(given)
         if self._adds_mask:
-            observation = _with_masks(observation, self._masks(info))
+            self._allowed[envs] = self._masks(info)[envs]
+            observation = _with_masks(observation, self._allowed)
         elif info and not self._observes_mask:
             expect_no_mask(info, call, self._action)
         self._last_given = observation

@@ -193,15 +193,24 @@ def test_no_forbidden_action_reaches_an_environment(mode, where, actions):
         envs = [partial(Masked, actions, where)] * num_envs
         return SyncVectorEnv(envs, autoreset_mode=mode)
 
-    starts = actions.start
+    def allowed(timestep):
+        mask = timestep.observation["action_mask"]
+        parts = [mask] if actions is DISCRETE else [mask[:, :3], mask[:, 3:]]
+        chosen = np.stack([part.argmax(1) for part in parts], 1).reshape(3, *actions.shape)
+        return (chosen + actions.start).astype(actions.dtype)
+
     with make_pool(make, 3) as pool:  # the environments assert that their masks are honoured
-        timestep = pool.reset(seed=0)
+        row = pool.rows(1)[0]
+        pool.reset(seed=0, into=row)
+        for late in (1, 2):  # so that episodes end apart from each other
+            pool.step(allowed(row.timestep), into=row)
+            pool.reset(mask=np.arange(3) == late, into=row)
+        lengths = []
         for _ in range(20):
-            mask = timestep.observation["action_mask"]
-            parts = [mask] if actions is DISCRETE else [mask[:, :3], mask[:, 3:]]
-            chosen = np.stack([part.argmax(1) for part in parts], 1).reshape(3, *actions.shape)
-            timestep = pool.step((chosen + starts).astype(actions.dtype))
-        assert timestep.episode_length.max() <= 5
+            timestep = pool.step(allowed(row.timestep), into=row)
+            lengths.append(timestep.episode_length.tolist())
+        assert len({tuple(each) for each in zip(*lengths, strict=True)}) == 3
+        assert np.max(lengths) == 5
 
 
 def test_seeds_are_passed_on_and_give_the_same_episodes_again():
@@ -306,5 +315,6 @@ def test_what_does_not_keep_the_interface_is_named(env, error, text):
 
 @pytest.mark.parametrize("given", [{"workers": 2}, {"batch_size": 1}, {"action_repeat": 2}])
 def test_settings_that_would_do_nothing_are_refused(given):
+    make_pool("vector:CartPole-v1", 2, workers=0).close()  # which is what it does
     with pytest.raises(UserError, match="steps all its environments at once"):
         make_pool("vector:CartPole-v1", 2, **given)
