@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc -name '*.cc' -o -name '*.h')
 
-.PHONY: install run test slow sanitize pictures docs format clean
+.PHONY: install run test slow sanitize pictures docs wheels format clean
 
 install: .venv/installed  ## (again, where the C++ sources changed)
 
@@ -24,6 +24,11 @@ sanitize: .venv/installed-for-tests  ## the C++ tests under the sanitizers
 	  $(BIN)/cmake --build build/sanitize-$$sanitizer && \
 	  build/sanitize-$$sanitizer/srl_tests || exit 1; \
 	done
+
+PYTHONS ?= python3.11 python3.12 python3.13
+
+wheels: .venv/installed-for-tests  ## dist/*.whl, for other machines (docs/sharing.md)
+	$(BIN)/python tools/wheels.py $(PYTHONS)
 
 PLANS := fused threads inline central decoupled env_servers replicated parameter_server
 

@@ -63,7 +63,10 @@ class Agent:
             good, f"{folder.config}: policies and num_envs", (policies, num_envs), "what a run has"
         )
         teams = acting_teams(algorithm, policies, specs, num_envs)
-        self._policies, counts = trained_policies(teams, Checkpoints(folder.checkpoints), version)
+        self.policies, counts = trained_policies(teams, Checkpoints(folder.checkpoints), version)
+        """What each policy acts with, by the policy's name."""
+        self.instances = teams.instances
+        """The functions of each policy."""
         self.path = folder.path
         """The run's folder."""
         self.version = counts["updates"]
@@ -73,7 +76,6 @@ class Agent:
         self.agents = specs.agents
         """The names of the environments' agents."""
         self._key, self._calls = jax.random.key(seed), 0
-        self._instances = teams.instances
         self._policy_of = {specs.agents[i]: n for n, own in teams.members.items() for i in own}
         self._greedy = {name: jax.jit(i.act_greedy) for name, i in teams.instances.items()}
         self._drawn = {name: jax.jit(partial(_draw, i)) for name, i in teams.instances.items()}
@@ -141,7 +143,7 @@ class Agent:
         rows = _padded(rows, self._specs.observation)
         count = len(leaves_of(rows)[0])
         name = self._policy_of[agent]
-        instance, policy = self._instances[name], self._policies[name]
+        instance, policy = self.instances[name], self.policies[name]
         remembered = self._memory(instance.initial_memory(count), memory, single, of)
         if deterministic:
             decision = self._greedy[name](policy, rows, remembered)

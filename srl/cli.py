@@ -34,7 +34,8 @@ COMMANDS = {
     "watch": ("srl.cli:watch", "make a page that shows a run's policies at play, step by step"),
     "plot": ("srl.plot.plot:plot", "draw how runs have gone"),
     "gates": ("srl.gates.gates:gates", "check what algorithms learn, by a table of runs"),
-    "export": ("srl.cli:export", "write a run's policies to a safetensors file"),
+    "share": ("srl.cli:share", "make a folder of a run's policies to publish"),
+    "export": ("srl.cli:export", "write a run's policies to a file for use without srl"),
 }
 """Name -> (module:function taking the arguments after the name and giving the exit code, help)."""
 
@@ -265,15 +266,33 @@ def watch(argv: list[str]) -> int:
 
 
 def export(argv: list[str]) -> int:
-    """`srl export RUN_DIR OUT.safetensors [--version V|best]`."""
+    """`srl export RUN_DIR OUT.safetensors|OUT.onnx [--version V|best] [--policy NAME]`."""
     parser = run_arguments("export")
-    parser.add_argument("output", type=Path, metavar="OUT.safetensors")
+    parser.add_argument("output", type=Path, metavar="OUT.safetensors|OUT.onnx")
     parser.add_argument("--version", type=_version, metavar="V|best", help="default: the newest")
+    one = "one of several; an ONNX file holds no more"
+    parser.add_argument("--policy", metavar="NAME", help=one)
     options = parser.parse_args(argv)
     from srl.export import export
 
-    version = export(options.run_dir, options.output, options.version)
+    version = export(**vars(options))
     return _print(f"version {version} is in {options.output}")
+
+
+def share(argv: list[str]) -> int:
+    """`srl share RUN_DIR FOLDER [--version V|best] [--episodes N] [--greedy] [--seed S]`."""
+    parser = run_arguments("share")
+    add = parser.add_argument
+    add("output", type=Path, metavar="FOLDER", help="new or empty")
+    add("--version", type=_version, metavar="V|best", help="default: the newest")
+    add("--episodes", type=int, default=100, metavar="N", help="of the evaluation; default 100")
+    add("--greedy", action="store_true", help="take the most probable actions")
+    add("--seed", type=int, default=0, metavar="S", help="default 0")
+    options = parser.parse_args(argv)
+    from srl.sharing.share import share
+
+    missing = share(**vars(options))
+    return _print("\n".join([*missing, f"{options.output} is ready; docs/sharing.md publishes it"]))
 
 
 def _usage() -> str:

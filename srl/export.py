@@ -1,9 +1,12 @@
-"""Policies of a run as one safetensors file, to be read without srl."""
+"""What `srl export` does: the policies of a run as a file that is read without srl.
+
+A safetensors file has the parameters of all policies; an ONNX file computes the actions of one.
+"""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,54 +14,90 @@ from srl import array_file
 from srl.array_file import SUFFIX
 from srl.checkpoint import Checkpoints
 from srl.errors import UserError
+from srl.run.folder import file_metadata, find_run, read_config
+from srl.sharing.onnx_graph import SUFFIX as ONNX
 from srl.tree import leaves_of, names_of
 
 _PARTS = {"params": "", "observations": "observations", "values": "values"}
 
 
-def export(run_dir: Path, output: Path, version: int | str | None = None) -> int:
-    """Writes the parameters and normalisers of a run's policies, and its configuration.
+def export(
+    run_dir: Path, output: Path, version: int | str | None = None, policy: str | None = None
+) -> int:
+    """Writes the policies of a run in the format that the suffix of `output` names.
 
-    Names are as in the network (`policy/...`, `value/...`, `observations/...`); with several
-    policies each name begins with its policy's. The metadata hold the configuration as JSON.
+    Args:
+        run_dir: The run's folder.
+        output: NAME.safetensors or NAME.onnx.
+        version: Of the checkpoint, or "best"; the newest by default.
+        policy: Which policy; by default all, of which an ONNX file can hold one.
 
     Returns:
         The version that was written.
 
     Raises:
-        UserError: For a name with another suffix, a run without such a checkpoint, or a file that
-            cannot be written.
+        UserError: For a name with another suffix, a run without such a checkpoint or policy, or a
+            file that cannot be written.
     """
-    from srl.run.folder import find_run, read_config
-
-    if output.suffix != SUFFIX:
+    formats = {SUFFIX: _write_parameters, ONNX: _write_graph}
+    if output.suffix not in formats:
         raise UserError(
-            f"{output}: the suffix names the format, and only {SUFFIX} is offered; "
-            f"call it {output.stem}{SUFFIX}"
+            f"{output}: the suffix names the format, and {' and '.join(formats)} are offered; "
+            f"call it {output.stem}{SUFFIX} or {output.stem}{ONNX}"
         )
     if not output.parent.is_dir():
         raise UserError(
             f"there is no folder {output.parent}; make it, or choose another for {output}"
         )
+    return formats[output.suffix](run_dir, output, version, policy)
+
+
+def _write_parameters(
+    run_dir: Path, output: Path, version: int | str | None, policy: str | None
+) -> int:
+    """Writes parameters, normalisers, and the run's configuration.
+
+    Names are as in the network (`policy/...`, `value/...`, `observations/...`); with several
+    policies each name begins with its policy's.
+    """
     folder = find_run(run_dir, trained=True)
     config = read_config(folder)
     learners, counts = Checkpoints(folder.checkpoints).learners(version)
+    if policy is not None:
+        learners = {policy: learners[_expect_policy(policy, learners)]}
     tensors: dict[str, np.ndarray] = {}
-    for policy, state in learners.items():
-        outer = policy if len(learners) > 1 else ""
-        for part, name in _PARTS.items():
+    for name, state in learners.items():
+        outer = name if len(learners) > 1 else ""
+        for part, inner in _PARTS.items():
             tree = state.get(part, {})
-            names = names_of(tree, "/".join(filter(None, (outer, name))))
+            names = names_of(tree, "/".join(filter(None, (outer, inner))))
             tensors.update(zip(leaves_of(names), leaves_of(tree), strict=True))
-    metadata = {
-        "config": json.dumps(config["experiment"]),
-        "policies": json.dumps(list(learners)),
-        "version": str(counts["updates"]),
-        "env_steps": str(counts["env_steps"]),
-        "srl": str(config.get("srl")),
-    }
     try:
-        array_file.write(output, tensors, metadata)
+        array_file.write(output, tensors, file_metadata(config, counts, list(learners)))
     except OSError as error:
         raise UserError(f"cannot write {output}: {error.strerror or error}") from error
     return counts["updates"]
+
+
+def _write_graph(run_dir: Path, output: Path, version: int | str | None, policy: str | None) -> int:
+    """Writes the function that acts with a policy; see `srl.sharing.onnx_graph`."""
+    from srl.agent import load
+    from srl.sharing.onnx_graph import write_policy
+
+    agent = load(run_dir, version)
+    names = list(agent.policies)
+    if policy is None and len(names) > 1:
+        raise UserError(
+            f"an ONNX file holds one policy, and {agent.path} has {', '.join(names)}: choose one "
+            "with --policy"
+        )
+    name = names[0] if policy is None else _expect_policy(policy, names)
+    write_policy(agent, name, output)
+    return agent.version
+
+
+def _expect_policy(name: str, policies: Any) -> str:
+    """Gives the name of a policy; raises UserError where there is none of that name."""
+    if name not in policies:
+        raise UserError(f"--policy {name}: the run has the policies {', '.join(policies)}")
+    return name

@@ -1,6 +1,7 @@
 """A build that cannot succeed says in one message what is missing; one that does has all files."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -95,3 +96,24 @@ def test_a_wheel_has_the_files_of_the_page_that_shows_episodes(tmp_path):
     wanted |= {f"srl/{file.relative_to(ROOT)}" for file in (ROOT / "envs").rglob("*.js")}
     assert len(wanted) == 4
     assert wanted <= carried
+
+
+@pytest.mark.slow
+def test_a_wheel_installs_anywhere_its_tag_says_and_has_nothing_that_does_not_belong(tmp_path):
+    tool = [sys.executable, ROOT / "tools" / "wheels.py", sys.executable, "--output", tmp_path]
+    done = subprocess.run(tool, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    tag = rf"cp3{sys.version_info.minor}-cp3{sys.version_info.minor}-manylinux_2_\d\d_x86_64"
+    assert re.fullmatch(rf"srl_rl-[\d.]+-{tag}\.whl", wheel.name)
+    with zipfile.ZipFile(wheel) as archive:
+        carried = archive.namelist()
+        (metadata,) = (archive.read(name).decode() for name in carried if "/METADATA" in name)
+    assert re.search(r"(?m)^Requires-Dist: mujoco==4\.0\.\d+$", metadata)
+    sources = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True).stdout
+    belongs = {name for name in sources.splitlines() if name.startswith("srl/")}
+    belongs |= {f"srl/{name}" for name in sources.splitlines() if name.startswith("envs/")}
+    headers = {f"srl/include/srl/{file.name}" for file in (ROOT / "csrc" / "srl").iterdir()}
+    (module,) = (name for name in carried if name.endswith(".so"))  # MuJoCo's is not among them
+    own = {name for name in carried if ".dist-info/" not in name}
+    assert own == belongs | headers | {module}

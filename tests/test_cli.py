@@ -137,8 +137,8 @@ def test_a_dry_run_prints_the_resolved_experiment_and_stops(capsys, tmp_path, mo
             "--env-steps: 'x'; expected a whole number, such as 64, 10_000 or 1e6",
         ),
         ("export / out.safetensors", "/ is not a run folder"),
-        ("export / x.onnx", "only .safetensors is offered; call it x.safetensors"),
-        ("export / policy", "only .safetensors is offered; call it policy.safetensors"),
+        ("export / x.pt", ".safetensors and .onnx are offered; call it x.safetensors or x.onnx"),
+        ("export / policy", "call it policy.safetensors or policy.onnx"),
     ],
 )
 def test_a_users_mistake_is_told_in_a_line(capsys, tmp_path, monkeypatch, words, told):

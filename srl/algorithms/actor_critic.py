@@ -85,6 +85,10 @@ class ActorCriticInstance(ObservingInstance[A]):
         action = distribution.mode()
         return Decision(action, distribution.log_prob(action), memory)
 
+    def action_outputs(self, policy: Policy, observation: Tree, memory: Tree) -> dict[str, Array]:
+        """Gives the parameters of the distributions that actions are drawn from."""
+        return self._decide(policy, observation, memory)[0].parameters()
+
     def env_action(self, action: Array) -> Array:
         """Gives what the simulator takes for the actions of a decision; needs no JAX."""
         return self.actions.to_env(action)

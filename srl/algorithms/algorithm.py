@@ -222,6 +222,14 @@ class Instance(ABC, Generic[S]):
         """Takes the most probable action for each slot."""
         raise NotImplementedError
 
+    def action_outputs(self, policy: Policy, observation: Tree, memory: Tree) -> dict[str, Array]:
+        """Gives what the actions follow from, [B, ...] by name; of most algorithms nothing.
+
+        Such as the `logits` of a choice, the `mean` and `log_std` of a normal distribution, or the
+        `action_values`.
+        """
+        return {}
+
     def teach(self, observation: Tree) -> Tree:
         """Gives a teacher's advice on observations [B, ...]: arrays [B, ...], for the unroll.
 

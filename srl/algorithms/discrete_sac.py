@@ -87,6 +87,10 @@ class DiscreteSACInstance(SoftInstance):
         action = distribution.mode()
         return Decision(action, distribution.log_prob(action), memory)
 
+    def action_outputs(self, policy: Policy, observation: Tree, memory: Tree) -> dict[str, Array]:
+        """Gives the parameters of the distributions that actions are drawn from."""
+        return self._choice(policy.params, policy.normalizer, observation).parameters()
+
     def env_action(self, action: Array) -> Array:
         """Gives the actions as the simulator counts them; needs no JAX."""
         return self.actions.to_env(action)

@@ -30,6 +30,10 @@ class Distribution:
         """Gives the most probable action."""
         raise NotImplementedError
 
+    def parameters(self) -> dict[str, Array]:
+        """Gives the numbers that the distribution follows from, by name."""
+        raise NotImplementedError
+
     def log_prob(self, action: Array) -> Array:
         """Gives the log-probability (density) of an action as it was drawn."""
         raise NotImplementedError
@@ -134,6 +138,10 @@ class Categorical(Distribution):
         """Gives the most probable categories."""
         return self._largest(self.log_probs)
 
+    def parameters(self) -> dict[str, Array]:
+        """Gives the `logits` [..., sizes], which are log-probabilities, part after part."""
+        return {"logits": jnp.concatenate(self.log_probs, axis=-1)}
+
     def log_prob(self, action: Array) -> Array:
         """Sums the log-probabilities of the chosen categories."""
         total = jnp.zeros(())
@@ -206,6 +214,10 @@ class Gaussian(Distribution):
     def mode(self) -> Array:
         """Gives the mean."""
         return self.mean
+
+    def parameters(self) -> dict[str, Array]:
+        """Gives `mean` and `log_std`, of numbers that are not clipped or stretched yet."""
+        return {"mean": self.mean, "log_std": jnp.broadcast_to(self.log_std, self.mean.shape)}
 
     def log_prob(self, action: Array) -> Array:
         """Sums the log-densities."""

@@ -140,6 +140,10 @@ class QInstance(ObservingInstance[Q]):
         action = jnp.argmax(values, axis=-1).astype(jnp.int32)
         return Decision(action, jnp.zeros(action.shape), memory)
 
+    def action_outputs(self, policy: Policy, observation: Tree, memory: Tree) -> dict[str, Array]:
+        """Gives the values of actions."""
+        return {"action_values": self._values(policy, observation, memory)[0]}
+
     def env_action(self, action: Array) -> Array:
         """Gives the actions as the simulator counts them; needs no JAX."""
         start = int(self._action_space.start)

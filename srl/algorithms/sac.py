@@ -151,6 +151,12 @@ class SACInstance(SoftInstance, ContinuousInstance):
         action, log_prob = squashed(outputs, jnp.zeros(()))
         return Decision(self.shaped(action), log_prob, memory)
 
+    def action_outputs(self, policy: Policy, observation: Tree, memory: Tree) -> dict[str, Array]:
+        """Gives `mean` and `log_std` of the numbers whose hyperbolic tangents are the actions."""
+        outputs = self.act_on(policy.params["actor"], policy.normalizer, observation)
+        mean, log_std = map(self.shaped, _mean_and_log_std(outputs))
+        return {"mean": mean, "log_std": log_std}
+
     def expected(
         self,
         actor: Tree,
@@ -179,11 +185,16 @@ def squashed(outputs: Array, noise: Array) -> tuple[Array, Array]:
             hyperbolic tangent.
         noise: Normal numbers, [S, numbers], or [] for all.
     """
-    mean, log_std = jnp.split(outputs, 2, axis=-1)
-    low, high = _LOG_STD
-    log_std = low + 0.5 * (high - low) * (jnp.tanh(log_std) + 1)
+    mean, log_std = _mean_and_log_std(outputs)
     raw = mean + jnp.exp(log_std) * noise
     density = -0.5 * jnp.square(noise) - log_std - 0.5 * math.log(2 * math.pi)
     # log(1 - tanh(x)^2), which is exact for large x, too.
     slope = 2 * (math.log(2) - raw - jax.nn.softplus(-2 * raw))
     return jnp.tanh(raw), jnp.sum(density - slope, axis=-1)
+
+
+def _mean_and_log_std(outputs: Array) -> tuple[Array, Array]:
+    """Means, and logarithms of deviations within their limits, [S, numbers] each."""
+    mean, log_std = jnp.split(outputs, 2, axis=-1)
+    low, high = _LOG_STD
+    return mean, low + 0.5 * (high - low) * (jnp.tanh(log_std) + 1)

@@ -97,7 +97,7 @@ class TD3Instance(ContinuousInstance):
     def act_greedy(self, policy: Policy, observation: Tree, memory: Tree) -> Decision:
         """Takes the actor's action for each slot."""
         action = jnp.tanh(self.act_on(policy.params["actor"], policy.normalizer, observation))
-        return Decision(self.shaped(action), jnp.zeros(len(action)), memory)
+        return Decision(self.shaped(action), jnp.zeros(action.shape[:1]), memory)
 
     # Learning.
 

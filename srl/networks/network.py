@@ -72,7 +72,7 @@ class PolicyAndValue:
         if not self.memory:
             return self.policy_sequence(params, observation), memory
         row = jax.tree.map(lambda x: x[None], observation)
-        going_on = jnp.zeros((1, len(memory)), bool)
+        going_on = jnp.zeros((1, memory.shape[0]), bool)
         outputs, memories = self._apply(self.policy_module, params, row, memory, going_on)
         return outputs[0], memories[1]
 

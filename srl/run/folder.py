@@ -443,6 +443,19 @@ def read_config(folder: RunFolder) -> dict[str, Any]:
     return config
 
 
+def file_metadata(
+    config: Mapping[str, Any], counts: Mapping[str, int], policies: list[str]
+) -> dict[str, str]:
+    """What a file with policies of a run holds about them: texts by name."""
+    return {
+        "config": json.dumps(config["experiment"]),
+        "policies": json.dumps(policies),
+        "version": str(counts["updates"]),
+        "env_steps": str(counts["env_steps"]),
+        "srl": str(config.get("srl")),
+    }
+
+
 def _is_text(value: Any) -> bool:
     """Whether a value is a text that can name a file."""
     try:

@@ -10,7 +10,7 @@ from srl.lazy import jax
 from srl.loop.teams import Teams
 from srl.types import Policy, Specs
 
-_ACTS = ("params", "n", "observations")
+ACTING_PARTS = ("params", "n", "observations")
 """The parts of a learner's state that its policy follows from."""
 
 
@@ -34,7 +34,7 @@ def trained_policies(
     states = teams.init(jax.random.key(0))
     # What only learning needs may have another form.
     acting = {
-        name: {part: x for part, x in state._asdict().items() if part in _ACTS}
+        name: {part: x for part, x in state._asdict().items() if part in ACTING_PARTS}
         for name, state in states.items()
     }
     learners, counts = checkpoints.learners(version, acting)

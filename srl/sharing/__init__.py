@@ -1,0 +1,1 @@
+"""Policies for use elsewhere: ONNX graphs, and folders to publish."""
