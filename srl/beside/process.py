@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from srl.beside.start import LOW
 from srl.system.child_process import child_command, ending
 
 logger = logging.getLogger(__name__)
@@ -37,7 +36,7 @@ class BesideProcess:
         show: Callable[[str], None],
         *,
         without: str,
-        low: bool = True,
+        nice: int = 19,
         urgent: Callable[[], bool] = lambda: False,
         on_given_up: Callable[[], None] = lambda: None,
     ) -> None:
@@ -49,15 +48,15 @@ class BesideProcess:
             run: The run's folder.
             show: Shows a line of text.
             without: What the run lacks without the process, such as "versions are not rated".
-            low: Whether it has the lowest priority.
-            urgent: Whether the run waits for the process by now. Then one of low priority is killed
-                and started anew with URGENT, as none can raise a priority that it has lowered.
+            nice: How low its priority is, from 0, which is the run's and starts it with URGENT.
+            urgent: Whether the run waits for the process by now. Then it is killed and started anew
+                with a nice of 0, as none can raise a priority that it has lowered.
             on_given_up: Called when it is not started again, though the run goes on.
         """
         self._name, self._module, self._run_folder = name, module, run
         self._log, self._show, self._without = run / "logs" / f"{name}.log", show, without
         self._urgent, self._on_given_up = urgent, on_given_up
-        self._low = low
+        self._nice = nice
         self._ending = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
@@ -107,9 +106,9 @@ class BesideProcess:
             "OPENBLAS_NUM_THREADS": "1",
         }
         if self._urgent():
-            self._low = False
-        priority, urgent = (LOW, []) if self._low else ("", [URGENT])
-        arguments = [priority, self._module, str(self._run_folder), *urgent]
+            self._nice = 0
+        urgent = [] if self._nice else [URGENT]
+        arguments = [str(self._nice), self._module, str(self._run_folder), *urgent]
         command = child_command("srl.beside.start", *arguments, dies_with_parent=True)
         with self._log.open("ab") as log:
             with self._lock:
@@ -129,7 +128,7 @@ class BesideProcess:
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return process.wait(_LOOK_SECONDS)
-            if self._low and self._urgent():
+            if self._nice and self._urgent():
                 process.kill()
                 process.wait()
                 return None
@@ -139,6 +138,6 @@ class BesideProcess:
         self._on_given_up()
 
     def _report(self, what: str) -> None:
-        logger.warning("the %s %s; its log is %s", self._name, what, self._log)
+        logger.info("the %s %s; its log is %s", self._name, what, self._log)
         with contextlib.suppress(Exception):
             self._show(f"the {self._name} {what}; its log is {self._log}")

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from srl.lazy import jax
 
-_NICEST = 19
+_SESSION_NICE = 14
+"""Of a session, which has a weight of 45 then, and the run's 1024: 4 % of the machine where the run
+would take all of it."""
 
 
 def log_as(name: str) -> None:
@@ -18,14 +20,20 @@ def log_as(name: str) -> None:
     logging.getLogger("srl").setLevel(logging.INFO)
 
 
-def take_lowest_priority() -> None:
-    """Lets the kernel run this process where no other wants to run."""
+def lower_priority(nice: int) -> None:
+    """Lets other processes come first, also those of other sessions.
+
+    Args:
+        nice: From 0, which changes nothing, to 19: see nice(2).
+    """
+    if nice == 0:
+        return
     with suppress(OSError):  # a run may have a real-time policy, which would be inherited
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-    os.nice(_NICEST)
+    os.nice(nice)
     # Linux may divide time among sessions first, each with a priority of its own: see sched(7).
     with suppress(OSError):
-        Path("/proc/self/autogroup").write_text(str(_NICEST))
+        Path("/proc/self/autogroup").write_text(str(_SESSION_NICE))
 
 
 def keep_to_one_thread() -> None:

@@ -5,18 +5,15 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 
-from srl.beside.share import take_lowest_priority
-
-LOW = "low"
+from srl.beside.share import lower_priority
 
 
 def main(argv: Sequence[str]) -> int:
     """Calls the `main` of a module; gives its exit code.
 
     Args:
-        argv: LOW or "", the module, and the arguments of its `main`.
+        argv: How nice it is, the module, and the arguments of its `main`.
     """
-    priority, module, *arguments = argv
-    if priority == LOW:
-        take_lowest_priority()
+    nice, module, *arguments = argv
+    lower_priority(int(nice))
     return importlib.import_module(module).main(arguments)

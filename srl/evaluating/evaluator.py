@@ -115,6 +115,13 @@ class _Evaluating:
         except RunError as error:  # it is just being replaced, or is damaged
             logger.info("%s", error)
             return False
+        except UserError as error:
+            if options := dict(self._settings.options):
+                raise UserError(
+                    f"evaluation.options {options} make environments in which the policies cannot "
+                    f"play: {error}"
+                ) from error
+            raise
         player = Player(self._teams, policies)
         lineup = dict.fromkeys(kinds_of(self._specs.agents), player)
         metrics: dict[str, float] = {"eval/episodes": self._settings.episodes}
@@ -127,7 +134,11 @@ class _Evaluating:
         return True
 
     def _metrics(self, name: str, played: Episodes) -> dict[str, float]:
-        found = estimates(played, self._specs, self._teams.members)
+        policies, kinds = self._teams.members, kinds_of(self._specs.agents)
+        found = estimates(played, self._specs, policies)
+        for kind, agents in kinds.items():
+            if kind not in policies and agents in policies.values():  # by the policy's name
+                found.pop(f"episode_return/{kind}", None)
         metrics = {f"{name}{key.removeprefix('episode_')}": x.mean for key, x in found.items()}
         if (error := found["episode_return"].error) is not None:
             metrics[f"{name}return_error"] = error

@@ -107,7 +107,8 @@ def train_in_processes(
         try:
             with contextlib.closing(controller), contextlib.closing(screen.display):
                 try:
-                    with processes_beside(experiment, folder.path, screen.say):
+                    evaluates = hosts is None  # else a host of its own does
+                    with processes_beside(experiment, folder.path, screen.say, evaluates=evaluates):
                         controller.run(asked_to_stop)
                 finally:
                     for line in controller.account():

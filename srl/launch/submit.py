@@ -94,6 +94,17 @@ def refuse_running(folder: RunFolder) -> None:
             )
 
 
+def goes_on(folder: RunFolder) -> bool:
+    """Whether Slurm still has the job of a run's controller; True if that is not known."""
+    if _engine_of(folder) != "slurm":  # or the names of the jobs are not written yet
+        return True
+    try:
+        name, number = next(iter(_given(folder).names.items()))  # the controller's comes first
+        return bool(slurm.states({name: number}))
+    except UserError:
+        return True
+
+
 def _is_here(folder: RunFolder) -> bool:
     """Whether a run trains on this machine, or did last."""
     read_config(folder)  # it raises where there is no run
@@ -164,4 +175,5 @@ def _submission(resolved: Resolved, folder: RunFolder, options: Any) -> Submissi
             f"the plan {plan.name} runs in one process: start `srl run` itself as a job, or choose "
             "another plan, such as --plan decoupled"
         )
-    return Submission(plan, folder, experiment.name, options)
+    evaluates = experiment.evaluation is not None
+    return Submission(plan, folder, experiment.name, options, evaluates)

@@ -107,7 +107,7 @@ def test_an_evaluator_that_dies_is_started_again_and_gives_the_same_result(train
     with (
         closing(Checkpoints(run / "checkpoints")) as checkpoints,
         closing(Evaluations(resolved.experiment.evaluation, run, checkpoints)) as evaluations,
-        evaluator(run, shown.append, low=False),
+        evaluator(run, shown.append, nice=0),
     ):
         (first,) = wait(lambda: processes(own))
         os.kill(first, signal.SIGKILL)
@@ -128,7 +128,7 @@ def test_a_late_process_is_started_anew_once_the_run_waits(tmp_path):
 
     with evaluator(run, shown.append):
         (late,) = wait(lambda: processes(lambda words: str(run) in words))
-        wait(lambda: os.getpriority(os.PRIO_PROCESS, late) == 19)
+        wait(lambda: os.getpriority(os.PRIO_PROCESS, late) == 14)
         (run / "evaluation").mkdir(exist_ok=True)
         (run / "evaluation" / "urgent").touch()
         (urgent,) = wait(lambda: processes(lambda words: str(run) in words and "urgent" in words))

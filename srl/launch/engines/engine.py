@@ -33,6 +33,13 @@ class Part:
     """Whether no two of the hosts are the same machine."""
     controls: bool
     """Whether the controller runs beside it, and its hosts begin and end together."""
+    evaluates: bool = False
+    """Whether it evaluates versions, by itself and not by a supervisor."""
+
+    @property
+    def needs_folder(self) -> bool:
+        """Whether its hosts have to see the run's folder."""
+        return self.controls or self.evaluates
 
 
 @dataclass(frozen=True)
@@ -45,11 +52,18 @@ class Submission:
     """The experiment's name."""
     options: Any
     """The options of the command line; each engine reads its own."""
+    evaluates: bool = False
+    """Whether versions are evaluated while it trains."""
 
     @property
     def parts(self) -> list[Part]:
-        """The parts of the run's plan, the controller's first."""
-        return parts_of(self.plan)
+        """The parts of the run's plan, the controller's first, and what evaluates versions."""
+        return [*parts_of(self.plan), *([_EVALUATOR] if self.evaluates else [])]
+
+
+_EVALUATOR = Part(
+    "evaluator", hosts=1, slots=1, cores=1, gpus=0, apart=False, controls=False, evaluates=True
+)
 
 
 class Engine(Protocol):

@@ -50,7 +50,7 @@ class HostProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def trouble(self) -> str:
-        """Why this host can neither control nor train; empty if it can."""
+        """Why this host can neither control, train nor evaluate; empty if it can."""
         if not self._seen:
             return (
                 f"{socket.gethostname()} cannot see the run's folder, {self._folder.path}, which "
@@ -87,10 +87,13 @@ class HostProcess:
         Returns:
             The supervisor's error if the run cannot have this host; else empty.
         """
-        if part.controls and (trouble := self.trouble()):
+        if part.needs_folder and (trouble := self.trouble()):
             return trouble
         log, arguments = f"ray-{part.fragment}-{number}", (part.fragment, str(part.slots))
         folder = self._folder
+        if part.evaluates:
+            self._to_the_end(folder, log, "srl.launch.engines.evaluate")
+            return ""
         if self._seen:
             code = self._to_the_end(folder, log, _SUPERVISOR, *arguments)
         else:

@@ -43,7 +43,7 @@ def bundles(part: Part, resource: str) -> list[dict[str, float]]:
     own: dict[str, float] = {"CPU": part.cores}
     if part.gpus:
         own["GPU"] = part.gpus
-    if part.controls and resource:
+    if part.needs_folder and resource:
         own[resource] = 0.001
     return [own] * part.hosts
 
@@ -106,7 +106,7 @@ class _Placement:
                     continue
                 if part is None or part.controls:
                     raise UserError(error)
-                given_up[part.fragment] += 1
+                given_up[part.fragment] += not part.evaluates
                 if given_up[part.fragment] == part.hosts:
                     raise UserError(f"no host is left for {part.fragment}: {error}")
                 self.controller.say.remote(error)

@@ -220,6 +220,8 @@ def _script(job: Part, run: Submission) -> str:
     folder = run.folder
     arguments = str(folder.path), job.fragment, str(job.slots)
     supervise = shlex.join(program_command("srl.launch.hosts.supervisor", *arguments))
+    if job.evaluates:
+        supervise = shlex.join(program_command("srl.launch.engines.evaluate", str(folder.path)))
     if job.controls:
         serve = shlex.join(program_command("srl.launch.engines.serve", str(folder.path)))
         srun = shlex.join(

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -21,6 +22,7 @@ def cluster(*hosts):
 def test_only_what_trains_is_bound_to_hosts_that_see_the_folder():
     assert bundles(LEARNER, "disk") == [{"CPU": 2, "GPU": 1, "disk": 0.001}]
     assert bundles(ACTORS, "disk") == [{"CPU": 4}] * 3
+    assert bundles(replace(ACTORS, hosts=1, evaluates=True), "disk") == [{"CPU": 4, "disk": 0.001}]
 
 
 def test_a_cluster_with_room_for_all_is_taken():
@@ -47,3 +49,16 @@ def test_a_dry_run_shows_the_job(capsys, tmp_path):
     told = json.loads(capsys.readouterr().out)
     assert [group["strategy"] for group in told["placement_groups"].values()] == ["PACK"] * 3
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("engine", ["ray", "slurm"])
+def test_what_evaluates_versions_has_a_host_of_its_own(capsys, engine):
+    words = ["run", "native:CartPole-v1", "--plan", "inline", "--on", engine, "--dry-run"]
+    assert main([*words, "--evaluation.episodes", "5"]) == 0
+    told = capsys.readouterr().out
+    if engine == "ray":
+        groups = json.loads(told)["placement_groups"]
+        assert groups["evaluator"] == {"strategy": "PACK", "bundles": [{"CPU": 1}]}
+    else:
+        assert "--job-name=srl-native-CartPole-v1-evaluator" in told
+        assert "-P -m srl.launch.engines.evaluate" in told
