@@ -69,18 +69,18 @@ class ReplayedQInstance(QInstance):
 
     def empty_replay(self, unroll):
         """Gives a replay of nothing for the slots of this unroll."""
-        return empty(unroll, self.config.blocks)
+        return empty(unroll, self.config.blocks, self.stack)
 
     def remember(self, state, replay, unroll):
         """Puts the unroll in place of the oldest."""
-        return insert(replay, unroll, state.n)
+        return insert(replay, unroll, state.n, self.stack)
 
     def recall(self, state, replay, batch):
         """Draws the transitions of all gradient steps, the same number of each slot."""
         key = jax.random.wrap_key_data(state.key)
         each = self.config.batch
         draws = draw(key, replay, state.n, batch.slot, self.rounds, share=each, length=2)
-        return transitions(draws.take(replay, 2), self.config.discount)
+        return transitions(draws.take(replay, 2, self.stack), self.config.discount)
 
     def gradient(self, state, batch, round):
         """Gives sums over the slots, to which those of other slots can be added."""
