@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from srl.headers import get_include
     from srl.pools import EnvConfig, make_pool, make_vec
     from srl.self_play import SelfPlay
+    from srl.tracking import Tracking
 
 __all__ = [
     "Agent",
@@ -32,6 +33,7 @@ __all__ = [
     "RunError",
     "SelfPlay",
     "SrlError",
+    "Tracking",
     "UserError",
     "evaluate",
     "get_include",
@@ -54,6 +56,7 @@ _HOMES = {
     "RunError": "srl.errors",
     "SelfPlay": "srl.self_play",
     "SrlError": "srl.errors",
+    "Tracking": "srl.tracking",
     "UserError": "srl.errors",
     "evaluate": "srl.evaluation.evaluate",
     "get_include": "srl.headers",

@@ -48,6 +48,14 @@ def config_values(value: Any) -> Any:
     return _import_path(value if hasattr(value, "__qualname__") else type(value))
 
 
+def flat_values(values: Any, name: str = "") -> dict[str, Any]:
+    """The values of nested settings by their whole names, such as `algorithm.unroll_length`."""
+    if isinstance(values, Mapping) and values:
+        inner = [flat_values(value, f"{name}.{key}".lstrip(".")) for key, value in values.items()]
+        return {key: value for part in inner for key, value in part.items()}
+    return {name: values}
+
+
 def _import_path(value: Any) -> str:
     module = value.__module__
     return f"{_FILE if module.startswith(FILE_MODULE) else module}:{value.__qualname__}"

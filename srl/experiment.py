@@ -40,6 +40,7 @@ from srl.pools.make import LONGEST_SECONDS, MOST
 from srl.pools.python.atari import FRAME_STACK, REWARDS, is_atari
 from srl.self_play.settings import SelfPlay
 from srl.system.search_path import add_folder, hidden_by
+from srl.tracking.settings import NAMES, Tracker, Tracking, expect_texts
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,13 @@ class Experiment:
     end."""
     keep_checkpoints: int = 5
     """How many of the newest checkpoints stay."""
+    tags: tuple[str, ...] = ()
+    """Labels of the run, which config.json and trackers have as well."""
+    trackers: tuple[Tracker, ...] = ()
+    """Where metrics and films go, beside the run's folder: wandb, mlflow, prometheus. TensorBoard
+    events are always written."""
+    tracking: Tracking = field(default_factory=Tracking)
+    """How they go there."""
 
     @cached_property
     def settled_plan(self) -> Plan:
@@ -198,6 +206,11 @@ class Experiment:
             expect(good, "evaluation", self.evaluation, "Evaluation(...), or none")
             self.evaluation.validate()
             self.evaluation.environment(self.env)
+        expect_texts("tags", self.tags)
+        expect_texts("trackers", self.trackers, NAMES)
+        good = isinstance(self.tracking, Tracking)
+        expect(good, "tracking", self.tracking, "Tracking(...)")
+        self.tracking.validate()
         self._validate_plan()
 
     def _validate_plan(self) -> None:
@@ -283,8 +296,7 @@ def load_experiment(
     path, name = _file_of(target)
     if path is None:
         directory = (directory or Path.cwd()).resolve()
-        slug = re.sub(r"[^\w.-]+", "-", target).strip("-.") or "experiment"
-        experiment = Experiment(name=slug, env=target)
+        experiment = Experiment(name=default_name(target), env=target)
         add_folder(directory)
     else:
         source = (source or path).resolve()
@@ -342,6 +354,11 @@ def with_overrides(resolved: Resolved, overrides: Sequence[str]) -> Resolved:
         )
     experiment = override(resolved.experiment, overrides)
     return replace(resolved_value(experiment), overrides=tuple(overrides))
+
+
+def default_name(env: str) -> str:
+    """The name of an experiment that is given as the id of an environment alone."""
+    return re.sub(r"[^\w.-]+", "-", env).strip("-.") or "experiment"
 
 
 def _file_of(target: str) -> tuple[Path | None, str]:

@@ -18,6 +18,7 @@ from srl.errors import RunError
 from srl.experiment import load_experiment
 from srl.launch.local import train
 from srl.run.folder import create_run, open_run
+from srl.tracking.tracker import Histogram
 from srl.types import Specs
 
 STEPS = 100  # of the environments, in each update
@@ -103,6 +104,9 @@ class TinyTrainer:
             "staleness_max": 0,
             "loss/policy_loss": np.float32(self.weights[0]),
         }
+
+    def histograms(self):
+        return {"parameters/kernel": Histogram.of(self.weights)}
 
     def check(self):
         if not np.isfinite(self.weights).all():

@@ -21,6 +21,7 @@ from srl.loop.stepping.environments import Environments
 from srl.loop.stepping.local import LocalEnvironments
 from srl.streams.batch import Batch
 from srl.streams.group_state import STATE_BYTES, Stopped, pack, unpack
+from srl.tracking.tracker import Histogram
 from srl.types import Specs, Tree
 
 _ACTING = ("params", "n", "observations", "values")
@@ -186,6 +187,10 @@ class Training:
     def report(self) -> dict[str, Any]:
         """Gives a line of metrics: since the last report, or over the last 100 episodes."""
         return {**self._learner.progress.report(), **self.environments.report()}
+
+    def histograms(self) -> dict[str, Histogram]:
+        """Gives histograms of parameters, gradients and actions, as `tracking.histograms` asks."""
+        return self._learner.histograms()
 
     def check(self) -> None:
         """Raises RunError if training has diverged since the last report."""

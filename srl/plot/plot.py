@@ -23,10 +23,10 @@ _FORMATS = (".png", ".svg", ".pdf")
 
 
 def plot(argv: list[str]) -> int:
-    """`srl plot RUN_DIR... [--x AXIS] [--keys PATTERN] [--out FILE] [--csv FILE] ...`."""
+    """`srl plot RUN_DIR... [--x AXIS] [--keys PATTERN] [--by KEY] [--out FILE] ...`."""
     options = _parser().parse_args(argv)
     _check(options)
-    groups = read_groups(options.run_dirs, options.ignore)
+    groups = read_groups(options.run_dirs, options.ignore, options.by)
     keys, constant = _keys(groups, options.keys)
     files = [] if options.csv is None else [options.csv]
     if options.csv is not None:
@@ -64,6 +64,14 @@ def _parser() -> Arguments:
         metavar="PATTERN",
         help="metrics to draw, such as 'loss/*'; repeatable. By default returns, ratings, the "
         "environment's statistics and fps, those of them that change",
+    )
+    add(
+        "--by",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="what runs of one curve have in common, in place of all settings: env_id, exp_name, "
+        "tags, or a setting such as algorithm.learning_rate; repeatable",
     )
     add(
         "--ignore",

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from srl.config_values import flat_values
 from srl.console.number_text import number_text
 from srl.errors import UserError
-from srl.run.folder import RunFolder, flat_values, read_config
+from srl.run.folder import RunFolder, read_config
 from srl.run.metrics import read_metrics
+from srl.tracking.benchmark_keys import benchmark_keys
 
 logger = logging.getLogger(__name__)
+
+_TRACKING = ("tags", "trackers", "tracking.*")  # change nothing that is learned
 
 Settings = Mapping[str, Any]
 """Values of an experiment by dotted names: algorithm.learning_rate."""
@@ -30,8 +34,10 @@ class Run:
     env: Any
     """The environment, as the configuration has it: an id, or a dict with its type."""
     seed: int
+    keys: Mapping[str, str]
+    """Those of Open RL Benchmark but the seed."""
     settings: Settings
-    """All but the seed and what was to be ignored."""
+    """All but the seed, what says how the run is tracked, and what was to be ignored."""
     reports: Sequence[Mapping[str, Any]]
     """The lines of its metrics; at least one."""
 
@@ -62,15 +68,19 @@ class Group:
     runs: Sequence[Run]
 
 
-def read_groups(paths: Iterable[Path], ignore: Sequence[str] = ()) -> list[Group]:
+def read_groups(
+    paths: Iterable[Path], ignore: Sequence[str] = (), by: Sequence[str] = ()
+) -> list[Group]:
     """Reads runs, and puts those together that differ in nothing but the seed.
 
     Args:
         paths: Folders of runs, or of several runs, such as `runs/<name>`: all of them are meant.
         ignore: Patterns of further settings in which runs of a group may differ.
+        by: The settings, or keys of Open RL Benchmark, in which runs of a group are the same,
+            whatever the others are; all settings by default.
 
     Raises:
-        UserError: If one is no run's folder, or no run has reported yet.
+        UserError: If one is no run's folder, no run has reported yet, or none has a setting.
     """
     found = [_read_all(path, ignore) for path in paths]
     read = {run.path: run for part in found for run in part}
@@ -84,13 +94,28 @@ def read_groups(paths: Iterable[Path], ignore: Sequence[str] = ()) -> list[Group
         )
     if silent:
         logger.warning("left out, as there are no metrics yet: %s", ", ".join(silent))
+    if by:
+        runs = _with_alone(runs, by)
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(repr(sorted(run.settings.items())), []).append(run)
     for members in groups.values():
         _warn_of_copies(members)
-    names = labels([members[0].settings for members in groups.values()])
+    settings = [members[0].settings for members in groups.values()]
+    names = [", ".join(map(_value, own.values())) for own in settings] if by else labels(settings)
     return [Group(name, members) for name, members in zip(names, groups.values(), strict=True)]
+
+
+def _with_alone(runs: Sequence[Run], keys: Sequence[str]) -> list[Run]:
+    """The runs, with these of their settings and keys of Open RL Benchmark in place of all."""
+    known = dict.fromkeys(key for run in runs for key in (*run.keys, *run.settings))
+    for key in keys:
+        if key not in known:
+            raise UserError(f"--by {key}: no run has such a key; there are {', '.join(known)}")
+    return [
+        replace(run, settings={key: run.keys.get(key, run.settings.get(key)) for key in keys})
+        for run in runs
+    ]
 
 
 def labels(settings: Sequence[Settings]) -> list[str]:
@@ -174,7 +199,7 @@ def read_run(path: Path, ignore: Sequence[str] = ()) -> Run:
     settings = flat_values(values)
     seed = settings.pop("seed", 0)
     for key in list(settings):
-        if any(fnmatchcase(key, pattern) for pattern in ignore):
+        if any(fnmatchcase(key, pattern) for pattern in (*_TRACKING, *ignore)):
             del settings[key]
     try:
         reports = read_metrics(path)
@@ -182,7 +207,9 @@ def read_run(path: Path, ignore: Sequence[str] = ()) -> Run:
         reports = []
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read the metrics in {path}: {error}") from error
-    return Run(path, values.get("env"), seed, settings, reports)
+    env_id, exp_name, _, tags = benchmark_keys(values).values()
+    keys = {"env_id": env_id, "exp_name": exp_name, "tags": " ".join(tags)}
+    return Run(path, values.get("env"), seed, keys, settings, reports)
 
 
 def _warn_of_copies(runs: Sequence[Run]) -> None:

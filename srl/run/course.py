@@ -15,8 +15,10 @@ from srl.experiment import Experiment
 from srl.loop.stage import Stage
 from srl.loop.training import Training
 from srl.run.evaluation import Evaluated, Evaluations, target_reached
-from srl.run.folder import RunFolder, write_specs
+from srl.run.folder import RunFolder, read_config, write_specs
 from srl.run.metrics import MetricsWriter
+from srl.run.terminal import DONE, FAILED, INTERRUPTED
+from srl.tracking.trackers import Trackers
 
 logger = logging.getLogger(__name__)
 
@@ -96,9 +98,11 @@ class Run:
         """Makes the trainer ready, and goes on from the newest checkpoint if asked to.
 
         Raises:
-            UserError: If the disk has no room for a checkpoint.
+            UserError: If the disk has no room for a checkpoint, or a tracker's library is missing.
         """
-        trainer = self.trainer
+        trainer, experiment = self.trainer, self.experiment
+        if self._kept:
+            self._trackers = Trackers(experiment.trackers, experiment.tracking)
         trainer.start()
         state = trainer.state()  # of several replicas, by all together
         size = trainer.replay_bytes
@@ -108,13 +112,21 @@ class Run:
             self._restore()
         if self._kept:
             write_specs(RunFolder(self.folder), trainer.specs)
-            self._metrics = MetricsWriter(self.folder, trainer.env_steps if resume else None)
+            resumed_at = trainer.env_steps if resume else None
+            self._metrics = MetricsWriter(self.folder, resumed_at)
             self._stack.enter_context(closing(self._metrics))
             if settings := self.experiment.evaluation:
                 self._evaluations = Evaluations(settings, self.folder, self.checkpoints)
                 self._stack.enter_context(closing(self._evaluations))
             self.show.start(trainer)
+            config = read_config(RunFolder(self.folder))
+            self._trackers.start(self.folder, config, resumed_at, self.show.say)
+            self._stack.push(self._end_trackers)
         self.show.stage(Stage.STEPPING)
+
+    def _end_trackers(self, kind: type[BaseException] | None, *_: Any) -> None:
+        code = FAILED if kind else DONE if self.finished else INTERRUPTED
+        self._trackers.end(code, self.trainer.env_steps, lambda: self.trainer.alive())
 
     def _restore(self) -> None:
         if self.checkpoints.latest() is None:
@@ -218,9 +230,15 @@ class Run:
         if not self._kept or self._failure is not None:
             return
         with self._writing():
-            self._metrics.write(report)
+            self._trackers.report(self._metrics.write(report))
+            self._track_histograms()
             self.show.report(self.trainer, report)
             self.checkpoints.check()
+
+    def _track_histograms(self) -> None:
+        trainer, reports = self.trainer, self.experiment.tracking.histograms
+        if reports and trainer.updates // report_interval(self.experiment) % reports == 0:
+            self._trackers.histograms(trainer.histograms(), trainer.env_steps)
 
     # ---- evaluation ----
 
@@ -239,7 +257,7 @@ class Run:
 
     def _report_evaluation(self, evaluated: Evaluated) -> None:
         """Reports what the evaluation of a version has found; all results come here."""
-        self._metrics.write(evaluated.report)
+        self._trackers.report(self._metrics.write(evaluated.report))
         self.show.say(evaluated.text)
         logger.info("%s", evaluated.text)
 

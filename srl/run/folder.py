@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from srl.checkpoint import Checkpoints
-from srl.config_values import config_values, unreachable
+from srl.config_values import config_values, flat_values, unreachable
 from srl.errors import RunError, Unwritable, UserError
 from srl.files import parse_json, write_atomically
 from srl.specs_json import specs_from_json, specs_to_json
@@ -390,6 +390,9 @@ def read_specs(folder: RunFolder) -> Specs:
 
 
 def _write_config(folder: RunFolder, resolved: Resolved, sha256: str | None) -> None:
+    from srl.tracking.benchmark_keys import benchmark_keys  # knows environments, as acting does not
+
+    values = config_values(resolved.experiment)
     config = {
         "schema": SCHEMA,
         "srl": srl_version(),
@@ -398,7 +401,8 @@ def _write_config(folder: RunFolder, resolved: Resolved, sha256: str | None) -> 
         "source": str(resolved.source) if resolved.source else None,
         "sha256": sha256,
         "directory": str(resolved.directory),
-        "experiment": config_values(resolved.experiment),
+        **benchmark_keys(values),
+        "experiment": values,
     }
     if not resolved.target:
         lacking = next(unreachable("", resolved.experiment), "")
@@ -478,14 +482,6 @@ def _compare(folder: RunFolder, stored: Any, current: Any, *, refuse: bool) -> N
             logger.warning("%s, which is what counts here", text)
     for name in stored.keys() ^ current.keys():
         logger.warning("%s is not in both the run's configuration and the present one", name)
-
-
-def flat_values(values: Any, name: str = "") -> dict[str, Any]:
-    """The values of nested settings by their whole names, such as `algorithm.unroll_length`."""
-    if isinstance(values, Mapping) and values:
-        inner = [flat_values(value, f"{name}.{key}".lstrip(".")) for key, value in values.items()]
-        return {key: value for part in inner for key, value in part.items()}
-    return {name: values}
 
 
 def _sha256(path: Path) -> str | None:

@@ -1,13 +1,11 @@
-"""Numbers of a run, keyed by env steps: `metrics.jsonl` and TensorBoard events."""
+"""Numbers of a run, keyed by env steps: `metrics.jsonl`."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import math
 import os
-import platform
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,15 +18,6 @@ logger = logging.getLogger(__name__)
 
 FILE = "metrics.jsonl"
 
-_TAGS = {
-    "episode_return": "charts/episodic_return",
-    "episode_length": "charts/episodic_length",
-    "fps": "charts/SPS",
-    "loss/learning_rate": "charts/learning_rate",
-    "staleness_mean": "staleness/mean",
-    "staleness_max": "staleness/max",
-}
-
 
 class MetricsWriter:
     """Appends reports to a run folder.
@@ -37,10 +26,10 @@ class MetricsWriter:
     """
 
     def __init__(self, folder: Path, resume_at: int | None = None) -> None:
-        """Opens the files of `folder`.
+        """Opens the file.
 
         Args:
-            folder: Holds `metrics.jsonl` and the TensorBoard events.
+            folder: Holds `metrics.jsonl`.
             resume_at: Reports of more env steps than this are forgotten, so that the curve goes on
                 where the run does.
         """
@@ -49,76 +38,24 @@ class MetricsWriter:
             if resume_at is not None:
                 _forget_after(self._path, resume_at)
             self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-            self._events = _Events(folder, resume_at)
         except OSError as error:
             raise _failure(self._path, error) from None
 
-    def write(self, report: Mapping[str, Any]) -> None:
-        """Adds one report; its `env_steps` place it on the x-axis."""
-        now = time.time()
+    def write(self, report: Mapping[str, Any]) -> dict[str, Any]:
+        """Adds one report, whose `env_steps` place it on the x-axis; gives it as JSON has it."""
         values = {name: plain(value) for name, value in report.items()}
-        line = json.dumps({"time": round(now, 3), **values}) + "\n"
+        line = json.dumps({"time": round(time.time(), 3), **values}) + "\n"
         try:
             rest = line.encode()
             while rest:  # once, unless the disk is nearly full
                 rest = rest[os.write(self._file, rest) :]
-            self._events.write(values, now)
         except OSError as error:
             raise _failure(self._path, error) from None
+        return values
 
     def close(self) -> None:
-        """Flushes and closes the files."""
+        """Closes the file."""
         os.close(self._file)
-        with contextlib.suppress(OSError):  # on a full disk, which `write` has reported
-            self._events.close()
-
-
-class _Events:
-    """A TensorBoard events file, written at once: a full disk is an error, not a lost thread."""
-
-    def __init__(self, folder: Path, resume_at: int | None) -> None:
-        from tensorboardX.proto import event_pb2
-        from tensorboardX.record_writer import RecordWriter
-
-        part = len(list(folder.glob("events.*")))  # two parts may begin within a second
-        name = f"events.out.tfevents.{time.time():.0f}.{platform.node()}.{part}"
-        events: Any = event_pb2
-        self._event = events.Event
-        self._flushed = 0.0
-        self._writer = RecordWriter(str(folder / name))
-        self._add(wall_time=time.time(), file_version="brain.Event:2")
-        if resume_at is not None:  # TensorBoard then forgets what other parts hold from here on
-            start = events.SessionLog(status=events.SessionLog.START)
-            self._add(wall_time=time.time(), step=resume_at + 1, session_log=start)
-
-    def write(self, values: Mapping[str, Any], now: float) -> None:
-        """Adds the numbers of one report."""
-        event = self._event(wall_time=now, step=values["env_steps"])
-        for name, value in values.items():
-            if name != "env_steps" and isinstance(value, int | float):
-                event.summary.value.add(tag=tag(name), simple_value=value)
-        self._writer.write(event.SerializeToString())
-        if now > self._flushed + 1:  # it waits for the disk
-            self._flushed = now
-            self._writer.flush()
-
-    def _add(self, **fields: Any) -> None:
-        self._writer.write(self._event(**fields).SerializeToString())
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-def tag(name: str) -> str:
-    """The TensorBoard tag of a metric: CleanRL's where it has one."""
-    if name in _TAGS:
-        return _TAGS[name]
-    first, slash, rest = name.partition("/")
-    if first == "loss":
-        return f"losses/{rest}"
-    if slash and first in _TAGS:  # episode_return/<policy>
-        return f"{_TAGS[first]}/{rest}"
-    return name if slash else f"charts/{name}"
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:

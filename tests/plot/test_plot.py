@@ -61,6 +61,35 @@ def test_pictures_of_several_runs_lie_in_the_current_folder(tmp_path, monkeypatc
     assert {"plot.png", "plot.svg"} <= {path.name for path in tmp_path.iterdir()}
 
 
+def test_runs_can_be_compared_by_open_rl_benchmarks_keys_whatever_else_they_differ_in(tmp_path):
+    for name, words in {
+        "a": ["--tags", "old", "--threads", "1"],
+        "b": ["--tags", "old", "--threads", "2", "--seed", "1"],
+        "c": ["--tags", "new", "quick"],
+    }.items():
+        make_run(tmp_path / name, words, target="native:CartPole-v1")
+    table, runs = tmp_path / "table.csv", [tmp_path / name for name in "abc"]
+    assert plot(*runs, "--csv", table, "--by", "env_id", "--by", "exp_name", "--by", "tags") == 0
+    found = {row["curve"]: row["runs"] for row in rows(table)}
+    assert found == {"CartPole-v1, ppo, old": "2", "CartPole-v1, ppo, new quick": "1"}
+    assert plot(*runs, "--csv", table, "--by", "exp_name") == 0
+    assert {row["curve"]: row["runs"] for row in rows(table)} == {"ppo": "3"}
+
+
+def test_a_key_that_no_run_has_is_told(run, capsys):
+    assert plot(run, "--by", "exp") == 2
+    told = capsys.readouterr().err
+    assert "--by exp: no run has such a key; there are env_id, exp_name, tags, " in told
+
+
+def test_how_runs_are_tracked_makes_no_other_curve(tmp_path):
+    make_run(tmp_path / "a", ["--trackers", "prometheus", "--tracking.prometheus-port", "0"])
+    make_run(tmp_path / "b", ["--seed", "1", "--tags", "mine"])
+    table = tmp_path / "table.csv"
+    assert plot(tmp_path / "a", tmp_path / "b", "--csv", table) == 0
+    assert {row["curve"]: row["runs"] for row in rows(table)} == {"native-HideAndSeek-v1": "2"}
+
+
 def test_runs_that_differ_in_the_seed_alone_are_one_curve_with_students_band(tmp_path):
     for seed in range(3):
         make_run(tmp_path / str(seed), ["--seed", str(seed)])

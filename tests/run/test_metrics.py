@@ -3,10 +3,9 @@ import math
 
 import numpy as np
 import pytest
-from tensorboardX.proto.event_pb2 import Event
 
 from srl.errors import RunError
-from srl.run.metrics import MetricsWriter, read_metrics, tag
+from srl.run.metrics import MetricsWriter, read_metrics
 
 
 def report(step, **values):
@@ -18,22 +17,6 @@ def write(folder, steps, resume_at=None):
     for step in steps:
         writer.write(report(step))
     writer.close()
-
-
-def events(folder):
-    """Scalars as TensorBoard keeps them: a session's start removes what lies after its step."""
-    scalars = []
-    for path in sorted(folder.glob("events.out.*")):
-        data = path.read_bytes()
-        while data:
-            length = int.from_bytes(data[:8], "little")
-            event = Event.FromString(data[12 : 12 + length])
-            data = data[16 + length :]
-            if event.HasField("session_log"):
-                scalars = [scalar for scalar in scalars if scalar[1] < event.step]
-            for value in event.summary.value:
-                scalars.append((value.tag, event.step, value.simple_value))
-    return scalars
 
 
 def test_a_line_is_flat_json_with_null_for_what_is_not_finite(tmp_path):
@@ -48,33 +31,6 @@ def test_a_line_is_flat_json_with_null_for_what_is_not_finite(tmp_path):
     writer.close()
 
 
-@pytest.mark.parametrize(
-    ("name", "wanted"),
-    [
-        ("episode_return", "charts/episodic_return"),
-        ("episode_return/hiders", "charts/episodic_return/hiders"),
-        ("episode_length", "charts/episodic_length"),
-        ("fps", "charts/SPS"),
-        ("loss/learning_rate", "charts/learning_rate"),
-        ("loss/policy_loss", "losses/policy_loss"),
-        ("env/prep_fraction", "env/prep_fraction"),
-        ("time/trainer/learn", "time/trainer/learn"),
-        ("staleness_max", "staleness/max"),
-        ("policy_version", "charts/policy_version"),
-    ],
-)
-def test_tensorboard_tags_follow_cleanrl(name, wanted):
-    assert tag(name) == wanted
-
-
-def test_events_lie_at_their_env_steps(tmp_path):
-    write(tmp_path, [10, 20])
-    assert events(tmp_path) == [
-        ("charts/episodic_return", 10, 10.0),
-        ("charts/episodic_return", 20, 20.0),
-    ]
-
-
 def test_a_resumed_curve_is_that_of_a_run_never_stopped(tmp_path):
     (tmp_path / "whole").mkdir()
     (tmp_path / "parts").mkdir()
@@ -83,14 +39,12 @@ def test_a_resumed_curve_is_that_of_a_run_never_stopped(tmp_path):
     write(tmp_path / "parts", [30, 40], resume_at=25)
     for folder in (tmp_path / "whole", tmp_path / "parts"):
         assert [line["env_steps"] for line in read_metrics(folder)] == [10, 20, 30, 40]
-        assert [step for _, step, _ in events(folder)] == [10, 20, 30, 40]
 
 
 def test_a_line_at_the_checkpoint_stays(tmp_path):
     write(tmp_path, [10, 20])
     write(tmp_path, [30], resume_at=20)
     assert [line["env_steps"] for line in read_metrics(tmp_path)] == [10, 20, 30]
-    assert [step for _, step, _ in events(tmp_path)] == [10, 20, 30]
 
 
 @pytest.mark.parametrize("torn", ['{"env_steps": 15, "epi', '{"env_steps": 16}', "\x00\x00"])

@@ -14,6 +14,7 @@ from srl.block_files import Files
 from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.lazy import jax, jnp
+from srl.loop.learning.histograms import histograms_of, histograms_of_actions
 from srl.loop.learning.progress import Progress
 from srl.loop.learning.replay_files import ReplayFiles, Saved, expect_room, tree_bytes
 from srl.loop.learning.replicas import Sharded
@@ -23,6 +24,7 @@ from srl.loop.teams import Teams
 from srl.pools.memory import empty_timestep
 from srl.streams.batch import Batch, batch_spec
 from srl.streams.batch import expect_room as expect_batches
+from srl.tracking.tracker import Histogram
 from srl.tree import map_tree
 from srl.types import Decision, Metrics, Policy, Specs, Tree, Unroll
 
@@ -118,6 +120,7 @@ class Learner:
         self._replay_files = [ReplayFiles()]  # of each device here
         self._example: Unroll | None = None  # of the slots here
         self._learn: Callable[..., Any] = jax.jit(self._learn_and_count, donate_argnums=1)
+        self._actions: Tree | None = None  # of the last batch, where histograms are made
 
     def compile(self, batches: Sequence[Batch]) -> None:
         """Runs `learn` on empty memory, so that no update waits for a compiler.
@@ -252,6 +255,8 @@ class Learner:
         self.states, self.replays, policies, losses = called
         if not batch.learned:
             self.progress.count_batch(batch)
+        if self.experiment.tracking.histograms:
+            self._actions = map_tree(np.copy, batch.batch.action)
         newest = jax.tree.leaves(policies)[0]
         self.meanwhile(newest.is_ready)
         jax.block_until_ready(policies)
@@ -264,6 +269,10 @@ class Learner:
         if self._opponents is not None:
             self._opponents.advance(self.progress.updates, policies)
         self.policies = self.teams.acting(policies, self.past)
+
+    def histograms(self) -> dict[str, Histogram]:
+        """Gives histograms of parameters, gradients and actions, each by its name in the state."""
+        return {**histograms_of(self.states), **histograms_of_actions(self._actions)}
 
     def add_opponents(self, folder: Path | None, *, writes: bool = True) -> None:
         """Lets past versions play, where the experiment asks for self-play.

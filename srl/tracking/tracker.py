@@ -1,0 +1,105 @@
+"""What a tracker is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from srl.tracking.settings import Tracking
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """The run that a tracker is to begin with, or to go on with."""
+
+    folder: Path
+    config: Mapping[str, Any]
+    """What `config.json` holds."""
+    settings: Tracking
+    resumed_at: int | None
+    """The env steps that a resumed run goes on from; None for a new one."""
+    id: str | None
+    """What the tracker has called the run before; None where it has not seen it."""
+
+
+class Started(NamedTuple):
+    """A run that a tracker has begun with."""
+
+    id: str | None = None
+    """What it calls the run, to go on with it after a resume."""
+    where: str = ""
+    """Where a person finds it, in a line; empty for what needs no line."""
+
+
+class Histogram(NamedTuple):
+    """How values are distributed over B bins."""
+
+    counts: np.ndarray  # int64 [B]
+    edges: np.ndarray  # float64 [B + 1], rising
+
+    @staticmethod
+    def of(values: np.ndarray, bins: int = 64) -> Histogram:
+        """Of the finite ones of some values, of any shape."""
+        values = np.asarray(values, np.float64).ravel()
+        return Histogram(*np.histogram(values[np.isfinite(values)], bins))
+
+
+class Tracker(Protocol):
+    """Keeps what a run reports, and shows it elsewhere.
+
+    All calls come from one thread, `start` first and `end` last. Any of them may raise or take
+    long: the run goes on meanwhile. The constructor raises UserError where a library is missing,
+    and does nothing else.
+    """
+
+    def start(self, run: TrackedRun) -> Started:
+        """Begins with a run, or goes on with it; without this there are no further calls."""
+        ...
+
+    def metrics(self, values: Mapping[str, float], env_steps: int) -> None:
+        """Takes the numbers of a report, by their names in `metrics.jsonl`."""
+        ...
+
+    def histogram(self, name: str, histogram: Histogram, env_steps: int) -> None:
+        """Takes a histogram; one that cannot show it leaves it out."""
+        ...
+
+    def video(self, file: Path, env_steps: int) -> None:
+        """Takes a film, an .mp4 file; one that cannot show it leaves it out."""
+        ...
+
+    def end(self, code: int) -> None:
+        """The run has ended with this exit code: 0 done, 1 failed, 130 interrupted."""
+        ...
+
+
+_TAGS = {
+    "episode_return": "charts/episodic_return",
+    "episode_length": "charts/episodic_length",
+    "fps": "charts/SPS",
+    "loss/learning_rate": "charts/learning_rate",
+    "staleness_mean": "staleness/mean",
+    "staleness_max": "staleness/max",
+}
+
+
+def tag(name: str) -> str:
+    """The tag of a metric in TensorBoard and other trackers: CleanRL's where it has one."""
+    if name in _TAGS:
+        return _TAGS[name]
+    first, slash, rest = name.partition("/")
+    if first == "loss":
+        return f"losses/{rest}"
+    if slash and first in _TAGS:  # episode_return/<policy>
+        return f"{_TAGS[first]}/{rest}"
+    return name if slash else f"charts/{name}"
+
+
+def without_password(text: str) -> str:
+    """The text, without the users and passwords of addresses such as http://user:word@host."""
+    return re.sub(r"//[^/\s@]*@", "//", text)
