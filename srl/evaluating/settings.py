@@ -33,8 +33,8 @@ class Evaluation:
     seed: int = 0
     """The seed of the environments and of the drawing; all versions meet the same."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of the environment in which evaluation differs from training, such as another
-    scenario: --evaluation.options.NAME VALUE."""
+    """Options of the environment in which evaluation differs from training, by name; what agents
+    observe and do has to stay the same. As arguments: --evaluation.options.NAME VALUE."""
     metric: str = "return"
     """Which of eval/* decides which version is the best; more is better."""
     target: float | None = None
@@ -54,7 +54,7 @@ class Evaluation:
         expect(self.actions in known, "evaluation.actions", self.actions, " or ".join(known))
         expect_number("evaluation.seed", self.seed, 0, 2**32 - 1)
         good = isinstance(self.options, Mapping)
-        expect(good, "evaluation.options", self.options, 'values by name: {"scenario": "full"}')
+        expect(good, "evaluation.options", self.options, 'values by name: {"horizon": 240}')
         good = isinstance(self.metric, str) and bool(self.metric) and "eval/" not in self.metric
         expect(good, "evaluation.metric", self.metric, "a name such as return, for eval/return")
         if self.target is not None:
