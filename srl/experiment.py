@@ -27,7 +27,7 @@ from srl.algorithms import PPO, Algorithm
 from srl.config_values import FILE_MODULE, import_folders, made_from
 from srl.dataflow.graph import Graph
 from srl.dataflow.plan import Plan, num_groups
-from srl.dataflow.plans import resolve
+from srl.dataflow.plans import IN_PROGRAMS, resolve
 from srl.dataflow.rules import check
 from srl.dataflow.trace import trace
 from srl.declared import expect_declared
@@ -233,11 +233,11 @@ class Experiment:
         num_groups(plan, self)
         if plan.fragment("step").compiled:
             name = self.env_id
-            if not name.startswith("native:"):
+            if not name.startswith(IN_PROGRAMS):
                 raise PlanError(
                     f"the plan {plan.name!r} is compiled, and only native environments can be "
-                    f"stepped from inside a program; {name or self.env!r} is not native: take "
-                    "another plan, such as threads"
+                    "stepped from inside a program, and those in JAX (jax:...); "
+                    f"{name or self.env!r} is not native: take another plan, such as threads"
                 )
 
 

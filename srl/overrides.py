@@ -20,7 +20,7 @@ from srl.errors import UserError
 from srl.field_types import item_type, read, text_types
 from srl.pools import NamedEnv
 from srl.pools.config import environment_options
-from srl.pools.make import threaded
+from srl.pools.make import functional, threaded
 from srl.pools.python.sources import option_types
 
 T = TypeVar("T")
@@ -229,7 +229,7 @@ def _choose_evaluation_options(value: T, arguments: Sequence[str]) -> tuple[T, l
 
 def _option_types(env: str) -> dict[str, Any]:
     """What is known of the options of an environment in Python; making it reports what is wrong."""
-    if threaded(env):
+    if threaded(env) or functional(env):
         return {}
     try:
         return option_types(env)

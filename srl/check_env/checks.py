@@ -25,7 +25,7 @@ from srl.pools.python.sources import (
 )
 from srl.system.search_path import add_folder
 
-_POOLS = ("native:", "envpool:", "pettingzoo:", "vector:", "atari:")
+_POOLS = ("native:", "envpool:", "pettingzoo:", "vector:", "atari:", "jax:")
 """Prefixes of what is checked through a pool's interface."""
 _NAMING = "srl check-env MODULE:FACTORY"
 

@@ -112,14 +112,18 @@ def resolve(plan: Plan | str | None, env: Any) -> Plan | Literal["auto"]:
     return usual(env) if plan is None else plan
 
 
+IN_PROGRAMS = ("native:", "jax:")
+"""Prefixes of environments that a compiled program can step."""
+
+
 def usual(env: Any) -> Plan:
     """The plan for an experiment that names none.
 
-    A native environment's loop is compiled whole; any other is stepped by the plain loop in one
-    process.
+    The loop of a native environment, or of one in JAX, is compiled whole; any other is stepped by
+    the plain loop in one process.
 
     Args:
         env: What the experiment trains on.
     """
     name = env if isinstance(env, str) else getattr(env, "pool_id", "")
-    return fused() if name.startswith("native:") else replicated(learners=1)
+    return fused() if name.startswith(IN_PROGRAMS) else replicated(learners=1)

@@ -160,6 +160,7 @@ class CompiledLoop(LocalEnvironments):
 
     def states(self) -> dict[int, Tree]:
         """The state of the one group."""
+        self._xla.keep(self._pool_state)
         return {0: group_state(self._pool, self._now, self._memory, self._clock)}
 
     def restore(self, states: Mapping[int, Tree]) -> None:

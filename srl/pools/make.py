@@ -54,6 +54,8 @@ def make_pool(
               one, "pettingzoo:module:factory";
             - a callable that makes a `gymnasium.Env` or a `pettingzoo.ParallelEnv`, or the dotted
               path to one;
+            - an environment written in JAX, "jax:gymnax:CartPole-v1", "jax:brax:ant" or
+              "jax:module:maker", which has `srl.pools.functional.environment.FunctionalEnv`;
             - a configuration object.
         num_envs: How many.
         batch_size: How many `recv` gives at a time; all by default.
@@ -94,6 +96,14 @@ def make_pool(
     if not threaded(env):
         given = {"threads": threads} if threads else {}
         given |= {"cores": cores} if len(cores) else {}
+        if kind == "jax":
+            given |= {} if workers is None else {"workers": workers}
+            _check_effect(env, given | limits, "steps all its environments in one compiled call")
+            from srl.pools.functional.adapters import make_functional
+            from srl.pools.functional.pool import FunctionalPool
+
+            made = make_functional(name, options)
+            return FunctionalPool(made, num_envs, batch_size, action_repeat, str(env))
         if maker := _vector_maker(env):
             given |= {"workers": workers} if workers else {}
             given |= {"batch_size": batch_size} if batch_size < num_envs else {}
@@ -162,9 +172,10 @@ def expect_environment(
     One that steps on threads is made once. Of one written in Python, only what its id names is
     looked up: making it may take long or hang, and is watched where it is done.
     """
-    if threaded(env):
+    if threaded(env) or functional(env):
         limits: Any = {"step_timeout": step_timeout, "action_repeat": action_repeat}
-        make_pool(env, 1, threads=1, workers=workers, **limits).close()
+        threads = 1 if threaded(env) else 0
+        make_pool(env, 1, threads=threads, workers=workers, **limits).close()
         return
     name = env.pool_id if isinstance(env, EnvConfig) else env
     if _vector_maker(name):
@@ -182,6 +193,12 @@ def threaded(env: EnvSource) -> bool:
     """Whether a pool steps this environment on threads of its own, so that `threads` is for it."""
     name = env.pool_id if isinstance(env, EnvConfig) else env
     return isinstance(name, str) and name.startswith(("native:", "envpool:"))
+
+
+def functional(env: EnvSource) -> bool:
+    """Whether this environment is written in JAX."""
+    name = env.pool_id if isinstance(env, EnvConfig) else env
+    return isinstance(name, str) and name.startswith("jax:")
 
 
 def _python_pool(

@@ -17,7 +17,9 @@ from srl.streams import Transport
 from srl.streams.group_state import unpack
 from srl.tree import leaves_of
 
-REINFORCE = Path(__file__).parents[2] / "docs" / "reinforce.py"
+DOCS = Path(__file__).parents[2] / "docs"
+MODULES = (DOCS / "reinforce.py", DOCS / "corridor.py")
+"""What experiments import from beside their file."""
 PLAIN = ("replicated", "--plan.learners.replicas", "1")
 """The plain loop, in one thread."""
 
@@ -84,6 +86,7 @@ FILES = {
     .replace(", epochs=2, minibatches=2", ""),
     "cartpole by DQN": _DQN,
     "pendulum by SAC": _SAC,
+    "corridor in JAX": _CARTPOLE.replace("native:CartPole-v1", "jax:corridor:Corridor"),
     "game": _GAME.replace("NETWORK", "MLP(width=16)"),
     "game against the past": _PAST,
     "drawn": (Path(__file__).with_name("drawn.py")).read_text(),
@@ -115,7 +118,8 @@ def trained(
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "experiment.py").write_text(FILES[name])
-    shutil.copy(REINFORCE, folder)
+    for module in MODULES:
+        shutil.copy(module, folder)
     resolved = load_experiment(str(folder / "experiment.py"), ["--plan", *options])
     experiment, run = resolved.experiment, create_run(resolved, folder / "run")
     if transport == "host":

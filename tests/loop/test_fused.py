@@ -15,6 +15,7 @@ from srl.streams.group_state import unpack
 
 STACKED = replace(RECURRENT, algorithm=replace(RECURRENT.algorithm, frame_stack=3, rewards="sign"))
 EXPERIMENTS = {"cartpole": CARTPOLE, "recurrent": RECURRENT, "game": GAME, "stacked": STACKED}
+IN_JAX = replace(CARTPOLE, env="jax:gymnax:CartPole-v1")
 
 
 def parameters(trainer):
@@ -48,18 +49,19 @@ def test_it_trains_as_the_plain_loop_does(start, name):
     assert_close(fused, plain)
 
 
-@pytest.mark.parametrize("name", ["cartpole", "recurrent"])
+@pytest.mark.parametrize("name", ["cartpole", "recurrent", "in JAX"])
 def test_a_stopped_run_resumes_bitwise(start, tmp_path, name):
-    whole = start(EXPERIMENTS[name], Fused)
+    experiment = IN_JAX if name == "in JAX" else EXPERIMENTS[name]
+    whole = start(experiment, Fused)
     reports = train(whole, 5)
 
-    stopped = start(EXPERIMENTS[name], Fused)
+    stopped = start(experiment, Fused)
     train(stopped, 2)
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(2, stopped.state(), {}, wait=True)
     train(stopped, 1)  # what was saved is not touched
 
-    resumed = start(EXPERIMENTS[name], Fused)
+    resumed = start(experiment, Fused)
     assert resumed.resumes_exactly
     tree, _ = checkpoints.restore(2, like=resumed.state())
     checkpoints.close()

@@ -22,6 +22,7 @@ QUICK = {
     "game against the past": ("decoupled", "parameter_server"),
     "cartpole with memory": ("central",),
     "cartpole by DQN": ("fused", "decoupled", "parameter_server"),
+    "corridor in JAX": ("fused", "decoupled"),
     "pendulum by SAC": ("fused", "central", "replicated"),
 }
 """Plans that do not wait for `make slow`: the game takes long to compile."""

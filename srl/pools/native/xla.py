@@ -92,6 +92,9 @@ class Xla:
         numbers = PoolState(np.uint32(handle), np.uint32(token))
         return jax.device_put(numbers, jax.local_devices(backend="cpu")[0])
 
+    def keep(self, state: PoolState) -> None:
+        """Does nothing: the environments are in the pool itself, wherever a program has led."""
+
     def reset(
         self, state: PoolState, seed: int | Array | None = None
     ) -> tuple[PoolState, Timestep]:

@@ -23,7 +23,7 @@ from srl.types import Specs
 
 _PETTINGZOO = "pettingzoo:"
 _VECTOR = "vector:"
-_OTHERS = ("native:", "envpool:", _PETTINGZOO)
+_OTHERS = ("native:", "envpool:", "jax:", _PETTINGZOO)
 
 SimulatorSource = str | Callable[..., Any]
 """An id of Gymnasium, a dotted path to a callable, or a callable that makes an environment."""

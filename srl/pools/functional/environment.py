@@ -1,0 +1,48 @@
+"""What an environment written in JAX is to srl: pure functions of a state and a key."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import gymnasium
+
+from srl.types import Array, Tree
+
+
+class Step(NamedTuple):
+    """What a step leads to; A agents have an axis [A] each, a single one has none."""
+
+    state: Tree
+    observation: Tree
+    """The episode's true last one, where it ends."""
+    reward: Array
+    terminated: Array
+    """bool; of several agents [A], or [] for all of them."""
+    truncated: Array | bool = False
+    """Likewise; a time limit is better left to `max_episode_steps`."""
+
+
+class FunctionalEnv(Protocol):
+    """One environment; pools step many of them by `jax.vmap`, and begin episodes anew themselves.
+
+    May also have:
+
+    * `agents: tuple[str, ...]`, the names of several agents that share the two spaces;
+    * `max_episode_steps: int`, the length at which pools truncate episodes;
+    * `statistics: tuple[str, ...]`, names of what `statistics_of(state)` counts, float32 [S].
+
+    Masks of actions are observed, as "action_mask" of a Dict space.
+    """
+
+    observation_space: gymnasium.Space
+    """Of one agent."""
+    action_space: gymnasium.Space
+    """Of one agent: Box, Discrete or MultiDiscrete."""
+
+    def reset(self, key: Array) -> tuple[Tree, Tree]:
+        """Begins an episode; gives the state and the observation."""
+        ...
+
+    def step(self, state: Tree, action: Array, key: Array) -> Step:
+        """Takes a step. The state keeps the shapes and dtypes that `reset` gave it."""
+        ...

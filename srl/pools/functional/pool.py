@@ -1,0 +1,237 @@
+"""A pool of environments written in JAX, stepped all together by one compiled call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from safetensors import SafetensorError
+from safetensors import numpy as safetensors
+
+from srl.errors import RunError, UserError, described
+from srl.lazy import jax, jnp
+from srl.pools.functional.environment import FunctionalEnv
+from srl.pools.functional.episodes import Episodes, PoolState
+from srl.pools.memory import Row
+from srl.pools.pool import Pool, as_actions, as_array, checked_seed
+from srl.pools.python.simulator import narrowed, supported_action
+from srl.spaces import outside
+from srl.tree import leaves_of, map_tree
+from srl.types import Array, Specs, Timestep, Tree
+
+
+class FunctionalPool(Pool):
+    """N environments whose state is a pytree on JAX's default device.
+
+    Environment i's chance follows from its seed and the number of its steps alone, whichever pool
+    it is in. A compiled program may step it by `xla`, and so without leaving the device.
+    """
+
+    saves_exactly = True
+
+    def __init__(
+        self, env: FunctionalEnv, num_envs: int, batch_size: int, action_repeat: int, name: str
+    ) -> None:
+        """Takes one environment, which is stepped as N.
+
+        Raises:
+            UserError: If it is no functional environment, or its shapes do not fit its spaces.
+        """
+        if batch_size != num_envs:
+            raise UserError(
+                f"batch_size={batch_size} does nothing for {name}, which steps all its "
+                "environments at once"
+            )
+        self.name, self.num_envs, self.batch_size = name, num_envs, batch_size
+        self.specs = specs = _specs_of(env, name)
+        self._episodes = Episodes(env, specs, num_envs, action_repeat, name)
+        self._token = object()
+        self._begin = jax.jit(self._episodes.begin)
+        self._step = jax.jit(self._episodes.step)
+        seeds = np.random.SeedSequence().generate_state(1, np.uint64)[0]
+        self._maybe_state: PoolState | None = self._episodes.seeded(_keys(int(seeds), num_envs))
+        self._asked: Timestep | None = None
+
+    @property
+    def state(self) -> PoolState:
+        """What the environments go on from; a compiled program that has stepped them sets it."""
+        if self._maybe_state is None:
+            raise UserError(f"the pool of {self.name} is closed")
+        return self._maybe_state
+
+    @state.setter
+    def state(self, state: PoolState) -> None:
+        self._maybe_state = state
+
+    def reset(
+        self, seed: int | None = None, into: Row | None = None, mask: np.ndarray | None = None
+    ) -> Timestep:
+        """Starts new episodes; see the base class."""
+        self._check_row(into)
+        ids, seed = self._masked(mask, into), checked_seed(seed)
+        chosen = np.zeros(self.num_envs, bool)
+        chosen[ids] = True
+        state = self.state
+        if seed is not None:
+            keys = jnp.where(chosen[:, None], _keys(seed, self.num_envs), state.key)
+            state = state._replace(key=keys, draws=jnp.where(chosen, 0, state.draws))
+        self._maybe_state, timestep = self._run(self._begin, state, chosen)
+        return self._given(timestep, into, ids if mask is not None else None)
+
+    def step(self, actions: Tree, into: Row | None = None) -> Timestep:
+        """Steps all environments; see the base class."""
+        self._check_row(into)
+        state = self.state
+        self._maybe_state, timestep = self._run(self._step, state, self._checked(actions))
+        return self._given(timestep, into, None)
+
+    def async_reset(self, seed: int | None = None) -> None:
+        """Starts new episodes, which `recv` gives."""
+        self._asked = self.reset(seed)
+
+    def send(self, actions: Tree, env_ids: np.ndarray) -> None:
+        """Steps all environments, in the order in which they are named; `recv` gives the rows."""
+        ids = as_array("env_ids", env_ids)
+        if sorted(ids.tolist()) != list(range(self.num_envs)):
+            raise UserError(f"env_ids are {ids}; expected each of the {self.num_envs} environments")
+        agents = len(self.specs.agents)
+        array = as_array("actions", actions)
+        rows = array.reshape(self.num_envs, agents, *array.shape[1:]) if len(array) else array
+        ordered = np.empty_like(rows)
+        ordered[ids] = rows
+        self._asked = self.step(ordered.reshape(array.shape))
+
+    def recv(self) -> Timestep:
+        """Gives what was asked for."""
+        if self._asked is None:
+            raise UserError("nothing was asked for: call async_reset or send before recv")
+        timestep, self._asked = self._asked, None
+        return timestep
+
+    def xla(self) -> FunctionalXla:
+        """The pool's calls for use inside `jax.jit`."""
+        return FunctionalXla(self, self._episodes)
+
+    def save(self) -> bytes:
+        """The whole state."""
+        leaves = jax.tree.leaves(self.state)
+        return safetensors.save({f"{i}": np.asarray(_data(x)) for i, x in enumerate(leaves)})
+
+    def restore(self, state: bytes) -> None:
+        """Goes on from a saved state, with exactly the same future."""
+        own, form = jax.tree.flatten(self.state)
+        try:
+            given = safetensors.load(bytes(state))
+            leaves = [given[f"{i}"] for i in range(len(own))]
+        except (SafetensorError, KeyError) as error:
+            raise UserError(f"{self.name}: the state is none of this pool: {error}") from error
+        for one, other in zip(leaves, map(_data, own), strict=True):
+            if (one.shape, one.dtype) != (other.shape, other.dtype):
+                raise UserError(
+                    f"{self.name}: the state has an array {one.dtype}{list(one.shape)}; expected "
+                    f"{other.dtype}{list(other.shape)}: it is of another environment or number"
+                )
+        self._maybe_state = jax.tree.unflatten(form, list(map(_like, leaves, own)))
+
+    def close(self) -> None:
+        """Lets go of the environments' state."""
+        self._maybe_state = None
+
+    def _adopt(self, row: Row) -> Row:
+        row.owner = self._token
+        return row
+
+    def _run(self, call: Any, *operands: Any) -> Any:
+        try:
+            return call(*operands)
+        except jax.errors.JaxRuntimeError as error:
+            raise RunError(f"{self.name} raised {described(error)}") from error
+
+    def _checked(self, actions: Tree) -> np.ndarray:
+        space = self.specs.action
+        shape = (self.num_envs * len(self.specs.agents), *(space.shape or ()))
+        integers = not isinstance(space, spaces.Box)
+        array = as_actions(actions, shape, space.dtype, integers)
+        wrong = outside(array, space)
+        if wrong.any():
+            raise UserError(f"action {array[wrong][0]} is not in {space}")
+        return array.astype(np.int32 if integers else np.float32)
+
+    def _given(self, timestep: Timestep, into: Row | None, ids: np.ndarray | None) -> Timestep:
+        """The timestep as NumPy has it, in the row if there is one, there only of `ids`."""
+        if into is None:
+            return map_tree(np.array, timestep)
+        agents = len(self.specs.agents)
+        for source, target in zip(leaves_of(timestep), leaves_of(into.timestep), strict=True):
+            if ids is None:
+                target[...] = source
+            else:
+                rows = ids
+                if len(target) != self.num_envs:
+                    rows = (ids[:, None] * agents + np.arange(agents)).ravel()
+                target[rows] = np.asarray(source)[rows]
+        return into.timestep
+
+
+class FunctionalXla:
+    """The calls of one pool inside a compiled program; its state is that of the environments."""
+
+    def __init__(self, pool: FunctionalPool, episodes: Episodes) -> None:
+        """Wraps `pool`."""
+        self._pool, self._episodes = pool, episodes
+
+    def init(self) -> PoolState:
+        """The state in which the pool stands."""
+        return self._pool.state
+
+    def keep(self, state: PoolState) -> None:
+        """Lets the pool go on from the state that a program has led to."""
+        self._pool.state = state
+
+    def reset(self, state: PoolState, seed: int) -> tuple[PoolState, Timestep]:
+        """Starts new episodes everywhere."""
+        count = self._pool.num_envs
+        state = state._replace(
+            key=jnp.asarray(_keys(seed, count)), draws=jnp.zeros_like(state.draws)
+        )
+        return self._episodes.begin(state, jnp.ones(count, bool))
+
+    def step(self, state: PoolState, actions: Array) -> tuple[PoolState, Timestep]:
+        """Steps all environments: actions [B, ...]; gradients stop at them."""
+        return self._episodes.step(state, jax.lax.stop_gradient(jnp.asarray(actions)))
+
+
+def _specs_of(env: Any, name: str) -> Specs:
+    for needed in ("observation_space", "action_space", "reset", "step"):
+        if not hasattr(env, needed):
+            raise UserError(
+                f"{name} made {type(env).__name__}, which has no {needed}; expected a functional "
+                "environment: docs/jax_environments.md shows one"
+            )
+    return Specs(
+        observation=narrowed(env.observation_space),
+        action=supported_action(env.action_space, name),
+        agents=tuple(getattr(env, "agents", ("agent",))),
+        statistics=tuple(getattr(env, "statistics", ())),
+        max_episode_steps=getattr(env, "max_episode_steps", None),
+    )
+
+
+def _keys(seed: int, num_envs: int) -> np.ndarray:
+    """The raw keys of environments with the seeds seed, seed + 1, ..., modulo 2^64: [N, 2]."""
+    seeds = np.uint64(seed) + np.arange(num_envs, dtype=np.uint64)
+    return np.stack([seeds >> np.uint64(32), seeds & np.uint64(2**32 - 1)], 1).astype(np.uint32)
+
+
+def _data(leaf: Array) -> Array:
+    """An array that files can hold."""
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+
+
+def _like(array: np.ndarray, leaf: Array) -> Array:
+    return jax.random.wrap_key_data(array) if _is_key(leaf) else jnp.asarray(array)
+
+
+def _is_key(leaf: Array) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
