@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from srl.from_python import Run, train
     from srl.headers import get_include
     from srl.pools import EnvConfig, make_pool, make_vec
+    from srl.run.hooks import Event
     from srl.self_play import SelfPlay
     from srl.tracking import Tracking
 
@@ -25,6 +26,7 @@ __all__ = [
     "Agent",
     "EnvConfig",
     "Evaluation",
+    "Event",
     "Experiment",
     "Fragment",
     "Plan",
@@ -48,6 +50,7 @@ _HOMES = {
     "Agent": "srl.agent",
     "EnvConfig": "srl.pools",
     "Evaluation": "srl.evaluating",
+    "Event": "srl.run.hooks",
     "Experiment": "srl.experiment",
     "Fragment": "srl.dataflow",
     "Plan": "srl.dataflow",

@@ -15,6 +15,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +25,7 @@ from typing import Any
 import gymnasium
 
 from srl.algorithms import PPO, Algorithm
-from srl.config_values import FILE_MODULE, import_folders, made_from
+from srl.config_values import FILE_MODULE, import_folders, imported, made_from
 from srl.dataflow.graph import Graph
 from srl.dataflow.plan import Plan, num_groups
 from srl.dataflow.plans import IN_PROGRAMS, resolve
@@ -105,6 +106,12 @@ class Experiment:
     events are always written."""
     tracking: Tracking = field(default_factory=Tracking)
     """How they go there."""
+    on_report: Callable[[Any], Any] | None = None
+    """A function of an `srl.Event`, called at each report: it may stop the run or change it."""
+    on_checkpoint: Callable[[Any], Any] | None = None
+    """Likewise, after each checkpoint."""
+    on_evaluation: Callable[[Any], Any] | None = None
+    """Likewise, at the first report after a version was evaluated."""
 
     @cached_property
     def settled_plan(self) -> Plan:
@@ -211,7 +218,14 @@ class Experiment:
         good = isinstance(self.tracking, Tracking)
         expect(good, "tracking", self.tracking, "Tracking(...)")
         self.tracking.validate()
+        for hook, given in ((name, getattr(self, name)) for name in HOOKS.values()):
+            expect(given is None or callable(given), hook, given, "a function of an srl.Event")
         self._validate_plan()
+
+    @property
+    def without_hooks(self) -> Experiment:
+        """The experiment without the functions that only the process which leads the run needs."""
+        return replace(self, **dict.fromkeys(HOOKS.values()))
 
     def _validate_plan(self) -> None:
         if self.plan == "auto":
@@ -241,6 +255,8 @@ class Experiment:
                 )
 
 
+HOOKS = {"report": "on_report", "checkpoint": "on_checkpoint", "evaluation": "on_evaluation"}
+"""The fields that hold hooks, by the events that these are called at."""
 _MAY_BE_NONE = ("max_staleness", "updates", "workers", "step_timeout")
 _LIMITS: dict[str, tuple[float, ...]] = {
     "num_envs": (1, MOST),
@@ -339,11 +355,19 @@ def made_again(values: Any, directory: Path) -> Resolved:
         UserError: If what the values name cannot be imported.
     """
     add_folder(directory)
-    experiment = made_from(values)
+    hooks = {name: _hook(values.get(name)) for name in HOOKS.values()}
+    experiment = made_from({**values, **dict.fromkeys(hooks)})
     if not isinstance(experiment, Experiment):
         raise UserError(f"the values of an experiment make {experiment!r}")
+    experiment = replace(experiment, **hooks)
     experiment.validate()
     return Resolved(experiment, "", (), None, directory)
+
+
+def _hook(path: Any) -> Any:
+    """The function of a hook; None where there is none to import, which workers do not need."""
+    with suppress(UserError):
+        return imported(path) if isinstance(path, str) else None
 
 
 def with_overrides(resolved: Resolved, overrides: Sequence[str]) -> Resolved:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,12 @@ from srl.launch.local import train as train_here
 from srl.launch.start import begin
 from srl.launch.submit import refuse_running
 from srl.run.folder import RunFolder, continue_run, extend_run, find_run, open_run
+from srl.run.hooks import Event
 from srl.run.metrics import FILE, is_evaluation, read_metrics
 from srl.run.terminal import INTERRUPTED, failed
+
+Hook = Callable[[Event], Any]
+"""A function that is called as a run goes."""
 
 
 def train(
@@ -29,6 +33,9 @@ def train(
     overrides: Sequence[str] = (),
     resume: bool = False,
     quiet: bool = False,
+    on_report: Hook | None = None,
+    on_checkpoint: Hook | None = None,
+    on_evaluation: Hook | None = None,
 ) -> Run:
     """Trains an experiment to its end.
 
@@ -43,9 +50,12 @@ def train(
         resume: Whether to go on with the run in `run_dir`, whose experiment this is; its budget
             may be larger now.
         quiet: Whether to show nothing while it goes.
+        on_report: A hook in place of the experiment's, called at each report.
+        on_checkpoint: Likewise, after each checkpoint.
+        on_evaluation: Likewise, at the first report after a version was evaluated.
 
     Returns:
-        The run, which has ended: its budget is used up.
+        The run, which has ended: its budget is used up, or a hook has stopped it.
 
     Raises:
         UserError: If the experiment cannot run as it is.
@@ -54,6 +64,14 @@ def train(
             checkpoint from which `Run(run_dir).resume()` goes on.
     """
     resolved = _resolved(experiment, plan, overrides)
+    hooks = {
+        "on_report": on_report,
+        "on_checkpoint": on_checkpoint,
+        "on_evaluation": on_evaluation,
+    }
+    given = {name: hook for name, hook in hooks.items() if hook is not None}
+    resolved = replace(resolved, experiment=replace(resolved.experiment, **given))
+    resolved.experiment.validate()
     say = _silent if quiet else print_line
     if not resume:
         folder, resolved = begin(resolved, None if run_dir is None else Path(run_dir), say)

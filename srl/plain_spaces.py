@@ -21,8 +21,10 @@ class Space:
 class Box(Space):
     """Numbers between bounds."""
 
-    def __init__(self, low: Any, high: Any, shape: tuple[int, ...], dtype: Any) -> None:
-        self.shape, self.dtype = tuple(shape), np.dtype(dtype)
+    def __init__(
+        self, low: Any, high: Any, shape: tuple[int, ...] | None = None, dtype: Any = np.float32
+    ) -> None:
+        self.shape, self.dtype = np.shape(low) if shape is None else tuple(shape), np.dtype(dtype)
         self.low, self.high = (
             np.broadcast_to(np.asarray(bound, self.dtype), self.shape) for bound in (low, high)
         )

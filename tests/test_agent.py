@@ -55,6 +55,7 @@ EXPERIMENTS = {
     "masks": replace(CARTPOLE, env=Choosing),
     "teams": GAME,
     "padded": TAG,
+    "pendulum frames": replace(PENDULUM, algorithm=replace(CARTPOLE.algorithm, frame_stack=2)),
 }
 
 
@@ -213,10 +214,11 @@ print(agent.act(np.linspace(-1, 1, 3))[0].item())
 
 
 def test_an_agent_needs_no_environment_and_not_gymnasium(runs):
-    command = [sys.executable, "-c", _ALONE, str(runs("pendulum"))]
+    run = runs("pendulum frames")
+    command = [sys.executable, "-c", _ALONE, str(run)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    action, _ = srl.load(runs("pendulum")).act(np.linspace(-1, 1, 3))
+    action, _ = srl.load(run).act(np.linspace(-1, 1, 3))
     assert float(done.stdout) == pytest.approx(action.item(), abs=1e-6)
 
 

@@ -72,6 +72,7 @@ class TinyTrainer:
     agents = {"policy": ("hider0", "hider1")}  # noqa: RUF012
     specs = Specs(Box(-1.0, 1.0), Box(-1.0, 1.0), ("hider0", "hider1"))
     account = awaited = ""
+    settings = changed_settings = {}  # noqa: RUF012
     remembers, replay_bytes = False, 0
 
     def start(self):
@@ -87,6 +88,9 @@ class TinyTrainer:
             raise self.error
         if self.on_update:
             self.on_update(self)
+
+    def change(self, settings):
+        assert not settings
 
     def report(self):
         total, count = self.rewards

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from srl.algorithms.frames import FrameStack
@@ -73,6 +73,9 @@ class Algorithm:
         "frame_stack": (0, 256),
     }
     """The least and, where there is one, the largest value of settings."""
+    adjustable: ClassVar[tuple[str, ...]] = ()
+    """Settings that may change while a run goes, such as learning_rate: numbers that learning
+    computes with, but for which it has no branch in Python."""
 
     def loop(self, run: Loop) -> None:
         """One update: unroll the newest policy, then learn from what it did.
@@ -164,6 +167,12 @@ class Instance(ABC, Generic[S]):
                 f"the algorithm's {cls.__name__} has no {', '.join(missing)}: write "
                 f"{'it' if len(missing) == 1 else 'them'}; docs/write_an_algorithm.md shows how"
             )
+
+    def adjusted(self, settings: Mapping[str, Array]) -> Self:
+        """Gives the same functions with other values of adjustable settings; traced ones, too."""
+        if not settings:
+            return self
+        return replace(self, config=replace(self.config, **settings))  # type: ignore[arg-type]
 
     @property
     def chunk(self) -> int:

@@ -47,6 +47,8 @@ class Critics(OffPolicy):
         "critic_learning_rate": (0.0,),
     }
 
+    adjustable = ("learning_rate", "critic_learning_rate")
+
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
         super().validate()

@@ -78,6 +78,8 @@ class DQN(QLearning, OffPolicy):
         "max_grad_norm": (0.0,),
     }
 
+    adjustable = ("learning_rate", "max_grad_norm")
+
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
         super().validate()

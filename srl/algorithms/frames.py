@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
 
 from srl.errors import UserError
 from srl.lazy import jax, jnp
-from srl.spaces import is_image, joined_space, space_tree
+from srl.spaces import Space, is_image, joined_space, space_tree, spaces
 from srl.tree import leaves_of, map_tree, names_of
 from srl.types import Array, Tree
 
@@ -30,13 +28,13 @@ class FrameStack:
     All other leaves are longer along their last axis. The newest observation is the last.
     """
 
-    space: gymnasium.Space
+    space: Space
     """Of one observation."""
     frames: int
     """How many, at least 2."""
 
     @cached_property
-    def stacked(self) -> gymnasium.Space:
+    def stacked(self) -> Space:
         """The space of the stacks.
 
         Raises:
@@ -47,7 +45,7 @@ class FrameStack:
                 f"frame_stack={self.frames}, but observations of {self.space} hold no Box to stack"
             )
 
-        def stack(stacks: bool, leaf: Any) -> gymnasium.Space:
+        def stack(stacks: bool, leaf: Any) -> Space:
             if not stacks:
                 return leaf
             low, high = (
@@ -170,6 +168,6 @@ def _axis(leaf: spaces.Box) -> int | None:
     return 0 if channels_first else len(shape) - 1
 
 
-def _is_stacked(name: str, leaf: gymnasium.Space) -> bool:
+def _is_stacked(name: str, leaf: Space) -> bool:
     key = name.rsplit("/", 1)[-1]
     return isinstance(leaf, spaces.Box) and not (key.startswith("mask") or key == "action_mask")

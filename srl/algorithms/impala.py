@@ -50,6 +50,8 @@ class IMPALA(ActorCritic):
         "entropy_cost": (0.0,),
     }
 
+    adjustable = ("learning_rate", "value_cost", "entropy_cost", "max_grad_norm")
+
     @property
     def instance(self) -> type[IMPALAInstance]:
         """The functions of IMPALA."""

@@ -87,6 +87,8 @@ class PPO(ActorCritic):
         "entropy_cost": (0.0,),
     }
 
+    adjustable = ("learning_rate", "clip", "value_cost", "entropy_cost", "max_grad_norm")
+
     @property
     def instance(self) -> type[PPOInstance]:
         """The functions of PPO."""

@@ -51,6 +51,8 @@ class PQN(QLearning):
         "q_lambda": (0.0, 1.0),
     }
 
+    adjustable = ("learning_rate", "max_grad_norm")
+
     @property
     def instance(self) -> type[PQNInstance]:
         """The functions of PQN."""

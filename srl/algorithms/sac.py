@@ -37,6 +37,8 @@ class SAC(Critics):
         "target_entropy": (-100.0, 100.0),
     }
 
+    adjustable = (*Critics.adjustable, "target_entropy")
+
     @property
     def instance(self) -> type[SACInstance]:
         """The functions of SAC."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from srl.dataflow.plan import Plan
 from srl.errors import RunError, SrlError, UserError
 from srl.launch.gang import Member, gangs_of, stage_of
+from srl.launch.hook_answers import HookAnswers
 from srl.launch.hosts.hosts import Found, Hosts, ThisHost, WorkerMessage
+from srl.launch.terminal import Terminal
 from srl.loop.stage import Stage
 from srl.run.folder import RunFolder
+from srl.run.hooks import NO_HOOKS, Asking
 from srl.run.terminal import PATIENCE_SECONDS
 from srl.streams import JOINED, LEFT, Refused, Transport
 from srl.system.child_process import crash_place, innermost_frames
@@ -29,16 +32,6 @@ _WAIT_SECONDS = 60.0  # for a host, before that is reported
 _SHOWN_STACKS = 3  # of thousands of workers
 _END_SECONDS = 5.0  # that workers have to end when the learner has
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
-
-
-class Terminal(Protocol):
-    """Where a run shows what happens."""
-
-    def say(self, text: str) -> None:
-        """Shows a line of text."""
-
-    def report(self, metrics: Mapping[str, Any]) -> None:
-        """Shows a report of the learner's."""
 
 
 class Controller:
@@ -60,6 +53,7 @@ class Controller:
         role: str = "",
         transport: Transport = "host",
         hosts: Hosts | None = None,
+        hooks: Asking = NO_HOOKS,
     ) -> None:
         """Starts nothing yet.
 
@@ -73,8 +67,10 @@ class Controller:
             role: module:function that workers run in place of what their nodes ask for.
             transport: Of the streams between workers.
             hosts: Where workers run; on this machine by default.
+            hooks: How to ask the hooks at what learners report.
         """
         self._hosts = hosts or ThisHost(plan)
+        self._hooks = HookAnswers(hooks)
         self.begun = False
         """Whether all workers have been there and have begun."""
         self.interrupted = False
@@ -232,6 +228,9 @@ class Controller:
             self._register(member, values["addresses"], values["specs"])
         elif kind == Kind.REPORT:
             self._terminal.report(values)
+        elif kind == Kind.EVENT:
+            for other in member.gang.members:
+                self._hosts.send(other.number, self._hooks.to(member.gang.incarnation, values))
         elif kind == Kind.SAY:
             self._terminal.say(values["text"])
         elif kind == Kind.STOPPED:
@@ -266,6 +265,7 @@ class Controller:
             resume=self._resume or incarnation > 0,
             role=self._role,
             transport=self._transport,
+            hooks=self._hooks.kinds,
         )
         try:
             member.process = self._hosts.start(spec, member.log, accounts=member.gang.updates)

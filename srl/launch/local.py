@@ -18,6 +18,7 @@ from srl.run.course import Run, closing, finished
 from srl.run.crash import CrashReporter
 from srl.run.display import Display
 from srl.run.folder import RunFolder
+from srl.run.hooks import Hooks
 from srl.run.terminal import (
     DONE,
     FAILED,
@@ -81,7 +82,10 @@ def train(
         if trainer is None:
             keep_compiled_programs()
             trainer = make_training(experiment)
-        run = Run(experiment, folder.path, trainer, show, lambda: stop.requested)
+        hooks = Hooks(experiment, folder.path)
+        run = Run(
+            experiment, folder.path, trainer, show, lambda: stop.requested, hooks=hooks.asking
+        )
         if resume and (done := finished(experiment, run.checkpoints)):
             show.say(f"{folder.path} is finished: {done}; extend it with --env-steps N")
             return end(DONE)
@@ -109,6 +113,8 @@ def train(
                     run.loop()
                 if trainer.account:
                     show.say(trainer.account)
+            if hooks.failure is not None:
+                raise hooks.failure
         except UserError:
             if not resume and not run.trained:
                 folder.discard()
@@ -117,6 +123,9 @@ def train(
             end(FAILED, error)
             on_failure(error, folder, WORKER)
             return FAILED
+        if hooks.stopped and not run.finished:
+            show.say(f"stopped by a hook; `srl resume {shown(folder)}` goes on")
+            return end(DONE)
         if not run.finished:
             show.say(f"interrupted; `srl resume {shown(folder)}` goes on")
             return end(INTERRUPTED)

@@ -21,6 +21,7 @@ from srl.launch.hosts.resources import machine_gpus
 from srl.run.course import finished
 from srl.run.display import Counts, Display
 from srl.run.folder import RunFolder
+from srl.run.hooks import Hooks
 from srl.run.terminal import (
     DONE,
     FAILED,
@@ -89,6 +90,7 @@ def train_in_processes(
             lacking = shortage(plan, len(os.sched_getaffinity(0)), len(machine_gpus()))
             if lacking:
                 screen.say(f"{lacking}: workers share what there is")
+        hooks = Hooks(experiment, folder.path)
         controller = Controller(
             plan,
             folder,
@@ -98,6 +100,7 @@ def train_in_processes(
             role=role,
             transport=transport,
             hosts=hosts,
+            hooks=hooks.asking,
         )
 
         def asked_to_stop() -> bool:
@@ -110,6 +113,8 @@ def train_in_processes(
                     evaluates = hosts is None  # else a host of its own does
                     with processes_beside(experiment, folder.path, screen.say, evaluates=evaluates):
                         controller.run(asked_to_stop)
+                    if hooks.failure is not None:
+                        raise hooks.failure
                 finally:
                     for line in controller.account():
                         screen.say(line)
@@ -125,6 +130,9 @@ def train_in_processes(
             end(FAILED, error)
             on_failure(error, folder, WORKER, "the run")
             return FAILED
+        if hooks.stopped and not controller.interrupted and not finished(experiment, checkpoints):
+            screen.say(f"stopped by a hook; `srl resume {shown(folder)}` goes on")
+            return end(DONE)
         if controller.interrupted and not finished(experiment, checkpoints):
             screen.say(f"interrupted; `srl resume {shown(folder)}` goes on")
             return end(INTERRUPTED)

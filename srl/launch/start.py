@@ -49,9 +49,11 @@ def _expect_reachable(experiment: Experiment) -> None:
         who = f"the plan {experiment.settled_plan.name} has workers"
     elif experiment.self_play is not None:
         who = "self-play rates versions"
+    elif experiment.evaluation is not None:
+        who = "evaluation plays"
     else:
         return
-    if lacking := next(unreachable("", experiment), None):
+    if lacking := next(unreachable("", experiment.without_hooks), None):
         raise UserError(
             f"{lacking.removeprefix('.')}, which no other process can import, and {who} in other "
             "processes: put it at the top level of a module (a .py file) and import it from there, "

@@ -12,7 +12,7 @@ from srl.dataflow.loop import Interact, Loop
 from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.lazy import jax, jnp
-from srl.loop.learning.learner import Learner, forms_of, run_key
+from srl.loop.learning.learner import Learner, Settings, forms_of, run_key
 from srl.loop.seeds import environment_seed
 from srl.loop.stepping.group import group_state
 from srl.loop.stepping.local import LocalEnvironments
@@ -93,9 +93,10 @@ class CompiledLoop(LocalEnvironments):
             opponents: Any,
             version: Array,
             key: Array,
+            settings: Settings,
             losses: Any,
         ) -> Any:
-            *changed, metrics = run(replays, acting, states, opponents, version, key)
+            *changed, metrics = run(replays, acting, states, opponents, version, key, settings)
             return *changed, jax.tree.map(jnp.add, losses, metrics)
 
         compiled = jax.jit(program, donate_argnums=0).lower(*self._operands()).compile()
@@ -115,7 +116,8 @@ class CompiledLoop(LocalEnvironments):
         progress = learner.progress
         learned = learner.replays, acting, learner.states
         # The key is an operand, so that runs of other seeds find the same compiled program.
-        return *learned, learner.past, progress.version, self._key, progress.losses
+        given = learner.past, progress.version, self._key, learner.setting_operands
+        return *learned, *given, progress.losses
 
     def _run(
         self,
@@ -125,9 +127,10 @@ class CompiledLoop(LocalEnvironments):
         opponents: Any,
         version: Array,
         key: Array,
+        settings: Settings,
     ) -> tuple[Any, ...]:
         """One update; also gives the timesteps after the actions, [T, ...], and the metrics."""
-        teams = self._learner.teams
+        teams = self._learner.teams.adjusted(settings)
         run = _TracedLoop(teams, self._xla, key, replays, acting, states, opponents, version)
         self.experiment.algorithm.loop(run)
         return run.replays, run.acting, run.states, run.timesteps, run.metrics

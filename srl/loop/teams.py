@@ -121,6 +121,11 @@ class Teams:
             return dict(self.members)
         return {name: self.opponents.present_slots(own) for name, own in self.members.items()}
 
+    def adjusted(self, settings: Mapping[str, Array]) -> Teams:
+        """Gives the same policies, learned with other values of adjustable settings."""
+        instances = {name: i.adjusted(settings) for name, i in self.instances.items()}
+        return replace(self, instances=instances)
+
     def init(self, key: Array) -> dict[str, State]:
         """Draws a state for each policy."""
         return {

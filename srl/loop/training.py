@@ -165,6 +165,20 @@ class Training:
         return stop, save
 
     @property
+    def settings(self) -> dict[str, float]:
+        """The algorithm's adjustable settings, as they are now."""
+        return self._learner.settings
+
+    @property
+    def changed_settings(self) -> dict[str, float]:
+        """Those that are not as the experiment has them."""
+        return self._learner.changed_settings
+
+    def change(self, settings: Mapping[str, float]) -> None:
+        """Changes adjustable settings from the next update on; all replicas do it at the same."""
+        self._learner.settings = {**self._learner.settings, **settings}
+
+    @property
     def replicas(self) -> int:
         """Processes that learn together."""
         return self._learner.progress.replicas
@@ -186,7 +200,8 @@ class Training:
 
     def report(self) -> dict[str, Any]:
         """Gives a line of metrics: since the last report, or over the last 100 episodes."""
-        return {**self._learner.progress.report(), **self.environments.report()}
+        changed = {f"settings/{name}": x for name, x in self.changed_settings.items()}
+        return {**self._learner.progress.report(), **changed, **self.environments.report()}
 
     def histograms(self) -> dict[str, Histogram]:
         """Gives histograms of parameters, gradients and actions, as `tracking.histograms` asks."""

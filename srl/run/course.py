@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from srl.checkpoint import Checkpoints
 from srl.errors import Unwritable
 from srl.experiment import Experiment
+from srl.json_shape import fits
 from srl.loop.stage import Stage
 from srl.loop.training import Training
 from srl.run.evaluation import Evaluated, Evaluations, target_reached
 from srl.run.folder import RunFolder, read_config, write_specs
-from srl.run.metrics import MetricsWriter
+from srl.run.hooks import NO_HOOKS, Asking, Happened
+from srl.run.metrics import MetricsWriter, plain
 from srl.run.terminal import DONE, FAILED, INTERRUPTED
 from srl.tracking.trackers import Trackers
 
@@ -59,6 +61,7 @@ class Run:
         show: Show,
         stop: Callable[[], bool],
         agree: Callable[[bool, bool], tuple[bool, bool]] = lambda stop, save: (stop, save),
+        hooks: Asking = NO_HOOKS,
         *,
         kept: bool = True,
     ) -> None:
@@ -72,9 +75,12 @@ class Run:
             stop: Whether the run is to end, after a checkpoint.
             agree: Gives which of stopping and saving to do, from which this one wants; several
                 replicas must do the same after the same update.
+            hooks: How to ask the hooks; all replicas get the same answer.
             kept: Whether reports and checkpoints are written; another replica may do so.
         """
-        self._agree, self._kept = agree, kept
+        self._agree, self._hooks, self._kept = agree, hooks, kept
+        self.stopped = False
+        """Whether a hook has ended the run."""
         self.experiment, self.folder, self.trainer = experiment, folder, trainer
         trainer.folder = folder
         trainer.on_stage, trainer.alive = show.stage, show.alive
@@ -83,6 +89,7 @@ class Run:
         self.trained = False
         """Whether it has done an update."""
         self._evaluations: Evaluations | None = None
+        self._evaluated: list[Mapping[str, Any]] = []  # of which no hook knows yet
         self._failure: Unwritable | None = None  # that the run ends with, if it can after saving
         self._stack = contextlib.ExitStack()
         self._stack.enter_context(closing(self.checkpoints))
@@ -135,6 +142,7 @@ class Run:
         trainer, checkpoints = self.trainer, self.checkpoints
         tree, damaged = checkpoints.restore_newest(trainer.state(), lambda: trainer.alive())
         trainer.restore(tree)
+        trainer.change(_settings_of(checkpoints.metadata(trainer.updates), trainer.settings))
         files = checkpoints.replay_files(trainer.updates) if trainer.remembers else {}
         if files:
             trainer.restore_replays(checkpoints.replay_folder, files)
@@ -186,6 +194,7 @@ class Run:
             if save:
                 next_checkpoint = now + self._pause(now - began)
                 self._save(wait=False)
+            stop = stop or self.stopped
             self.show.tick(trainer, now)
         # A line between two of the grid is the last: a stopped run goes on without one.
         if not reported and self.finished:
@@ -193,6 +202,8 @@ class Run:
         self._save_last()
         if self.finished and not self._reached:
             self._evaluate_last()
+        if self._evaluated:
+            self._call_hooks(("evaluation",), [("evaluation", it) for it in self._evaluated])
         if self._failure is not None:
             raise self._failure
         if self._reached:
@@ -227,13 +238,29 @@ class Run:
 
     def _report(self) -> None:
         report = self.trainer.report()
-        if not self._kept or self._failure is not None:
+        if self._kept and self._failure is None:
+            with self._writing():
+                self._trackers.report(self._metrics.write(report))
+                self._track_histograms()
+                self.show.report(self.trainer, report)
+                self.checkpoints.check()
+        # Those evaluated since the last report are known to one replica alone.
+        happened = [*(("evaluation", found) for found in self._evaluated), ("report", report)]
+        self._evaluated.clear()
+        self._call_hooks(("evaluation", "report"), happened)
+
+    def _call_hooks(self, kinds: Sequence[str], happened: Happened) -> None:
+        """Does what the hooks want at events of these kinds; all replicas call it alike."""
+        if not set(kinds) & set(self._hooks.kinds):
             return
-        with self._writing():
-            self._trackers.report(self._metrics.write(report))
-            self._track_histograms()
-            self.show.report(self.trainer, report)
-            self.checkpoints.check()
+        events = [
+            (kind, {name: plain(value) for name, value in metrics.items()})
+            for kind, metrics in (happened if self._failure is None else ())
+        ]
+        answer = self._hooks.ask(events, self.trainer.settings)
+        self.stopped = self.stopped or answer.stop
+        if answer.settings:
+            self.trainer.change(answer.settings)
 
     def _track_histograms(self) -> None:
         trainer, reports = self.trainer, self.experiment.tracking.histograms
@@ -258,6 +285,7 @@ class Run:
     def _report_evaluation(self, evaluated: Evaluated) -> None:
         """Reports what the evaluation of a version has found; all results come here."""
         self._trackers.report(self._metrics.write(evaluated.report))
+        self._evaluated.append(evaluated.report)
         self.show.say(evaluated.text)
         logger.info("%s", evaluated.text)
 
@@ -305,24 +333,42 @@ class Run:
         with self._writing():
             self.checkpoints.wait()  # it removes files of replays that no checkpoint needs
             replay_files = trainer.save_replays(self.checkpoints.replay_folder)
-        if not self._kept or (replay_files is None and not wait):
-            return
-        if replay_files is None:  # there may be room for the rest
-            self.show.say("the last checkpoint holds no replay, which could not be written")
-        trainer.check()  # or it would push out checkpoints that are good
-        counts = {
+        if self._kept and (replay_files is not None or wait):
+            # A hook may want to look at it.
+            self._write(state, replay_files, wait=wait or "checkpoint" in self._hooks.kinds)
+        self._call_hooks(("checkpoint",), [("checkpoint", self._counts())])
+
+    def _counts(self) -> dict[str, int]:
+        trainer = self.trainer
+        return {
             "env_steps": int(trainer.env_steps),
             "agent_steps": int(trainer.agent_steps),
             "updates": int(trainer.updates),
-            "time": time.time(),
         }
+
+    def _write(self, state: Any, replay_files: Mapping[str, str] | None, *, wait: bool) -> None:
+        trainer = self.trainer
+        if replay_files is None:  # there may be room for the rest
+            self.show.say("the last checkpoint holds no replay, which could not be written")
+        trainer.check()  # or it would push out checkpoints that are good
+        metadata = {**self._counts(), "time": time.time()}
+        if trainer.changed_settings:
+            metadata["settings"] = trainer.changed_settings
         with self._writing():
             self.checkpoints.save(
-                int(trainer.updates), state, counts, replay_files=replay_files, wait=wait
+                int(trainer.updates), state, metadata, replay_files=replay_files, wait=wait
             )
             logger.info("checkpoint of update %d", trainer.updates)
         if not wait:
             self.show.stage(Stage.STEPPING)
+
+
+def _settings_of(metadata: Mapping[str, Any], known: Mapping[str, float]) -> dict[str, float]:
+    """The settings that a checkpoint records as changed, of those that can change here."""
+    changed: Any = metadata.get("settings")
+    if not fits(changed, {str: float}):
+        return {}
+    return {name: value for name, value in changed.items() if name in known}
 
 
 def report_interval(experiment: Experiment) -> int:

@@ -405,7 +405,7 @@ def _write_config(folder: RunFolder, resolved: Resolved, sha256: str | None) -> 
         "experiment": values,
     }
     if not resolved.target:
-        lacking = next(unreachable("", resolved.experiment), "")
+        lacking = next(unreachable("", resolved.experiment.without_hooks), "")
         config["unreachable"] = lacking.removeprefix(".")
     write_atomically(folder.config, (json.dumps(config, indent=2) + "\n").encode())
 
@@ -470,7 +470,14 @@ def _is_text(value: Any) -> bool:
 
 def _compare(folder: RunFolder, stored: Any, current: Any, *, refuse: bool) -> None:
     """Reports each value that is not the one the run began with."""
-    stored, current = flat_values(stored), flat_values(current)
+    from srl.experiment import HOOKS
+
+    hooks = HOOKS.values()
+    # Hooks may be others each time that a run goes on.
+    stored, current = (
+        {name: value for name, value in flat_values(values).items() if name not in hooks}
+        for values in (stored, current)
+    )
     for name, value in stored.items():
         if name in current and current[name] != value:
             text = (

@@ -31,6 +31,7 @@ BEAT_SECONDS = 1.0
 LIMIT_BYTES = 16_000_000
 """The most that one message between a worker and the controller may hold."""
 _CONNECT_SECONDS, _CLOSE_SECONDS = 20.0, 5.0
+_ASK_SECONDS = 5.0  # until an event is sent again
 
 
 class Kind(IntEnum):
@@ -63,6 +64,12 @@ class Kind(IntEnum):
     SECONDS = 25
     """Controller, to the worker that writes reports, after its beat: what workers of each fragment
     have spent on each activity since the last one."""
+    EVENT = 26
+    """Worker that writes reports, where there are hooks: what has `happened`, the `settings`, and
+    the `number` of such messages before it; again every few seconds until there is an answer."""
+    ANSWER = 27
+    """Controller, to all that learn: `number`, and what the hooks want: whether to `stop`, and
+    which `settings` to change."""
 
 
 def pack(kind: int, values: dict[str, Any]) -> Message:
@@ -128,6 +135,7 @@ class Control:
         self._changed = threading.Condition()
         self._start: Start | None = None
         self._unseen = False
+        self._answers: dict[int, dict[str, Any]] = {}  # by the event's number
         self._alive, self._longest = time.monotonic(), 0.0
         self._stage = Stage.STARTING
         self._counters: dict[str, float] = {}
@@ -173,6 +181,24 @@ class Control:
         with self._changed:
             start, self._unseen = self._start if self._unseen else None, False
             return start
+
+    def wait_for_answer(self, number: int, event: dict[str, Any] | None) -> dict[str, Any]:
+        """What hooks want.
+
+        Args:
+            number: Events before this one.
+            event: To be sent; None where another replica sends it.
+        """
+        while True:
+            if event is not None:  # again, as another controller may lead the run by now
+                self.send(Kind.EVENT, event)
+            until = time.monotonic() + _ASK_SECONDS
+            while time.monotonic() < until:
+                with self._changed:
+                    self._changed.wait_for(lambda: number in self._answers, BEAT_SECONDS)
+                    if number in self._answers:
+                        return self._answers.pop(number)
+                self.alive({})
 
     def close(self) -> None:
         """Sends the messages that are left, and closes the connection."""
@@ -232,6 +258,9 @@ class Control:
                 self._start = Start(values["peers"], values["incarnations"], specs)
                 self._unseen = True
                 self.on_start(self._start)
+            elif message.kind == Kind.ANSWER:
+                values = unpack(message)
+                self._answers = {values["number"]: values}
             elif message.kind == Kind.SECONDS:
                 self.on_seconds(unpack(message))
             self._changed.notify_all()

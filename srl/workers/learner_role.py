@@ -58,8 +58,9 @@ def _run(context: Context, training: Training) -> None:
     kept = context.replica == 0
     show = _Show(context)
     training.neighbours = context.neighbours
+    agree, hooks = training.agree, context.hooks()
     with Run(
-        context.experiment, context.folder, training, show, stop, training.agree, kept=kept
+        context.experiment, context.folder, training, show, stop, agree, hooks, kept=kept
     ) as run:
         run.start(resume=context.resume)
         run.loop()

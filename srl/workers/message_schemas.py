@@ -31,6 +31,11 @@ SCHEMAS: dict[int, dict[Any, Any]] = {
         "seconds?": {str: float},
     },
     Kind.REPORT: {"env_steps": COUNT, "updates": COUNT, "bottleneck?": str, str: float | None},
+    Kind.EVENT: {
+        "happened": [(str, {str: float | str | None})],
+        "settings": {str: float},
+        "number": COUNT,
+    },
     Kind.SAY: {"text": str},
     Kind.STOPPED: {},
     Kind.FAILED: {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from srl.loop.busy_time import SecondsByKind
 from srl.loop.learning.unroll_ledger import Ledger
 from srl.loop.stage import Stage
 from srl.loop.wiring import Addresses, Endpoints
+from srl.run.hooks import Answer, Asking, Happened
 from srl.specs_json import specs_to_json
 from srl.streams.transport.keys import keys_of
 from srl.types import Specs
@@ -122,6 +124,18 @@ class Context:
     def say(self, text: str) -> None:
         """Shows a line in the terminal."""
         self._control.send(Kind.SAY, {"text": text})
+
+    def hooks(self) -> Asking:
+        """How a worker that learns asks the run's hooks; all replicas get the same answers."""
+        events = itertools.count()
+
+        def ask(happened: Happened, settings: Mapping[str, float]) -> Answer:
+            number = next(events)
+            event = {"happened": happened, "settings": settings, "number": number}
+            answer = self._control.wait_for_answer(number, None if self.replica else event)
+            return Answer(answer["stop"], answer["settings"])
+
+        return Asking(self._spec.hooks, ask)
 
     def report(self, metrics: dict[str, Any]) -> None:
         """Sends metrics, which are plain numbers and strings, to the display."""

@@ -37,6 +37,8 @@ class WorkerSpec:
     """The transport of the streams between workers."""
     interface: str = ""
     """The address at which other hosts of the run reach this one; empty if there are none."""
+    hooks: tuple[str, ...] = ()
+    """The events at which those that learn ask the run's hooks, which the controller calls."""
     ledger: int = -1
     """The descriptor of the `Ledger`'s memory; -1 for workers that do not update."""
 
@@ -53,4 +55,5 @@ class WorkerSpec:
     def from_json(text: str) -> WorkerSpec:
         """The spec that `to_json` wrote."""
         values = json.loads(text)
-        return WorkerSpec(**{**values, "cores": tuple(values["cores"])})
+        lists = {name: tuple(item) for name, item in values.items() if isinstance(item, list)}
+        return WorkerSpec(**{**values, **lists})

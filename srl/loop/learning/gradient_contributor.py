@@ -19,6 +19,7 @@ from srl.loop.learning.replay_files import ReplayFiles, Saved, expect_room
 from srl.loop.learning.tree_vectors import Vectors, tree_of, vectors_of
 from srl.loop.projection import Gathered
 from srl.loop.stepping.local import LocalEnvironments
+from srl.loop.teams import Teams
 from srl.loop.training import Training
 from srl.loop.wiring import Endpoints
 from srl.streams.batch import Batch
@@ -81,23 +82,28 @@ class Contributor(LocalEnvironments):
         self._replays = make(unroll)
 
     def _acting(self, state: Vectors) -> Any:
-        states, opponents = tree_of(state, like=self._crossing.states)
+        states, opponents, _ = tree_of(state, like=self._crossing.states)
         teams = self._learner.teams
         return teams.acting(teams.policies(states), opponents)
 
-    def _states(self, vectors: Vectors) -> Any:
-        return tree_of(vectors, like=self._crossing.states)[0]
+    def _learning(self, vectors: Vectors) -> tuple[Teams, Any]:
+        """The policies' functions, with the settings that the server has sent, and their states."""
+        states, _, settings = tree_of(vectors, like=self._crossing.states)
+        return self._learner.teams.adjusted(settings), states
 
     def _measured(self, state: Vectors, replays: Any, unroll: Unroll) -> tuple[Any, Any, Vectors]:
-        replays, batches, sums = self._learner.teams.look(self._states(state), replays, unroll)
+        teams, states = self._learning(state)
+        replays, batches, sums = teams.look(states, replays, unroll)
         return replays, batches, vectors_of(sums)
 
     def _gradient_of(self, state: Vectors, batches: Any, round: Any) -> tuple[Vectors, Any]:
-        sums, notes = self._learner.teams.gradient(self._states(state), batches, round)
+        teams, states = self._learning(state)
+        sums, notes = teams.gradient(states, batches, round)
         return vectors_of(sums), notes
 
     def _revised(self, state: Vectors, replays: Any, batches: Any, notes: Any) -> Any:
-        return self._learner.teams.revise(self._states(state), replays, batches, notes)
+        teams, states = self._learning(state)
+        return teams.revise(states, replays, batches, notes)
 
     def begin(self) -> None:
         """Starts episodes, or goes on with saved ones; waits until an update begins."""

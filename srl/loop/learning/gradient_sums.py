@@ -9,7 +9,7 @@ import numpy as np
 
 from srl.algorithms.algorithm import State
 from srl.lazy import jax, jnp
-from srl.loop.learning.learner import Learner
+from srl.loop.learning.learner import Learner, Settings
 from srl.loop.learning.tree_vectors import vectors_of
 from srl.streams.batch import Batch
 from srl.streams.gradients import GradientLayouts
@@ -41,7 +41,7 @@ class Crossing(NamedTuple):
             policies = teams.policies(states)
             past = None if teams.opponents is None else teams.opponents.first(policies)
             gradient, _ = teams.gradient(states, batches, jnp.int32(0))
-            return needed(states, past), measured, gradient
+            return needed(states, past, learner.setting_operands), measured, gradient
 
         shapes = jax.eval_shape(trees, learner.states, learner.unroll(batch))
         states, measured, gradient = (jax.eval_shape(vectors_of, tree) for tree in shapes)
@@ -51,9 +51,10 @@ class Crossing(NamedTuple):
         return Crossing(forms, *shapes)
 
 
-def needed(states: Mapping[str, State], past: Any) -> tuple[Any, Any]:
-    """Gives what sums are computed from: all but the optimizer's state, and the past versions."""
-    return {name: state._replace(optimizer=()) for name, state in states.items()}, past
+def needed(states: Mapping[str, State], past: Any, settings: Settings) -> tuple[Any, Any, Any]:
+    """Gives what sums are computed from: all but the optimizer's state."""
+    states = {name: state._replace(optimizer=()) for name, state in states.items()}
+    return states, past, settings
 
 
 def account(batch: Batch) -> tuple[np.ndarray, ...]:

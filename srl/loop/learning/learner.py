@@ -38,6 +38,10 @@ def run_key(experiment: Experiment) -> Any:
     return jax.random.fold_in(jax.random.key(experiment.seed), _ACT)
 
 
+Settings = dict[str, np.float32]
+"""Values of adjustable settings, as operands."""
+
+
 def bind_teams(experiment: Experiment, specs: Specs) -> Teams:
     """The experiment's policies, for environments of these specs.
 
@@ -100,6 +104,9 @@ class Learner:
         root = jax.random.key(experiment.seed)
         self.states = teams.init(jax.random.fold_in(root, _INIT))
         """All that learning changes, by policy."""
+        algorithm = experiment.algorithm
+        self.settings = {name: float(getattr(algorithm, name)) for name in algorithm.adjustable}
+        """The algorithm's adjustable settings, as they are now."""
         self.replays: Any = {}
         """What is remembered of the slots here, by policy; made by `compile`."""
         self.policies: Mapping[str, Any] = teams.acting(teams.policies(self.states))
@@ -140,9 +147,15 @@ class Learner:
         self.forget(example)
         for batch in {len(batch.log_prob): batch for batch in batches}.values():
             unroll = self.prepared(batch)
+            operands = (
+                self.states,
+                self.replays,
+                unroll,
+                self.progress.losses,
+                self.setting_operands,
+            )
             if self.sharded is not None:
-                self.sharded.compile(self.states, self.replays, unroll, self.progress.losses)
-            operands = self.states, self.replays, unroll, self.progress.losses
+                self.sharded.compile(*operands)
             _, self.replays, *_ = jax.block_until_ready(self._learn(*operands))
         self.forget(example)
 
@@ -213,10 +226,12 @@ class Learner:
         replays: Any,
         unroll: Unroll,
         losses: Any,
+        settings: Settings,
         total: Callable[[Tree], Tree] = lambda sums: sums,
     ) -> Any:
         """Learns, and adds the metrics to their sums since the last report."""
-        states, replays, policies, metrics = self.teams.learn(states, replays, unroll, total)
+        teams = self.teams.adjusted(settings)
+        states, replays, policies, metrics = teams.learn(states, replays, unroll, total)
         return states, replays, policies, jax.tree.map(jnp.add, losses, metrics)
 
     def prepared(self, batch: Batch) -> Unroll:
@@ -251,7 +266,14 @@ class Learner:
         """Improves every policy with one batch; returns when its memory may be written again."""
         before = time.perf_counter()
         batch.unroll = batch.unroll or self.prepared(batch.batch)
-        called = self._learn(self.states, self.replays, batch.unroll, self.progress.losses)
+        operands = (
+            self.states,
+            self.replays,
+            batch.unroll,
+            self.progress.losses,
+            self.setting_operands,
+        )
+        called = self._learn(*operands)
         self.states, self.replays, policies, losses = called
         if not batch.learned:
             self.progress.count_batch(batch)
@@ -290,6 +312,17 @@ class Learner:
     def past(self) -> Any:
         """The past versions that play; None where none does."""
         return None if self._opponents is None else self._opponents.playing
+
+    @property
+    def changed_settings(self) -> dict[str, float]:
+        """The adjustable settings that are not as the experiment has them."""
+        first = self.experiment.algorithm
+        return {name: x for name, x in self.settings.items() if x != getattr(first, name)}
+
+    @property
+    def setting_operands(self) -> Settings:
+        """The settings as operands of all that is compiled, so that a change compiles nothing."""
+        return {name: np.float32(value) for name, value in self.settings.items()}
 
     def state(self) -> dict[str, Tree]:
         """Gives what `restore` needs."""

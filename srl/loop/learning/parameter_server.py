@@ -20,6 +20,7 @@ from srl.loop.learning.replay_files import Saved, tree_bytes
 from srl.loop.learning.tree_vectors import Vectors, tree_of, vectors_of
 from srl.loop.learning.unroll_ledger import Ledger
 from srl.loop.projection import Gathered
+from srl.loop.teams import Teams
 from srl.loop.training import Training
 from srl.loop.wiring import Endpoints
 from srl.streams.batch import Batch, widened
@@ -163,7 +164,8 @@ class Server:
         """Gives the state to all workers, and gets their sums."""
         progress, name = self._learner.progress, self._endpoints.fragment_name
         before = time.perf_counter()
-        state = jax.device_get(self._sent(states, self._learner.past))
+        sent = self._sent(states, self._learner.past, self._learner.setting_operands)
+        state = jax.device_get(sent)
         begun = time.perf_counter()
         epoch, n = progress.version.tolist()
         sums = self.sink.exchange((epoch, n), phase, state, self._endpoints.alive)
@@ -185,17 +187,17 @@ class Server:
         """Runs an update on empty memory, so that none waits for a compiler."""
         learner, crossing = self._learner, self._crossing
         teams = learner.teams
-        self._sent = jax.jit(lambda states, past: vectors_of(needed(states, past)))
+        self._sent = jax.jit(lambda *parts: vectors_of(needed(*parts)))
         self._total_measured = jax.jit(partial(_added, like=crossing.measured))
         self._total_gradient = jax.jit(partial(_added, like=crossing.gradient))
         self._count = jax.jit(_counted)
         self._nodes = LearnNodes(
             rounds=teams.rounds,
             measure=self._measure,
-            adapt=jax.jit(teams.adapt),
+            adapt=self._with_settings(Teams.adapt),
             gradient=self._gradient,
-            update=jax.jit(teams.update),
-            finish=jax.jit(teams.finish),
+            update=self._with_settings(Teams.update),
+            finish=self._with_settings(Teams.finish),
         )
         empty = [map_tree(np.zeros_like, form.views(form.empty())) for form in crossing.forms[1:]]
         measured, gradient = ([part] * self._workers for part in (empty[0][0], empty[1]))
@@ -208,8 +210,19 @@ class Server:
         none = jax.tree.map(jnp.zeros_like, _by_policy(*metrics))
         learner.progress.losses = none
         jax.block_until_ready(
-            (self._count(none, *metrics), self._sent(learner.states, learner.past))
+            (
+                self._count(none, *metrics),
+                self._sent(learner.states, learner.past, learner.setting_operands),
+            )
         )
+
+    def _with_settings(self, part: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+        """A part of learning, compiled, with the settings that the learner has at each call."""
+        learner = self._learner
+        compiled = jax.jit(
+            lambda settings, *operands: part(learner.teams.adjusted(settings), *operands)
+        )
+        return lambda *operands: compiled(learner.setting_operands, *operands)
 
     # ---- accounts ----
 

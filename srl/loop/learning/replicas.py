@@ -53,8 +53,8 @@ class Sharded:
         """Compiles nothing yet.
 
         Args:
-            learn: (states, replays, unroll, losses, total) to (states, replays, policies, losses),
-                as `Teams.learn`.
+            learn: (states, replays, unroll, losses, settings, total) to (states, replays,
+                policies, losses), as `Teams.learn`.
             example: An unroll of this process' slots.
             replays: The shapes of those of the same slots.
         """
@@ -70,14 +70,17 @@ class Sharded:
         def total(sums: Tree) -> Tree:
             return tree_of(jax.lax.psum(vectors_of(sums), _AXIS), like=sums)
 
-        def one(states: Any, replays: Any, unroll: Unroll, losses: Any, wishes: Any) -> Any:
-            return *learn(states, replays, unroll, losses, total), jax.lax.psum(wishes, _AXIS)
+        def one(
+            states: Any, replays: Any, unroll: Unroll, losses: Any, settings: Any, wishes: Any
+        ) -> Any:
+            learned = learn(states, replays, unroll, losses, settings, total)
+            return *learned, jax.lax.psum(wishes, _AXIS)
 
         self._learn = jax.jit(
             jax.shard_map(
                 one,
                 mesh=mesh,
-                in_specs=(whole, remembered, specs, whole, rows),
+                in_specs=(whole, remembered, specs, whole, whole, rows),
                 out_specs=(whole, remembered, whole, whole, rows),
                 check_vma=False,
             ),
@@ -97,11 +100,13 @@ class Sharded:
         self._wishes = wishes
         return self._granted
 
-    def compile(self, states: Any, replays: Any, unroll: Unroll, losses: Any) -> None:
+    def compile(
+        self, states: Any, replays: Any, unroll: Unroll, losses: Any, settings: Any
+    ) -> None:
         """Compiles, and waits until the other replicas have: a collective waits half a minute."""
-        states, losses = jax.tree.map(self._replicate, (states, losses))
+        states, losses, settings = jax.tree.map(self._replicate, (states, losses, settings))
         steps = len(unroll.log_prob)
-        operands = states, replays, unroll, losses, self._wished()
+        operands = states, replays, unroll, losses, settings, self._wished()
         self._compiled[steps] = self._learn.lower(*operands).compile()
         if jax.process_count() > 1:
             from jax._src import distributed  # no public name leads to the client
@@ -154,11 +159,13 @@ class Sharded:
 
         return [jax.tree.map(partial(part, k), replays) for k in range(self._local)]
 
-    def __call__(self, states: Any, replays: Any, unroll: Unroll, losses: Any) -> Any:
+    def __call__(
+        self, states: Any, replays: Any, unroll: Unroll, losses: Any, settings: Any
+    ) -> Any:
         """Learns; takes and gives states as arrays of this process alone, replays as all's."""
-        states, losses = jax.tree.map(self._replicate, (states, losses))
+        states, losses, settings = jax.tree.map(self._replicate, (states, losses, settings))
         learn = self._compiled.get(len(unroll.log_prob), self._learn)
-        operands = states, replays, unroll, losses, self._wished()
+        operands = states, replays, unroll, losses, settings, self._wished()
         states, replays, *results, granted = learn(*operands)
         self._granted = tuple(np.asarray(granted.addressable_data(0))[0] > 0)
         states, *results = jax.tree.map(lambda x: x.addressable_data(0), [states, *results])

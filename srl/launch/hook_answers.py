@@ -1,0 +1,38 @@
+"""What a run's hooks want, as messages to the workers that learn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from srl.run.hooks import Asking
+from srl.streams import Message
+from srl.workers.control import Kind, pack
+
+
+class HookAnswers:
+    """Asks the hooks once for each event, however often a worker sends it."""
+
+    def __init__(self, hooks: Asking) -> None:
+        """Takes the hooks, which run in this process."""
+        self._hooks = hooks
+        self._last: tuple[tuple[int, int], Message] | None = None
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The events at which there are hooks."""
+        return self._hooks.kinds
+
+    def to(self, incarnation: int, event: Mapping[str, Any]) -> Message:
+        """The answer to an event.
+
+        Args:
+            incarnation: Of the workers that learn.
+            event: As `Kind.EVENT` brings it.
+        """
+        key = incarnation, event["number"]
+        if self._last is None or self._last[0] != key:
+            wanted = self._hooks.ask(event["happened"], event["settings"])
+            values = {"number": event["number"], **wanted._asdict()}
+            self._last = key, pack(Kind.ANSWER, values)
+        return self._last[1]

@@ -1,0 +1,146 @@
+"""Hooks: the user's functions that are called as a run goes, and what they may do to it.
+
+They are called where the run is led: in the process of `srl run` or `srl.train`. Between two
+updates the run waits for them, so that a change reaches all that learns at the same update.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from srl.errors import RunError, UserError, expect_number
+from srl.experiment import HOOKS, Experiment
+
+logger = logging.getLogger(__name__)
+
+
+class Answer(NamedTuple):
+    """What a hook wants of the run."""
+
+    stop: bool = False
+    settings: Mapping[str, float] = {}
+    """Adjustable settings to change."""
+
+
+Happened = Sequence[tuple[str, Mapping[str, Any]]]
+"""Events in order, each with its numbers."""
+
+
+class Asking(NamedTuple):
+    """How what trains asks the hooks, wherever they are."""
+
+    kinds: tuple[str, ...]
+    """The events at which to ask."""
+    ask: Callable[[Happened, Mapping[str, float]], Answer]
+    """Takes what has happened, and the settings; gives what the hooks want."""
+
+
+NO_HOOKS = Asking((), lambda *_: Answer())
+
+
+class Event:
+    """What has happened in a run, as its hooks are given it."""
+
+    def __init__(
+        self,
+        kind: str,
+        path: Path,
+        metrics: Mapping[str, Any],
+        settings: Mapping[str, float],
+        limits: Mapping[str, tuple[float, ...]],
+    ) -> None:
+        """Takes what there is to know; `limits` are those of the algorithm's settings."""
+        self.kind = kind
+        """The name of the event: report, checkpoint or evaluation."""
+        self.path = path
+        """The run's folder."""
+        self.metrics = metrics
+        """Of a report or an evaluation, its line of metrics; of a checkpoint, its counts:
+        env_steps, agent_steps and updates."""
+        self.settings = settings
+        """The algorithm's adjustable settings, as they are now."""
+        self._limits = limits
+        self._stop, self._changed = False, dict[str, float]()
+
+    def stop(self) -> None:
+        """Ends the run now, after a checkpoint; it has not failed, and can be resumed."""
+        self._stop = True
+
+    def change(self, **settings: float) -> None:
+        """Changes adjustable settings from the next update on; checkpoints keep the change.
+
+        Raises:
+            UserError: If there is no such setting that can change, or its value is out of limits.
+        """
+        for name, value in settings.items():
+            if name not in self.settings:
+                near = difflib.get_close_matches(name, self.settings, n=1)
+                known = ", ".join(self.settings) or "none"
+                hint = f"did you mean {near[0]}?" if near else f"there are {known}"
+                raise UserError(f"{name} cannot change while the run goes; {hint}")
+            expect_number(name, value, *map(float, self._limits.get(name, (-math.inf,))))
+            self._changed[name] = float(value)
+        self.settings = {**self.settings, **self._changed}
+
+    @property
+    def answer(self) -> Answer:
+        """What the hook wants."""
+        return Answer(self._stop, self._changed)
+
+
+class Hooks:
+    """Calls the hooks of an experiment."""
+
+    def __init__(self, experiment: Experiment, folder: Path) -> None:
+        """Takes them from the experiment of the run in `folder`."""
+        given = {kind: getattr(experiment, name) for kind, name in HOOKS.items()}
+        self._functions: dict[str, Any] = {k: f for k, f in given.items() if f is not None}
+        self._folder, self._limits = folder, experiment.algorithm.limits
+        self.failure: RunError | None = None
+        """The error of a hook, which ends the run after a checkpoint."""
+        self.stopped = False
+        """Whether a hook has ended the run."""
+
+    @property
+    def asking(self) -> Asking:
+        """How what trains in the same process asks them."""
+        return Asking(self.kinds, self.call)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The events for which there is a hook."""
+        return tuple(self._functions)
+
+    def call(self, happened: Happened, settings: Mapping[str, float]) -> Answer:
+        """Calls the hooks for what has happened; one that raises ends the run.
+
+        Args:
+            happened: The events.
+            settings: The adjustable settings.
+        """
+        stop, changed = False, dict[str, float]()
+        for kind, metrics in happened:
+            answer = self._call(kind, metrics, {**settings, **changed})
+            stop, changed = stop or answer.stop, {**changed, **answer.settings}
+        self.stopped = self.stopped or stop
+        return Answer(stop, changed)
+
+    def _call(self, kind: str, metrics: Mapping[str, Any], settings: Mapping[str, float]) -> Answer:
+        if kind not in self._functions:
+            return Answer()
+        event = Event(kind, self._folder, metrics, settings, self._limits)
+        try:
+            self._functions[kind](event)
+        except Exception as error:
+            text = f"the hook {HOOKS[kind]} raised {type(error).__name__}: {error}"
+            self.failure = RunError(text)
+            self.failure.__cause__ = error
+            return Answer(stop=True)
+        if event.answer.settings:
+            logger.info("%s changes %s", HOOKS[kind], dict(event.answer.settings))
+        return event.answer
