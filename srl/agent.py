@@ -56,7 +56,8 @@ class Agent:
         config = read_config(folder)
         values = config["experiment"]
         algorithm = _algorithm_of(folder, config)
-        self._specs = specs = read_specs(folder)
+        self.specs = specs = read_specs(folder)
+        """Of the run's environments."""
         policies, num_envs = values.get("policies"), values.get("num_envs")
         good = isinstance(policies, dict) and isinstance(num_envs, int)
         expect(
@@ -140,7 +141,7 @@ class Agent:
         space, action_space = self._spaces(agent)
         observation = _with_mask(observation, mask, space, action_space, of)
         rows, single = _rows(observation, space, f"observation{of}")
-        rows = _padded(rows, self._specs.observation)
+        rows = _padded(rows, self.specs.observation)
         count = len(leaves_of(rows)[0])
         name = self._policy_of[agent]
         instance, policy = self.instances[name], self.policies[name]
@@ -177,9 +178,9 @@ class Agent:
         if agent is None and len(self.agents) == 1:
             agent = self.agents[0]
         expect(agent in self.agents, "agent", agent, f"one of {', '.join(self.agents)}")
-        if self._specs.agent_spaces:
-            return self._specs.agent_spaces[self.agents.index(str(agent))]
-        return self._specs.observation, self._specs.action
+        if self.specs.agent_spaces:
+            return self.specs.agent_spaces[self.agents.index(str(agent))]
+        return self.specs.observation, self.specs.action
 
     def _expect_agents(self, name: str, by_agent: Any) -> None:
         names = ", ".join(self.agents)

@@ -75,6 +75,13 @@ class Preprocessed:
             lambda seen, own: self._instance.act_greedy(policy, seen, own), observation, memory
         )
 
+    def action_outputs(self, policy: Policy, observation: Tree, memory: Tree) -> dict[str, Array]:
+        """Gives what the actions follow from."""
+        if self._stack is None:
+            return self._instance.action_outputs(policy, observation, memory)
+        seen, _ = self._stack.push(memory["earlier"], observation)
+        return self._instance.action_outputs(policy, seen, memory["own"])
+
     def _acted(
         self, act: Callable[[Tree, Tree], Decision], observation: Tree, memory: Tree
     ) -> Decision:

@@ -20,7 +20,7 @@ from srl.errors import UserError
 from srl.files import write_output
 from srl.lazy import jax
 from srl.run.folder import RunFolder, file_metadata, read_config
-from srl.spaces import narrow_dtype, space_tree
+from srl.spaces import Space, narrow_dtype, space_tree
 from srl.tree import leaves_of, map_tree, names_of
 from srl.types import Array, Policy
 
@@ -34,11 +34,12 @@ def write_policy(agent: Agent, name: str, output: Path) -> None:
     config = read_config(RunFolder(agent.path))
     counts = {"updates": agent.version, "env_steps": agent.env_steps}
     about = file_metadata(config, counts, [name])
-    write_onnx(output, agent.instances[name], agent.policies[name], about)
+    space = agent.specs.observation
+    write_onnx(output, agent.instances[name], agent.policies[name], space, about)
 
 
 def write_onnx(
-    output: Path, instance: Instance, policy: Policy, metadata: Mapping[str, str]
+    output: Path, instance: Instance, policy: Policy, space: Space, metadata: Mapping[str, str]
 ) -> None:
     """Writes the graph of a policy's most probable actions.
 
@@ -51,6 +52,7 @@ def write_onnx(
         output: The file.
         instance: The policy's functions.
         policy: Its parameters and statistics.
+        space: What the environment gives to observe.
         metadata: Texts by name, which the file holds, too.
 
     Raises:
@@ -59,13 +61,13 @@ def write_onnx(
     """
     ir, passes, to_onnx = _jax2onnx()
     (batch,) = jax.export.symbolic_shape(BATCH)
-    space, start = space_tree(instance.specs.observation), instance.initial_memory(1)
+    leaves, start = space_tree(space), instance.initial_memory(1)
     observation = map_tree(
-        lambda leaf: jax.ShapeDtypeStruct((batch, *leaf.shape), narrow_dtype(leaf.dtype)), space
+        lambda leaf: jax.ShapeDtypeStruct((batch, *leaf.shape), narrow_dtype(leaf.dtype)), leaves
     )
     memory = map_tree(lambda x: jax.ShapeDtypeStruct((batch, *x.shape[1:]), x.dtype), start)
     form = jax.tree.structure((observation, memory))
-    names = [*leaves_of(names_of(space, "observation")), *leaves_of(names_of(start, "memory"))]
+    names = [*leaves_of(names_of(leaves, "observation")), *leaves_of(names_of(start, "memory"))]
 
     def act(*inputs: Array) -> dict[str, Array]:
         observation, memory = form.unflatten(inputs)
