@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -55,6 +55,10 @@ class Preprocessed:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._instance, name)
+
+    def adjusted(self, settings: Mapping[str, Array]) -> Preprocessed:
+        """Gives the same with other values of adjustable settings."""
+        return Preprocessed(self._instance.adjusted(settings), self._stack, self._transform)
 
     def initial_memory(self, batch: int) -> Tree:
         """Gives the memory of `batch` slots at the start of an episode."""

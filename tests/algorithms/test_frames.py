@@ -171,3 +171,11 @@ def test_rewards_are_transformed_before_they_are_learned_from():
         instance = bound(DQN(network=MLP(width=4), unroll_length=4, rewards=rewards), box, None, 1)
         unroll = Unroll(*[None] * len(Unroll._fields))._replace(reward=reward)
         assert instance._seen(unroll).reward[:, 0].tolist() == expected
+
+
+def test_settings_that_change_reach_what_stacks_and_transforms():
+    specs = Specs(GREY, spaces.Discrete(2), ("agent",))
+    algorithm = PPO(network=MLP(width=8), frame_stack=2, rewards="sign").settled(1)
+    instance = bound(algorithm, specs, 1, 1).adjusted({"learning_rate": 0.5})
+    assert instance.config.learning_rate == 0.5
+    assert jax.tree.leaves(instance.initial_memory(3))  # it stacks as before
