@@ -77,6 +77,9 @@ def test_tensorboard_reads_a_histogram_as_it_was_given(tmp_path):
     assert (shown.bucket_limit, shown.bucket) == ([0.5, 1.0], [2, 2])
 
 
+# Writing a film starts a program, of which JAX warns, and leaves its pipes to the collector.
+@pytest.mark.filterwarnings(r"ignore:os\.fork\(\):RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_film_moves_in_tensorboard(tmp_path):
     frames = [np.full((64, 640, 3), 10 * number, np.uint8) for number in range(20)]
     imageio.mimwrite(tmp_path / "version_7.mp4", frames, fps=20, macro_block_size=2)

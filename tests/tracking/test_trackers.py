@@ -122,6 +122,9 @@ def test_a_tracker_that_hangs_holds_up_neither_reports_nor_for_long_the_end(
     released.set()
 
 
+# Writing a film starts a program, of which JAX warns, and leaves its pipes to the collector.
+@pytest.mark.filterwarnings(r"ignore:os\.fork\(\):RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_films_that_are_made_during_a_run_are_handed_to_trackers(tmp_path, tracker):
     calls = tracker(Recorder)
     videos = tmp_path / "run" / "videos"
