@@ -205,7 +205,9 @@ def _algorithm_of(folder: RunFolder, config: Mapping[str, Any]) -> Algorithm:
 
     def import_module(name: str) -> ModuleType:
         if name == "experiment" and config["source"]:
-            from srl.experiment import import_file  # the algorithm is the experiment file's own
+            from srl.experiment_file import (
+                import_file,  # the algorithm is the experiment file's own
+            )
 
             expect_source(folder, config)
             return import_file(folder.source, directory)

@@ -24,7 +24,7 @@ from srl import array_file, block_files
 from srl.array_file import SUFFIX, Unreadable, copied_leaves, named_leaves
 from srl.block_files import Files
 from srl.errors import RunError, Unwritable, UserError
-from srl.files import UNFINISHED, is_count, parse_json
+from srl.files import UNFINISHED, is_count, parse_json, replacing
 from srl.lazy import jax
 from srl.types import Tree
 
@@ -302,6 +302,43 @@ class Checkpoints:
             return self._file(version).rename(path)
         except OSError as error:
             raise RunError(f"cannot rename {self._file(version)}: {error.strerror}") from error
+
+    def adopt(self, other: Checkpoints, without: str) -> None:
+        """Makes the newest version of another folder the newest here.
+
+        It may be repeated if it was cut short. Later versions here are set aside.
+
+        Args:
+            other: Of the same networks.
+            without: The name of a value that is left out of the metadata.
+
+        Raises:
+            UserError: The other folder has no checkpoint.
+            Damaged: It cannot be read.
+            Unwritable: It cannot be written here.
+        """
+        version = other.latest()
+        if version is None:
+            raise UserError(f"there is no checkpoint in {other.folder}")
+        files = other.replay_files(version)
+        try:
+            arrays, texts = array_file.read(other._file(version))
+        except Unreadable as error:
+            raise other._damaged(version, error) from None
+        texts.pop(without, None)
+        for later in self.versions():
+            if later > version:
+                self.set_aside(later, "later")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if files:
+                self.replay_folder.mkdir(exist_ok=True)
+            for name in files:
+                with replacing(self.replay_folder / name, durable=True) as unfinished:
+                    shutil.copyfile(other.replay_folder / name, unfinished)
+            array_file.write(self._file(version), arrays, texts)
+        except OSError as error:
+            raise self._failure(error) from None
 
     def _counts(self, version: int | str, metadata: dict[str, Any]) -> dict[str, int]:
         env_steps, updates = metadata.get("env_steps"), metadata.get("updates")

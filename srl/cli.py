@@ -32,6 +32,7 @@ COMMANDS = {
     ),
     "eval": ("srl.cli:evaluate", "play whole episodes with a run's policies"),
     "watch": ("srl.cli:watch", "make a page that shows a run's policies at play, step by step"),
+    "sweep": ("srl.sweep.command:sweep", "train with several settings, and compare them"),
     "plot": ("srl.plot.plot:plot", "draw how runs have gone"),
     "gates": ("srl.gates.gates:gates", "check what algorithms learn, by a table of runs"),
     "share": ("srl.cli:share", "make a folder of a run's policies to publish"),
@@ -100,7 +101,7 @@ def run(argv: list[str]) -> int:
     )
     parser = arguments("run", synopsis=synopsis, add_help=False)
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help="in place of runs/NAME/TIME")
-    _add_engine(parser)
+    add_engine(parser)
     parser.add_argument("--dry-run", action="store_true", help="show what would run, and stop")
     parser.add_argument("-h", "--help", action="store_true", help="with a target: its options too")
     target = argv.pop(0) if argv and not argv[0].startswith("-") else None
@@ -120,7 +121,7 @@ def run(argv: list[str]) -> int:
         from srl.launch.submit import run_elsewhere
 
         return run_elsewhere(resolved, options, _print)
-    _refuse_engine_options(options)
+    refuse_engine_options(options)
     experiment = resolved.experiment
     if options.dry_run:
         from srl.loop.stepping.environments import make_group
@@ -141,7 +142,7 @@ def resume(argv: list[str]) -> int:
         "--version", type=int, metavar="V", help="go on from this checkpoint; default: the newest"
     )
     parser.add_argument("--env-steps", type=int, metavar="N", help="train to this many in all")
-    _add_engine(parser)
+    add_engine(parser)
     options = parser.parse_args(argv)
     from srl.launch.auto import settled
     from srl.launch.local import train
@@ -158,21 +159,22 @@ def resume(argv: list[str]) -> int:
         resolved = extend_run(folder, resolved, options.env_steps)
     if options.on != "local":
         return resume_elsewhere(folder, resolved, options, _print)
-    _refuse_engine_options(options)
+    refuse_engine_options(options)
     return train(settled(folder, resolved, _print).experiment, folder, resume=True)
 
 
 _ENGINES_OWN = ("partition", "account", "constraint", "time", "sbatch", "ray_address")
 
 
-def _refuse_engine_options(options: Any) -> None:
+def refuse_engine_options(options: Any) -> None:
     """Raises UserError for an option that only a cluster has, in a run on this machine."""
     for name in _ENGINES_OWN:
         if getattr(options, name):
             raise UserError(f"--{name.replace('_', '-')} is for a cluster: give --on, too")
 
 
-def _add_engine(parser: Arguments) -> None:
+def add_engine(parser: Arguments) -> None:
+    """Adds `--on`, and the options of the engines that it names."""
     add, engines = parser.add_argument, ("local", "slurm", "ray")
     add("--on", choices=engines, default="local", help="this machine, or a cluster")
     for name in ("partition", "account", "constraint", "time"):

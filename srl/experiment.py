@@ -8,12 +8,8 @@ apply the same overrides, so nothing is pickled; importing one loads neither jax
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
-import sys
-import sysconfig
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -25,7 +21,7 @@ from typing import Any
 import gymnasium
 
 from srl.algorithms import PPO, Algorithm
-from srl.config_values import FILE_MODULE, import_folders, imported, made_from
+from srl.config_values import import_folders, imported, made_from
 from srl.dataflow.graph import Graph
 from srl.dataflow.plan import Plan, num_groups
 from srl.dataflow.plans import IN_PROGRAMS, resolve
@@ -34,13 +30,14 @@ from srl.dataflow.trace import trace
 from srl.declared import expect_declared
 from srl.errors import PlanError, UserError, expect, expect_number
 from srl.evaluating.settings import Evaluation
+from srl.experiment_file import import_file
 from srl.files import short_path
 from srl.overrides import override, split
 from srl.pools import EnvConfig
 from srl.pools.make import LONGEST_SECONDS, MOST
 from srl.pools.python.atari import FRAME_STACK, REWARDS, is_atari
 from srl.self_play.settings import SelfPlay
-from srl.system.search_path import add_folder, hidden_by
+from srl.system.search_path import add_folder
 from srl.tracking.settings import NAMES, Tracker, Tracking, expect_texts
 
 
@@ -78,6 +75,10 @@ class Experiment:
     """Trains until so many environment steps are done."""
     updates: int | None = None
     """Trains for so many updates instead."""
+    pause_at: int | None = None
+    """Ends for now when so many environment steps are done. What depends on the length of the run,
+    such as a learning rate that falls, goes by env_steps or updates; `srl resume --env-steps` goes
+    on."""
     seed: int = 0
     """The seed of the environments, the networks and the sampling."""
     threads: int = 0
@@ -257,12 +258,13 @@ class Experiment:
 
 HOOKS = {"report": "on_report", "checkpoint": "on_checkpoint", "evaluation": "on_evaluation"}
 """The fields that hold hooks, by the events that these are called at."""
-_MAY_BE_NONE = ("max_staleness", "updates", "workers", "step_timeout")
+_MAY_BE_NONE = ("max_staleness", "updates", "pause_at", "workers", "step_timeout")
 _LIMITS: dict[str, tuple[float, ...]] = {
     "num_envs": (1, MOST),
     "max_staleness": (0, 1000),
     "groups": (0, MOST),
     "env_steps": (1, 2**53),  # a float64 does not hold more exactly
+    "pause_at": (1, 2**53),
     "updates": (1, MOST),  # a version is int32
     "seed": (0, 2**32 - 1),  # JAX's random keys would take higher ones for lower ones
     "threads": (0, MOST),
@@ -413,47 +415,6 @@ def _not_a_folder(folder: Path) -> str:
     files = sorted(file.name for file in folder.glob("*.py"))
     hint = f", such as {folder / files[0]}" if files else ""
     return f"{folder} is a folder; give an experiment file{hint}, or an environment id"
-
-
-def import_file(path: Path, directory: Path) -> ModuleType:
-    """Runs the file as a module of its own; leaves no trace if it raises."""
-    try:
-        source = path.read_bytes()
-    except OSError as error:
-        raise UserError(
-            f"cannot read the experiment file {short_path(path)}: {error.strerror}"
-        ) from error
-    # The same name in every process.
-    module = ModuleType(FILE_MODULE + hashlib.sha256(source).hexdigest()[:12])
-    module.__file__ = str(path)
-    before, search_path = sys.modules.get(module.__name__), list(sys.path)
-    sys.modules[module.__name__] = module
-    add_folder(directory)
-    try:
-        exec(compile(source, str(path), "exec", dont_inherit=True), module.__dict__)
-    except (Exception, SystemExit) as error:
-        sys.path[:] = search_path
-        del sys.modules[module.__name__]
-        if before is not None:
-            sys.modules[module.__name__] = before
-        text = " ".join(str(error).split()) + hidden_by(error, directory)
-        where = _location(error, path, directory)
-        raise UserError(f"{where} raised {type(error).__name__}: {text}") from error
-    return module
-
-
-def _location(error: BaseException, path: Path, directory: Path) -> str:
-    """The innermost line that an error passed of the file, or of those beside it."""
-    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
-    if isinstance(error, SyntaxError):
-        frames.append((error.filename or "", error.lineno))
-    installed = tuple(sysconfig.get_paths().values())
-    for name, line in reversed(frames):
-        own = Path(name).is_relative_to(directory) and not name.startswith(installed)
-        if name == str(path) or own:
-            other = f", imported by {short_path(path)}," if name != str(path) else ","
-            return f"{short_path(Path(name))}, line {line}{other}"
-    return short_path(path)
 
 
 def _named(module: ModuleType, name: str, path: Path) -> Experiment:

@@ -153,6 +153,11 @@ def split(
     return given, others
 
 
+def setting_type(value: Any, flag: str) -> Any:
+    """The type of the setting that a flag sets; None where there is none, or it is not known."""
+    return next((option.annotation for option in _options(value) if option.flag == flag), None)
+
+
 def without(arguments: Sequence[str], *options: str) -> list[str]:
     """The arguments without these options, such as --plan, and their values."""
     return split(arguments, options.__contains__)[1]

@@ -10,15 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from srl.errors import RunError, UserError
-from srl.experiment import Experiment, load_experiment
+from srl.errors import RunError
+from srl.experiment import Experiment
 from srl.files import short_path
 from srl.gates.table import Gate
+from srl.kept_run import KeptRun
 from srl.plot.runs import Run, read_run
-from srl.run.course import budget_used
-from srl.run.folder import RunFolder, open_run
 from srl.run.metrics import is_evaluation
-from srl.system.child_process import child_command
 
 
 @dataclass(frozen=True)
@@ -32,16 +30,16 @@ class GateRun:
     options: tuple[str, ...] = ()
     """Further arguments of `srl run`, such as another plan's."""
 
-    @property
-    def arguments(self) -> list[str]:
-        """The arguments of `srl run`."""
-        return [*self.gate.arguments, *self.options, "--seed", str(self.seed)]
-
     @cached_property
+    def kept(self) -> KeptRun:
+        """The run itself."""
+        arguments = (*self.gate.arguments, *self.options, "--seed", str(self.seed))
+        return KeptRun(self.path, arguments)
+
+    @property
     def experiment(self) -> Experiment:
         """What is run."""
-        target, *overrides = self.arguments
-        return load_experiment(target, overrides).experiment
+        return self.kept.experiment
 
     def train(self) -> None:
         """Runs it to its end, or goes on with it, where that was not done before.
@@ -52,16 +50,10 @@ class GateRun:
             UserError: If the folder holds a run with other settings.
             RunError: If the run fails.
         """
-        begun = RunFolder(self.path).config.exists()
-        if begun:
-            self._expect_same_settings()
-            if self.finished():
-                return
-        path = str(self.path)
-        arguments = ["resume", path] if begun else ["run", *self.arguments, "--run-dir", path]
-        process = subprocess.Popen(
-            child_command("srl.cli", *arguments, dies_with_parent=True), stdout=sys.stderr
-        )
+        self.kept.expect_same_settings("--runs")
+        if self.finished():
+            return
+        process = subprocess.Popen(self.kept.child_command(), stdout=sys.stderr)
         try:
             code = process.wait()
         except KeyboardInterrupt:  # which its process has got, too: it writes a checkpoint
@@ -75,11 +67,7 @@ class GateRun:
 
     def finished(self) -> bool:
         """Whether its budget is used up."""
-        reports = self.read().reports
-        if not reports:
-            return False
-        last = reports[-1]
-        return budget_used(self.experiment, last["env_steps"], last["updates"])
+        return self.kept.finished()
 
     def read(self) -> Run:
         """What its folder holds, without evaluations of versions while it trained."""
@@ -96,12 +84,3 @@ class GateRun:
     def seconds(self) -> float:
         """How long it trained."""
         return 3600 * float(self.read().hours()[-1])
-
-    def _expect_same_settings(self) -> None:
-        _, resolved = open_run(self.path, to_train=True)
-        arguments = [resolved.target, *resolved.overrides]
-        if arguments != self.arguments:
-            raise UserError(
-                f"{short_path(self.path)} holds another run, of `srl run {' '.join(arguments)}`; "
-                "remove it, or give --runs another folder"
-            )

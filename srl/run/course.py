@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 _LEAST_PAUSE_SECONDS = 10.0  # between two checkpoints of a young run
 _LOOK_SECONDS = 0.05  # for the result of the last evaluation
 
+CHANGED_SETTINGS = "settings"
+"""The name, in a checkpoint's metadata, of the settings that hooks have changed."""
+
 
 class Show(Protocol):
     """Where a run is shown."""
@@ -353,7 +356,7 @@ class Run:
         trainer.check()  # or it would push out checkpoints that are good
         metadata = {**self._counts(), "time": time.time()}
         if trainer.changed_settings:
-            metadata["settings"] = trainer.changed_settings
+            metadata[CHANGED_SETTINGS] = trainer.changed_settings
         with self._writing():
             self.checkpoints.save(
                 int(trainer.updates), state, metadata, replay_files=replay_files, wait=wait
@@ -365,7 +368,7 @@ class Run:
 
 def _settings_of(metadata: Mapping[str, Any], known: Mapping[str, float]) -> dict[str, float]:
     """The settings that a checkpoint records as changed, of those that can change here."""
-    changed: Any = metadata.get("settings")
+    changed: Any = metadata.get(CHANGED_SETTINGS)
     if not fits(changed, {str: float}):
         return {}
     return {name: value for name, value in changed.items() if name in known}
@@ -379,7 +382,9 @@ def report_interval(experiment: Experiment) -> int:
 
 
 def budget_used(experiment: Experiment, env_steps: int, updates: int) -> bool:
-    """Whether the experiment ends here."""
+    """Whether the experiment ends here, for good or for now."""
+    if experiment.pause_at is not None and env_steps >= experiment.pause_at:
+        return True
     if experiment.updates is not None:
         return updates >= experiment.updates
     return env_steps >= experiment.env_steps

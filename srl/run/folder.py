@@ -272,7 +272,6 @@ def recorded(folder: RunFolder, config: Mapping[str, Any]) -> Resolved:
                 f"run_dir={str(folder.path)!r}, resume=True)"
             )
         return made_again(config["experiment"], Path(config["directory"]))
-
     return load_experiment(
         config["target"],
         config["overrides"],
@@ -302,9 +301,10 @@ def extend_run(folder: RunFolder, resolved: Resolved, env_steps: int) -> Resolve
     from srl.overrides import without
     from srl.run.evaluation import target_reached
 
-    kept = without(resolved.overrides, "--env-steps", "--updates")
+    kept = without(resolved.overrides, "--env-steps", "--updates", "--pause-at")
     overrides = (*kept, "--env-steps", str(env_steps))
-    experiment = dataclasses.replace(resolved.experiment, env_steps=env_steps, updates=None)
+    changes = {"env_steps": env_steps, "updates": None, "pause_at": None}
+    experiment = dataclasses.replace(resolved.experiment, **changes)
     evaluation = experiment.evaluation
     if evaluation and target_reached(evaluation, Checkpoints(folder.checkpoints)):
         overrides = (*overrides, "--evaluation.target", "none")
@@ -327,7 +327,7 @@ def continue_run(folder: RunFolder, resolved: Resolved) -> Resolved:
     Raises:
         UserError: If it is another experiment, or its budget is used up already.
     """
-    stored, budget = read_config(folder)["experiment"], ("env_steps", "updates")
+    stored, budget = read_config(folder)["experiment"], ("env_steps", "updates", "pause_at")
     values = json.loads(json.dumps(config_values(resolved.experiment)))
     if [stored.get(name) for name in budget] != [values[name] for name in budget]:
         stored = {**stored, **{name: values[name] for name in budget}}

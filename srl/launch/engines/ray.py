@@ -22,7 +22,7 @@ from srl.launch.engines.ray_host import config_hash
 from srl.system.child_process import program_command
 
 _ENTRYPOINT = shlex.join(program_command("srl.launch.engines.ray_job", python="python"))
-_STOP_SECONDS = 600  # for the last checkpoint of a job that is stopped
+STOP_SECONDS = 600  # for the last checkpoint of a job that is stopped
 _LOG_LINES = 20  # of a job that has failed
 _Answer = TypeVar("_Answer")
 
@@ -49,7 +49,7 @@ def submit(run: Submission) -> dict[str, str]:
     """As `Engine.submit`; gives the number of the job and the address of the cluster."""
     address = run.options.ray_address or os.environ.get("RAY_API_SERVER_ADDRESS", "auto")
     runtime_env = {"env_vars": _variables(run)}
-    job = _asked(
+    job = asked(
         address, lambda client: client.submit_job(entrypoint=_ENTRYPOINT, runtime_env=runtime_env)
     )
     return {"job": job, "at": address}
@@ -59,13 +59,13 @@ def states(names: Mapping[str, str]) -> set[str]:
     """As `Engine.states`; empty once the job has ended well, or is forgotten."""
     job = names["job"]
     try:
-        state = str(_asked(names["at"], lambda client: client.get_job_status(job).value))
+        state = str(asked(names["at"], lambda client: client.get_job_status(job).value))
     except UserError as error:
         if "status code 404" in str(error):  # Ray was started anew
             return set()
         raise
     if state == "FAILED":
-        log = _asked(names["at"], lambda client: client.get_job_logs(job))
+        log = asked(names["at"], lambda client: client.get_job_logs(job))
         raise RunError(f"the Ray job {job} has failed:\n{_error_text(log)}")
     return {state} & {"PENDING", "RUNNING"}
 
@@ -77,7 +77,7 @@ def refused(names: Mapping[str, str]) -> str:
 
 def stop(names: Mapping[str, str]) -> bool:
     """Has the run end after a checkpoint; gives True."""
-    _asked(names["at"], lambda client: client.stop_job(names["job"]))
+    asked(names["at"], lambda client: client.stop_job(names["job"]))
     return True
 
 
@@ -88,7 +88,7 @@ def _variables(run: Submission) -> dict[str, str]:
         ray_job.CONFIG: config_hash(run.folder),
         ray_job.PARTS: json.dumps([asdict(part) for part in run.parts]),
         ray_job.RESOURCE: run.options.ray_resource or "",
-        "RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_SECONDS),
+        "RAY_JOB_STOP_WAIT_TIME_S": str(STOP_SECONDS),
     }
 
 
@@ -99,7 +99,7 @@ def _error_text(log: str) -> str:
     return "\n".join(lines[-_LOG_LINES:] if own is None else lines[own:])
 
 
-def _asked(address: str, ask: Callable[[Any], _Answer]) -> _Answer:
+def asked(address: str, ask: Callable[[Any], _Answer]) -> _Answer:
     """What the cluster answers.
 
     Raises:

@@ -114,10 +114,10 @@ def submit(run: Submission) -> dict[str, str]:
         file.write_text(_script(part, run))
         try:
             # Arguments outdo the environment's SBATCH_ variables, which outdo the script's own.
-            answer = _command("sbatch", "--parsable", *after, *_options(part, run), str(file))
+            answer = command("sbatch", "--parsable", *after, *_options(part, run), str(file))
         except BaseException:
             if numbers:
-                _command("scancel", *numbers.values())
+                command("scancel", *numbers.values())
             raise
         number = numbers[part.fragment] = answer.strip().partition(";")[0]
         # Without their controller the others would only keep nodes from other people.
@@ -127,18 +127,18 @@ def submit(run: Submission) -> dict[str, str]:
 
 def states(names: Mapping[str, str]) -> set[str]:
     """As `Engine.states`, with Slurm's reasons, such as PENDING (Priority)."""
-    return {state.removesuffix(" (None)") for state in _listed(names, "%T (%r)")}
+    return {state.removesuffix(" (None)") for state in listed(names, "%T (%r)")}
 
 
 def refused(names: Mapping[str, str]) -> str:
     """As `Engine.refused`, from the log of a job that has failed."""
-    for number in _listed(names, "%A", "--states=FAILED"):
-        (job, *_) = _command("scontrol", "--oneliner", "show", "job", number).splitlines()
+    for number in listed(names, "%A", "--states=FAILED"):
+        (job, *_) = command("scontrol", "--oneliner", "show", "job", number).splitlines()
         values = dict(re.findall(r"(\S+?)=(.*?)(?= [\w:/]+=|$)", job))
         log = Path(values["StdOut"])
         last = log.read_text(errors="replace").split("\n")[-2:-1] if log.exists() else []
         return f"{values['NodeList']} cannot take part: {_why(log, *last)}"
-    there = _listed(names, "%F")
+    there = listed(names, "%F")
     for fragment, number in names.items():
         if number not in there:
             return (
@@ -163,18 +163,18 @@ def stop(names: Mapping[str, str]) -> bool:
     """As `Engine.stop`: signals the controller's batch script; without one cancels all jobs."""
     controls, *_ = names
     if states({controls: names[controls]}) == {"RUNNING"}:
-        _command("scancel", "--signal=USR1", "--batch", names[controls])
+        command("scancel", "--signal=USR1", "--batch", names[controls])
         return True
-    if there := sorted(set(_listed(names, "%F"))):
-        _command("scancel", *there)
+    if there := sorted(set(listed(names, "%F"))):
+        command("scancel", *there)
     return False
 
 
-def _listed(names: Mapping[str, str], form: str, *options: str) -> list[str]:
+def listed(names: Mapping[str, str], form: str, *options: str) -> list[str]:
     """A line of squeue's for each job and element that waits or runs, or that the options name."""
     jobs = f"--jobs={','.join(names.values())}"
     try:
-        return _command("squeue", "--noheader", f"--format={form}", jobs, *options).splitlines()
+        return command("squeue", "--noheader", f"--format={form}", jobs, *options).splitlines()
     except UserError as error:
         if "Invalid job id" in str(error):  # so long ago that it has forgotten them
             return []
@@ -252,7 +252,7 @@ def _refuse_what_there_is_no_room_for(run: Submission) -> None:
         return
     partition = run.options.partition or os.environ.get("SBATCH_PARTITION")
     form = ["--noheader", "--Node", "--format=%P %N %c %G"]
-    rows = [row.split() for row in _command("sinfo", *form).splitlines()]
+    rows = [row.split() for row in command("sinfo", *form).splitlines()]
     fits = (partition or "").split(",")
     nodes = {
         name: {"cores": int(cores.strip("+")), "GPUs": sum(map(int, _GPUS.findall(gpus)))}
@@ -283,7 +283,7 @@ def _refuse_what_there_is_no_room_for(run: Submission) -> None:
             )
 
 
-def _command(name: str, *arguments: str) -> str:
+def command(name: str, *arguments: str) -> str:
     """The output of one of Slurm's commands.
 
     Raises:

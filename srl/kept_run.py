@@ -1,0 +1,141 @@
+"""A run of `srl run` in a folder of its own, which is begun once and gone on with where it stopped.
+
+    python -P -m srl.kept_run RUN_DIR TARGET [--FIELD VALUE ...]
+
+begins it or goes on with it, and ends as `srl run` does.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from srl.checkpoint import Checkpoints
+from srl.errors import UserError
+from srl.experiment import Experiment, load_experiment
+from srl.files import short_path
+from srl.run.course import finished
+from srl.run.folder import RunFolder, open_run, read_config, record, recorded
+from srl.run.metrics import is_evaluation, read_metrics
+from srl.run.status import OUTCOME_FILE, read_outcome
+from srl.run.terminal import DONE
+from srl.system.child_process import child_command, program_command
+
+_MODULE = "srl.kept_run"
+
+
+@dataclass(frozen=True)
+class KeptRun:
+    """A run that a command makes, and reads."""
+
+    path: Path
+    """The run's folder, which need not exist."""
+    arguments: tuple[str, ...]
+    """Of `srl run`; the target first."""
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """What is run.
+
+        Raises:
+            UserError: If the arguments do not fit.
+        """
+        target, *overrides = self.arguments
+        return load_experiment(target, overrides).experiment
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is something to go on with."""
+        return RunFolder(self.path).config.exists()
+
+    def reports(self) -> Sequence[Mapping[str, Any]]:
+        """The lines of its metrics, with those of evaluations; none before the first."""
+        try:
+            return read_metrics(self.path)
+        except OSError:
+            return []
+
+    def progress(self) -> float:
+        """The share of its budget that is used up, by its last report."""
+        trained = (report for report in reversed(self.reports()) if not is_evaluation(report))
+        last = next(trained, None)
+        return 0.0 if last is None else self.share_of(last)
+
+    def share_of(self, report: Mapping[str, Any]) -> float:
+        """The share of its budget that was used up at a report."""
+        updates, env_steps = self.experiment.updates, self.experiment.env_steps
+        done = report["env_steps"] / env_steps if updates is None else report["updates"] / updates
+        return min(done, 1.0)
+
+    def finished(self) -> bool:
+        """Whether its budget is used up, its target is reached, or a hook has ended it."""
+        if not self.begun or self._recorded() != self.arguments:
+            return False
+        if read_outcome(self.path) == DONE:
+            return True
+        checkpoints = Checkpoints(RunFolder(self.path).checkpoints)
+        return bool(finished(self.experiment, checkpoints))
+
+    def expect_same_settings(self, option: str) -> None:
+        """Raises UserError if the folder holds a run of other arguments.
+
+        Args:
+            option: The command-line option by which another folder can be chosen.
+        """
+        if not self.begun:
+            return
+        open_run(self.path, to_train=True)
+        if (arguments := self._recorded()) != self.arguments:
+            raise UserError(
+                f"{short_path(self.path)} holds another run, of `srl run {' '.join(arguments)}`; "
+                f"remove it, or give {option} another folder"
+            )
+
+    def change(self) -> None:
+        """Gives a run that has begun, and ended, these arguments in place of its own.
+
+        Raises:
+            UserError: If they are wrong, or another process trains the run.
+        """
+        if self._recorded() == self.arguments:
+            return
+        folder, (target, *overrides) = RunFolder(self.path), self.arguments
+        config = {**read_config(folder), "target": target, "overrides": overrides}
+        resolved = recorded(folder, config)
+        with folder.locked():
+            (self.path / OUTCOME_FILE).unlink(missing_ok=True)  # it goes on
+            record(folder, resolved)
+
+    def _recorded(self) -> tuple[str, ...]:
+        """The arguments of the run in the folder."""
+        config = read_config(RunFolder(self.path))
+        return (config["target"], *config["overrides"])
+
+    def child_command(self) -> list[str]:
+        """The command of a process that trains it to its end, and ends with this thread."""
+        return child_command(_MODULE, *self._words(), dies_with_parent=True)
+
+    def program_command(self, python: str = sys.executable) -> list[str]:
+        """The same for scripts and other hosts, by this interpreter."""
+        return program_command(_MODULE, *self._words(), python=python)
+
+    def _words(self) -> tuple[str, ...]:
+        return (str(self.path.absolute()), *self.arguments)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Trains the run that the arguments describe; gives the exit code of `srl run`."""
+    from srl.cli import main as srl
+
+    folder, *arguments = sys.argv[1:] if argv is None else argv
+    if KeptRun(Path(folder), tuple(arguments)).begun:
+        return srl(["resume", folder])
+    return srl(["run", *arguments, "--run-dir", folder])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
