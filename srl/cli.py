@@ -15,6 +15,7 @@ from typing import Any
 
 from srl.console.arguments import Arguments, table
 from srl.errors import RunError, UserError, explained
+from srl.launch.engines.options import add_engine, refuse_engine_options
 
 COMMANDS = {
     "run": ("srl.cli:run", "train an experiment"),
@@ -161,30 +162,6 @@ def resume(argv: list[str]) -> int:
         return resume_elsewhere(folder, resolved, options, _print)
     refuse_engine_options(options)
     return train(settled(folder, resolved, _print).experiment, folder, resume=True)
-
-
-_ENGINES_OWN = ("partition", "account", "constraint", "time", "sbatch", "ray_address")
-
-
-def refuse_engine_options(options: Any) -> None:
-    """Raises UserError for an option that only a cluster has, in a run on this machine."""
-    for name in _ENGINES_OWN:
-        if getattr(options, name):
-            raise UserError(f"--{name.replace('_', '-')} is for a cluster: give --on, too")
-
-
-def add_engine(parser: Arguments) -> None:
-    """Adds `--on`, and the options of the engines that it names."""
-    add, engines = parser.add_argument, ("local", "slurm", "ray")
-    add("--on", choices=engines, default="local", help="this machine, or a cluster")
-    for name in ("partition", "account", "constraint", "time"):
-        add(f"--{name}", metavar="...", help="of the jobs, as Slurm's sbatch has it")
-    more = "more for sbatch; repeatable"
-    add("--sbatch", action="append", default=[], metavar="OPTION", help=more)
-    address = "of the cluster, as Ray's job API has it"
-    add("--ray-address", metavar="http://HEAD:8265", help=address)
-    resource = "custom resource of hosts that see the run's folder"
-    add("--ray-resource", metavar="NAME", help=resource)
 
 
 def top(argv: list[str]) -> int:

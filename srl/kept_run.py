@@ -1,12 +1,8 @@
-"""A run of `srl run` in a folder of its own, which is begun once and gone on with where it stopped.
-
-    python -P -m srl.kept_run RUN_DIR TARGET [--FIELD VALUE ...]
-
-begins it or goes on with it, and ends as `srl run` does.
-"""
+"""A run of `srl run` in a folder of its own: begun once, and gone on with where it stopped."""
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,8 +20,6 @@ from srl.run.metrics import is_evaluation, read_metrics
 from srl.run.status import OUTCOME_FILE, read_outcome
 from srl.run.terminal import DONE
 from srl.system.child_process import child_command, program_command
-
-_MODULE = "srl.kept_run"
 
 
 @dataclass(frozen=True)
@@ -117,25 +111,22 @@ class KeptRun:
 
     def child_command(self) -> list[str]:
         """The command of a process that trains it to its end, and ends with this thread."""
-        return child_command(_MODULE, *self._words(), dies_with_parent=True)
+        words = self._resumed if self.begun else self._run
+        return child_command("srl.cli", *words, dies_with_parent=True)
 
-    def program_command(self, python: str = sys.executable) -> list[str]:
-        """The same for scripts and other hosts, by this interpreter."""
-        return program_command(_MODULE, *self._words(), python=python)
+    def shell_command(self, python: str = sys.executable) -> str:
+        """The same for a shell, which becomes that process: also if it is run again later."""
+        run, resumed = (
+            shlex.join(program_command("srl", *words, python=python))
+            for words in (self._run, self._resumed)
+        )
+        config = shlex.quote(str(RunFolder(self.path.absolute()).config))
+        return f"[ -e {config} ] && exec {resumed}; exec {run}"
 
-    def _words(self) -> tuple[str, ...]:
-        return (str(self.path.absolute()), *self.arguments)
+    @property
+    def _run(self) -> tuple[str, ...]:
+        return ("run", *self.arguments, "--run-dir", str(self.path.absolute()))
 
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Trains the run that the arguments describe; gives the exit code of `srl run`."""
-    from srl.cli import main as srl
-
-    folder, *arguments = sys.argv[1:] if argv is None else argv
-    if KeptRun(Path(folder), tuple(arguments)).begun:
-        return srl(["resume", folder])
-    return srl(["run", *arguments, "--run-dir", folder])
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    @property
+    def _resumed(self) -> tuple[str, ...]:
+        return ("resume", str(self.path.absolute()))

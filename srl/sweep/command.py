@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from srl.cli import add_engine, refuse_engine_options
 from srl.console.arguments import Arguments, listed, number
 from srl.errors import UserError
 from srl.experiment import Experiment, Resolved, load_experiment
 from srl.files import short_path
 from srl.kept_run import KeptRun
+from srl.launch.engines.options import add_engine, refuse_engine_options
 from srl.run.terminal import DONE, FAILED, INTERRUPTED, Stop
 from srl.sweep.engines.engine import Engine
 from srl.sweep.engines.local import Here

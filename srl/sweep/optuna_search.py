@@ -116,7 +116,8 @@ class OptunaSearch:
             study.tell(asked, state=states.FAIL)
         elif trial.finished():
             value = trial.value(self._sweep.objective)
-            study.tell(asked, None if math.isnan(value) else value, skip_if_finished=True)
+            known = math.isfinite(value)
+            study.tell(asked, value if known else None, None if known else states.FAIL)
 
     def _again(self, study: Any, trial: Trial) -> Any:
         """Optuna's trial with the settings of one of ours."""

@@ -94,11 +94,9 @@ def split_searched(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]
     while rest:
         argument = rest.pop(0)
         flag, has_value, text = argument.partition("=")
-        if not flag.startswith("--") or not (has_value or rest):
-            fixed.append(argument)
-            continue
-        text = text if has_value else rest[0]
-        if "," not in text and _ends(text) is None:
+        if not has_value:
+            text = rest[0] if rest and not rest[0].startswith("--") else ""
+        if not flag.startswith("--") or ("," not in text and _ends(text) is None):
             fixed.append(argument)
             continue
         if not has_value:

@@ -6,7 +6,6 @@ when it is given again, it finds those that wait or run by the numbers in the fo
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -124,5 +123,5 @@ class SlurmArray:
 
 def script_of(runs: Sequence[KeptRun]) -> str:
     """The batch script of an array that trains these runs."""
-    cases = (f"{k}) exec {shlex.join(run.program_command())} ;;" for k, run in enumerate(runs))
+    cases = (f"{k}) {run.shell_command()} ;;" for k, run in enumerate(runs))
     return "\n".join(("#!/bin/bash", "case $SLURM_ARRAY_TASK_ID in", *cases, "esac", ""))

@@ -1,0 +1,31 @@
+"""The options of commands that train on this machine or on a cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from srl.console.arguments import Arguments
+from srl.errors import UserError
+
+_ENGINES_OWN = ("partition", "account", "constraint", "time", "sbatch", "ray_address")
+
+
+def refuse_engine_options(options: Any) -> None:
+    """Raises UserError for an option that only a cluster has, in a run on this machine."""
+    for name in _ENGINES_OWN:
+        if getattr(options, name):
+            raise UserError(f"--{name.replace('_', '-')} is for a cluster: give --on, too")
+
+
+def add_engine(parser: Arguments) -> None:
+    """Adds `--on`, and the options of the engines that it names."""
+    add, engines = parser.add_argument, ("local", "slurm", "ray")
+    add("--on", choices=engines, default="local", help="this machine, or a cluster")
+    for name in ("partition", "account", "constraint", "time"):
+        add(f"--{name}", metavar="...", help="of the jobs, as Slurm's sbatch has it")
+    more = "more for sbatch; repeatable"
+    add("--sbatch", action="append", default=[], metavar="OPTION", help=more)
+    address = "of the cluster, as Ray's job API has it"
+    add("--ray-address", metavar="http://HEAD:8265", help=address)
+    resource = "custom resource of hosts that see the run's folder"
+    add("--ray-resource", metavar="NAME", help=resource)
