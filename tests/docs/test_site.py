@@ -16,6 +16,7 @@ import pytest
 from srl.bench.bench import _BENCHMARKS
 from srl.cli import COMMANDS, main
 from srl.experiment import load_experiment
+from srl.sweep.space import searched_setting, split_searched
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -78,13 +79,16 @@ def expect_taken(words: list[str]) -> None:
         name, *rest = f"bench {rest[0]}", *rest[1:]
     plan = {"--plan"} if name in ("run", "plan") else set()
     others = without(rest, options_of(*name.split()) - plan)
-    if name in TAKING_OVERRIDES:
+    if name in {*TAKING_OVERRIDES, "sweep"}:
         target, *overrides = others or ["native:CartPole-v1"]
         if target.startswith("--"):
             target, overrides = "native:CartPole-v1", others
         if PLACEHOLDERS.match(target):
             target = "native:CartPole-v1"
-        load_experiment(target, overrides)
+        fixed, searched = split_searched(overrides) if name == "sweep" else (overrides, {})
+        experiment = load_experiment(target, fixed).experiment
+        for flag, text in searched.items():
+            searched_setting(flag, text, experiment)
     else:
         unknown = [word for word in others if word.startswith("--")]
         assert not [word for word in unknown if not word.startswith("--env.")], unknown
