@@ -88,7 +88,7 @@ class Unroll(NamedTuple):
     log_prob: Array  # float32 [T, B], of the policy that acted
     memory: Tree  # [T / chunk, B, ...], before the first row of each chunk; () without memory
     version: Array  # int32 [T, G, 2], the (epoch, n) of the policy that acted in each of G groups
-    slot: Array  # int32 [B], which of the run's slots each column is
+    slot: Array  # int32 [B], the columns' numbers in the run: the slots', where staleness is 0
     advice: Tree = ()  # [T, B, ...], of a teacher where there is one
 
 

@@ -105,6 +105,11 @@ class Graph:
         """Steps of each environment in one pass."""
         return dict(self.calls).get("step", 0)
 
+    @property
+    def rows(self) -> int:
+        """Rows of all unrolls of one pass."""
+        return sum(unrolled.length for unrolled in self.unrolls)
+
     def bytes_per_env_step(self, edge: Edge) -> float:
         """Bytes along an edge for one step of one environment; 0 where shapes are not known."""
         steps = self.num_envs * self.steps

@@ -94,7 +94,7 @@ class Scene:
             "one_process": plan.one_process,
             "num_envs": graph.num_envs,
             "groups": self.groups,
-            "unroll_length": sum(unrolled.length for unrolled in graph.unrolls),
+            "unroll_length": graph.rows,
             "rounds": graph.rounds,
             "max_staleness": self.max_staleness,
             "blocks": self.blocks,

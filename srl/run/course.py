@@ -181,7 +181,11 @@ class Run:
         stop, _ = self._agree(self.stop(), False)
         while not stop and not self._budget_used:  # replicas agree on any other end
             before = trainer.updates
-            trainer.update()
+            if not trainer.update():
+                self.show.say(
+                    "some environments were not there when the run was to end: their episodes "
+                    "start anew on resume, so the run will differ from one that was never stopped"
+                )
             now = time.monotonic()
             self._take_evaluation()
             wanted = self.stop() or self._failure is not None or bool(self._reached)

@@ -44,10 +44,13 @@ def opponent_interval(experiment: Experiment, settings: SelfPlay, specs: Specs) 
             "self_play.hold: this environment does not say how long an episode may be; give the "
             "updates for which an episode may need its opponent, such as --self-play.hold 20"
         )
-    unrolls = math.ceil(specs.max_episode_steps / experiment.graph.steps)
+    graph = experiment.graph
+    rows = math.ceil(specs.max_episode_steps / graph.action_repeat)
+    passes = math.ceil(rows / graph.rows)
+    updates = passes * graph.learns
     # An actor with older parameters keeps its opponents that much longer.
-    staleness = unrolls if experiment.max_staleness is None else experiment.max_staleness
-    return max(1, unrolls + staleness)
+    staleness = updates if experiment.max_staleness is None else experiment.max_staleness
+    return max(1, updates + staleness)
 
 
 class League:
@@ -88,8 +91,7 @@ class League:
         pairings = Pairings.of(settings.past, specs.agents, num_envs)
         if pairings is not None:
             self._interval = opponent_interval(experiment, settings, specs)
-            length = sum(unrolled.length for unrolled in experiment.graph.unrolls)
-            self._matches = PastMatches(specs, pairings, self._interval, length)
+            self._matches = PastMatches(specs, pairings, self._interval, experiment.graph)
             first = _copied(policies)
             self.playing = self._past_policies(first, first)
 

@@ -6,6 +6,7 @@ import logging
 
 import numpy as np
 
+from srl.dataflow.graph import Graph
 from srl.episodes import EpisodeWindow, ended_episodes
 from srl.self_play.pairings import Pairings
 from srl.types import Specs, Timestep, Tree
@@ -16,17 +17,18 @@ logger = logging.getLogger(__name__)
 class PastMatches:
     """The last episodes in which a past version played a side, for each side."""
 
-    def __init__(self, specs: Specs, pairings: Pairings, interval: int, unroll_length: int) -> None:
+    def __init__(self, specs: Specs, pairings: Pairings, interval: int, graph: Graph) -> None:
         """Starts empty.
 
         Args:
             specs: The specs of the environments.
             pairings: Which of them play past matches.
             interval: The updates from one opponent to the next.
-            unroll_length: The steps of an update.
+            graph: The loop's.
         """
         self._agents, self._pairings = len(specs.agents), pairings
-        self._interval, self._length = interval, unroll_length
+        self._interval, self._learns, self._repeat = interval, graph.learns, graph.action_repeat
+        self._rows = graph.rows
         self._windows = {side: EpisodeWindow(specs, pairings.sides) for side in pairings.sides}
         self._outlived = 0
 
@@ -40,10 +42,11 @@ class PastMatches:
             window.add(timesteps, self._pairings.environments(timesteps.lost.shape[1], side))
         ended = ended_episodes(timesteps, self._agents) & ~self.elsewhere(timesteps)
         step, env = np.nonzero(ended)
-        row = updates * self._length + step + 1  # counted from the run's first
-        begun, over = (row - timesteps.episode_length[step, env], row - 1)
-        opponents = [x // self._length // self._interval for x in (begun, over)]
-        outlived = int((opponents[1] > opponents[0] + 1).sum())
+        # Rows are counted from the run's first on. Of a pass with several unrolls, these are taken
+        # for the last one's, so that no episode is taken for one that outlived its opponent.
+        last = (updates // self._learns + 1) * self._rows - len(ended) + step
+        rows = -(-timesteps.episode_length[step, env] // self._repeat)
+        outlived = int((self._opponent(last) > self._opponent(last + 1 - rows) + 1).sum())
         if outlived and not self._outlived:
             logger.warning(
                 "an episode took longer than its past opponent stays, which is %d updates; another "
@@ -51,6 +54,10 @@ class PastMatches:
                 self._interval,
             )
         self._outlived += outlived
+
+    def _opponent(self, row: np.ndarray) -> np.ndarray:
+        """Which opponent is the newest at each of these rows, from 0."""
+        return row // self._rows * self._learns // self._interval
 
     def report(self) -> dict[str, float | int | None]:
         """Gives means over the windows, by the side that a past version played."""

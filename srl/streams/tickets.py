@@ -40,10 +40,11 @@ class StalenessLimiter:
     A pass of the loop has some batches, of `positions` unrolls each, and some calls of `learn`,
     each of which makes a version. The loop as it is written acts in each unroll with a certain
     version. A ticket is granted once a version is there that is at most `max_staleness` older, and
-    its holder acts with no older one. At 0 group g always fills position g, whatever order groups
-    come in; else a free position of the earliest batch is as good as another. A group takes the
-    unrolls of a pass in turn, also if it dies in between. Nothing here waits: `take` gives None and
-    may be called again.
+    its holder acts with no older one. At 0, or where positions are fixed, group g always fills
+    position g, whatever order groups come in. Else a free position of the earliest batch is as good
+    as another: an unroll holds all that it takes to learn from it, the memory before its first row
+    and the row to bootstrap from. A group takes the unrolls of a pass in turn, also if it dies in
+    between. Nothing here waits: `take` gives None and may be called again.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class StalenessLimiter:
         *,
         unrolls: Sequence[int] = (0,),
         learns: int = 1,
+        fixed: bool = False,
     ) -> None:
         """Begins with nothing granted.
 
@@ -63,7 +65,10 @@ class StalenessLimiter:
             version: Of the policy, with which the first pass begins.
             unrolls: For each batch of a pass, the calls of `learn` in it before its unrolls begin.
             learns: Calls of `learn` in a pass.
+            fixed: Whether group g always fills position g: then no group is overtaken by more
+                versions in an episode than in one unroll.
         """
+        self._fixed = fixed or max_staleness == 0
         self.positions, self.max_staleness = positions, max_staleness
         self._unrolls, self._learns = tuple(unrolls), learns
         self.counts = Counts()
@@ -115,7 +120,7 @@ class StalenessLimiter:
             free = self._free.setdefault(batch, set(range(self.positions)))
             self._missing.setdefault(batch, self.positions)
             own = group % self.positions
-            if own in free or (free and self.max_staleness != 0):
+            if own in free or (free and not self._fixed):
                 ticket = Ticket(batch, own if own in free else min(free))
                 free.remove(ticket.position)
                 self._holders[group] = ticket

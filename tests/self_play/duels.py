@@ -74,6 +74,19 @@ def take_duels():
 class Label(Algorithm):
     """Acts with (its version, the steps that it remembers), and learns nothing but to count."""
 
+    repeat: int = 1
+    """Steps with each action."""
+
+    def loop(self, run):
+        policy = run.latest()
+
+        def interact(timestep, memory):
+            decision = run.act(policy, timestep, memory)
+            following = run.step(decision.action, self.repeat)
+            return following, decision.memory, run.collect(timestep, decision)
+
+        run.learn(run.gather(run.unroll(interact, self.unroll_length)))
+
     @property
     def instance(self):
         return LabelInstance

@@ -26,10 +26,11 @@ T, HOLD = DUEL.algorithm.unroll_length, DUEL.self_play.hold
 def duels(start):
     """What was done in 20 updates, by environment; and the last report."""
 
-    def play(**changes):
+    def play(repeat=1, **changes):
         settings = replace(DUEL.self_play, **changes)
+        algorithm = replace(DUEL.algorithm, repeat=repeat)
         take_duels()  # of other tests
-        trainer = start(replace(DUEL, self_play=settings))
+        trainer = start(replace(DUEL, self_play=settings, algorithm=algorithm))
         reports = train(trainer, 20)
         return take_duels(), reports[-1], settings
 
@@ -76,17 +77,19 @@ def test_an_opponent_is_one_of_the_pool_and_stays_for_the_episode(duels):
     assert report["past/version"] == settings.opponents(DUEL.seed, 20 // HOLD, 18)[0]
 
 
-def test_who_outlives_its_opponent_forgets_and_is_counted(duels, caplog):
-    played, report, _ = duels(hold=1)
+@pytest.mark.parametrize("repeat", [1, 2])
+def test_who_outlives_its_opponent_forgets_and_is_counted(duels, caplog, repeat):
+    played, report, _ = duels(repeat, hold=1)
     swaps = episodes = 0
     for env, duel in enumerate(played):
         if (side := PLAYED[env % 4]) is None:
             continue
         agent = ("cat", "dog").index(side)
-        for number, episode in enumerate(duel.episodes):
-            versions, remembered = zip(*(actions[agent] for actions in episode), strict=True)
+        for number, episode in enumerate(filter(None, duel.episodes)):
+            acted = episode[::repeat]  # what follows repeats it
+            versions, remembered = zip(*(actions[agent] for actions in acted), strict=True)
             swapped = 0
-            for step in range(1, len(episode)):
+            for step in range(1, len(acted)):
                 if remembered[step] == 0:
                     swapped += 1
                 else:

@@ -17,8 +17,10 @@ BOUNDS = st.sampled_from([0, 1, 4, None])
 class Learner:
     """Runs the learning half of the loop as far as there are batches."""
 
-    def __init__(self, groups, bound, unrolls, learns, version=0):
-        self.limiter = StalenessLimiter(groups, bound, version, unrolls=unrolls, learns=learns)
+    def __init__(self, groups, bound, unrolls, learns, version=0, *, fixed=False):
+        self.limiter = StalenessLimiter(
+            groups, bound, version, unrolls=unrolls, learns=learns, fixed=fixed
+        )
         self.unrolls, self.learns, self.done = unrolls, learns, 0
 
     @property
@@ -36,14 +38,22 @@ class Learner:
 class Groups(RuleBasedStateMachine):
     """Groups that take, deliver and die at any moment, and a learner of any speed."""
 
-    @initialize(groups=st.integers(1, 5), bound=BOUNDS, parts=PASSES, version=st.integers(0, 9))
-    def begin(self, groups, bound, parts, version) -> None:
+    @initialize(
+        groups=st.integers(1, 5),
+        bound=BOUNDS,
+        parts=PASSES,
+        version=st.integers(0, 9),
+        fixed=st.booleans(),
+    )
+    def begin(self, groups, bound, parts, version, fixed) -> None:
         self.groups, self.bound, self.first = groups, bound, version
-        self.learner = Learner(groups, bound, *parts, version)
+        self.fixed = fixed or bound == 0
+        self.learner = Learner(groups, bound, *parts, version, fixed=fixed)
         self.limiter = self.learner.limiter
         self.held: dict[int, tuple[Ticket, int]] = {}
         self.batches: dict[int, dict[int, int]] = {}
         self.taken: dict[int, list[int]] = {}
+        self.filled: dict[int, list[tuple[int, int]]] = {}
         self.died = 0
 
     @rule(group=st.integers(0, 4))
@@ -64,6 +74,7 @@ class Groups(RuleBasedStateMachine):
             batch = self.batches.setdefault(ticket.batch, {})
             assert ticket.position not in batch
             batch[ticket.position] = version
+            self.filled.setdefault(ticket.position, []).append((ticket.batch, group))
             self.taken.setdefault(group, []).append(self.limiter.unroll_of(ticket.batch))
 
     @rule(group=st.integers(0, 4))
@@ -106,14 +117,21 @@ class Groups(RuleBasedStateMachine):
         for taken in self.taken.values():
             assert taken == [k % len(self.learner.unrolls) for k in range(len(taken))]
 
+    @invariant()
+    def a_fixed_position_has_every_unroll_of_its_group_in_order(self) -> None:
+        for position, filled in self.filled.items() if self.fixed else ():
+            batches = [batch for batch, _ in filled]
+            assert batches == sorted(batches)
+            assert {group for _, group in filled} == {position}
+
 
 TestGroups = Groups.TestCase
 
 
-@given(st.integers(1, 8), BOUNDS, PASSES, st.integers(0, 2**32))
-def test_whatever_the_order_every_update_is_reached(groups, bound, parts, seed):
+@given(st.integers(1, 8), BOUNDS, PASSES, st.integers(0, 2**32), st.booleans())
+def test_whatever_the_order_every_update_is_reached(groups, bound, parts, seed, fixed):
     random = Random(seed)
-    learner = Learner(groups, bound, *parts)
+    learner = Learner(groups, bound, *parts, fixed=fixed)
     limiter = learner.limiter
     held: dict[int, Ticket] = {}
     while limiter.version < 10:

@@ -58,6 +58,7 @@ class RemoteEnvironments:
         self._specs, self._ledger = specs, ledger
         self._numbers = endpoints.share("gradient", endpoints.replica)
         self._prepared = self._begun = self._closed = False
+        self._newest_gathered = -1  # of the batches' numbers
         self._unreleased = 0  # versions that no other worker knows of yet
         self._saved: Mapping[int, Tree] = {}
         self._prefetched: tuple[int, Gathered] | None = None
@@ -85,6 +86,8 @@ class RemoteEnvironments:
             self.experiment.max_staleness,
             unrolls=[unrolled.learns for unrolled in graph.unrolls],
             learns=graph.learns,
+            # An opponent stays as long as an episode takes: see `opponent_interval`.
+            fixed=learner.teams.opponents is not None,
         )
         self.sink = SampleSink(
             self._listeners.get("sample") or listen("thread", endpoints.identity, limit_bytes=1),
@@ -163,10 +166,10 @@ class RemoteEnvironments:
             if stopping and not self.sink.whole:
                 raise Stopped
         self._learner.progress.spend(self.worker, "batch wait", time.perf_counter() - before)
-        self._gathered = number
-        prefetched, self._prefetched = self._prefetched, None
-        if prefetched is not None and prefetched[0] == number:
-            return prefetched[1]
+        self._newest_gathered = max(number, self._newest_gathered)
+        if self._prefetched is not None and self._prefetched[0] == number:
+            (_, prefetched), self._prefetched = self._prefetched, None
+            return prefetched
         return Gathered(batch)
 
     def learned(self, batch: Gathered) -> None:
@@ -192,7 +195,7 @@ class RemoteEnvironments:
 
     def _prefetch(self, learned: Callable[[], bool]) -> None:
         """Puts the following batch onto the device while the present one is learned from."""
-        following = self._gathered + 1
+        following = self._newest_gathered + 1
         while self._limiter.ahead and self._prefetched is None and not learned():
             batch = self.sink.gather(following, _PREFETCH_SECONDS)
             if batch is not None:
