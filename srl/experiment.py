@@ -240,6 +240,12 @@ class Experiment:
                 f"the loop has {self.graph.learns} calls of learn in a pass, and self_play changes "
                 "opponents between passes; leave self_play out, or learn once a pass"
             )
+        learners = plan.fragment("gradient").replicas
+        if self.self_play is not None and self.self_play.choice == "hard" and learners > 1:
+            raise PlanError(
+                f"self_play.choice='hard' chooses opponents by the matches of one learner, and the "
+                f"plan {plan.name!r} has {learners}; take another plan, or choice='uniform'"
+            )
         if self.self_play is not None and self.taught:
             raise PlanError(
                 "the loop calls run.teach, and past versions of policies get no advice; leave out "

@@ -23,6 +23,7 @@ from srl.self_play.pairings import Pairings
 from srl.self_play.past_acting import PastPolicies
 from srl.self_play.past_matches import PastMatches
 from srl.self_play.ratings import newest_ratings
+from srl.self_play.results import WinRates
 from srl.self_play.settings import SelfPlay
 from srl.types import Policy, Specs, Timestep, Tree
 
@@ -46,8 +47,7 @@ def opponent_interval(experiment: Experiment, settings: SelfPlay, specs: Specs) 
         )
     graph = experiment.graph
     rows = math.ceil(specs.max_episode_steps / graph.action_repeat)
-    passes = math.ceil(rows / graph.rows)
-    updates = passes * graph.learns
+    updates = math.ceil(rows / graph.rows)
     # An actor with older parameters keeps its opponents that much longer.
     staleness = updates if experiment.max_staleness is None else experiment.max_staleness
     return max(1, updates + staleness)
@@ -84,6 +84,7 @@ class League:
         self._like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), dict(policies))
         self._updates = self._number = self._saved = 0
         self._versions = (0, 0)  # of the newer one that plays, and of the older
+        self._win_rates = WinRates(settings.keep + len(self._versions))
         self._add_version(policies)
         self.playing: PastPolicies | None = None
         """The past versions that play; None where none does."""
@@ -103,7 +104,10 @@ class League:
         """
         if self._matches is None:
             return None
-        self._matches.add(timesteps, updates)
+        for number, score in zip(*self._matches.add(timesteps, updates), strict=True):
+            # One that began with an older opponent than these two has met several.
+            if 0 <= self._number - number < len(self._versions):
+                self._win_rates.add(self._versions[self._number - number], score)
         return self._matches.elsewhere(timesteps)
 
     def advance(self, updates: int, policies: Mapping[str, Policy]) -> None:
@@ -137,7 +141,9 @@ class League:
 
     def _choose(self, present: Mapping[str, Policy]) -> tuple[int, dict[str, Policy]]:
         """Gives a version of the pool; one that cannot be read is passed over."""
-        for version in self._settings.opponents(self._seed, self._number, self._updates):
+        self._win_rates.keep({*self._settings.pool(self._updates), self._versions[0]})
+        rates = self._win_rates.known()
+        for version in self._settings.opponents(self._seed, self._number, self._updates, rates):
             try:
                 if version == self._updates:
                     return version, _copied(present)
@@ -158,7 +164,8 @@ class League:
         report: dict[str, Any] = {} if self._matches is None else self._matches.report()
         report["past/pool"] = len(self._settings.pool(self._updates))
         if self.playing is not None:
-            report["past/version"] = self._versions[0]
+            report["past/version"] = version = self._versions[0]
+            report["past/win_rate"] = self._win_rates.known().get(version)
         return {**report, **(newest_ratings(self._folder) if self._writes else {})}
 
     def state(self) -> dict[str, Tree]:
@@ -170,7 +177,7 @@ class League:
         numbers = np.array([self._number, *self._versions])
         return {
             "opponents": {"newer": newer, "older": older, "numbers": numbers},
-            "past": self._matches.state(),
+            "past": {**self._matches.state(), "win_rates": self._win_rates.state()},
         }
 
     def restore(self, updates: int, tree: Mapping[str, Tree]) -> None:
@@ -181,6 +188,7 @@ class League:
         if self._matches is None:
             return
         self._matches.restore(tree["past"])
+        self._win_rates.restore(tree["past"]["win_rates"])
         opponents = tree["opponents"]
         self._number, *versions = (int(number) for number in opponents["numbers"])
         self._versions = (versions[0], versions[1])

@@ -9,6 +9,7 @@ import numpy as np
 from srl.dataflow.graph import Graph
 from srl.episodes import EpisodeWindow, ended_episodes
 from srl.self_play.pairings import Pairings
+from srl.self_play.results import scores_of
 from srl.types import Specs, Timestep, Tree
 
 logger = logging.getLogger(__name__)
@@ -27,8 +28,7 @@ class PastMatches:
             graph: The loop's.
         """
         self._agents, self._pairings = len(specs.agents), pairings
-        self._interval, self._learns, self._repeat = interval, graph.learns, graph.action_repeat
-        self._rows = graph.rows
+        self._interval, self._rows, self._repeat = interval, graph.rows, graph.action_repeat
         self._windows = {side: EpisodeWindow(specs, pairings.sides) for side in pairings.sides}
         self._outlived = 0
 
@@ -36,17 +36,23 @@ class PastMatches:
         """Gives the environments that play no past match: bool [N], of timesteps [T, ...]."""
         return self._pairings.environments(timesteps.lost.shape[1], None)
 
-    def add(self, timesteps: Timestep, updates: int) -> None:
-        """Adds the episodes that end in an update's timesteps [T, ...], after so many updates."""
+    def add(self, timesteps: Timestep, updates: int) -> tuple[np.ndarray, np.ndarray]:
+        """Adds the episodes that end in an update's timesteps [T, ...], after so many updates.
+
+        Returns:
+            Of these M episodes which of the run's opponents began them, int64 [M], and what the
+            present policies got, float64 [M]: 1 for a match that was won, 0.5 for a draw, 0.
+        """
         for side, window in self._windows.items():
             window.add(timesteps, self._pairings.environments(timesteps.lost.shape[1], side))
         ended = ended_episodes(timesteps, self._agents) & ~self.elsewhere(timesteps)
         step, env = np.nonzero(ended)
         # Rows are counted from the run's first on. Of a pass with several unrolls, these are taken
         # for the last one's, so that no episode is taken for one that outlived its opponent.
-        last = (updates // self._learns + 1) * self._rows - len(ended) + step
+        last = (updates + 1) * self._rows - len(ended) + step
         rows = -(-timesteps.episode_length[step, env] // self._repeat)
-        outlived = int((self._opponent(last) > self._opponent(last + 1 - rows) + 1).sum())
+        first = self._opponent(last + 1 - rows)
+        outlived = int((self._opponent(last) > first + 1).sum())
         if outlived and not self._outlived:
             logger.warning(
                 "an episode took longer than its past opponent stays, which is %d updates; another "
@@ -54,10 +60,19 @@ class PastMatches:
                 self._interval,
             )
         self._outlived += outlived
+        return first, self._scores(timesteps.episode_return.reshape(*ended.shape, -1), step, env)
+
+    def _scores(self, returns: np.ndarray, step: np.ndarray, env: np.ndarray) -> np.ndarray:
+        """What present policies got in episodes that ended there; `returns` are [T, N, A]."""
+        scores = np.zeros(len(step))
+        for side, members in self._pairings.sides.items():
+            played = self._pairings.environments(returns.shape[1], side)[env]
+            scores[played] = 1 - scores_of(returns[step[played], env[played]], members)
+        return scores
 
     def _opponent(self, row: np.ndarray) -> np.ndarray:
         """Which opponent is the newest at each of these rows, from 0."""
-        return row // self._rows * self._learns // self._interval
+        return row // self._rows // self._interval
 
     def report(self) -> dict[str, float | int | None]:
         """Gives means over the windows, by the side that a past version played."""

@@ -27,7 +27,8 @@ from srl.pools.make import threaded
 from srl.run.folder import recorded_experiment
 from srl.self_play.opponent_pool import OpponentPool
 from srl.self_play.pairings import sides_of
-from srl.self_play.ratings import Match, read_matches, scores_of, write_ratings
+from srl.self_play.ratings import Match, read_matches, write_ratings
+from srl.self_play.results import scores_of
 from srl.workers.evaluator import Evaluator, Player
 
 logger = logging.getLogger(__name__)

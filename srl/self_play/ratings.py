@@ -81,21 +81,6 @@ def _pairings(sides: Sequence[str], one: int, other: int) -> list[Match]:
     return [Match(side, *pair) for side in views for pair in ((one, other), (other, one))]
 
 
-def scores_of(returns: np.ndarray, members: Sequence[int]) -> np.ndarray:
-    """Scores episodes: the side whose agents have the higher mean return wins.
-
-    Args:
-        returns: [N, A], of episodes.
-        members: The agents of one side.
-
-    Returns:
-        float64 [N]: 1 where that side won, 0.5 for a draw, 0.
-    """
-    own = returns[:, list(members)].mean(1)
-    others = np.delete(returns, list(members), axis=1).mean(1)
-    return (np.sign(own - others) + 1) / 2
-
-
 def elo(payoff: Payoff, sides: Sequence[str]) -> dict[int, dict[str, Rating]]:
     """Ratings by version and side, of those that have played; the oldest's are 0.
 

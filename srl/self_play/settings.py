@@ -9,12 +9,17 @@ opponents holds and which version plays. Importing this loads nothing: experimen
 from __future__ import annotations
 
 import hashlib
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, get_args
 
 from srl.errors import expect, expect_number
 
-Choice = Literal["uniform", "recent"]
+Choice = Literal["uniform", "recent", "hard"]
+_NONE_KNOWN: Mapping[int, float] = MappingProxyType({})
+_EASY = 1e-3  # the least weight of a version: also one that always loses is met now and then
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,8 @@ class SelfPlay:
     keep: int = 20
     """Versions in the pool at most: the first, the newest, and others evenly spread between."""
     choice: Choice = "uniform"
-    """The opponents: any version of the pool alike, or those of its newer half."""
+    """The opponents: any version of the pool alike, those of its newer half, or each by how hard it
+    is to beat (prioritised fictitious self-play of Vinyals et al., 2019)."""
     hold: int | None = None
     """Updates from one past opponent to the next. By default as many as the longest episode takes;
     to be given where that is not known. An episode that begins with an opponent is played to its
@@ -57,19 +63,29 @@ class SelfPlay:
             stride *= 2
         return tuple(number * self.every for number in sorted(there))
 
-    def opponents(self, seed: int, number: int, updates: int) -> tuple[int, ...]:
+    def opponents(
+        self, seed: int, number: int, updates: int, win_rates: Mapping[int, float] = _NONE_KNOWN
+    ) -> tuple[int, ...]:
         """The versions of the pool in the order in which one is taken; the first, if it can be.
 
         Args:
             seed: The run's.
             number: Of the opponent in the run, from 0.
             updates: Done when it is chosen.
+            win_rates: The share of matches that are won against versions, 0 to 1, for "hard"; 0.5
+                where it is not known.
         """
         there = self.pool(updates)
         if self.choice == "recent":
             there = there[len(there) // 2 :]
 
-        def rank(version: int) -> bytes:
+        def drawn(version: int) -> bytes:
             return hashlib.sha256(f"opponent {number} {version} {seed}".encode()).digest()
 
+        def arrival(version: int) -> float:
+            """When a version comes first by its weight (Efraimidis and Spirakis, 2006)."""
+            uniform = (int.from_bytes(drawn(version)[:6]) + 1) / 2**48
+            return -math.log(uniform) / ((1 - win_rates.get(version, 0.5)) ** 2 + _EASY)
+
+        rank = arrival if self.choice == "hard" else drawn
         return tuple(sorted(there, key=rank))

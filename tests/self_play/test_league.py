@@ -172,6 +172,31 @@ def test_an_opponent_that_cannot_be_read_is_passed_over(start, tmp_path, caplog)
     assert "is missing; another one plays" in caplog.text
 
 
+def test_hard_opponents_are_those_that_win_most():
+    settings = SelfPlay(every=1, keep=4, choice="hard")
+    rates = {0: 1.0, 1: 1.0, 2: 0.0, 3: 1.0}
+    first = [settings.opponents(7, number, 3, rates)[0] for number in range(200)]
+    assert first.count(2) > 190
+    assert len({settings.opponents(7, number, 3)[0] for number in range(50)}) == 4
+    assert settings.opponents(7, 5, 3, rates) == settings.opponents(7, 5, 3, rates)
+    assert sorted(settings.opponents(7, 5, 3, rates)) == [0, 1, 2, 3]
+
+
+def test_matches_against_the_past_are_won_by_the_newer_version(start):
+    settings = replace(DUEL.self_play, choice="hard")
+    reports = train(start(replace(DUEL, self_play=settings)), 20)
+    rates = [report["past/win_rate"] for report in reports if report["past/win_rate"] is not None]
+    assert min(rates) >= 0.5
+    assert max(rates) > 0.5
+
+
+def test_hard_opponents_and_several_learners_do_not_go_together():
+    settings = replace(PAST_GAME.self_play, choice="hard")
+    wrong = replace(PAST_GAME, self_play=settings, plan=plans.replicated(2))
+    with pytest.raises(UserError, match="one learner, and the plan 'replicated' has 2"):
+        wrong.validate()
+
+
 # ---- the same run, however it is run ----
 
 PAST_GAME = replace(
@@ -186,18 +211,20 @@ PAST_GAME = replace(
 """One policy for both sides; episodes outlive their opponents."""
 
 
-def test_a_stopped_run_resumes_bitwise(start, tmp_path):
-    whole = start(PAST_GAME, folder=tmp_path / "whole")
+@pytest.mark.parametrize("choice", ["uniform", "hard"])
+def test_a_stopped_run_resumes_bitwise(start, tmp_path, choice):
+    game = replace(PAST_GAME, self_play=replace(PAST_GAME.self_play, choice=choice))
+    whole = start(game, folder=tmp_path / "whole")
     reports = train(whole, 8)
     assert reports[-1]["past/outlived"] > 0
 
-    stopped = start(PAST_GAME, folder=tmp_path / "stopped")
+    stopped = start(game, folder=tmp_path / "stopped")
     train(stopped, 3)
     checkpoints = Checkpoints(tmp_path / "stopped" / "checkpoints")
     checkpoints.save(3, stopped.state(), {}, wait=True)
     train(stopped, 4)  # which the run forgets
 
-    resumed = start(PAST_GAME, folder=tmp_path / "stopped")
+    resumed = start(game, folder=tmp_path / "stopped")
     tree, _ = checkpoints.restore(3, like=resumed.state())
     checkpoints.close()
     resumed.restore(tree)
