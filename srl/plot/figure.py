@@ -26,7 +26,7 @@ _MARKS = "osD^vPX"
 _MARKS_A_CURVE = 7
 _PANEL = (3.5, 2.5)  # inches
 
-_STYLE = {
+STYLE = {
     "font.family": "sans-serif",
     "font.size": 8,
     "axes.edgecolor": "#8a949e",
@@ -77,7 +77,7 @@ def draw(
     import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         columns = min(len(panels), 3 if len(panels) > 4 else 2)
         rows = math.ceil(len(panels) / columns)
         size = (max(_PANEL[0] * columns, 5), _PANEL[1] * rows + 0.6)
@@ -95,7 +95,7 @@ def draw(
         _legend(figure, panels, looks)
         figure.supxlabel(note, fontsize=6.5, color="#4a545e", x=0.01, ha="left")
         for file in files:
-            _write(figure, file)
+            write_figure(figure, file)
 
 
 def _looks(panels: Mapping[str, Sequence[Curve]]) -> dict[str, dict[str, Any]]:
@@ -168,10 +168,11 @@ _PLACES = re.compile(rb'\b(d|x|y|points|transform)="[^"]*"')
 _DIGITS = re.compile(rb"(\.\d\d)\d+")
 
 
-def _write(figure: Figure, file: Path) -> None:
+def write_figure(figure: Figure, file: Path) -> None:
+    """Writes a picture; the same figure gives the same file."""
     kind = file.suffix.lower().removeprefix(".")
     drawn = io.BytesIO()
-    # Without the time, the same curves give the same file.
+    # Without the time, which would differ.
     metadata = {"Date": None} if kind == "svg" else None
     figure.savefig(drawn, format=kind, dpi=160, metadata=metadata)
     picture = drawn.getvalue()

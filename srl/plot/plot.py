@@ -14,6 +14,7 @@ from srl.errors import UserError
 from srl.files import expect_place, write_output
 from srl.plot.curves import Axis, Curve, curve, keys_of, unchanging
 from srl.plot.labels import AXES, fitting, label, usual
+from srl.plot.payoffs import plot_payoffs
 from srl.plot.runs import Group, read_groups
 from srl.plot.table import table
 
@@ -26,6 +27,8 @@ def plot(argv: list[str]) -> int:
     """`srl plot RUN_DIR... [--x AXIS] [--keys PATTERN] [--by KEY] [--out FILE] ...`."""
     options = _parser().parse_args(argv)
     _check(options)
+    if options.payoff:
+        return plot_payoffs(options.run_dirs, options.out, options.csv)
     groups = read_groups(options.run_dirs, options.ignore, options.by)
     keys, constant = _keys(groups, options.keys)
     files = [] if options.csv is None else [options.csv]
@@ -80,6 +83,8 @@ def _parser() -> Arguments:
         metavar="PATTERN",
         help="settings in which runs of one curve may differ, such as env_steps; repeatable",
     )
+    payoff = "in place of curves: how often each version has beaten each other one, in self-play"
+    add("--payoff", action="store_true", help=payoff)
     add(
         "--smooth",
         type=number(0.0, 1.0),
@@ -103,6 +108,8 @@ def _parser() -> Arguments:
 def _check(options: Namespace) -> None:
     if options.out and options.out.suffix.lower() not in _FORMATS:
         raise UserError(f"--out {options.out}: the name must end in {', '.join(_FORMATS)}")
+    if options.payoff and (options.keys or options.by or options.ignore):
+        raise UserError("--payoff draws no curves: leave out --keys, --by and --ignore")
     for flag, file in (("out", options.out), ("csv", options.csv)):
         if file:
             expect_place(f"--{flag}", file)

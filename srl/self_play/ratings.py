@@ -161,14 +161,18 @@ def write_ratings(
 
 def read_matches(run: Path, identities: Mapping[int, str]) -> Payoff:
     """The matches that were written, between versions that still are what they were."""
+    payoff = read_payoff(run)
+    written = _read(run).get("versions", {})
+    payoff.keep({v for v, identity in identities.items() if written.get(str(v)) == identity})
+    return payoff
+
+
+def read_payoff(run: Path) -> Payoff:
+    """All matches that were written; none where there is no file, or none that can be read."""
     payoff = Payoff()
-    body = _read(run)
-    written = body.get("versions", {})
-    same = {v for v, identity in identities.items() if written.get(str(v)) == identity}
-    for match in body.get("matches", []):
+    for match in _read(run).get("matches", []):
         key = Match(match["side"], match["version"], match["others"])
         payoff.results[key] = match["games"], match["points"]
-    payoff.keep(same)
     return payoff
 
 

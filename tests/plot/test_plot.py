@@ -11,6 +11,7 @@ from srl.cli import main
 from srl.experiment import load_experiment
 from srl.run.folder import create_run
 from srl.run.metrics import MetricsWriter
+from srl.self_play.ratings import Match, Payoff, write_ratings
 
 pytest.importorskip("matplotlib", reason="plots are drawn by matplotlib")
 
@@ -329,3 +330,44 @@ def test_without_matplotlib_the_cure_is_told_and_tables_are_written(run, tmp_pat
     assert "pip install 'srl-rl[plot]'" in done.stderr
     assert (tmp_path / "table.csv").exists()
     assert not (run / "plot.png").exists()
+
+
+# ---- payoffs of self-play ----
+
+
+@pytest.fixture
+def rated(run):
+    """A run whose versions have played each other: newer ones win."""
+    payoff = Payoff()
+    (run / "opponents").mkdir()
+    for version in (0, 20, 40):
+        for others in (0, 20, 40):
+            if version != others:
+                points = 6.0 if version > others else 2.0
+                payoff.results[Match("hider", version, others)] = (8, points)
+    write_ratings(run, payoff, ["hider", "seeker"], {0: "a", 20: "b", 40: "c"})
+    return run
+
+
+def test_the_payoff_matrix_shows_how_often_versions_beat_each_other(rated, capsys):
+    assert plot(rated, "--payoff") == 0
+    assert f"48 games: {rated}/payoff.png, {rated}/payoff.svg" in capsys.readouterr().out
+    picture = (rated / "payoff.svg").read_text()
+    assert "version that plays hider" in picture
+    assert (picture.count(">0.75<"), picture.count(">0.25<")) == (3, 3)
+
+
+def test_payoffs_come_as_a_table_too(rated, tmp_path):
+    assert plot(rated, "--payoff", "--csv", tmp_path / "payoff.csv") == 0
+    lines = rows(tmp_path / "payoff.csv")
+    assert len(lines) == 6
+    newest = next(x for x in lines if (x["version"], x["others"]) == ("40", "0"))
+    assert (newest["side"], newest["games"], newest["points"]) == ("hider", "8", "6")
+    assert not (rated / "payoff.png").exists()
+
+
+def test_a_run_without_matches_has_no_payoffs(run, capsys):
+    assert plot(run, "--payoff") == 2
+    assert "holds no results of matches between its versions" in capsys.readouterr().err
+    assert plot(run, "--payoff", "--keys", "fps") == 2
+    assert "--payoff draws no curves" in capsys.readouterr().err

@@ -11,9 +11,9 @@ from srl.self_play.ratings import (
     elo,
     newest_ratings,
     read_matches,
-    scores_of,
     write_ratings,
 )
+from srl.self_play.results import scores_of
 
 SIDES = ["hider", "seeker"]
 IDENTITIES = {0: "a", 20: "b", 40: "c"}
