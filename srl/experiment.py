@@ -235,6 +235,7 @@ class Experiment:
         good = isinstance(plan, Plan)
         expect(good, "plan", plan, "a plan such as plans.inline(), the name of one, or auto")
         check(self.graph, plan)
+        self.algorithm.expect_fit(self.graph)
         if self.self_play is not None and self.graph.learns > 1:
             raise PlanError(
                 f"the loop has {self.graph.learns} calls of learn in a pass, and self_play changes "

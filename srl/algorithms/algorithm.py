@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from srl.algorithms.frames import FrameStack
+from srl.dataflow.graph import Graph
 from srl.dataflow.loop import Loop
-from srl.errors import UserError, expect_number
+from srl.errors import PlanError, UserError, expect_number
 from srl.lazy import jax, jnp
 from srl.types import Array, Decision, Metrics, Policy, Specs, Timestep, Tree, Unroll
 
@@ -97,6 +98,25 @@ class Algorithm:
         self.instance.expect_complete()
         for name, limits in self.limits.items():
             expect_number(f"algorithm.{name}", getattr(self, name), *limits)
+
+    def expect_fit(self, graph: Graph) -> None:
+        """Raises PlanError where a loop asks for what the algorithm's functions do not have.
+
+        Args:
+            graph: The loop's.
+        """
+        name = self.instance.__name__
+        if "teach" in graph.nodes and self.instance.teach is Instance.teach:
+            raise PlanError(
+                f"the loop calls run.teach(...), and {name} has no `teach`; "
+                "docs/write_an_algorithm.md shows one"
+            )
+        lengths = sorted({unrolled.length for unrolled in graph.unrolls})
+        if len(lengths) > 1 and self.instance.remembers():
+            raise PlanError(
+                f"the loop has unrolls of {' and '.join(map(str, lengths))} steps, and the replay "
+                f"of {name} holds unrolls of one length; give all unrolls the same length"
+            )
 
     def settled(self, num_envs: int = 64) -> Self:
         """Gives the settings with a number where one was left to be chosen.
@@ -244,14 +264,8 @@ class Instance(ABC, Generic[S]):
 
         A loop that calls `run.teach` needs it. The teacher's parameters are the instance's own and
         never change.
-
-        Raises:
-            UserError: Where the algorithm has no teacher.
         """
-        raise UserError(
-            f"the algorithm's loop calls run.teach(...), and {type(self).__name__} has no `teach`; "
-            "docs/write_an_algorithm.md shows one"
-        )
+        raise NotImplementedError
 
     def env_action(self, action: Array) -> Array:
         """Gives what the simulator takes for the actions of a decision; needs no JAX."""
@@ -264,6 +278,11 @@ class Instance(ABC, Generic[S]):
         return unroll, ()
 
     # A replay: what is remembered of the slots here, beside the state. By default nothing is.
+
+    @classmethod
+    def remembers(cls) -> bool:
+        """Whether it has a replay."""
+        return cls.empty_replay is not Instance.empty_replay
 
     def empty_replay(self, unroll: Unroll) -> Tree:
         """Gives a replay before the first unroll, from an unroll of the slots that it is for.

@@ -71,6 +71,8 @@ class Unrolled(NamedTuple):
     """The number of its steps."""
     learns: int
     """Calls of `learn` before it in the pass, each of which makes a version of the policy."""
+    calls: tuple[str, ...] = ()
+    """The nodes that each step calls, in order."""
 
 
 @dataclass(frozen=True)

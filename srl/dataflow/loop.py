@@ -22,7 +22,8 @@ class Loop(ABC):
     waits for a batch of them, `latest` fetches the newest parameters.
 
     The same `loop` is traced (`dataflow.trace`), which gives the graph; compiled into one program,
-    which is the plan `fused`; and run by workers, each of which does its own fragment's nodes.
+    which is the plan `fused`; and run by workers, each of which does its own fragment's nodes. So
+    all of its passes are alike, and all steps of an unroll: a loop that is not so is refused.
     """
 
     @abstractmethod

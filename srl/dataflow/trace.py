@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any, Protocol
 
 from srl.dataflow.graph import UNKNOWN, Edge, Graph, Shapes, Unrolled
 from srl.dataflow.loop import Interact, Loop
 from srl.dataflow.nodes import LEARN, TABLE
 from srl.errors import PlanError
+
+STEPS_TRACED = 16
+"""Steps of an unroll that are traced at most: a step that is not as the first one is among them, or
+is found where it runs."""
 
 
 class Looping(Protocol):
@@ -23,25 +28,48 @@ def trace(algorithm: Looping, shapes: Shapes = UNKNOWN) -> Graph:
     """Gives the graph of an algorithm's loop.
 
     Args:
-        algorithm: Whose `loop` is run once; it calls nodes and does nothing else with what they
-            give.
+        algorithm: Whose `loop` is run, for two passes; it calls nodes and does nothing else with
+            what they give.
         shapes: What the values are made of; by default edges carry names alone.
 
     Raises:
-        PlanError: If the loop looks into a value, or gives a node what no node gave.
+        PlanError: If the loop looks into a value, gives a node what no node gave, or is not the
+            same in all steps of an unroll and in all passes.
     """
-    tracer = _Tracer(shapes)
-    algorithm.loop(tracer)
-    tracer.finish()
+    tracer, again = _Tracer(shapes), _Tracer(shapes)
+    for each in (tracer, again):
+        algorithm.loop(each)
+        each.finish()
+    if again.program != tracer.program:
+        first, second = _difference(tracer.program, again.program)
+        raise PlanError(
+            f"the loop is not the same in every pass: where the first one has {first}, the second "
+            f"has {second}; workers elsewhere run it as it was first, so let no `if` and no length "
+            "in it change from pass to pass"
+        )
     return tracer.graph
+
+
+def _difference(one: list[str], other: list[str]) -> tuple[str, str]:
+    """The first calls in which they differ."""
+    pairs = zip_longest(one, other, fillvalue="no further call")
+    return next((a, b) for a, b in pairs if a != b)
 
 
 class Value:
     """Stands for what a node will give: it can be handed on, and its parts taken."""
 
-    def __init__(self, kind: str, source: str, parts: tuple[str, ...] = (), name: str = "") -> None:
-        """Of a kind such as decision, from the node `source`."""
+    def __init__(
+        self,
+        kind: str,
+        source: str,
+        parts: tuple[str, ...] = (),
+        name: str = "",
+        step: int | None = None,
+    ) -> None:
+        """Of a kind such as decision, from the node `source`; in a step, if it is of one."""
         self._kind, self._source, self._parts, self._name = kind, source, parts, name or kind
+        self._step = step
 
     def __getattr__(self, part: str) -> Value:
         if part.startswith("__"):
@@ -51,7 +79,7 @@ class Value:
         if part not in self._parts:
             has = ", ".join(self._parts)
             raise PlanError(f"the loop takes `{part}` of `{self._name}`; it has {has}")
-        return Value(part, self._source, name=f"{self._name}.{part}")
+        return Value(part, self._source, name=f"{self._name}.{part}", step=self._step)
 
     def __repr__(self) -> str:
         return f"`{self._name}`"
@@ -109,6 +137,14 @@ class _Tracer(Loop):
         self.crossings: Counter[Edge] = Counter()
         self.unrolls: list[Unrolled] = []
         self.learns = 0
+        self.program: list[str] = []
+        """The calls of a pass in their order."""
+        self._step = 0
+        """The number of the step that is traced, from 1, in the pass."""
+        self._script: list[str] = []
+        """The calls in it so far."""
+        self._first_step = True
+        """Whether it is its unroll's first one, which stands for all."""
         self._steps = 0
         """Steps that one call stands for: those of the unroll that it is within."""
         self._action_repeat: int | None = None
@@ -116,6 +152,7 @@ class _Tracer(Loop):
         """The newest, until it is learned from."""
         self._begun_at: dict[Value, int] = {}
         """Calls of `learn` before each unroll."""
+        self._numbers: dict[Value, int] = {}  # of unrolls in the pass, and of their batches
         self._unused: dict[Value, None] = {}
         self._made_for: dict[Value, Value] = {}  # decisions and advice, by timestep
         self._advised = False  # in this step
@@ -160,6 +197,7 @@ class _Tracer(Loop):
                     "not gathered: who acts elsewhere would go on in it with the newer policy; "
                     "gather it first"
                 )
+        self.program.append("a latest")
         self._policy = self._given("policy", "update")
         return self._policy
 
@@ -190,7 +228,8 @@ class _Tracer(Loop):
             )
         self._action_repeat = repeat
         self._call("step", action=action)
-        self.calls["step"] += self._steps * (repeat - 1)
+        if self._first_step:
+            self.calls["step"] += self._steps * (repeat - 1)
         return self._given("timestep", "step")
 
     def teach(self, timestep: Any) -> Any:
@@ -215,20 +254,28 @@ class _Tracer(Loop):
         return self._given("row", "collect")
 
     def unroll(self, interact: Interact, length: int) -> Any:
-        """One step stands for all of them."""
+        """One step stands for all of them; some more are compared with it."""
         if not isinstance(length, int) or length < 1:
             raise PlanError(f"the loop unrolls {length!r} steps; expected a whole number from 1 up")
         if self._steps:
             raise PlanError("the loop unrolls within a step of an unroll; call it between unrolls")
-        self._steps, self._advised = length, False
-        begun: Any = Value("timestep", _CARRIED, self._parts("timestep"))
-        memory: Any = Value("memory", _CARRIED)
-        ended: Any = interact(begun, memory)
-        self._end_step(ended)
+        self._steps = length
+        script = self._trace_step(interact)
+        for number in range(1, min(length, STEPS_TRACED)):
+            if (other := self._trace_step(interact, first=False)) != script:
+                one, another = _difference(script, other)
+                raise PlanError(
+                    f"step {number + 1} of the loop's unroll is not as the first one: in place of "
+                    f"{one} it has {another}; one step is compiled, or sent to other workers, for "
+                    "all: decide such things within a node, in the algorithm's functions"
+                )
         self._steps = 0
-        self.unrolls.append(Unrolled(length, self.learns))
+        self.program.append(f"an unroll of {length} steps with {', '.join(script)}")
+        calls = tuple(call.partition("(")[0] for call in script[:-1])
+        self.unrolls.append(Unrolled(length, self.learns, calls))
         given = self._given("unroll", "collect")
         self._begun_at[given] = self.learns
+        self._numbers[given] = len(self.unrolls) - 1
         return given
 
     def gather(self, unroll: Any) -> Any:
@@ -237,11 +284,15 @@ class _Tracer(Loop):
             raise PlanError("the loop gathers an unroll twice; learn from its batch twice instead")
         self._use("gather", "unroll", unroll)
         self._cross("gradient", "unroll", unroll._source)
-        return self._given("batch", "collect")
+        batch = self._given("batch", "collect")
+        number = self._numbers[batch] = self._numbers[unroll]
+        self.program.append(f"a gather of unroll {number}")
+        return batch
 
     def learn(self, batch: Any) -> None:
         """Two nodes, and what passes between them in each round."""
         self._use("learn", "batch", batch)
+        self.program.append(f"a learn from unroll {self._numbers[batch]}")
         self.learns += 1
         self._policy = None
         for node in LEARN:
@@ -252,19 +303,34 @@ class _Tracer(Loop):
 
     # ---- what they share ----
 
+    def _trace_step(self, interact: Interact, *, first: bool = True) -> list[str]:
+        """Runs one step; gives the calls that it makes."""
+        self._step, self._first_step, self._script = self._step + 1, first, []
+        self._advised = False
+        begun: Any = Value("timestep", _CARRIED, self._parts("timestep"), step=self._step)
+        memory: Any = Value("memory", _CARRIED, step=self._step)
+        ended: Any = interact(begun, memory)
+        self._end_step(ended)
+        return self._script
+
     def _given(self, kind: str, source: str) -> Any:
-        value = Value(kind, source, self._parts(kind))
+        step = self._step if self._steps else None
+        value = Value(kind, source, self._parts(kind), step=step)
         if kind in _UNUSED:
             self._unused[value] = None
         return value
 
     def _call(self, node: str, **values: Any) -> None:
         """Notes a call of a node, and an edge for each value that it is given anew."""
-        self.calls[node] += self._steps
-        for name, value in values.items():
-            if value is not None:
-                self._use(node, name, value)
+        given = {name: value for name, value in values.items() if value is not None}
+        for name, value in given.items():
+            self._use(node, name, value)
+            if self._first_step:
                 self._cross(node, name, value._source)
+        if self._first_step:
+            self.calls[node] += self._steps
+        given.pop("policy", None)  # which the first step alone is given anew
+        self._script.append(f"{node}({', '.join(value._name for value in given.values())})")
 
     def _cross(self, node: str, name: str, source: str) -> None:
         """Notes that a value crosses into a node."""
@@ -285,6 +351,12 @@ class _Tracer(Loop):
             raise PlanError(
                 f"the loop gives {given} to {taker} as its {expected}; "
                 f"expected what {_GIVEN_BY[expected]}"
+            )
+        if value._step not in (None, self._step):
+            raise PlanError(
+                f"the loop gives {value!r} of an earlier step to {taker}; a step has what it "
+                "begins with and what its own calls give. To act for several steps with one "
+                "action: run.step(action, repeat=N)"
             )
 
     def _within_unroll(self, node: str) -> None:
@@ -310,6 +382,9 @@ class _Tracer(Loop):
         for value in self._unused:
             if value._kind in ("timestep", "decision", "advice", "row"):
                 raise PlanError(f"a step's {value!r} {_UNUSED[value._kind]}")
+        self._script.append(f"an end with {', '.join(carried.values())}")
+        if not self._first_step:
+            return
         crossings, self.crossings = self.crossings, Counter()
         for edge, times in crossings.items():
             if edge.source == _CARRIED:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from srl.dataflow.loop import Interact, Loop
+from srl.dataflow.trace import Value
 from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.lazy import jax, jnp
@@ -215,8 +216,8 @@ class _TracedLoop(Loop):
         self.acting = self.acting._replace(pool=pool)
         return timestep
 
-    def teach(self, timestep: Timestep) -> None:
-        return None  # the advice comes with the decision
+    def teach(self, timestep: Timestep) -> Any:
+        return Value("advice", "teach")  # it comes with the decision
 
     def collect(self, timestep: Timestep, decision: Decision, advice: Any = None) -> Any:
         return timestep, decision._replace(memory=())

@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 from srl.algorithms import Algorithm
 from srl.dataflow.loop import Interact, Loop
+from srl.dataflow.trace import Value, trace
+from srl.errors import PlanError
 from srl.loop.stepping.group import Group
 from srl.streams.batch import Batch
 from srl.types import Decision, Timestep, Tree, Unroll
@@ -62,12 +64,19 @@ class Learning(Protocol):
         """Makes the next version of the policies, from what `gather` gave."""
 
 
+def _changed(how: str) -> PlanError:
+    return PlanError(
+        f"the loop is not as it was when the run began: {how}; workers elsewhere run it as it was, "
+        "so let nothing in it change from step to step or from pass to pass"
+    )
+
+
 class Projection(Loop):
     """What the calls of an algorithm's loop do in one worker, under any plan.
 
     The worker's own nodes are computed; a call of a node that is elsewhere is one end of a stream,
     or nothing where the other end knows what is to be done. A value that is only known elsewhere
-    can be handed on and not looked into: here it is None.
+    can be handed on and not looked into, as when the loop is traced.
     """
 
     def __init__(
@@ -82,52 +91,90 @@ class Projection(Loop):
         """
         self._algorithm, self._environments, self._learning = algorithm, environments, learning
         self._learns = 0
-        self._begun: list[int] = []  # calls of `learn` before each unroll
+        self._unrolls = 0  # of this pass, so far
+        self._called: list[str] = []  # nodes, in the step that is taken
+        self._traced = trace(algorithm)
 
     def run(self) -> None:
-        """Runs one pass of the loop; raises Stopped where it is not to go on."""
-        self._learns, self._begun = 0, []
+        """Runs one pass of the loop; raises Stopped where it is not to go on.
+
+        Raises:
+            PlanError: If the pass was not as the loop was traced.
+        """
+        self._learns = self._unrolls = 0
         self._algorithm.loop(self)
+        unrolls, learns = len(self._traced.unrolls), self._traced.learns
+        if (self._unrolls, self._learns) != (unrolls, learns):
+            raise _changed(
+                f"passes had {unrolls} unrolls and {learns} calls of learn, and this one had "
+                f"{self._unrolls} and {self._learns}"
+            )
 
     def latest(self) -> Any:
         """The policy that will act is known where it acts."""
         self._environments.latest()
         for group in self._environments.groups:
             group.latest()
+        return Value("policy", "update")
 
     def unroll(self, interact: Interact, length: int) -> int:
-        """Takes the unroll of each group here in turn; gives its number in the pass."""
-        number = len(self._begun)
-        self._begun.append(self._learns)
+        """Takes the unroll of each group here in turn; gives its number in the pass.
+
+        Raises:
+            PlanError: If it is not as it was traced.
+        """
+        number, self._unrolls = self._unrolls, self._unrolls + 1
+        unrolls = self._traced.unrolls[number : number + 1]
+        if [unroll[:2] for unroll in unrolls] != [(length, self._learns)]:
+            known = ", ".join(f"{unroll.length} steps" for unroll in unrolls) or "no more unrolls"
+            raise _changed(f"passes had {known}, and this one has an unroll of {length} steps")
+        calls = list(unrolls[0].calls)
+
+        def step(timestep: Timestep, memory: Tree) -> tuple[Timestep, Tree, Any]:
+            self._called = []
+            ended = interact(timestep, memory)
+            if self._called != calls:
+                called = ", ".join(self._called) or "nothing"
+                raise _changed(f"steps called {', '.join(calls)}, and this one {called}")
+            return ended
+
         for group in self._environments.groups:
             self._group = group
-            group.unroll(interact, length, number)
+            group.unroll(step, length, number)
         return number
 
     def act(self, policy: Any, timestep: Timestep, memory: Tree) -> Decision:
         """Decides for the group whose unroll is taken."""
+        self._called.append("act")
         return self._group.act(timestep, memory)
 
     def step(self, action: Any, repeat: int = 1) -> Timestep:
         """Steps the group's environments, which have been made to repeat each action."""
+        self._called.append("step")
         return self._group.step(action)
 
-    def teach(self, timestep: Timestep) -> None:
+    def teach(self, timestep: Timestep) -> Any:
         """The advice has come, or will come, with the decision."""
+        self._called.append("teach")
+        return Value("advice", "teach")
 
     def collect(self, timestep: Timestep, decision: Decision, advice: Any = None) -> Any:
         """Writes a row of the group's unroll."""
+        self._called.append("collect")
         return self._group.collect(timestep, decision)
 
-    def gather(self, unroll: int) -> Gathered | None:
+    def gather(self, unroll: int) -> Any:
         """Waits for the batch where that is learned from here."""
         batch = self._environments.gather(unroll)
-        if batch is not None:
-            batch.begun = self._begun[unroll]
+        if batch is None:
+            return Value("batch", "collect")
+        batch.begun = self._traced.unrolls[unroll].learns
         return batch
 
-    def learn(self, batch: Gathered | None) -> None:
+    def learn(self, batch: Any) -> None:
         """Learns where that is done here, or in part."""
+        if not isinstance(batch, Gathered):
+            batch = None
         if batch is not None and not batch.learned:
             batch.lag = self._learns - batch.begun
         self._learns += 1

@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 import subprocess
 import sys
 
@@ -99,7 +100,7 @@ def test_a_loop_that_does_something_else_has_another_graph():
 def test_edges_and_calls_count_the_steps_of_an_unroll():
     graph = traced(a_loop())
     assert dict(graph.calls) == {"step": 8, "act": 8, "collect": 8, "gradient": 1, "update": 1}
-    assert graph.unrolls == ((8, 0),)
+    assert graph.unrolls == ((8, 0, ("act", "step", "collect")),)
     assert {edge.times for edge in graph.edges if edge.every == "step"} == {8}
     assert next(edge.times for edge in graph.edges if edge.name == "policy") == 1
 
@@ -117,7 +118,8 @@ def test_two_unrolls_with_a_policy_each_are_two_crossings_of_each():
             run.learn(run.gather(run.unroll(interact, length)))
 
     graph = traced(loop)
-    assert (graph.unrolls, graph.learns, graph.steps) == (((4, 0), (6, 1)), 2, 10)
+    assert [unroll[:2] for unroll in graph.unrolls] == [(4, 0), (6, 1)]
+    assert (graph.learns, graph.steps) == (2, 10)
     times = {(edge.target, edge.name): edge.times for edge in graph.edges}
     assert times["act", "policy"] == times["gradient", "unroll"] == 2
     assert times["collect", "decision"] == 10
@@ -144,6 +146,75 @@ def test_a_teacher_is_a_node_whose_advice_is_collected():
         ("step", "teach", "carry", "timestep"),
         ("teach", "collect", "call", "advice"),
     }
+
+
+def test_an_action_kept_from_an_earlier_step_is_refused():
+    def kept(run, policy, timestep, memory):
+        if next(steps) % 4 == 0:
+            latest[:] = [run.act(policy, timestep, memory)]
+        row = run.collect(timestep, latest[0])
+        return run.step(latest[0].action), latest[0].memory, row
+
+    steps, latest = itertools.count(), []
+    said = refusal(a_loop(kept))
+    assert "gives `decision` of an earlier step to collect" in said
+    assert "run.step(action, repeat=N)" in said
+
+
+def test_a_memory_kept_from_the_first_step_is_refused():
+    def kept(run, policy, timestep, memory):
+        first.append(memory)
+        return one_step(run, policy, timestep, first[0])
+
+    first = []
+    assert "gives `memory` of an earlier step to act" in refusal(a_loop(kept))
+
+
+@pytest.mark.parametrize("begins", [1, 7])
+def test_a_step_that_is_not_as_the_first_one_is_refused(begins):
+    def late(run, policy, timestep, memory):
+        return one_step(run, policy, timestep, memory, advised=next(steps) >= begins)
+
+    steps = itertools.count()
+    said = refusal(a_loop(late))
+    assert f"step {begins + 1} of the loop's unroll is not as the first one" in said
+    assert "in place of step(decision.action) it has teach(timestep)" in said
+
+
+def test_steps_that_call_nodes_in_another_order_are_refused():
+    def turning(run, policy, timestep, memory):
+        if next(steps) % 2:
+            return one_step(run, policy, timestep, memory)
+        decision = run.act(policy, timestep, memory)
+        row = run.collect(timestep, decision)
+        return run.step(decision.action), decision.memory, row
+
+    steps = itertools.count()
+    assert "step 2 of the loop's unroll is not as the first one" in refusal(a_loop(turning))
+
+
+def test_a_length_that_changes_from_pass_to_pass_is_refused():
+    def loop(run):
+        policy = run.latest()
+        unroll = run.unroll(lambda *args: one_step(run, policy, *args), next(lengths))
+        run.learn(run.gather(unroll))
+
+    lengths = itertools.cycle((4, 8))
+    said = refusal(loop)
+    assert "the loop is not the same in every pass" in said
+    assert "an unroll of 4 steps" in said
+    assert "an unroll of 8 steps" in said
+
+
+def test_a_learn_more_in_the_second_pass_is_refused():
+    def after(run, unroll):
+        batch = run.gather(unroll)
+        for _ in range(1 + next(passes)):
+            run.learn(batch)
+
+    passes = itertools.count()
+    said = refusal(a_loop(after=after))
+    assert "where the first one has no further call, the second has a learn from unroll 0" in said
 
 
 def test_steps_of_a_loop_repeat_their_actions_alike():

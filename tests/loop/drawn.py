@@ -1,31 +1,29 @@
 """Loops that are drawn, each as a line of text."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from srl import Experiment
-from srl.algorithms import PPO
+from srl.algorithms import DQN, PPO
 from srl.algorithms.ppo import PPOInstance
 from srl.lazy import jnp
 from srl.networks import MLP
 
 
 @dataclass(frozen=True)
-class Drawn(PPO):
-    """PPO with a loop of its own.
+class Program:
+    """A loop.
 
     Its program has parts such as `8,4:2`: with one policy, unrolls of 8 and of 4 steps; then, of
     each, two calls of `learn`. In every second unroll a step is collected before it is taken.
     """
 
     program: str = "8:1"
+    order: str = "backward"
+    """In which a part's unrolls are gathered; `interleaved` learns from each before the next."""
     repeat: int = 1
     """Steps with each action."""
     taught: float = 0.0
     """The weight of a teacher's advice, which is added to the rewards."""
-
-    @property
-    def instance(self):
-        return DrawnInstance
 
     def loop(self, run):
         for part in self.program.split():
@@ -35,10 +33,18 @@ class Drawn(PPO):
                 self.unroll(run, policy, int(word), number % 2 == 1)
                 for number, word in enumerate(lengths.split(","))
             ]
-            batches = [run.gather(unroll) for unroll in reversed(unrolls)]
-            for batch in batches:
-                for _ in range(int(learns)):
-                    run.learn(batch)
+            if self.order == "interleaved":
+                for unroll in unrolls:
+                    self.learn(run, run.gather(unroll), int(learns))
+                continue
+            if self.order == "backward":
+                unrolls.reverse()
+            for batch in [run.gather(unroll) for unroll in unrolls]:
+                self.learn(run, batch, int(learns))
+
+    def learn(self, run, batch, times):
+        for _ in range(times):
+            run.learn(batch)
 
     def unroll(self, run, policy, length, collects_first):
         def interact(timestep, memory):
@@ -51,6 +57,20 @@ class Drawn(PPO):
             return following, decision.memory, run.collect(timestep, decision, advice)
 
         return run.unroll(interact, length)
+
+
+@dataclass(frozen=True)
+class Drawn(Program, PPO):
+    """PPO with a loop of its own."""
+
+    @property
+    def instance(self):
+        return DrawnInstance
+
+
+@dataclass(frozen=True)
+class Replayed(Program, DQN):
+    """DQN with a loop of its own."""
 
 
 class DrawnInstance(PPOInstance):
@@ -75,4 +95,20 @@ experiment = Experiment(
     groups=4,
     algorithm=Drawn(network=MLP(width=8), epochs=1, minibatches=2),
     updates=4,
+)
+with_memory = replace(
+    experiment,
+    algorithm=Drawn(network=MLP(width=8, memory=4), chunk=4, epochs=1, minibatches=1),
+)
+with_replay = replace(
+    experiment,
+    algorithm=Replayed(
+        network=MLP(width=8),
+        unroll_length=8,
+        warm_up=64,
+        batch_size=16,
+        samples_per_insert=1.0,
+        replay=512,
+        priorities=0.6,
+    ),
 )

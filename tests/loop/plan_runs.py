@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from srl.checkpoint import Checkpoints
-from srl.experiment import load_experiment
+from srl.experiment import Resolved, load_experiment
 from srl.launch.local import train
 from srl.launch.processes import train_in_processes
 from srl.run.folder import create_run
@@ -104,6 +104,20 @@ class Trained(NamedTuple):
     """Where the environments stand, by field; their actions have led there."""
 
 
+def loaded(folder: Path, name: str, *options: str) -> Resolved:
+    """The experiment that `trained` would train.
+
+    Raises:
+        PlanError: If the plan cannot run its loop.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    file, colon, part = name.partition(":")
+    (folder / "experiment.py").write_text(FILES[file])
+    for module in MODULES:
+        shutil.copy(module, folder)
+    return load_experiment(f"{folder}/experiment.py{colon}{part}", ["--plan", *options])
+
+
 def trained(
     folder: Path, name: str, *options: str, transport: Transport = "host", role: str = ""
 ) -> Trained:
@@ -111,16 +125,12 @@ def trained(
 
     Args:
         folder: Empty or absent; for the run.
-        name: One of FILES.
+        name: One of FILES; with `:NAME`, that experiment of the file.
         options: A plan's name, and options as on the command line.
         transport: Of the streams between processes.
         role: What workers run in place of what their nodes ask for, with another transport.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "experiment.py").write_text(FILES[name])
-    for module in MODULES:
-        shutil.copy(module, folder)
-    resolved = load_experiment(str(folder / "experiment.py"), ["--plan", *options])
+    resolved = loaded(folder, name, *options)
     experiment, run = resolved.experiment, create_run(resolved, folder / "run")
     if transport == "host":
         assert train(experiment, run) == 0

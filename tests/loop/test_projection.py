@@ -1,13 +1,16 @@
 """One pass of a loop in one worker: what its calls do, and in which order the parts are called."""
 
+import itertools
 from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from drawn import Drawn
 from tiny_parts import ENVS, SPECS, TINY, empty_batches, run_pass, with_program
 
 from srl.dataflow import plans
+from srl.errors import PlanError
 from srl.loop.acting.local_acting import LocalActing, compiled_act
 from srl.loop.acting.parameters import Published
 from srl.loop.learning.learner import Learner
@@ -16,6 +19,7 @@ from srl.loop.stepping.environments import make_group
 from srl.loop.stepping.group import Group
 from srl.loop.stepping.local import LocalEnvironments
 from srl.loop.stepping.unrolls import OwnUnrolls
+from srl.networks import MLP
 
 PLAIN = replace(TINY, plan=plans.replicated(1))
 ONE_POLICY, TWO_POLICIES, TWICE = "4,8:1", "4:1 8:1", "8:2"
@@ -159,3 +163,54 @@ def test_where_another_worker_learns_a_pass_only_makes_unrolls(learner):
             assert all((batch.version == (0, n)).all() for batch in batches)
 
     assert learner.progress.updates == before
+
+
+class Changing(Drawn):
+    """A loop that is not the same any more once `changed` says so."""
+
+    changed = ""
+
+    def loop(self, run):
+        policy = run.latest()
+        steps = itertools.count()
+
+        def interact(timestep, memory):
+            if Changing.changed == "order" and next(steps) == 3:
+                decision = run.act(policy, timestep, memory)
+                row = run.collect(timestep, decision)
+                return run.step(decision.action), decision.memory, row
+            decision = run.act(policy, timestep, memory)
+            following = run.step(decision.action)
+            return following, decision.memory, run.collect(timestep, decision)
+
+        batch = run.gather(run.unroll(interact, 4 if Changing.changed == "length" else 8))
+        for _ in range(2 if Changing.changed == "learns" else 1):
+            run.learn(batch)
+
+
+@pytest.mark.parametrize(
+    ("changed", "how"),
+    [
+        ("order", "steps called act, step, collect, and this one act, collect, step"),
+        ("length", "passes had 8 steps, and this one has an unroll of 4 steps"),
+        ("learns", "passes had 1 unrolls and 1 calls of learn, and this one had 1 and 2"),
+    ],
+)
+def test_a_loop_that_changes_while_the_run_goes_is_refused(
+    whole, learner, monkeypatch, changed, how
+):
+    environments, _ = whole("8:1")
+    algorithm = Changing(network=MLP(width=8), epochs=1, minibatches=2)
+    projection = Projection(algorithm, environments, learner)
+    projection.run()
+    monkeypatch.setattr(Changing, "changed", changed)
+    with pytest.raises(PlanError, match=how):
+        projection.run()
+
+
+def test_what_is_known_elsewhere_is_there_and_cannot_be_looked_into(whole):
+    environments, projection = whole("8:1")
+    policy = projection.latest()
+    assert policy is not None
+    with pytest.raises(PlanError, match="looks into `policy`"):
+        bool(policy)
