@@ -209,7 +209,7 @@ def test_a_loop_that_changes_while_the_run_goes_is_refused(
 
 
 def test_what_is_known_elsewhere_is_there_and_cannot_be_looked_into(whole):
-    environments, projection = whole("8:1")
+    _, projection = whole("8:1")
     policy = projection.latest()
     assert policy is not None
     with pytest.raises(PlanError, match="looks into `policy`"):
