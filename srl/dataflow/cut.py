@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -46,15 +45,12 @@ class Stream:
     """Both ways, for one step of one environment; 0 where shapes are not known."""
 
 
-def cut(
-    graph: Graph, plan: Plan, hosts: Mapping[str, tuple[str, ...]] | None = None
-) -> tuple[Stream, ...]:
+def cut(graph: Graph, plan: Plan) -> tuple[Stream, ...]:
     """Gives the streams that a plan needs: those of exactly the edges that it cuts.
 
     Args:
         graph: Of the loop.
         plan: Which of its nodes run together.
-        hosts: Where the replicas of each fragment are; by default all on this host.
 
     Raises:
         PlanError: If the plan cannot work for this loop.
@@ -70,7 +66,7 @@ def cut(
         if kind == "inference" and ends[0] == plan.home("act"):
             ends = ends[1], ends[0]  # an answer
         groups.setdefault((kind, *ends), []).append(edge)
-    return tuple(_stream(graph, plan, hosts, key, edges) for key, edges in groups.items())
+    return tuple(_stream(graph, plan, key, edges) for key, edges in groups.items())
 
 
 def routes(graph: Graph) -> tuple[Edge, ...]:
@@ -88,7 +84,6 @@ def routes(graph: Graph) -> tuple[Edge, ...]:
 def _stream(
     graph: Graph,
     plan: Plan,
-    hosts: Mapping[str, tuple[str, ...]] | None,
     key: tuple[StreamKind, str, str],
     edges: list[Edge],
 ) -> Stream:
@@ -109,7 +104,7 @@ def _stream(
         tuple(edges),
         request,
         reply,
-        _transport(plan, hosts, source, target),
+        _transport(plan, source, target),
         senders * graph.bytes_per_env_step(crossing),
     )
 
@@ -118,12 +113,11 @@ def _union(edges: list[Edge]) -> tuple[Field, ...]:
     return tuple(dict.fromkeys(field for edge in edges for field in edge.fields))
 
 
-def _transport(
-    plan: Plan, hosts: Mapping[str, tuple[str, ...]] | None, source: str, target: str
-) -> Transport:
+def _transport(plan: Plan, source: str, target: str) -> Transport:
     if source == target:
         return "collective"
     if plan.one_process:
         return "reference"
-    there = {*hosts[source], *hosts[target]} if hosts else {""}
-    return "shared memory" if len(there) == 1 else "ZeroMQ"
+    # Fragments with hosts have whole hosts of their own, where there is a cluster.
+    apart = plan.fragments[source].hosts or plan.fragments[target].hosts
+    return "ZeroMQ" if apart else "shared memory"

@@ -13,7 +13,6 @@ from pathlib import Path
 from srl.console.arguments import Arguments, number
 from srl.dataflow.cut import cut
 from srl.dataflow.plan import num_groups, shortage
-from srl.dataflow.plans import resolve
 from srl.dataflow.trace import trace
 from srl.draw.scene import Scene
 from srl.errors import UserError
@@ -64,11 +63,11 @@ def scene_of(experiment: Experiment, fps: float = FPS) -> Scene:
     """
     from srl.loop.shapes import shapes_of
 
-    chosen = resolve(experiment.plan, experiment.env)
-    if chosen == "auto":
+    if experiment.plan == "auto":
         raise UserError(
             "--plan auto measures plans when the run starts; give --plan NAME to see one"
         )
+    chosen = experiment.settled_plan
     count = num_groups(chosen, experiment)
     cut(experiment.graph, chosen)  # which refuses a plan that cannot work
     with make_pool(experiment.env, 1) as pool:

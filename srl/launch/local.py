@@ -69,7 +69,7 @@ def train(
         from srl.launch.processes import train_in_processes
 
         return train_in_processes(
-            experiment, plan, folder, resume=resume, quiet=quiet, on_failure=on_failure
+            experiment, folder, resume=resume, quiet=quiet, on_failure=on_failure
         )
     stop = Stop(quiet=quiet)
     show = _Show(experiment, stop, quiet)

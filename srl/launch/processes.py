@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from srl.checkpoint import Checkpoints
-from srl.dataflow.plan import Plan, shortage
+from srl.dataflow.plan import shortage
 from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.launch.beside import processes_beside
@@ -44,7 +44,6 @@ _LOOK_SECONDS = 0.5
 
 def train_in_processes(
     experiment: Experiment,
-    plan: Plan,
     folder: RunFolder,
     *,
     resume: bool = False,
@@ -58,7 +57,6 @@ def train_in_processes(
 
     Args:
         experiment: As the folder has it: workers load it from there.
-        plan: The plan, whose workers are run.
         folder: The run's.
         resume: Whether to go on from the newest checkpoint.
         role: module:function that workers run in place of what their nodes ask for.
@@ -73,6 +71,7 @@ def train_in_processes(
     Raises:
         UserError: When the experiment cannot run as it is; a new run then leaves no folder.
     """
+    plan = experiment.settled_plan
     # An engine that takes a host away sends SIGTERM: then the next controller goes on.
     stop = Stop(*((signal.SIGINT, signal.SIGUSR1) if hosts else ()), quiet=quiet)
     screen = _Screen(Display(experiment, stopping=lambda: stop.requested, quiet=quiet))

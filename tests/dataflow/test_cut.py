@@ -105,13 +105,15 @@ def test_a_gradient_made_elsewhere_needs_the_whole_state():
 
 
 def test_transports_follow_from_where_the_ends_are():
-    def transports(plan, hosts=None):
-        return {s.kind: s.transport for s in cut(GRAPH, plan, hosts)}
+    def transports(plan):
+        return {s.kind: s.transport for s in cut(GRAPH, plan)}
 
     assert set(transports(plans.threads()).values()) == {"reference"}
     assert set(transports(plans.inline()).values()) == {"shared memory"}
-    apart = {"actors": ("a", "b"), "policies": ("b",), "learner": ("b",)}
-    assert transports(plans.decoupled(), apart) == {
+    decoupled = plans.decoupled()
+    actors = dataclasses.replace(decoupled.fragments["actors"], hosts=2)
+    apart = dataclasses.replace(decoupled, fragments={**decoupled.fragments, "actors": actors})
+    assert transports(apart) == {
         "inference": "ZeroMQ",
         "sample": "ZeroMQ",
         "parameters": "shared memory",

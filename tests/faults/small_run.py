@@ -14,7 +14,7 @@ def main(path, updates, *faults):
     for fault in faults:
         (folder.path / fault).touch()
     try:
-        return train_in_processes(experiment, experiment.plan, folder, role="small_roles:either")
+        return train_in_processes(experiment, folder, role="small_roles:either")
     except UserError as error:
         sys.stderr.write(f"srl: {error}\n")
         return 2

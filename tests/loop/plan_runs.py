@@ -135,8 +135,7 @@ def trained(
     if transport == "host":
         assert train(experiment, run) == 0
     else:
-        plan = experiment.settled_plan
-        assert train_in_processes(experiment, plan, run, transport=transport, role=role) == 0
+        assert train_in_processes(experiment, run, transport=transport, role=role) == 0
     checkpoints = Checkpoints(run.checkpoints)
     tree, _ = checkpoints.restore()
     checkpoints.close()

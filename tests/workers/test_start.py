@@ -49,8 +49,7 @@ def test_a_worker_that_does_not_act_needs_neither_while_it_runs(tmp_path, name):
     words = ["--plan", name, "--num-envs", "8", "--updates", "3"]
     resolved = load_experiment("native:CartPole-v1", words)
     folder = create_run(resolved, tmp_path / "run")
-    plan = resolved.experiment.settled_plan
-    assert train_in_processes(resolved.experiment, plan, folder, role="watched_role:watched") == 0
+    assert train_in_processes(resolved.experiment, folder, role="watched_role:watched") == 0
     for actor in ("actors-0", "actors-1"):
         told = json.loads((folder.path / f"told-{actor}").read_text())
         sys.stdout.write(f"{name}, {actor}: {told['memory']:.0f} MB\n")

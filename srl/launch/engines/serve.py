@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
         publisher = server(parameters) if parameters else ""
         hosts = RemoteHosts(folder, own_address(), lease_seconds, expected, publisher)
         code = train_in_processes(
-            experiment, plan, folder, resume=resume, transport="cluster", hosts=hosts
+            experiment, folder, resume=resume, transport="cluster", hosts=hosts
         )
     except UserError as error:
         sys.stderr.write(f"srl: {error}\n")

@@ -225,7 +225,7 @@ class NativePool(Pool):
         return {name: np.asarray(value) for name, value in values.items()}
 
     def inject(self, env_id: int, name: str, values: Any) -> None:
-        """Sets numbers that `inspect` names, for tests that need a chosen state."""
+        """Sets numbers that `inspect` names, so that a recorded or a chosen state can go on."""
         flat = [float(value) for value in np.ravel(values)]
         self._call(lambda: self._pool.inject(env_id, name, flat))
 
