@@ -57,7 +57,7 @@ class Agent:
         values = config["experiment"]
         algorithm = _algorithm_of(folder, config)
         self.specs = specs = read_specs(folder)
-        """Of the run's environments."""
+        """The specs of the run's environments."""
         policies, num_envs = values.get("policies"), values.get("num_envs")
         good = isinstance(policies, dict) and isinstance(num_envs, int)
         expect(
@@ -71,7 +71,7 @@ class Agent:
         self.path = folder.path
         """The run's folder."""
         self.version = counts["updates"]
-        """Of the checkpoint: the updates that have led to it."""
+        """The checkpoint's version: the updates that have led to it."""
         self.env_steps = counts["env_steps"]
         """Steps of environments that have led to it."""
         self.agents = specs.agents

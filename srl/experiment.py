@@ -95,9 +95,9 @@ class Experiment:
     report_every: int = 0
     """Updates between two report lines; 0 chooses about 50 lines a run, at most 100 updates."""
     checkpoint_minutes: float = 5.0
-    """Between two checkpoints, at most: the first is written after the first update, and the next
-    ones when the run has lasted twice as long as at the one before. One more is written at the
-    end."""
+    """The most minutes between checkpoints: the first is written after the first update, and the
+    next when the run has lasted twice as long as at the one before. One more is written at
+    the end."""
     keep_checkpoints: int = 5
     """How many of the newest checkpoints stay."""
     tags: tuple[str, ...] = ()

@@ -29,7 +29,7 @@ class KeptRun:
     path: Path
     """The run's folder, which need not exist."""
     arguments: tuple[str, ...]
-    """Of `srl run`; the target first."""
+    """The arguments of `srl run`; the target first."""
 
     @cached_property
     def experiment(self) -> Experiment:

@@ -1,5 +1,7 @@
-"""The rules of the house: format, lint, types, and who may import whom."""
+"""Format, lint, types, docstrings, and which module may import which."""
 
+import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -70,6 +72,23 @@ def test_no_file_is_long():
     assert sources
     long = {f.name: n for f in sources if (n := len(f.read_text().splitlines())) > 500}
     assert not long
+
+
+def docstrings(file: Path) -> list[str]:
+    """All strings that stand for themselves: of modules, classes, functions and attributes."""
+    bodies = [getattr(node, "body", None) for node in ast.walk(ast.parse(file.read_text()))]
+    statements = [each for body in bodies if isinstance(body, list) for each in body]
+    values = [each.value for each in statements if isinstance(each, ast.Expr)]
+    texts = [each.value for each in values if isinstance(each, ast.Constant)]
+    return [text.strip() for text in texts if isinstance(text, str)]
+
+
+def test_docstrings_begin_with_a_verb_or_a_subject():
+    bare = re.compile(r"(Of|As|In|For|From|By|With|To|At|On|Those|Between|Until|After|Before)\b")
+    files = [file for folder in ("srl", "envs") for file in (ROOT / folder).rglob("*.py")]
+    assert files
+    wrong = [f"{file.name}: {d}" for file in files for d in docstrings(file) if bare.match(d)]
+    assert not wrong
 
 
 def test_importing_an_experiment_loads_neither_jax_nor_flax():

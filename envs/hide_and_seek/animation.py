@@ -254,7 +254,7 @@ class _Film:
         )
 
     def _switching(self, name: str, values: Sequence[str]) -> tuple[str, str]:
-        """As `_moving`, without steps between the values; only changes are written."""
+        """Gives what `_moving` does, without steps between the values; only changes are written."""
         starts = [0, *(i for i in range(1, len(values)) if values[i] != values[i - 1])]
         times = ";".join(f"{start / len(values):.4g}" for start in starts)
         mode = f' calcMode="discrete" keyTimes="{times}"'

@@ -25,7 +25,7 @@ class Camera:
         self.place: np.ndarray | None = None
         """Where it looks then, x and y."""
         self.note = ""
-        """For the caption."""
+        """A note for the caption."""
         known = self.name in ("top", "corner", "follow")
         if not known or (":" in words and (self.name != "follow" or not self._agent)):
             raise UserError(f"--camera {words}; expected top, corner, follow or follow:AGENT")

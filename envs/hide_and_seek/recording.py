@@ -139,7 +139,7 @@ class Recording:
 
     @cached_property
     def locked(self) -> np.ndarray:
-        """After each step, bool [T, L]; lockable objects are the first L of all."""
+        """Locks after each step, bool [T, L]; lockable objects are the first L of all."""
         return self._of_locks("locked")
 
     @cached_property

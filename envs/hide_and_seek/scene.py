@@ -15,7 +15,7 @@ HIDERS, SEEKERS = 0, 1
 TEAM_NAMES = ("hiders", "seekers")
 
 TASKS: tuple[str, ...] = get_args(Task)
-"""By the number that the environment tells."""
+"""The tasks, by the number that the environment tells."""
 
 Color = tuple[int, int, int]
 
@@ -52,7 +52,7 @@ class Scene:
     walls: np.ndarray
     """x, y of the centre, half of the size along x and y, and the height, [W, 5]."""
     teams: np.ndarray
-    """Of each agent, 0 for hiders and 1 for seekers, [A]."""
+    """The team of each agent, 0 for hiders and 1 for seekers, [A]."""
     sees: np.ndarray
     """Whether agent i sees agent j, [A, A]."""
     locked_by: np.ndarray
@@ -66,9 +66,9 @@ class Scene:
     seen: bool
     """Whether a seeker sees a hider."""
     rewards: np.ndarray
-    """Of the last step, [A]."""
+    """The rewards of the last step, [A]."""
     returns: np.ndarray
-    """Of the episode so far, [A]."""
+    """The returns of the episode so far, [A]."""
     task: str
     """One of TASKS."""
     sites: np.ndarray

@@ -20,7 +20,7 @@ ALGORITHMS: tuple[type[Algorithm], ...] = (
     *(PQN, DQN, R2D2),
     *(SAC, DiscreteSAC, TD3),
 )
-"""Those that come with srl."""
+"""The algorithms that come with srl."""
 
 __all__ = [
     "ALGORITHMS",

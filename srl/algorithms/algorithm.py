@@ -26,7 +26,7 @@ class State(Protocol):
 
     @property
     def params(self) -> Tree:
-        """Of all networks."""
+        """The parameters of all networks."""
         ...
 
     @property

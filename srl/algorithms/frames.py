@@ -29,7 +29,7 @@ class FrameStack:
     """
 
     space: Space
-    """Of one observation."""
+    """The space of one observation."""
     frames: int
     """How many, at least 2."""
 

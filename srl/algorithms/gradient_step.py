@@ -17,7 +17,7 @@ class Annealing(Protocol):
 
     @property
     def learning_rate(self) -> float:
-        """In the beginning."""
+        """The step size in the beginning."""
         ...
 
     @property

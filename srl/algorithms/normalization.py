@@ -35,7 +35,7 @@ class Observing(State, Protocol):
 
     @property
     def observations(self) -> dict[str, Statistics]:
-        """By the leaf's name."""
+        """The statistics of observations, by the leaf's name."""
         ...
 
 

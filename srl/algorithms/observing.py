@@ -20,7 +20,7 @@ class ObservingAlgorithm(Algorithm):
     """Settings of what a network sees."""
 
     network: Network = field(default_factory=AutoNetwork)
-    """Of what is learned; by default chosen by what is observed."""
+    """The network that is trained; by default one that fits what is observed."""
     normalize_observations: bool = True
     """Standardise observations by running statistics."""
 

@@ -22,7 +22,7 @@ from srl.streams.transport.message import Identity
 from srl.types import Specs
 
 RUN = 1
-"""Of the benchmark's messages."""
+"""The kind of the benchmark's messages."""
 
 
 def serve(

@@ -127,7 +127,7 @@ class _Watch:
 
     @property
     def begin_seconds(self) -> float:
-        """Until all actors had stepped."""
+        """The seconds until all actors had stepped."""
         return self._begun - self._created
 
     def say(self, text: str) -> None:

@@ -16,9 +16,9 @@ SENDER = 1
 BLOCKS = 16
 """Map the memory that comes along: counts[0] blocks of counts[1] bytes."""
 HAND_OVER = 17
-"""For counts[0] microseconds hand over blocks, each by a BLOCK, as far as they are free."""
+"""Hand over blocks for counts[0] microseconds, each by a BLOCK, as far as they are free."""
 SEND = 18
-"""For counts[0] microseconds send bodies of counts[1] bytes, each in a BLOCK."""
+"""Send, for counts[0] microseconds, bodies of counts[1] bytes, each in a BLOCK."""
 PUSH = 19
 """The same, by a bare ZeroMQ socket to the PULL whose address is the body; an empty one is last."""
 PING = 20
@@ -37,7 +37,7 @@ def block_count(size: int) -> int:
 
 
 def limit_bytes(size: int) -> int:
-    """Of the messages, when blocks are of so many bytes."""
+    """The limit of messages, when blocks are of so many bytes."""
     return max(size, 1 << 20)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from srl.lazy import jax
 
 _SESSION_NICE = 14
-"""Of a session, which has a weight of 45 then, and the run's 1024: 4 % of the machine where the run
-would take all of it."""
+"""The nice value of a session, which has a weight of 45 then, and the run's 1024: 4 % of the
+machine where the run would take all of it."""
 
 
 def log_as(name: str) -> None:

@@ -46,7 +46,7 @@ class Arguments(argparse.ArgumentParser):
     def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, args: Any = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """As argparse, but raises UserError if an option is given twice with different values."""
+        """Parses as argparse does; an option given twice with different values raises UserError."""
         known, others = super().parse_known_args(args, namespace)
         self._expect_once(list(args or ()))
         return known, others

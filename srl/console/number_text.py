@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 _LEAST, _MOST = 1e-4, 1e15
-"""Between these a number is written without an exponent."""
+"""The limits between which a number is written without an exponent."""
 
 
 def number_text(value: float, digits: int = 3) -> str:

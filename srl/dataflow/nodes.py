@@ -89,9 +89,9 @@ TABLE: dict[str, Node] = {
         pinned_by="parameters",
     ),
 }
-"""In the order in which data passes the nodes."""
+"""The nodes, in the order in which data passes them."""
 
 NODES = tuple(node for node, row in TABLE.items() if not row.beside)
-"""Those that a plan places."""
+"""The nodes that a plan places."""
 LEARN = ("gradient", "update")
 """What `learn` in a fragment stands for."""

@@ -83,7 +83,7 @@ PLANS: dict[str, Callable[[], Plan]] = {
     "replicated": replicated,
     "parameter_server": parameter_server,
 }
-"""By name, as `--plan` takes it."""
+"""The plans by name, as `--plan` takes it."""
 
 
 def named(name: str) -> Plan:

@@ -74,7 +74,7 @@ def _calls_come_back(graph: Graph, plan: Plan) -> None:
 
 
 def _unrolls_or_sums_cross(graph: Graph, plan: Plan) -> None:
-    """Of what learning needs, unrolls cross or sums do; never both."""
+    """Unrolls cross to learning or sums do, never both."""
     for gathered in _cut(graph, plan, "gather"):
         for summed in _cut(graph, plan, "sum"):
             if gathered.target == summed.source:

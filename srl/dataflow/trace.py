@@ -67,7 +67,7 @@ class Value:
         name: str = "",
         step: int | None = None,
     ) -> None:
-        """Of a kind such as decision, from the node `source`; in a step, if it is of one."""
+        """Stands for a value of a kind such as decision, given by `source`, perhaps in a step."""
         self._kind, self._source, self._parts, self._name = kind, source, parts, name or kind
         self._step = step
 

@@ -23,7 +23,7 @@ class Evaluation:
     """Whole episodes of versions of the policies, played by a process beside the run."""
 
     episodes: int = 20
-    """Of each version that is evaluated."""
+    """How many episodes each version is evaluated by."""
     every: int = 0
     """Updates from one version to the next; 0 takes those of report lines. While a version is being
     evaluated none is put aside: the newest comes next."""

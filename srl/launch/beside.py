@@ -11,7 +11,8 @@ from srl.evaluating.versions import Versions
 from srl.experiment import Experiment
 
 _NICE = 14
-"""Of what evaluates: 4 % of a core that the run would take; with 19 a start could take minutes."""
+"""The nice value of what evaluates: 4 % of a core that the run would take; with 19 a start could
+take minutes."""
 
 
 @contextlib.contextmanager

@@ -114,7 +114,7 @@ class _Measurement:
         return now > self._last + _MOST_SECONDS
 
     def found(self) -> Measured:
-        """From the first report to the last."""
+        """The rate from the first report to the last."""
         if len(self._reports) < 2:
             raise RunError(f"it did not do two updates in {_MOST_SECONDS:.0f} s")
         (begin, first), (end, last) = self._reports[0], self._reports[-1]

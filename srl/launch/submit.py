@@ -23,7 +23,7 @@ from srl.run.terminal import shown
 from srl.streams.transport.keys import create_keys, key_file
 
 ENGINES: dict[str, Engine] = {"slurm": slurm, "ray": ray}
-"""By the name that `--on` takes."""
+"""The engines by the name that `--on` takes."""
 
 
 def run_elsewhere(resolved: Resolved, options: Any, say: Say) -> int:

@@ -199,7 +199,7 @@ class _TracedLoop(Loop):
         self.acting, self.states, self.replays = acting, states, replays
         self.metrics: Metrics = {}
         self.timesteps: tuple[Any, ...] = ()
-        """Those that followed each unroll's actions, [T, ...]; without observations."""
+        """The timesteps that followed each unroll's actions, [T, ...]; without observations."""
 
     def latest(self) -> Any:
         return self._teams.acting(self._teams.policies(self.states), self._opponents)

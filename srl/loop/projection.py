@@ -39,7 +39,7 @@ class Environments(Protocol):
 
     @property
     def groups(self) -> Sequence[Group]:
-        """Those that this worker steps."""
+        """The groups that this worker steps."""
         ...
 
     def latest(self) -> None:

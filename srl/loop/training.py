@@ -128,7 +128,7 @@ class Training:
 
     @property
     def specs(self) -> Specs:
-        """Of the environments."""
+        """The specs of the environments."""
         return self._learner.teams.specs
 
     @property
@@ -171,7 +171,7 @@ class Training:
 
     @property
     def changed_settings(self) -> dict[str, float]:
-        """Those that are not as the experiment has them."""
+        """The adjustable settings that are not as the experiment has them."""
         return self._learner.changed_settings
 
     def change(self, settings: Mapping[str, float]) -> None:

@@ -19,7 +19,7 @@ from srl.streams.transport.keys import Keys
 from srl.streams.transport.message import Identity
 
 Addresses = Mapping[str, Sequence[Mapping[str, str]]]
-"""Of streams, by fragment and replica; empty where a worker is not there at present."""
+"""The addresses of streams, by fragment and replica; empty where a worker is absent at present."""
 
 _FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.05, 1.0  # between two looks for an absent worker
 
@@ -90,7 +90,7 @@ class Endpoints:
 
     @property
     def num_groups(self) -> int:
-        """Of environments in the run."""
+        """The groups of environments in the run."""
         return self.experiment.num_groups
 
     @property

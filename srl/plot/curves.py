@@ -23,7 +23,7 @@ class Curve:
     key: str
     x: np.ndarray
     mean: np.ndarray
-    """Over the runs that have got this far."""
+    """The mean over the runs that have got this far."""
     low: np.ndarray
     """Lower end of the 95 % confidence interval of the mean; NaN where there is one run."""
     high: np.ndarray
@@ -91,7 +91,7 @@ def smoothed(x: np.ndarray, y: np.ndarray, width: float) -> np.ndarray:
 
 
 def thinned(values: np.ndarray, points: int) -> np.ndarray:
-    """At most so many of the values, evenly by position, the first and the last among them."""
+    """Gives at most so many of the values, evenly by position, with the first and the last."""
     if len(values) <= points:
         return values
     return values[np.round(np.linspace(0, len(values) - 1, points)).astype(int)]

@@ -35,7 +35,7 @@ class Run:
     """The environment, as the configuration has it: an id, or a dict with its type."""
     seed: int
     keys: Mapping[str, str]
-    """Those of Open RL Benchmark but the seed."""
+    """The keys of Open RL Benchmark but the seed."""
     settings: Settings
     """All but the seed, what says how the run is tracked, and what was to be ignored."""
     reports: Sequence[Mapping[str, Any]]

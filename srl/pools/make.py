@@ -21,7 +21,7 @@ EnvSource = str | EnvConfig | Callable[[], gymnasium.Env]
 MOST = 2**31 - 1
 """Environments, slots and processes are numbered in int32."""
 LONGEST_SECONDS = 1e9
-"""Of a limit in seconds: the kernel does not wait much longer."""
+"""The longest limit in seconds: the kernel does not wait much longer."""
 
 
 def make_pool(

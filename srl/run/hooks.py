@@ -60,7 +60,7 @@ class Event:
         self.path = path
         """The run's folder."""
         self.metrics = metrics
-        """Of a report or an evaluation, its line of metrics; of a checkpoint, its counts:
+        """The line of metrics of a report or an evaluation; the counts of a checkpoint:
         env_steps, agent_steps and updates."""
         self.settings = settings
         """The algorithm's adjustable settings, as they are now."""

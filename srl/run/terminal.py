@@ -74,7 +74,7 @@ class Stop:
             os.close(self._pipe)
 
     def leave_to_parent(self) -> None:
-        """In a fork of this process: signals to the fork are not for the training.
+        """Is called in a fork of this process: signals to the fork are not for the training.
 
         They would reach it through the pipe. The fork's first SIGINT, which is a Ctrl-C in the
         terminal of both, does nothing: the parent may need the fork for its last update.

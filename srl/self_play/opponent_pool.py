@@ -20,7 +20,7 @@ from srl.lazy import jax
 from srl.types import Policy
 
 FOLDER = "opponents"
-"""Of a run's folder, where the pool is."""
+"""The folder of a run where the pool is."""
 
 
 class OpponentPool:

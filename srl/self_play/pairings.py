@@ -21,7 +21,7 @@ class OpponentSlots(NamedTuple):
 
     slots: tuple[int, ...]
     match: tuple[int, ...]
-    """For each slot, the number of its match among the period's past matches."""
+    """The number of each slot's match among the period's past matches."""
 
 
 @dataclass(frozen=True)

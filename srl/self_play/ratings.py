@@ -21,7 +21,7 @@ from srl.json_shape import COUNT, fits
 from srl.self_play.opponent_pool import FOLDER
 
 FILE = "ratings.json"
-"""Of the pool's folder."""
+"""The file's name in the pool's folder."""
 
 _POINTS = 400 / np.log(10)  # for odds that are e times as high
 _PRIOR_POINTS = 1000.0  # standard deviation of ratings before any match

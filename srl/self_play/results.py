@@ -26,7 +26,7 @@ def scores_of(returns: np.ndarray, members: Sequence[int]) -> np.ndarray:
 
 
 class WinRates:
-    """For each version, an average of the scores against it in which the latest count most."""
+    """Averages the scores against each version; the latest count most."""
 
     def __init__(self, most: int) -> None:
         """Starts with nothing known.

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from srl.types import Tree
 
 ALIGNMENT = 64
-"""Of each array within the body, in bytes: JAX takes NumPy memory without a copy from here on."""
+"""The alignment of each array within the body, in bytes: with it JAX takes NumPy memory without a
+copy."""
 
 _DTYPES = {
     name: np.dtype(name)

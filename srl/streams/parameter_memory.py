@@ -65,12 +65,12 @@ class ParameterWriter:
 
     @property
     def fd(self) -> int:
-        """Of the memory, for readers in other processes."""
+        """The memory's descriptor, for readers in other processes."""
         return self._memory.fd
 
     @property
     def size(self) -> int:
-        """Of the memory, in bytes."""
+        """The size of the memory, in bytes."""
         return self._memory.size
 
     def publish(self, version: Version, tree: Tree) -> None:
@@ -108,7 +108,7 @@ class ParameterReader:
 
     @property
     def version(self) -> Version:
-        """Of the newest parameters; (-1, -1) before the first are published."""
+        """The version of the newest parameters; (-1, -1) before the first are published."""
         return self._newest(None)
 
     def read(self, into: np.ndarray | None = None) -> tuple[Version, Tree]:

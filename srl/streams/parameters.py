@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from srl.types import Tree
 
 LIMIT_BYTES = 1 << 32
-"""Of all parameters."""
+"""The most bytes that all parameters may have."""
 
 
 class Kind(IntEnum):

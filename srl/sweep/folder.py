@@ -35,7 +35,7 @@ class Exploit:
     """A member of a population that went on from another's checkpoint."""
 
     interval: int
-    """After which interval, from 1."""
+    """The interval after which this was, from 1."""
     member: int
     source: int
     """The other member."""
@@ -49,9 +49,9 @@ class Record:
 
     trials: list[Chosen] = field(default_factory=list)
     interval: int = 1
-    """Of a population: the one that members are trained to the end of."""
+    """The interval of a population that members are trained to the end of."""
     exploits: list[Exploit] = field(default_factory=list)
-    """Of a population: all so far."""
+    """All exchanges of a population so far."""
     pending: int = 0
     """How many of the last ones may not have been carried out yet."""
 

@@ -44,7 +44,7 @@ class OptunaSearch:
         self._begun = False
 
     def wanted(self, waiting: bool) -> list[Trial]:
-        """As `Search.wanted`: as many as run at a time."""
+        """Implements `Search.wanted`: as many as run at a time."""
         trials = self._sweep.trials
         wanted = [] if self._begun else [t for t in trials if t.pruned is None and not t.finished()]
         self._begun = True
@@ -55,7 +55,7 @@ class OptunaSearch:
         return wanted
 
     def pruned(self, trial: Trial) -> bool:
-        """As `Search.pruned`: by the reports of the trial's first run, step by step."""
+        """Implements `Search.pruned`: by the reports of the trial's first run, step by step."""
         if self._pruner == "none":
             return False
         scores = trial.scores_by_step(self._sweep.objective)

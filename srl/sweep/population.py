@@ -48,7 +48,7 @@ class PopulationSearch:
         self._make_members()
 
     def wanted(self, waiting: bool) -> list[Trial]:
-        """As `Search.wanted`: all members, whenever they have ended an interval."""
+        """Implements `Search.wanted`: all members, whenever they have ended an interval."""
         if waiting:
             return []
         record = self._sweep.record
@@ -66,7 +66,7 @@ class PopulationSearch:
         return members or self.wanted(waiting=False)  # a command was ended between two intervals
 
     def pruned(self, trial: Trial) -> bool:
-        """As `Search.pruned`: never."""
+        """Implements `Search.pruned`: never."""
         return False
 
     def schedule(self, member: int) -> list[Settings]:

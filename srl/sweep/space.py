@@ -32,7 +32,7 @@ class Listed:
 
     flag: str
     values: tuple[str, ...]
-    """As the command line has them."""
+    """The values as the command line has them."""
     type_known: bool
     """Whether the setting's type is known, and so that it takes these."""
 

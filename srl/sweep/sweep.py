@@ -47,9 +47,9 @@ class Sweep:
     """Arguments of `srl run` that are the same in all trials."""
     searched: tuple[Searched, ...]
     seeds: tuple[int, ...]
-    """Of each trial's runs; none for the experiment's own."""
+    """The seeds of each trial's runs; none for the experiment's own."""
     seed: int
-    """Of all that is drawn."""
+    """The seed of all that is drawn."""
     objective: Objective
     record: Record
     trials: list[Trial] = field(default_factory=list)
@@ -108,7 +108,7 @@ class Sweep:
 
 
 def combinations(searched: tuple[Searched, ...]) -> int:
-    """In how many ways the listed settings can be combined; 1 where none is listed."""
+    """Counts the ways in which the listed settings can be combined; 1 where none is listed."""
     return math.prod(len(each.values) for each in searched if isinstance(each, Listed))
 
 
@@ -122,12 +122,12 @@ class DrawnSearch:
             sweep.add(sweep.drawn(number, shuffled=shuffled))
 
     def wanted(self, waiting: bool) -> list[Trial]:
-        """As `Search.wanted`: all that are not finished, once."""
+        """Implements `Search.wanted`: all that are not finished, once."""
         if self._begun:
             return []
         self._begun = True
         return [trial for trial in self._sweep.trials if not trial.finished()]
 
     def pruned(self, trial: Trial) -> bool:
-        """As `Search.pruned`: never."""
+        """Implements `Search.pruned`: never."""
         return False

@@ -74,7 +74,7 @@ class Trial:
         return all(run.finished() for run in self.runs)
 
     def scores_by_step(self, objective: Objective) -> list[tuple[int, float]]:
-        """Of the first run: each step that it has passed, and the last value by then."""
+        """Gives each step that the first run has passed, and the last value by then."""
         run = self.runs[0]
         found = {
             int(STEPS * run.share_of(report)): value

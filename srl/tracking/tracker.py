@@ -44,7 +44,7 @@ class Histogram(NamedTuple):
 
     @staticmethod
     def of(values: np.ndarray, bins: int = 64) -> Histogram:
-        """Of the finite ones of some values, of any shape."""
+        """Makes the histogram of the finite ones of some values, of any shape."""
         values = np.asarray(values, np.float64).ravel()
         return Histogram(*np.histogram(values[np.isfinite(values)], bins))
 

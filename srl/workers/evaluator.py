@@ -43,7 +43,7 @@ class Estimate(NamedTuple):
 
     @staticmethod
     def of(values: np.ndarray) -> Estimate:
-        """Of values [N] of independent episodes."""
+        """Summarises values [N] of independent episodes."""
         count = len(values)
         error = float(values.std(ddof=1)) / math.sqrt(count) if count > 1 else None
         return Estimate(float(values.mean()), error)
@@ -132,7 +132,7 @@ class Evaluator:
         return (timestep for _, timestep in self.steps(lineup))
 
     def steps(self, lineup: Mapping[str, Player]) -> Iterator[tuple[np.ndarray | None, Timestep]]:
-        """As `timesteps`, each with the actions [B, ...] that led to it, None to the first."""
+        """Gives what `timesteps` does, each with the actions [B, ...] that led to it, if any."""
         teams, policies = self._teams_of(lineup)
         act = self._act(teams)
         memory, clock = teams.initial_memory(self._pool.num_envs), 0

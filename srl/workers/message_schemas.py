@@ -17,7 +17,7 @@ from srl.streams import Message, Refused
 from srl.workers.control import Kind, unpack
 
 ADDRESS = re.compile(r"(unix|thread):\S+|(tcp://)?\S+:\d+|\S+ unix:\S+ tcp://\S+:\d+")
-"""At which something listens: a stream, or learners that meet."""
+"""The address at which something listens: a stream, or learners that meet."""
 
 SCHEMAS: dict[int, dict[Any, Any]] = {
     Kind.HELLO: {"addresses": {str: ADDRESS}, "specs": dict | None},

@@ -46,7 +46,7 @@ def texts(run: Submission) -> dict[str, str]:
 
 
 def submit(run: Submission) -> dict[str, str]:
-    """As `Engine.submit`; gives the number of the job and the address of the cluster."""
+    """Implements `Engine.submit`; gives the number of the job and the address of the cluster."""
     address = run.options.ray_address or os.environ.get("RAY_API_SERVER_ADDRESS", "auto")
     runtime_env = {"env_vars": _variables(run)}
     job = asked(
@@ -56,7 +56,7 @@ def submit(run: Submission) -> dict[str, str]:
 
 
 def states(names: Mapping[str, str]) -> set[str]:
-    """As `Engine.states`; empty once the job has ended well, or is forgotten."""
+    """Implements `Engine.states`; empty once the job has ended well, or is forgotten."""
     job = names["job"]
     try:
         state = str(asked(names["at"], lambda client: client.get_job_status(job).value))
@@ -82,7 +82,7 @@ def stop(names: Mapping[str, str]) -> bool:
 
 
 def _variables(run: Submission) -> dict[str, str]:
-    """Of the job, and of all that it starts. None is a secret."""
+    """The variables of the job, and of all that it starts. None is a secret."""
     return {
         ray_job.FOLDER: str(run.folder.path),
         ray_job.CONFIG: config_hash(run.folder),

@@ -21,7 +21,7 @@ from srl.run.status import OUTCOME_FILE
 from srl.system.child_process import program_command
 
 OPTIONS = ("partition", "account", "constraint", "time")
-"""Of sbatch, that `srl run` takes by their own names."""
+"""The options of sbatch that `srl run` takes by their own names."""
 _NOT_OURS = ("SBATCH_ARRAY_INX", "SBATCH_WAIT")  # would make an array of each job, or wait for it
 _SECONDS = 60  # that a command of Slurm's may take
 # A process that was killed is started again; any other end is an answer. USR1, of `srl stop` and at
@@ -103,7 +103,7 @@ def texts(run: Submission) -> dict[str, str]:
 
 
 def submit(run: Submission) -> dict[str, str]:
-    """As `Engine.submit`; gives the jobs' numbers by fragment, the controller's first."""
+    """Implements `Engine.submit`; gives the jobs' numbers by fragment, the controller's first."""
     _refuse_what_there_is_no_room_for(run)
     folder = run.folder.path / "slurm"
     folder.mkdir(exist_ok=True)
@@ -126,12 +126,12 @@ def submit(run: Submission) -> dict[str, str]:
 
 
 def states(names: Mapping[str, str]) -> set[str]:
-    """As `Engine.states`, with Slurm's reasons, such as PENDING (Priority)."""
+    """Implements `Engine.states`, with Slurm's reasons, such as PENDING (Priority)."""
     return {state.removesuffix(" (None)") for state in listed(names, "%T (%r)")}
 
 
 def refused(names: Mapping[str, str]) -> str:
-    """As `Engine.refused`, from the log of a job that has failed."""
+    """Implements `Engine.refused`, from the log of a job that has failed."""
     for number in listed(names, "%A", "--states=FAILED"):
         (job, *_) = command("scontrol", "--oneliner", "show", "job", number).splitlines()
         values = dict(re.findall(r"(\S+?)=(.*?)(?= [\w:/]+=|$)", job))
@@ -160,7 +160,7 @@ def _why(log: Path, error: str = "") -> str:
 
 
 def stop(names: Mapping[str, str]) -> bool:
-    """As `Engine.stop`: signals the controller's batch script; without one cancels all jobs."""
+    """Implements `Engine.stop`: signals the controller's script; without one cancels all jobs."""
     controls, *_ = names
     if states({controls: names[controls]}) == {"RUNNING"}:
         command("scancel", "--signal=USR1", "--batch", names[controls])
@@ -211,7 +211,7 @@ def _options(job: Part, run: Submission) -> list[str]:
 
 
 def _log(job: Part, run: Submission) -> Path:
-    """Of a part's supervisors; each adds the number of its host."""
+    """The log of a part's supervisors; each adds the number of its host."""
     return run.folder.log(f"slurm-{job.fragment}")
 
 

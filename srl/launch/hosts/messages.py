@@ -88,7 +88,7 @@ class HostCard:
     """The workers that are there already: number, incarnation, slot, and whether it has begun."""
 
     def values(self) -> dict[str, Any]:
-        """As JSON."""
+        """The values as JSON."""
         return asdict(self)
 
     @staticmethod

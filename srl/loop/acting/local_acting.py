@@ -87,5 +87,5 @@ class LocalActing:
         return decision._replace(memory=memory), self._version
 
     def initial_memory(self) -> Tree:
-        """Of all slots at the start of an episode."""
+        """Gives the memory of all slots at the start of an episode."""
         return self._teams.initial_memory(self._num_envs)

@@ -187,7 +187,7 @@ class PolicyServer:
             raise Refused(f"a message of kind {message.kind}")
 
     def _count_places(self, changed: int) -> None:
-        """After a group has come or gone, of which nothing waits."""
+        """Counts the groups anew after one has come or gone, of which nothing waits."""
         self._waiting.pop(changed, None)
         self._early.pop(changed, None)
         self._places_taken = len({self._place(group) for group in self._sessions})
@@ -319,7 +319,7 @@ class PolicyServer:
 
 
 class _Unroll:
-    """Of a group whose unrolls are collected here."""
+    """The unroll of a group whose unrolls are collected here."""
 
     def __init__(self, memory: Tree) -> None:
         self.memory = memory

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 Shares = Mapping[str, Mapping[str, float]]
-"""Of each kind of worker: the share of its time that each activity takes."""
+"""The share of time that each activity takes, by kind of worker."""
 
 _WAITS = (("learner", "batch wait", "send wait"), ("server", "sums wait", "server wait"))
 """The kind of worker that updates, its wait for actors, and the actors' wait for it."""

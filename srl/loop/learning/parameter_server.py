@@ -63,7 +63,7 @@ class Server:
         self._saved: Mapping[int, Tree] = {}
         self._begun = self._prepared = False
         self.replay_bytes = 0
-        """Of all workers."""
+        """The bytes of the replays of all workers."""
 
     def training(self) -> Training:
         """The run that this server leads."""
@@ -74,7 +74,7 @@ class Server:
         return self._specs
 
     def slots(self, specs: Specs) -> range:
-        """Those of one worker, by which the shapes of what crosses are found: it has no own."""
+        """The slots of one worker, by which the shapes of what crosses are found: it has no own."""
         return range(self._endpoints.group_envs * len(specs.agents) * self._groups_each)
 
     def prepare(self, learner: Learner, alive: Callable[[], None]) -> list[Batch]:

@@ -57,7 +57,7 @@ class Progress:
 
     @property
     def version(self) -> np.ndarray:
-        """Of the policies that act now: int32 [2], (epoch, n)."""
+        """The version of the policies that act now: int32 [2], (epoch, n)."""
         return np.array([self.epoch, self.updates], np.int32)
 
     def restart_clock(self) -> None:
@@ -177,7 +177,7 @@ class Progress:
 
 
 class _Staleness:
-    """Of the batches since the last report: the version trained minus the oldest that acted."""
+    """The staleness of batches since the last report: the version trained less the oldest."""
 
     def __init__(self) -> None:
         self._values: list[int] = []

@@ -25,7 +25,7 @@ from srl.types import Array, Tree
 logger = logging.getLogger(__name__)
 
 _FILE_BYTES = 1 << 28
-"""Of a file, at most about: it is in memory once more while it is written or read."""
+"""The size of a file, at most about: it is in memory once more while it is written or read."""
 
 
 class Saved(NamedTuple):
@@ -36,7 +36,7 @@ class Saved(NamedTuple):
     """Why they could not be written."""
 
     def to_bytes(self) -> np.ndarray:
-        """As it crosses between workers: uint8 [size]."""
+        """The state as it crosses between workers: uint8 [size]."""
         return np.frombuffer(json.dumps(self).encode(), np.uint8)
 
     @staticmethod

@@ -15,7 +15,7 @@ from srl.loop.learning.tree_vectors import tree_of, vectors_of
 from srl.types import Tree, Unroll
 
 HEARTBEAT_SECONDS = 20
-"""At least, after which a replica that is silent is given up by the others."""
+"""The least time after which the others give up a replica that is silent."""
 _COMPILE_SECONDS = 600  # that replicas may differ by in compiling
 _AXIS = "slots"
 

@@ -31,7 +31,7 @@ class Environments(projection.Environments, Protocol):
         ...
 
     def slots(self, specs: Specs) -> range:
-        """Those that are learned from here, by their numbers in the run."""
+        """The slots that are learned from here, by their numbers in the run."""
         ...
 
     def prepare(self, learner: Learner, alive: Callable[[], None]) -> Sequence[Batch]:

@@ -43,7 +43,7 @@ class Acting(Protocol):
         ...
 
     def initial_memory(self) -> Tree:
-        """Of all slots at the start of an episode."""
+        """Gives the memory of all slots at the start of an episode."""
         ...
 
 

@@ -60,7 +60,7 @@ class LocalEnvironments:
         return self._pools[0].specs
 
     def slots(self, specs: Specs) -> range:
-        """Those of the groups here, by their numbers in the run."""
+        """The slots of the groups here, by their numbers in the run."""
         slots = self._each * len(specs.agents)
         return range(self._numbers.start * slots, self._numbers.stop * slots)
 

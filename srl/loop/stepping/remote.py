@@ -71,7 +71,7 @@ class RemoteEnvironments:
         return self._specs
 
     def slots(self, specs: Specs) -> range:
-        """Those of the groups that are learned from here."""
+        """The slots of the groups that are learned from here."""
         slots = self._endpoints.group_envs * len(specs.agents)
         return range(self._numbers.start * slots, self._numbers.stop * slots)
 

@@ -81,7 +81,7 @@ class SentUnrolls:
 
 
 class NoUnrolls:
-    """For a group whose steps are collected by the worker that acts for it."""
+    """What becomes of the unrolls of a group for which another worker collects: nothing here."""
 
     def next(self, group: Group) -> Place:
         """Two rows in turn."""

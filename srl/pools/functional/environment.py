@@ -35,9 +35,9 @@ class FunctionalEnv(Protocol):
     """
 
     observation_space: gymnasium.Space
-    """Of one agent."""
+    """The space of one agent's observations."""
     action_space: gymnasium.Space
-    """Of one agent: Box, Discrete or MultiDiscrete."""
+    """The space of one agent's actions: Box, Discrete or MultiDiscrete."""
 
     def reset(self, key: Array) -> tuple[Tree, Tree]:
         """Begins an episode; gives the state and the observation."""

@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 
 Begun = TypeVar("Begun")
 _LOGGED_REFUSALS = 20
-"""After so many, refusals are logged rarely, or a faulty peer would fill the disk with log."""
+"""The number of refusals after which they are logged rarely, or a faulty peer would fill the disk
+with log."""
 _LOGS_AGAIN_SECONDS = 60.0
 _LONGEST_PAUSE = 0.5  # between two attempts to begin
 

@@ -55,9 +55,9 @@ from srl.streams.transport.tcp_watch import TcpConnection, unwatch, watch
 
 _AT_ONCE = 16  # messages read before the LEFT of peers is delivered
 _NEVER_MS = 2**31 - 1
-"""Before a connection is begun again. With ZeroMQ's own "never" (-1), or with its option IMMEDIATE,
-a socket drops unread messages when the connection ends, also the rest of one that is being read,
-and then aborts the process (fq.cpp: !_more)."""
+"""The time before a connection is begun again. With ZeroMQ's own "never" (-1), or with its option
+IMMEDIATE, a socket drops unread messages when the connection ends, also the rest of one that is
+being read, and then aborts the process (fq.cpp: !_more)."""
 _RETRY_MS = 50
 
 

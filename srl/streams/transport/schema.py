@@ -23,7 +23,7 @@ NUMBER = range(1 << 31)
 FLAG = range(2)
 VERSION = NUMBER
 VERSION_OR_NONE = range(-1, NUMBER.stop)
-"""Of versions where there may be none yet, (-1, -1)."""
+"""The numbers of versions where there may be none yet, (-1, -1)."""
 _ZERO = range(1)
 
 

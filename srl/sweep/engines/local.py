@@ -36,20 +36,20 @@ class Here:
 
     @property
     def waiting(self) -> bool:
-        """As `Engine.waiting`."""
+        """Implements `Engine.waiting`."""
         return bool(self._queue or self._processes)
 
     def begin(self, runs: Sequence[KeptRun]) -> None:
-        """As `Engine.begin`."""
+        """Implements `Engine.begin`."""
         self._queue += runs
         self._fill()
 
     def trains(self, run: KeptRun) -> bool:
-        """As `Engine.trains`."""
+        """Implements `Engine.trains`."""
         return any(other.path == run.path for other, _ in self._processes.values())
 
     def ended(self) -> list[KeptRun]:
-        """As `Engine.ended`."""
+        """Implements `Engine.ended`."""
         over = {s: r for s, (r, process) in self._processes.items() if process.poll() is not None}
         for slot in over:
             del self._processes[slot]
@@ -57,7 +57,7 @@ class Here:
         return list(over.values())
 
     def stop(self, run: KeptRun) -> None:
-        """As `Engine.stop`."""
+        """Implements `Engine.stop`."""
         self._queue = [other for other in self._queue if other.path != run.path]
         for other, process in self._processes.values():
             if other.path == run.path:
@@ -73,7 +73,7 @@ class Here:
         return "interrupted; the same command goes on"
 
     def log(self, run: KeptRun) -> Path:
-        """As `Engine.log`."""
+        """Implements `Engine.log`."""
         return self._folder / f"{run.path.name}.log"
 
     def _fill(self) -> None:

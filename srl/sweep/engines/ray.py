@@ -39,20 +39,20 @@ class RayJobs:
 
     @property
     def waiting(self) -> bool:
-        """As `Engine.waiting`."""
+        """Implements `Engine.waiting`."""
         return bool(self._queue or self._jobs)
 
     def begin(self, runs: Sequence[KeptRun]) -> None:
-        """As `Engine.begin`."""
+        """Implements `Engine.begin`."""
         self._queue += runs
         self._fill()
 
     def trains(self, run: KeptRun) -> bool:
-        """As `Engine.trains`."""
+        """Implements `Engine.trains`."""
         return any(other.path == run.path for other in self._jobs.values())
 
     def ended(self) -> list[KeptRun]:
-        """As `Engine.ended`; writes the jobs' logs."""
+        """Implements `Engine.ended`; writes the jobs' logs."""
         over = [job for job in self._jobs if self._state(job) not in _RUNNING]
         for job in over:
             text = ray.asked(self._address, lambda client, job=job: client.get_job_logs(job))
@@ -62,7 +62,7 @@ class RayJobs:
         return ended
 
     def stop(self, run: KeptRun) -> None:
-        """As `Engine.stop`."""
+        """Implements `Engine.stop`."""
         self._queue = [other for other in self._queue if other.path != run.path]
         for job, other in self._jobs.items():
             if other.path == run.path:
@@ -78,7 +78,7 @@ class RayJobs:
         return "interrupted; the same command goes on"
 
     def log(self, run: KeptRun) -> Path:
-        """As `Engine.log`."""
+        """Implements `Engine.log`."""
         return self._folder / f"{run.path.name}.log"
 
     def _fill(self) -> None:

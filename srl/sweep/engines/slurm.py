@@ -41,11 +41,11 @@ class SlurmArray:
 
     @property
     def waiting(self) -> bool:
-        """As `Engine.waiting`."""
+        """Implements `Engine.waiting`."""
         return bool(self._runs)
 
     def begin(self, runs: Sequence[KeptRun]) -> None:
-        """As `Engine.begin`; one array for all that Slurm does not have."""
+        """Implements `Engine.begin`; one array for all that Slurm does not have."""
         for run in runs:
             self._runs[run.path.name] = run
         new = [run for run in runs if self._elements.get(run.path.name) not in self._states]
@@ -63,11 +63,11 @@ class SlurmArray:
         self._states.update({self._elements[run.path.name]: "PENDING" for run in new})
 
     def trains(self, run: KeptRun) -> bool:
-        """As `Engine.trains`."""
+        """Implements `Engine.trains`."""
         return self._states.get(self._elements.get(run.path.name, "")) == "RUNNING"
 
     def ended(self) -> list[KeptRun]:
-        """As `Engine.ended`."""
+        """Implements `Engine.ended`."""
         if not self._runs:
             return []
         try:
@@ -78,7 +78,7 @@ class SlurmArray:
         return [self._runs.pop(name) for name in over]
 
     def stop(self, run: KeptRun) -> None:
-        """As `Engine.stop`."""
+        """Implements `Engine.stop`."""
         element = self._elements[run.path.name]
         signal = ("--signal=TERM", "--batch") if self.trains(run) else ()
         slurm.command("scancel", *signal, element)
@@ -92,7 +92,7 @@ class SlurmArray:
         )
 
     def log(self, run: KeptRun) -> Path:
-        """As `Engine.log`."""
+        """Implements `Engine.log`."""
         job, _, place = self._elements.get(run.path.name, "_").partition("_")
         return self._folder / f"{job}-{place}.log"
 

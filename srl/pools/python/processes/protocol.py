@@ -44,7 +44,8 @@ READY, FAILED, FAILURES, PICTURE = "ready", "failed", "failures", "picture"
 
 _HEADER = struct.Struct("<4i")
 RECORD = struct.Struct("<3i")
-"""In the pipe: the worker's number, the environment or -1 for all asked, how many failed."""
+"""What is written into the pipe: the worker's number, the environment or -1 for all asked, how many
+failed."""
 _LENGTH = struct.Struct("<I")
 _FDS_SPACE = socket.CMSG_SPACE(16 * 4)
 
