@@ -32,7 +32,7 @@ from srl.errors import PlanError, UserError, expect, expect_number
 from srl.evaluating.settings import Evaluation
 from srl.experiment_file import import_file
 from srl.files import short_path
-from srl.overrides import override, split
+from srl.overrides import override
 from srl.pools import EnvConfig
 from srl.pools.make import LONGEST_SECONDS, MOST
 from srl.pools.python.atari import FRAME_STACK, REWARDS, is_atari
@@ -328,13 +328,7 @@ def load_experiment(
         directory = (directory or source.parent).resolve()
         experiment = _named(import_file(source, directory), name, path)
     expect_declared("experiment", experiment)  # or an override of such a setting were unknown
-    given, _ = split(overrides, lambda flag: flag == "--env")
-    env = given[-1][1] if given else experiment.env
-    # With its plan as a value, whose options may be overridden.
-    experiment = replace(experiment, plan=resolve(experiment.plan, env))
-    experiment = override(experiment, overrides)
-    experiment.validate()
-    experiment = replace(experiment, algorithm=experiment.settled_algorithm)
+    experiment = _settled(override(experiment, overrides))
     return Resolved(experiment, target, tuple(overrides), source, directory)
 
 
@@ -345,12 +339,17 @@ def resolved_value(experiment: Experiment) -> Resolved:
         UserError: If a value is not what is expected.
     """
     expect_declared("experiment", experiment)
-    experiment = replace(experiment, plan=resolve(experiment.plan, experiment.env))
-    experiment.validate()
-    experiment = replace(experiment, algorithm=experiment.settled_algorithm)
+    experiment = _settled(experiment)
     folders = import_folders(experiment)
     directory = folders.pop() if len(folders) == 1 else Path.cwd()
     return Resolved(experiment, "", (), None, directory.resolve())
+
+
+def _settled(experiment: Experiment) -> Experiment:
+    """The experiment, once it is validated, with its plan (unless it is auto) and its algorithm."""
+    experiment.validate()
+    plan = "auto" if experiment.plan == "auto" else experiment.settled_plan
+    return replace(experiment, plan=plan, algorithm=experiment.settled_algorithm)
 
 
 def made_again(values: Any, directory: Path) -> Resolved:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from srl.algorithms import ALGORITHMS, Algorithm
 from srl.console.arguments import wrapped
 from srl.dataflow.plan import Plan
-from srl.dataflow.plans import named
+from srl.dataflow.plans import resolve
 from srl.errors import UserError
 from srl.field_types import item_type, read, text_types
 from srl.pools import NamedEnv
@@ -164,12 +164,12 @@ def without(arguments: Sequence[str], *options: str) -> list[str]:
 
 
 def _choose_plan(value: T, arguments: Sequence[str]) -> tuple[T, list[str]]:
-    """Applies `--plan NAME`; options of the plan's fragments then fit that plan."""
+    """Makes the plan, `--plan NAME` or the experiment's, a value whose options may be given."""
     given, others = split(arguments, lambda flag: flag == "--plan")
-    for _, name in given:
-        plan = name if name == "auto" else named(name)
-        value = dataclasses.replace(value, plan=plan)  # type: ignore[type-var]
-    return value, others
+    envs, _ = split(arguments, lambda flag: flag == "--env")
+    name = given[-1][1] if given else value.plan  # type: ignore[attr-defined]
+    env = envs[-1][1] if envs else value.env  # type: ignore[attr-defined]
+    return dataclasses.replace(value, plan=resolve(name, env)), others  # type: ignore[type-var]
 
 
 def _choose_algorithm(value: T, arguments: Sequence[str]) -> tuple[T, list[str]]:

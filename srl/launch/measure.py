@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from srl.dataflow.plan import Plan
 from srl.errors import RunError, UserError
 from srl.experiment import Experiment
 from srl.launch.controller import Controller
@@ -57,9 +56,8 @@ def measure(experiment: Experiment, folder: RunFolder, seconds: float) -> Measur
         RunError: If it fails, or two updates take more than a minute.
     """
     watch = _Measurement(seconds)
-    plan = experiment.settled_plan
-    if in_processes(plan):
-        _train_in_processes(experiment, plan, folder, watch)
+    if in_processes(experiment.settled_plan):
+        _train_in_processes(experiment, folder, watch)
     else:
         _train_here(experiment, folder, watch)
     return watch.found()
@@ -78,10 +76,8 @@ def _train_here(experiment: Experiment, folder: RunFolder, watch: _Measurement) 
                 watch.report(trainer.report())
 
 
-def _train_in_processes(
-    experiment: Experiment, plan: Plan, folder: RunFolder, watch: _Measurement
-) -> None:
-    seconds = experiment.heartbeat_seconds
+def _train_in_processes(experiment: Experiment, folder: RunFolder, watch: _Measurement) -> None:
+    plan, seconds = experiment.settled_plan, experiment.heartbeat_seconds
     controller = Controller(plan, folder, watch, heartbeat_seconds=seconds)
     with contextlib.closing(controller):
         controller.run(watch.enough)

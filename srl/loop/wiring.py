@@ -24,9 +24,9 @@ Addresses = Mapping[str, Sequence[Mapping[str, str]]]
 _FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.05, 1.0  # between two looks for an absent worker
 
 
-def streams_of(experiment: Experiment, plan: Plan) -> dict[str, Stream]:
-    """What a plan cuts the algorithm's loop into, by kind; collectives are JAX's matter."""
-    streams = cut(experiment.graph, plan)
+def streams_of(experiment: Experiment) -> dict[str, Stream]:
+    """The streams that the plan needs, by kind; collectives are JAX's matter."""
+    streams = cut(experiment.graph, experiment.settled_plan)
     kinds = {stream.kind: stream for stream in streams if stream.transport != "collective"}
     if "gradients" in kinds:  # where sums go apart, the state comes back on the same way
         del kinds["parameters"]
@@ -106,7 +106,7 @@ class Endpoints:
     @cached_property
     def streams(self) -> dict[str, Stream]:
         """The plan's, by kind."""
-        return streams_of(self.experiment, self.plan)
+        return streams_of(self.experiment)
 
     def listen(self) -> dict[str, Listener]:
         """A listener for each stream that ends here."""

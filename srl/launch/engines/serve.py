@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
         lease_seconds = min(LEASE_SECONDS, experiment.heartbeat_seconds)
         plan = experiment.settled_plan
         expected = {part.fragment: part.hosts for part in parts_of(plan)}
-        parameters = streams_of(experiment, plan).get("parameters")
+        parameters = streams_of(experiment).get("parameters")
         publisher = server(parameters) if parameters else ""
         hosts = RemoteHosts(folder, own_address(), lease_seconds, expected, publisher)
         code = train_in_processes(

@@ -87,7 +87,7 @@ class Supervisor:
         self._keys = keys_of(folder)
         self._this = _room(plan, fragment, slots, self._keys.run)
         self._identity = Identity(self._this.run, secrets.randbits(32), 0)
-        parameters = streams_of(experiment, plan).get("parameters")
+        parameters = streams_of(experiment).get("parameters")
         self._publisher, self._relay = "", None
         if parameters is not None and parameters.target == fragment:
             self._publisher, self._relay = server(parameters), self._start_relay()
