@@ -1,7 +1,10 @@
 """What all tests share."""
 
+import mmap
 import os
 import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,10 @@ settings.load_profile("srl")
 TESTS = Path(__file__).parent
 WHOLE_RUNS = {"cluster", "faults", "launch", "loop", "run", "self_play", "workers"}
 """Folders whose tests start whole runs."""
+
+
+MOST_BYTES = 2 << 30
+"""Memory of a process of tests, above which it forgets compiled programs: there are gigabytes."""
 
 
 def pytest_configure() -> None:
@@ -33,6 +40,15 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the long tests first: a long file that begins last would leave the other cores idle."""
     items.sort(key=lambda item: item.path.relative_to(TESTS).parts[0] not in WHOLE_RUNS)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiled_programs_leave_memory() -> Iterator[None]:
+    """Forgets the programs of files so far, once they take much; on disk they stay."""
+    yield
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    if "jax" in sys.modules and pages * mmap.PAGESIZE > MOST_BYTES:
+        sys.modules["jax"].clear_caches()
 
 
 @pytest.fixture(autouse=True, scope="session")
