@@ -96,7 +96,8 @@ def _stream(
     request, reply = _union(there), _union(back)
     # Every replica sends sums of its own; everything else is divided among them, or sent once.
     senders = plan.fragments[source].replicas if kind == "gradients" else 1
-    crossing = replace(there[0], fields=request + reply)
+    # What crosses at a time crosses together, each field once; but unrolls one after the other.
+    together = there if kind == "sample" else [replace(there[0], fields=request + reply)]
     return Stream(
         kind,
         source,
@@ -105,7 +106,7 @@ def _stream(
         request,
         reply,
         _transport(plan, source, target),
-        senders * graph.bytes_per_env_step(crossing),
+        senders * sum(map(graph.bytes_per_env_step, together)),
     )
 
 

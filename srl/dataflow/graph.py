@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from srl.dataflow.nodes import EdgeKind, Every
+from srl.types import Decision, Timestep, Unroll
 
 _DTYPE_BYTES = {
     "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2,
@@ -122,6 +123,14 @@ class Graph:
         return "\n".join([f"nodes: {calls}", *map(str, self.edges)])
 
 
+def _named(of: type[Decision | Unroll]) -> tuple[Field, ...]:
+    """The names of its parts; those of a teacher's advice are apart."""
+    return tuple(Field(name) for name in of._fields if name != "advice")
+
+
+_UNROLL = _named(Unroll)
+
+
 @dataclass(frozen=True)
 class Shapes:
     """What the values of a loop are made of, for all environments of a run."""
@@ -129,13 +138,14 @@ class Shapes:
     timestep: tuple[Field, ...]
     decision: tuple[Field, ...]
     """The action, its log-probability and the next memory."""
-    unroll: tuple[Field, ...]
     policy: tuple[Field, ...]
     """What acting needs of all policies."""
     state: tuple[Field, ...]
     """What the gradients of all policies need."""
     sums: tuple[Field, ...]
     """What one gradient step of all policies adds up over slots."""
+    unrolls: Mapping[int, tuple[Field, ...]] = field(default_factory=dict)
+    """What unrolls of each length are made of; their names alone are known of others."""
     num_envs: int = 0
     rounds: int = 1
     advice: tuple[Field, ...] = (Field("advice"),)
@@ -143,9 +153,16 @@ class Shapes:
     state_bytes: int = 0
     replay_bytes: int = 0
 
-    def part(self, name: str) -> tuple[Field, ...]:
-        """The fields of what is called so: a value, or a part of a timestep or a decision."""
-        values: Mapping[str, tuple[Field, ...]] = vars(self)
+    def part(self, name: str, length: int = 0) -> tuple[Field, ...]:
+        """The fields of what is called so: a value, or a part of a timestep or a decision.
+
+        Args:
+            name: Such as timestep or action.
+            length: Of an unroll.
+        """
+        if name == "unroll":
+            return self.unrolls.get(length, _UNROLL)
+        values: Mapping[str, Any] = vars(self)
         if name in values:
             return values[name]
         fields = self.timestep + self.decision
@@ -153,21 +170,8 @@ class Shapes:
 
 
 UNKNOWN = Shapes(
-    timestep=tuple(
-        Field(name)
-        for name in (
-            *("observation", "reward", "terminated", "truncated", "episode_return"),
-            *("episode_length", "statistics", "env_id", "lost"),
-        )
-    ),
-    decision=(Field("action"), Field("log_prob"), Field("memory")),
-    unroll=tuple(
-        Field(name)
-        for name in (
-            *("observation", "reward", "terminated", "truncated", "action", "log_prob"),
-            *("memory", "version", "slot"),
-        )
-    ),
+    timestep=tuple(map(Field, Timestep._fields)),
+    decision=_named(Decision),
     policy=(Field("policy"),),
     state=(Field("state"),),
     sums=(Field("sums"),),

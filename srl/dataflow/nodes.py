@@ -31,8 +31,6 @@ class Input:
     every: Every
     parts: tuple[str, ...] = ()
     """The parts of the value that the node reads; none for all of it."""
-    source: str = ""
-    """The node that gives the value, where the loop does not pass it from call to call."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +45,6 @@ class Node:
     """A node that this one is always with, so that plans do not place it."""
 
 
-_READ_BY_ACT = ("observation", "terminated", "truncated")
-
 TABLE: dict[str, Node] = {
     "step": Node(
         takes=(Input("action", "call", "step"),),
@@ -57,14 +53,14 @@ TABLE: dict[str, Node] = {
     ),
     "act": Node(
         takes=(
-            Input("policy", "latest", "update", source="update"),
-            Input("timestep", "call", "step", parts=_READ_BY_ACT),
+            Input("policy", "latest", "update"),
+            Input("timestep", "call", "step", ("observation", "terminated", "truncated")),
             Input("memory", "call", "step"),
         ),
         gives=("decision",),
     ),
     "teach": Node(
-        takes=(Input("timestep", "call", "step", parts=("observation",)),),
+        takes=(Input("timestep", "call", "step", ("observation",)),),
         gives=("advice",),
         beside="act",
     ),
@@ -78,18 +74,28 @@ TABLE: dict[str, Node] = {
     ),
     "gradient": Node(
         takes=(
-            Input("unroll", "gather", "update", source="collect"),
-            Input("state", "latest", "round", source="update"),
+            Input("unroll", "gather", "update"),
+            Input("state", "latest", "round"),
         ),
         gives=("sums",),
     ),
     "update": Node(
-        takes=(Input("sums", "sum", "round", source="gradient"),),
+        takes=(Input("sums", "sum", "round"),),
         gives=("policy", "state"),
         pinned_by="parameters",
     ),
 }
 """The nodes, in the order in which data passes them."""
+
+GIVEN_BY = {value: node for node, row in TABLE.items() for value in row.gives}
+"""The node that gives each value."""
+ACTED_ON = tuple(
+    part
+    for taken in TABLE["act"].takes
+    if taken.every == "step"
+    for part in taken.parts or (taken.value,)
+)
+"""The parts of a timestep, and what else, that `act` reads in each step."""
 
 NODES = tuple(node for node, row in TABLE.items() if not row.beside)
 """The nodes that a plan places."""

@@ -31,6 +31,11 @@ def _ends(plan: Plan, edge: Edge) -> tuple[str, str]:
     return plan.home(edge.source), plan.home(edge.target)
 
 
+def _gathering(graph: Graph) -> Edge:
+    """An edge by which unrolls are gathered; all of them join the same two nodes."""
+    return next(edge for edge in graph.edges if edge.kind == "gather")
+
+
 def _pinned(graph: Graph, by: str) -> str:
     """The node that is pinned by the environments or by the parameters."""
     return next(node for node in graph.nodes if TABLE[node].pinned_by == by)
@@ -39,23 +44,27 @@ def _pinned(graph: Graph, by: str) -> str:
 def _collectors_see_equal_unrolls(graph: Graph, plan: Plan) -> None:
     """A worker that collects the steps of another one knows an unroll by its length alone."""
     caller = plan.home(_pinned(graph, "environments"))
-    if plan.home("collect") != caller and len({unrolled.length for unrolled in graph.unrolls}) > 1:
+    collect = _gathering(graph).source
+    collector = plan.home(collect)
+    if collector != caller and len({unrolled.length for unrolled in graph.unrolls}) > 1:
         lengths = ", ".join(str(unrolled.length) for unrolled in graph.unrolls)
         raise PlanError(
-            f"{plan.home('collect')} collects what {caller} steps, and the loop's unrolls differ "
+            f"{collector} collects what {caller} steps, and the loop's unrolls differ "
             f"(of {lengths} steps): a worker that is started again would not know which one it is "
-            f"in; put collect into {caller}"
+            f"in; put {collect} into {caller}"
         )
 
 
 def _sums_of_one_batch_cross(graph: Graph, plan: Plan) -> None:
     """A server adds up what workers compute from one batch, once a pass."""
-    if _cut(graph, plan, "sum") and (len(graph.unrolls), graph.learns) != (1, 1):
+    crossing = _cut(graph, plan, "sum")
+    if crossing and (len(graph.unrolls), graph.learns) != (1, 1):
+        source, target = crossing[0].source, crossing[0].target
         raise PlanError(
             f"the loop has {len(graph.unrolls)} unrolls and {graph.learns} calls of learn in a "
-            f"pass, and {plan.home('update')} adds up sums of one unroll and one learn; several "
-            "gradient steps of a batch are the rounds of one learn; or put gradient and update "
-            "together"
+            f"pass, and {plan.home(target)} adds up sums of one unroll and one learn; several "
+            "gradient steps of a batch are the rounds of one learn; or put "
+            f"{source} and {target} together"
         )
 
 
@@ -90,7 +99,7 @@ def _a_caller_does_not_learn(graph: Graph, plan: Plan) -> None:
     """A fragment that waits for replies within a step has no gradient to compute meanwhile."""
     caller = plan.home(_pinned(graph, "environments"))
     for edge in _cut(graph, plan, "call", "carry"):
-        if "gradient" in graph.nodes and plan.home("gradient") == caller:
+        if plan.home(_gathering(graph).target) == caller:
             raise PlanError(
                 f"{caller} steps and learns, and waits within each step for {edge.target} in "
                 f"{plan.home(edge.target)!r}; put act and collect into {caller} too, or step "
@@ -114,8 +123,8 @@ def _a_server_only_updates(graph: Graph, plan: Plan) -> None:
 def _unrolls_stay_with_their_collector(graph: Graph, plan: Plan) -> None:
     """What is collected where calls are answered is learned from there."""
     caller = plan.home(_pinned(graph, "environments"))
+    collector = plan.home(_gathering(graph).source)
     for edge in _cut(graph, plan, "gather", "sum"):
-        collector = plan.home("collect")
         if collector != caller:
             raise PlanError(
                 f"{collector} collects what {caller} steps, and the {edge.name} would go on from "

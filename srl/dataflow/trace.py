@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 from srl.dataflow.graph import UNKNOWN, Edge, Graph, Shapes, Unrolled
 from srl.dataflow.loop import Interact, Loop
-from srl.dataflow.nodes import LEARN, TABLE
+from srl.dataflow.nodes import GIVEN_BY, LEARN, TABLE
 from srl.errors import PlanError
 
-STEPS_TRACED = 16
+STEPS_TRACED = 4096
 """Steps of an unroll that are traced at most: a step that is not as the first one is among them, or
 is found where it runs."""
 
@@ -105,7 +105,7 @@ for _name in _OPERATORS:
 
 
 _CARRIED = "the last step"
-_GIVEN_BY = {
+_EXPECTED = {
     "policy": "run.latest() gives",
     "timestep": "run.step(...) gives, or an unroll begins a step with",
     "memory": "a decision holds, or an unroll begins a step with",
@@ -198,7 +198,7 @@ class _Tracer(Loop):
                     "gather it first"
                 )
         self.program.append("a latest")
-        self._policy = self._given("policy", "update")
+        self._policy = self._given("policy")
         return self._policy
 
     def act(self, policy: Any, timestep: Any, memory: Any) -> Any:
@@ -212,7 +212,7 @@ class _Tracer(Loop):
             )
         crosses = policy if policy in self._unused else None  # once, however often it acts
         self._call("act", policy=crosses, timestep=timestep, memory=memory)
-        decision = self._given("decision", "act")
+        decision = self._given("decision")
         self._made_for[decision] = timestep
         return decision
 
@@ -230,14 +230,14 @@ class _Tracer(Loop):
         self._call("step", action=action)
         if self._first_step:
             self.calls["step"] += self._steps * (repeat - 1)
-        return self._given("timestep", "step")
+        return self._given("timestep")
 
     def teach(self, timestep: Any) -> Any:
         self._within_unroll("teach")
         if self._advised:
             raise PlanError("the loop calls run.teach(...) twice in a step; call it once")
         self._call("teach", timestep=timestep)
-        advice = self._given("advice", "teach")
+        advice = self._given("advice")
         self._advised = True
         self._made_for[advice] = timestep
         return advice
@@ -251,7 +251,7 @@ class _Tracer(Loop):
                     f"the loop collects {value!r} with another timestep than the one that it was "
                     "made for; collect the timestep that was passed to run.act(...)"
                 )
-        return self._given("row", "collect")
+        return self._given("row")
 
     def unroll(self, interact: Interact, length: int) -> Any:
         """One step stands for all of them; some more are compared with it."""
@@ -273,7 +273,7 @@ class _Tracer(Loop):
         self.program.append(f"an unroll of {length} steps with {', '.join(script)}")
         calls = tuple(call.partition("(")[0] for call in script[:-1])
         self.unrolls.append(Unrolled(length, self.learns, calls))
-        given = self._given("unroll", "collect")
+        given = self._given("unroll")
         self._begun_at[given] = self.learns
         self._numbers[given] = len(self.unrolls) - 1
         return given
@@ -283,9 +283,10 @@ class _Tracer(Loop):
         if unroll not in self._unused:
             raise PlanError("the loop gathers an unroll twice; learn from its batch twice instead")
         self._use("gather", "unroll", unroll)
-        self._cross("gradient", "unroll", unroll._source)
-        batch = self._given("batch", "collect")
-        number = self._numbers[batch] = self._numbers[unroll]
+        number = self._numbers[unroll]
+        self._cross("gradient", "unroll", unroll._source, self.unrolls[number].length)
+        batch = self._given("batch")
+        self._numbers[batch] = number
         self.program.append(f"a gather of unroll {number}")
         return batch
 
@@ -299,7 +300,7 @@ class _Tracer(Loop):
             self.calls[node] += self.shapes.rounds
             for taken in TABLE[node].takes:
                 if taken.every == "round":
-                    self._cross(node, taken.value, taken.source)
+                    self._cross(node, taken.value, GIVEN_BY[taken.value])
 
     # ---- what they share ----
 
@@ -313,8 +314,9 @@ class _Tracer(Loop):
         self._end_step(ended)
         return self._script
 
-    def _given(self, kind: str, source: str) -> Any:
+    def _given(self, kind: str) -> Any:
         step = self._step if self._steps else None
+        source = GIVEN_BY["unroll" if kind == "batch" else kind]  # a batch is what was collected
         value = Value(kind, source, self._parts(kind), step=step)
         if kind in _UNUSED:
             self._unused[value] = None
@@ -332,10 +334,10 @@ class _Tracer(Loop):
         given.pop("policy", None)  # which the first step alone is given anew
         self._script.append(f"{node}({', '.join(value._name for value in given.values())})")
 
-    def _cross(self, node: str, name: str, source: str) -> None:
-        """Notes that a value crosses into a node."""
+    def _cross(self, node: str, name: str, source: str, length: int = 0) -> None:
+        """Notes that a value crosses into a node; of an unroll its length is given."""
         taken = next(taken for taken in TABLE[node].takes if taken.value == name)
-        fields = self.shapes.part(name)
+        fields = self.shapes.part(name, length)
         if taken.parts:
             fields = tuple(field for field in fields if field.name.split("/")[0] in taken.parts)
         times = {"step": self._steps, "update": 1, "round": self.shapes.rounds}[taken.every]
@@ -350,7 +352,7 @@ class _Tracer(Loop):
             given = f"{value!r}" if isinstance(value, Value) else f"{value!r:.60}"
             raise PlanError(
                 f"the loop gives {given} to {taker} as its {expected}; "
-                f"expected what {_GIVEN_BY[expected]}"
+                f"expected what {_EXPECTED[expected]}"
             )
         if value._step not in (None, self._step):
             raise PlanError(

@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from srl.dataflow.graph import Unrolled
 from srl.dataflow.loop import Interact, Loop
 from srl.dataflow.trace import Value
 from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.lazy import jax, jnp
 from srl.loop.learning.learner import Learner, Settings, forms_of, run_key
+from srl.loop.projection import changed
 from srl.loop.seeds import environment_seed
 from srl.loop.stepping.group import group_state
 from srl.loop.stepping.local import LocalEnvironments
@@ -134,6 +136,12 @@ class CompiledLoop(LocalEnvironments):
         teams = self._learner.teams.adjusted(settings)
         run = _TracedLoop(teams, self._xla, key, replays, acting, states, opponents, version)
         self.experiment.algorithm.loop(run)
+        traced = self.experiment.graph
+        if (tuple(run.unrolls), run.learns) != (traced.unrolls, traced.learns):
+            raise changed(
+                f"it had {_summary(traced.unrolls, traced.learns)}, and has "
+                f"{_summary(run.unrolls, run.learns)} as it is compiled"
+            )
         return run.replays, run.acting, run.states, run.timesteps, run.metrics
 
     def run(self) -> None:
@@ -180,6 +188,11 @@ class CompiledLoop(LocalEnvironments):
         self._clock = jnp.asarray(state["clock"], jnp.uint32)
 
 
+def _summary(unrolls: Sequence[Unrolled], learns: int) -> str:
+    each = [f"{unroll.length} steps of {', '.join(unroll.calls)}" for unroll in unrolls]
+    return f"unrolls of {' and of '.join(each)}, and {learns} calls of learn"
+
+
 class _TracedLoop(Loop):
     """The values that flow through a loop while it is traced, each replaced by its successor."""
 
@@ -198,6 +211,9 @@ class _TracedLoop(Loop):
         self._opponents = opponents
         self.acting, self.states, self.replays = acting, states, replays
         self.metrics: Metrics = {}
+        self.unrolls: list[Unrolled] = []
+        self.learns = 0
+        self._called: list[str] = []  # nodes, in the step that is traced
         self.timesteps: tuple[Any, ...] = ()
         """The timesteps that followed each unroll's actions, [T, ...]; without observations."""
 
@@ -205,6 +221,7 @@ class _TracedLoop(Loop):
         return self._teams.acting(self._teams.policies(self.states), self._opponents)
 
     def act(self, policy: Any, timestep: Timestep, memory: Tree) -> Decision:
+        self._called.append("act")
         ended = jnp.logical_or(timestep.terminated, timestep.truncated)
         slots = jnp.arange(timestep.reward.size, dtype=jnp.int32)
         clock = self.acting.clock
@@ -212,19 +229,22 @@ class _TracedLoop(Loop):
         return self._teams.act(policy, timestep.observation, ended, memory, self._key, clock, slots)
 
     def step(self, action: Array, repeat: int = 1) -> Timestep:
+        self._called.append("step")
         pool, timestep = self._xla.step(self.acting.pool, self._teams.env_action(action))
         self.acting = self.acting._replace(pool=pool)
         return timestep
 
     def teach(self, timestep: Timestep) -> Any:
+        self._called.append("teach")
         return Value("advice", "teach")  # it comes with the decision
 
     def collect(self, timestep: Timestep, decision: Decision, advice: Any = None) -> Any:
+        self._called.append("collect")
         return timestep, decision._replace(memory=())
 
     def unroll(self, interact: Interact, length: int) -> Unroll:
         def step(acting: Acting, _: None) -> tuple[Acting, Any]:
-            self.acting = acting
+            self.acting, self._called = acting, []
             timestep, memory, row = interact(acting.timestep, acting.memory)
             return self.acting._replace(timestep=timestep, memory=memory), row
 
@@ -235,6 +255,7 @@ class _TracedLoop(Loop):
         steps = self._teams.chunk_of(length)
         chunks = length // steps
         self.acting, (memory, rows) = jax.lax.scan(chunk, self.acting, None, chunks)
+        self.unrolls.append(Unrolled(length, self.learns, tuple(self._called)))
         rows, decision = jax.tree.map(lambda x: x.reshape(length, *x.shape[2:]), rows)
         rows = jax.tree.map(
             lambda x, last: jnp.concatenate([x, last[None]]), rows, self.acting.timestep
@@ -258,6 +279,7 @@ class _TracedLoop(Loop):
         return unroll  # of all environments already
 
     def learn(self, batch: Unroll) -> None:
+        self.learns += 1
         learned = self._teams.learn(self.states, self.replays, batch)
         self.states, self.replays, _, metrics = learned
         self.metrics = jax.tree.map(jnp.add, self.metrics, metrics) if self.metrics else metrics

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from srl.algorithms import Algorithm
 from srl.dataflow.loop import Interact, Loop
-from srl.dataflow.trace import Value, trace
+from srl.dataflow.trace import Value
 from srl.errors import PlanError
+from srl.experiment import Experiment
 from srl.loop.stepping.group import Group
 from srl.streams.batch import Batch
 from srl.types import Decision, Timestep, Tree, Unroll
@@ -64,7 +64,8 @@ class Learning(Protocol):
         """Makes the next version of the policies, from what `gather` gave."""
 
 
-def _changed(how: str) -> PlanError:
+def changed(how: str) -> PlanError:
+    """The error of a loop that is not as it was traced when the experiment was loaded."""
     return PlanError(
         f"the loop is not as it was when the run began: {how}; workers elsewhere run it as it was, "
         "so let nothing in it change from step to step or from pass to pass"
@@ -80,20 +81,20 @@ class Projection(Loop):
     """
 
     def __init__(
-        self, algorithm: Algorithm, environments: Environments, learning: Learning | None = None
+        self, experiment: Experiment, environments: Environments, learning: Learning | None = None
     ) -> None:
         """Takes the two halves of the loop.
 
         Args:
-            algorithm: Whose loop is run.
+            experiment: Of whose algorithm the loop is run.
             environments: Where unrolls come from.
             learning: What learns from them; None where this is done elsewhere.
         """
-        self._algorithm, self._environments, self._learning = algorithm, environments, learning
+        self._algorithm, self._traced = experiment.algorithm, experiment.graph
+        self._environments, self._learning = environments, learning
         self._learns = 0
         self._unrolls = 0  # of this pass, so far
         self._called: list[str] = []  # nodes, in the step that is taken
-        self._traced = trace(algorithm)
 
     def run(self) -> None:
         """Runs one pass of the loop; raises Stopped where it is not to go on.
@@ -105,7 +106,7 @@ class Projection(Loop):
         self._algorithm.loop(self)
         unrolls, learns = len(self._traced.unrolls), self._traced.learns
         if (self._unrolls, self._learns) != (unrolls, learns):
-            raise _changed(
+            raise changed(
                 f"passes had {unrolls} unrolls and {learns} calls of learn, and this one had "
                 f"{self._unrolls} and {self._learns}"
             )
@@ -127,7 +128,7 @@ class Projection(Loop):
         unrolls = self._traced.unrolls[number : number + 1]
         if [unroll[:2] for unroll in unrolls] != [(length, self._learns)]:
             known = ", ".join(f"{unroll.length} steps" for unroll in unrolls) or "no more unrolls"
-            raise _changed(f"passes had {known}, and this one has an unroll of {length} steps")
+            raise changed(f"passes had {known}, and this one has an unroll of {length} steps")
         calls = list(unrolls[0].calls)
 
         def step(timestep: Timestep, memory: Tree) -> tuple[Timestep, Tree, Any]:
@@ -135,7 +136,7 @@ class Projection(Loop):
             ended = interact(timestep, memory)
             if self._called != calls:
                 called = ", ".join(self._called) or "nothing"
-                raise _changed(f"steps called {', '.join(calls)}, and this one {called}")
+                raise changed(f"steps called {', '.join(calls)}, and this one {called}")
             return ended
 
         for group in self._environments.groups:

@@ -23,7 +23,8 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
         timestep: Of one environment; only the arrays' shapes and types are looked at.
         groups: Of environments that are stepped together.
     """
-    length, num_envs = experiment.graph.unrolls[0].length, experiment.num_envs
+    lengths = [unrolled.length for unrolled in experiment.graph.unrolls]
+    num_envs = experiment.num_envs
     teams = Teams.of_experiment(experiment, specs).with_opponents(experiment, groups)
     timestep = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct((len(x) * num_envs, *x.shape[1:]), x.dtype), timestep
@@ -43,14 +44,15 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
             jnp.uint32(0),
             slots,
         )
-        unroll = repeated_unroll(teams, timestep, decision, length, groups)
+        unrolls = {n: repeated_unroll(teams, timestep, decision, n, groups) for n in lengths}
+        unroll = unrolls[lengths[0]]  # what else there is does not depend on the length
         own = unroll._replace(memory=teams.own(unroll.memory))
         replays = teams.empty_replays(own)
         _, batches, _ = teams.look(states, replays, own)
         sums, _ = teams.gradient(states, batches, jnp.int32(0))
         return {
             "decision": decision,
-            "unroll": unroll,
+            "unrolls": unrolls,
             "policy": policies,
             # A gradient looks at all but the optimizer's moments.
             "state": {name: state._replace(optimizer=()) for name, state in states.items()},
@@ -64,7 +66,7 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
         timestep=tuple(_fields(timestep)),
         decision=tuple(_fields(values["decision"]._replace(advice=()))),
         advice=tuple(_fields({"advice": values["decision"].advice})),
-        unroll=tuple(_fields(values["unroll"])),
+        unrolls={n: tuple(_fields(unroll)) for n, unroll in values["unrolls"].items()},
         **{name: tuple(_totals(name, values[name])) for name in ("policy", "state", "sums")},
         num_envs=num_envs,
         rounds=teams.rounds,

@@ -99,7 +99,7 @@ class Training:
         learner.progress.restart_clock()
 
     def _projection_of(self, learning: Any) -> Runnable:
-        return Projection(self.experiment.algorithm, self.environments, learning)
+        return Projection(self.experiment, self.environments, learning)
 
     def update(self) -> bool:
         """Runs one pass of the loop; gives False where it could not be ended.

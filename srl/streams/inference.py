@@ -19,6 +19,7 @@ from enum import IntEnum
 
 import numpy as np
 
+from srl.dataflow.nodes import ACTED_ON
 from srl.streams.group_state import (
     CLOCK,
     START,
@@ -37,8 +38,6 @@ from srl.streams.transport.schema import COUNT, VERSION, Fields, check
 from srl.tree import copy_tree, leaves_of, map_tree
 from srl.types import Decision, Timestep, Tree
 
-ACTED_ON = ("observation", "terminated", "truncated", "memory")
-"""The parts of a request that `act` uses; it may hold others."""
 _PARTS = ("request", "reply")
 """The buffers that both ends share."""
 

@@ -1,4 +1,4 @@
-"""Which code a worker runs: a function of the nodes in its fragment."""
+"""Which code a worker runs: it follows from what pins its fragment, and from the sums it cuts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from srl.dataflow.nodes import GIVEN_BY, TABLE
 from srl.dataflow.plan import Fragment
-from srl.errors import RunError
 
 if TYPE_CHECKING:
     from srl.workers.worker import Context
@@ -16,35 +16,29 @@ Role = Callable[["Context"], None]
 """Runs until its work is done or `context.stopping` is set."""
 
 
+_ROLES = {
+    # What pins the fragment to its place, and whether gradient sums leave it or come to it.
+    ("environments", False): "actor_role:run_actor",
+    ("environments", True): "actor_role:run_contributor",
+    ("environments, parameters", False): "learner_role:run_whole_loop",
+    ("parameters", False): "learner_role:run_learner",
+    ("parameters", True): "learner_role:run_server",
+    ("", False): "policy_role:run_policy",
+}
+"""The rules for plans (`srl.dataflow.rules`) leave no fragment of another kind."""
+
+
 def role_of(fragment: Fragment) -> Role:
     """The role of a fragment's workers; its module is imported here and not before."""
-    steps, acts = ("step" in fragment.placed, "act" in fragment.placed)
-    gradient, update = ("gradient" in fragment.placed, "update" in fragment.placed)
-    if steps and not gradient and not update:
-        from srl.workers.actor_role import run_actor
-
-        return run_actor
-    if steps and gradient and not update:
-        from srl.workers.actor_role import run_contributor
-
-        return run_contributor
-    if steps and gradient and update:
-        from srl.workers.learner_role import run_whole_loop
-
-        return run_whole_loop
-    if gradient and update:
-        from srl.workers.learner_role import run_learner
-
-        return run_learner
-    if update:
-        from srl.workers.learner_role import run_server
-
-        return run_server
-    if acts and not gradient:
-        from srl.workers.policy_role import run_policy
-
-        return run_policy
-    raise RunError(f"no worker runs the nodes {', '.join(fragment.placed)} together yet")
+    nodes = fragment.placed
+    pins = ", ".join(sorted({TABLE[node].pinned_by for node in nodes} - {""}))
+    sums_cross = any(
+        (taker in nodes) != (GIVEN_BY[taken.value] in nodes)
+        for taker, row in TABLE.items()
+        for taken in row.takes
+        if taken.kind == "sum"
+    )
+    return named_role(f"srl.workers.{_ROLES[pins, sums_cross]}")
 
 
 def named_role(name: str) -> Role:

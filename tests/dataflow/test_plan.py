@@ -13,6 +13,7 @@ from srl.dataflow.plan import shortage
 from srl.dataflow.rules import check
 from srl.errors import PlanError, UserError
 from srl.experiment import Experiment
+from srl.workers.roles import role_of
 
 
 def refusal(plan):
@@ -295,3 +296,18 @@ def test_a_loop_that_never_learns_is_refused():
 
     with pytest.raises(PlanError, match="a pass needs one of each at least"):
         experiment(algorithm=Idle()).validate()
+
+
+def test_every_fragment_of_a_plan_that_is_not_refused_has_a_role():
+    roles = {
+        plan.name: [role_of(fragment).__name__ for fragment in plan.fragments.values()]
+        for plan in WORKING
+    }
+    assert roles == {
+        "step_act_collect_gradient_update": ["run_whole_loop"],
+        "step_act_collect_gradient | update": ["run_contributor", "run_server"],
+        "step_act_collect | gradient_update": ["run_actor", "run_learner"],
+        "step_collect | act | gradient_update": ["run_actor", "run_policy", "run_learner"],
+        "step_collect | act_gradient_update": ["run_actor", "run_learner"],
+        "step | act_collect_gradient_update": ["run_actor", "run_learner"],
+    }

@@ -7,6 +7,7 @@ from messages import LIMIT, RUN, VECTOR, a_message
 
 from srl.algorithms import PPO
 from srl.bench.alone import first_timestep
+from srl.dataflow.nodes import ACTED_ON
 from srl.errors import RunError
 from srl.experiment import Experiment
 from srl.loop.acting.parameters import Published
@@ -316,7 +317,7 @@ def readers():
         Samples(),
         Gradients(),
         Parameters(),
-        Policies(None, {*inference.ACTED_ON}, {"action", "log_prob", "memory"}),
+        Policies(None, {*ACTED_ON}, {"action", "log_prob", "memory"}),
         Policies(collecting, whole, {"action"}),
     ]
     return [end.talk for end in ends] + [read_tickets, read_replies, read_parameters, read_turns]

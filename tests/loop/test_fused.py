@@ -1,5 +1,6 @@
 """The plan `fused` against the plain loop, on real pools."""
 
+import itertools
 from dataclasses import replace
 
 import jax
@@ -8,9 +9,12 @@ import pytest
 from small_runs import CARTPOLE, GAME, RECURRENT, assert_same, train
 
 from srl import UserError
+from srl.algorithms import PPO
 from srl.checkpoint import Checkpoints
+from srl.errors import PlanError
 from srl.loop.fused import Fused
 from srl.loop.training import local_training
+from srl.networks import MLP
 from srl.streams.group_state import unpack
 
 STACKED = replace(RECURRENT, algorithm=replace(RECURRENT.algorithm, frame_stack=3, rewards="sign"))
@@ -92,6 +96,23 @@ def test_episodes_are_counted_whole(start):
 def test_an_environment_that_no_program_can_step_is_refused(start):
     with pytest.raises(UserError, match=r"the plan fused: .*native.*choose another"):
         start(replace(CARTPOLE, env="CartPole-v1"), Fused)
+
+
+class Shortened(PPO):
+    """A loop whose third pass has a shorter unroll: the two before it are traced."""
+
+    passes = itertools.count()
+
+    def loop(self, run):
+        length = 8 if next(self.passes) < 2 else 4
+        replace(PPO(), unroll_length=length).loop(run)
+
+
+def test_a_loop_that_is_compiled_is_the_one_that_was_traced(start):
+    experiment = replace(CARTPOLE, algorithm=Shortened(network=MLP(width=4)))
+    assert experiment.graph.unrolls[0].length == 8
+    with pytest.raises(PlanError, match=r"had unrolls of 8 steps of act.* and has unrolls of 4"):
+        start(experiment, Fused)
 
 
 def test_runs_of_all_seeds_share_one_compiled_program(start):

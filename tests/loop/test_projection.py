@@ -75,7 +75,7 @@ def whole(learner):
         environments.make()
         environments.prepare(learner, lambda: environments.calls.append("step"))
         environments.begin()
-        return environments, Projection(experiment.algorithm, environments, learner)
+        return environments, Projection(experiment, environments, learner)
 
     yield make
     for environments in made:
@@ -201,7 +201,7 @@ def test_a_loop_that_changes_while_the_run_goes_is_refused(
 ):
     environments, _ = whole("8:1")
     algorithm = Changing(network=MLP(width=8), epochs=1, minibatches=2)
-    projection = Projection(algorithm, environments, learner)
+    projection = Projection(replace(PLAIN, algorithm=algorithm), environments, learner)
     projection.run()
     monkeypatch.setattr(Changing, "changed", changed)
     with pytest.raises(PlanError, match=how):

@@ -1,6 +1,7 @@
 import dataclasses
 
 import numpy as np
+import pytest
 
 from srl.algorithms import PPO
 from srl.dataflow import plans
@@ -31,12 +32,12 @@ EXPERIMENT = Experiment(
 
 def test_fields_have_the_shapes_of_the_whole_run():
     found = shapes(EXPERIMENT)
-    fields = {field.name: field for field in found.unroll}
+    fields = {field.name: field for field in found.unrolls[8]}
     assert str(fields["observation"]) == "observation float32[9, 6, 4]"
     assert str(fields["action"]) == "action int32[8, 6]"
     assert str(fields["version"]) == "version int32[8, 2, 2]"
     assert [field.name for field in found.timestep] == list(Timestep._fields)
-    assert [field.name for field in found.unroll] == [
+    assert [field.name for field in found.unrolls[8]] == [
         n for n in Unroll._fields if n not in ("memory", "advice")
     ]
     assert found.rounds == 6
@@ -70,10 +71,41 @@ def test_memory_is_carried_each_step_and_kept_once_a_chunk():
     recurrent = PPO(unroll_length=8, chunk=4, minibatches=2, network=MLP(width=4, memory=3))
     experiment = dataclasses.replace(EXPERIMENT, algorithm=recurrent)
     found = shapes(experiment)
-    kept = [str(field) for field in found.unroll if field.name.startswith("memory")]
+    kept = [str(field) for field in found.unrolls[8] if field.name.startswith("memory")]
     assert kept == ["memory/policy float32[2, 6, 3]"]
     graph = trace(recurrent, found)
     carried = next(e for e in graph.edges if (e.kind, e.name) == ("carry", "memory"))
     assert [str(field) for field in carried.fields] == ["memory/policy float32[6, 3]"]
     inference = next(s for s in cut(graph, plans.decoupled()) if s.kind == "inference")
     assert inference.request[-1] == inference.reply[-1] == carried.fields[0]
+
+
+class Unequal(PPO):
+    """Two unrolls of a pass, of other lengths."""
+
+    lengths = (4, 64)
+
+    def loop(self, run):
+        for length in self.lengths:
+            policy = run.latest()
+
+            def interact(timestep, memory, policy=policy):
+                decision = run.act(policy, timestep, memory)
+                following = run.step(decision.action)
+                return following, decision.memory, run.collect(timestep, decision)
+
+            run.learn(run.gather(run.unroll(interact, length)))
+
+
+class Reversed(Unequal):
+    lengths = (64, 4)
+
+
+@pytest.mark.parametrize("algorithm", [Unequal, Reversed])
+def test_the_bytes_of_a_pass_are_those_of_its_unrolls_of_any_length(algorithm):
+    experiment = dataclasses.replace(EXPERIMENT, algorithm=algorithm(network=MLP(width=4)))
+    found = shapes(experiment)
+    each = {length: sum(f.nbytes for f in fields) for length, fields in found.unrolls.items()}
+    streams = cut(trace(experiment.algorithm, found), plans.inline())
+    stream = next(stream for stream in streams if stream.kind == "sample")
+    assert stream.bytes_per_env_step == pytest.approx((each[4] + each[64]) / (68 * 6))

@@ -53,7 +53,7 @@ def empty_batches(experiment, teams, groups=TINY.groups):
 
 def run_pass(experiment, group):
     """Runs the acting half of the loop once, for a group whose unrolls are learned elsewhere."""
-    Projection(experiment.algorithm, OneGroup(group)).run()
+    Projection(experiment, OneGroup(group)).run()
 
 
 def wait_until(condition):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from srl.dataflow.nodes import ACTED_ON
 from srl.experiment import Experiment
 from srl.lazy import jax
 from srl.loop.acting.parameters import Source
@@ -20,7 +21,7 @@ from srl.loop.teams import Teams
 from srl.loop.wiring import Endpoints
 from srl.pools.memory import empty_timestep
 from srl.streams.group_state import Start, Stopped, unpacked_state
-from srl.streams.inference import ACTED_ON, FIELDS, Kind, Session
+from srl.streams.inference import FIELDS, Kind, Session
 from srl.streams.layout import Layout
 from srl.streams.sample import Grant
 from srl.streams.sample_sink import SampleSink

@@ -128,7 +128,7 @@ class ActorThreads:
     def _run(self, number: int, pool: Pool) -> None:
         try:
             experiment, group = self._endpoints.experiment, self._group(number, pool)
-            projection = Projection(experiment.algorithm, OneGroup(group))
+            projection = Projection(experiment, OneGroup(group))
             steps = pool.num_envs * experiment.graph.steps
             while True:
                 projection.run()

@@ -25,7 +25,7 @@ def made():
     environments.make()
     learner.compile(environments.prepare(learner, lambda: None))
     environments.begin()
-    acting = Projection(PLAIN.algorithm, environments)  # learns nothing
+    acting = Projection(PLAIN, environments)  # learns nothing
     batches = []
     for _ in range(2):
         acting.run()
