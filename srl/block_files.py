@@ -23,7 +23,7 @@ Files = Mapping[str, str]
 
 
 class Blocks(NamedTuple):
-    """What is in a file, as its name tells."""
+    """What is in a file, as its name shows."""
 
     begin: int
     """The first update."""

@@ -276,7 +276,9 @@ def share(argv: list[str]) -> int:
 
 def _usage() -> str:
     commands = table({name: text for name, (_, text) in COMMANDS.items()})
-    return f"usage: srl COMMAND ...\n\n{commands}\n\nsrl COMMAND --help says more; srl --version"
+    return (
+        f"usage: srl COMMAND ...\n\n{commands}\n\nsrl COMMAND --help describes one; srl --version"
+    )
 
 
 def _nearest(name: str) -> str:

@@ -66,7 +66,7 @@ def choice_counts(space: Space) -> np.ndarray:
 
 
 def is_image(space: Space) -> bool:
-    """Tells whether a space is one image: a Box of three axes."""
+    """Whether a space is one image: a Box of three axes."""
     return isinstance(space, spaces.Box) and len(space.shape) == 3
 
 

@@ -92,7 +92,7 @@ def painter(drawing: bool = False, camera: str | None = None) -> Painter:
     if backend:
         os.environ["MUJOCO_GL"] = backend
         return Renderer(chosen)
-    cure = (
+    hint = (
         "MUJOCO_GL is set: without it, egl and osmesa are tried"
         if os.environ.get("MUJOCO_GL")
         else "on Debian or Ubuntu, `apt install libegl1 libgl1-mesa-dri` or `apt install "
@@ -102,7 +102,7 @@ def painter(drawing: bool = False, camera: str | None = None) -> Painter:
         "MuJoCo cannot render off screen here (%s): the film shows a drawing from above instead; "
         "%s; --drawing asks for the drawing",
         reason,
-        cure,
+        hint,
     )
     return Painter(chosen)
 

@@ -184,7 +184,7 @@ class QInstance(ObservingInstance[Q]):
         memory: Tree = (),
         ended: Array | None = None,
     ) -> Array:
-        """Gives what the network says of each row; see `values`."""
+        """Gives the network's output for each row; see `values`."""
         inputs = self.normalizer.normalize(statistics, observation)
         return self.network.policy_sequence(params, inputs, memory, ended)
 

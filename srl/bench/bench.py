@@ -25,7 +25,7 @@ def bench(argv: list[str]) -> int:
     """`srl bench NAME ... [--json]`."""
     if not argv or argv[0] in ("-h", "--help"):
         sys.stdout.write(f"usage: srl bench NAME ...\n\n{table(_BENCHMARKS)}\n\n")
-        sys.stdout.write("srl bench NAME --help says more\n")
+        sys.stdout.write("srl bench NAME --help describes one\n")
         return 0
     name, *rest = argv
     if name not in _BENCHMARKS:

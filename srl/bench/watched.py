@@ -13,7 +13,7 @@ from srl.dataflow.plan import Plan
 from srl.errors import RunError
 from srl.launch.hosts.hosts import ThisHost, WorkerMessage
 from srl.launch.hosts.worker_process import WorkerProcess
-from srl.workers.control import Kind, unpack
+from srl.workers.control import ControlMessage, unpack
 from srl.workers.worker_spec import WorkerSpec
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -76,7 +76,7 @@ class WatchedHost(ThisHost):
         received = super().receive(timeout)
         if received is not None:
             self.messages += 1
-            if received.message.kind == Kind.BEAT:
+            if received.message.kind == ControlMessage.BEAT:
                 grown = unpack(received.message)["grown"]
                 self.reports[self._names[received.number]] = Report(time.perf_counter(), grown)
         return received

@@ -133,7 +133,7 @@ def num_groups(plan: Plan, experiment: Divided) -> int:
 
 
 def shortage(plan: Plan, cores: float, gpus: float | None = None) -> str:
-    """Says what a plan asks for beyond what there is; nothing where that is enough.
+    """Gives what a plan asks for beyond what there is; nothing where that is enough.
 
     Args:
         plan: Whose fragments name what each replica gets.

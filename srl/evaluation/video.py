@@ -185,7 +185,7 @@ def _twin(env: NamedEnv) -> NamedEnv:
     copied = replace(env, id=env.id.removeprefix(_NATIVE))
     if copied.id in gymnasium.registry:
         with make_pool(env) as native, make_pool(copied) as twin:
-            if _forms(native.specs) == _forms(twin.specs):
+            if _array_specs(native.specs) == _array_specs(twin.specs):
                 return copied
     raise UserError(
         f"{env} has neither pictures nor a drawing; there is nothing to film. An environment of "
@@ -193,7 +193,7 @@ def _twin(env: NamedEnv) -> NamedEnv:
     )
 
 
-def _forms(specs: Specs) -> list[Any]:
+def _array_specs(specs: Specs) -> list[Any]:
     observation, action = specs.observation, specs.action
     count = getattr(action, "n", None)
     return [type(observation), observation.shape, type(action), action.shape, count]

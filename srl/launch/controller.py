@@ -20,7 +20,7 @@ from srl.run.hooks import NO_HOOKS, Asking
 from srl.run.terminal import PATIENCE_SECONDS
 from srl.streams import JOINED, LEFT, Refused, Transport
 from srl.system.child_process import crash_place, innermost_frames
-from srl.workers.control import Kind, pack
+from srl.workers.control import ControlMessage, pack
 from srl.workers.message_schemas import checked_values
 from srl.workers.worker_spec import WorkerSpec
 
@@ -166,7 +166,7 @@ class Controller:
             self._peers_changed = False
             # One that was found reports its addresses soon; until then it knows enough.
             known = [m for m in self._members if m.started is not None and m.addresses is not None]
-            self._begin_or_update(Kind.PEERS, known)
+            self._begin_or_update(ControlMessage.PEERS, known)
         self._start_ready()
 
     def _listen(self, timeout: float) -> None:
@@ -219,23 +219,23 @@ class Controller:
             self._hosts.refuse(member.name, error)
 
     def _take_message(self, member: Member, kind: int, values: dict[str, Any]) -> None:
-        if kind == Kind.BEAT:
+        if kind == ControlMessage.BEAT:
             member.take_beat(values)
             if member.gang.updates and member.replica == 0:  # it writes the reports
                 seconds = {m.fragment: m.busy.take() for m in self._members if m.replica == 0}
-                self._hosts.send(member.number, pack(Kind.SECONDS, seconds))
-        elif kind == Kind.HELLO:
+                self._hosts.send(member.number, pack(ControlMessage.SECONDS, seconds))
+        elif kind == ControlMessage.HELLO:
             self._register(member, values["addresses"], values["specs"])
-        elif kind == Kind.REPORT:
+        elif kind == ControlMessage.REPORT:
             self._terminal.report(values)
-        elif kind == Kind.EVENT:
+        elif kind == ControlMessage.EVENT:
             for other in member.gang.members:
                 self._hosts.send(other.number, self._hooks.to(member.gang.incarnation, values))
-        elif kind == Kind.SAY:
+        elif kind == ControlMessage.SAY:
             self._terminal.say(values["text"])
-        elif kind == Kind.STOPPED:
+        elif kind == ControlMessage.STOPPED:
             member.stopped = True
-        elif kind == Kind.FAILED:
+        elif kind == ControlMessage.FAILED:
             member.failure = values
 
     def _register(self, member: Member, addresses: dict[str, str], specs: Any) -> None:
@@ -414,7 +414,7 @@ class Controller:
                 member.started = time.monotonic()
                 beginning.append(member)
         if beginning:
-            self._begin_or_update(Kind.START, beginning)
+            self._begin_or_update(ControlMessage.START, beginning)
         if not self.begun:
             self.begun = True
             self._hosts.note_begun()
@@ -425,7 +425,7 @@ class Controller:
             return True
         return not any(m.process for m in self._members if m.fragment == member.fragment)
 
-    def _begin_or_update(self, kind: Kind, members: list[Member]) -> None:
+    def _begin_or_update(self, kind: ControlMessage, members: list[Member]) -> None:
         """Sends to workers what they need of the others, and no more: there may be thousands."""
         peers: dict[str, list[dict[str, str]]] = {name: [] for name in self._plan.fragments}
         incarnations: dict[str, list[int]] = {name: [] for name in self._plan.fragments}
@@ -439,7 +439,7 @@ class Controller:
         messages = {listens: pack(kind, values) for listens, values in for_those.items()}
         for member in members:
             message = messages[bool(member.addresses)]
-            if kind == Kind.START or member.sent_peers != message.body:
+            if kind == ControlMessage.START or member.sent_peers != message.body:
                 self._hosts.send(member.number, message)
             member.sent_peers = message.body
 
@@ -455,7 +455,7 @@ class Controller:
                 member.done = True
             elif member.connected and not member.drained:
                 member.drained = True
-                self._hosts.send(member.number, pack(Kind.DRAIN, {}))
+                self._hosts.send(member.number, pack(ControlMessage.DRAIN, {}))
         if self._ending is not None and time.monotonic() > self._ending:
             self._kill(self._members)
 

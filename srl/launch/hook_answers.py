@@ -7,7 +7,7 @@ from typing import Any
 
 from srl.run.hooks import Asking
 from srl.streams import Message
-from srl.workers.control import Kind, pack
+from srl.workers.control import ControlMessage, pack
 
 
 class HookAnswers:
@@ -28,11 +28,11 @@ class HookAnswers:
 
         Args:
             incarnation: Of the workers that learn.
-            event: As `Kind.EVENT` brings it.
+            event: As `ControlMessage.EVENT` brings it.
         """
         key = incarnation, event["number"]
         if self._last is None or self._last[0] != key:
             wanted = self._hooks.ask(event["happened"], event["settings"])
             values = {"number": event["number"], **wanted._asdict()}
-            self._last = key, pack(Kind.ANSWER, values)
+            self._last = key, pack(ControlMessage.ANSWER, values)
         return self._last[1]

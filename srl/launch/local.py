@@ -72,7 +72,7 @@ def train(
             experiment, folder, resume=resume, quiet=quiet, on_failure=on_failure
         )
     stop = Stop(quiet=quiet)
-    show = _Show(experiment, stop, quiet)
+    show = _TerminalShow(experiment, stop, quiet)
     with (
         recording_end(folder) as end,
         logging_to(folder, WORKER),
@@ -149,7 +149,7 @@ def in_processes(plan: Plan) -> bool:
     return workers > 1 and not plan.one_process
 
 
-class _Show:
+class _TerminalShow:
     """Shows a run on the terminal and in its log."""
 
     def __init__(self, experiment: Experiment, stop: Stop, quiet: bool) -> None:

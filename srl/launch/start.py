@@ -44,18 +44,18 @@ def begin(
 def _expect_reachable(experiment: Experiment) -> None:
     """Raises UserError if other processes of the run could not make the experiment again."""
     if experiment.plan == "auto":
-        who = "the plan auto is measured"
+        use = "the plan auto is measured"
     elif in_processes(experiment.settled_plan):
-        who = f"the plan {experiment.settled_plan.name} has workers"
+        use = f"the plan {experiment.settled_plan.name} has workers"
     elif experiment.self_play is not None:
-        who = "self-play rates versions"
+        use = "self-play rates versions"
     elif experiment.evaluation is not None:
-        who = "evaluation plays"
+        use = "evaluation plays"
     else:
         return
     if lacking := next(unreachable("", experiment.without_hooks), None):
         raise UserError(
-            f"{lacking.removeprefix('.')}, which no other process can import, and {who} in other "
+            f"{lacking.removeprefix('.')}, which no other process can import, and {use} in other "
             "processes: put it at the top level of a module (a .py file) and import it from there, "
             'or take a plan of one process, such as plan="threads"'
         )

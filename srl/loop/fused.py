@@ -14,7 +14,7 @@ from srl.dataflow.trace import Value
 from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.lazy import jax, jnp
-from srl.loop.learning.learner import Learner, Settings, forms_of, run_key
+from srl.loop.learning.learner import Learner, Settings, batch_specs, run_key
 from srl.loop.projection import changed
 from srl.loop.seeds import environment_seed
 from srl.loop.stepping.group import group_state
@@ -65,8 +65,8 @@ class CompiledLoop(LocalEnvironments):
         """Takes the pool; batches are the program's own."""
         experiment, (pool,) = self.experiment, self._pools
         self._learner, self._pool = learner, pool
-        self._forms = forms_of(experiment, learner.teams, experiment.num_envs)
-        learner.expect_room_of(self._forms)
+        self._array_specs = batch_specs(experiment, learner.teams, experiment.num_envs)
+        learner.expect_room_of(self._array_specs)
         try:
             self._xla = pool.xla()
         except UserError as error:
@@ -81,7 +81,7 @@ class CompiledLoop(LocalEnvironments):
         self._key = run_key(self.experiment)
         self._clock: Any = jnp.zeros((), jnp.uint32)
         self.reset("environments")
-        empty = map_tree(lambda f: np.zeros(f.shape, f.dtype), self._forms[0])
+        empty = map_tree(lambda f: np.zeros(f.shape, f.dtype), self._array_specs[0])
         example = learner.unroll(empty)
         learner.expect_room(example)
         learner.forget(example)

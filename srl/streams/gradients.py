@@ -41,7 +41,7 @@ from srl.tree import copy_tree
 from srl.types import Tree
 
 
-class Kind(IntEnum):
+class GradientMessage(IntEnum):
     """The kinds of messages on a gradients stream."""
 
     OPEN = 60
@@ -67,16 +67,16 @@ class Kind(IntEnum):
 
 
 FIELDS = {
-    Kind.OPEN: Fields({"worker": NUMBER}),
-    Kind.HANDSHAKE: Fields(START, body=True, fds=(0, 3)),
-    Kind.RESTORE: Fields(body=True),
-    Kind.STATE: Fields({"phase": NUMBER}, version=VERSION, body=True),
-    Kind.PARTIAL_SUMS: Fields(body=True),
-    Kind.WANT_STATES: Fields(),
-    Kind.STATES: Fields(body=True),
-    Kind.WANT_REPLAY: Fields({"updates": NUMBER}),
-    Kind.REPLAY: Fields(body=True),
-    Kind.STOP: Fields(),
+    GradientMessage.OPEN: Fields({"worker": NUMBER}),
+    GradientMessage.HANDSHAKE: Fields(START, body=True, fds=(0, 3)),
+    GradientMessage.RESTORE: Fields(body=True),
+    GradientMessage.STATE: Fields({"phase": NUMBER}, version=VERSION, body=True),
+    GradientMessage.PARTIAL_SUMS: Fields(body=True),
+    GradientMessage.WANT_STATES: Fields(),
+    GradientMessage.STATES: Fields(body=True),
+    GradientMessage.WANT_REPLAY: Fields({"updates": NUMBER}),
+    GradientMessage.REPLAY: Fields(body=True),
+    GradientMessage.STOP: Fields(),
 }
 
 
@@ -105,7 +105,7 @@ def _answer(phase: int) -> str:
     return "gradient" if phase else "measured"
 
 
-class Turn(NamedTuple):
+class StateRequest(NamedTuple):
     """A state, which the worker answers with partial sums."""
 
     update: tuple[int, int, int]
@@ -143,17 +143,17 @@ class GradientSource:
 
     def _begin_anew(self, connection: Connection) -> Start:
         self._openings += 1
-        connection.send(Message(Kind.OPEN, counts=(self._replica,)))
-        handshake = check(connection.expect(Kind.HANDSHAKE, self._alive), FIELDS)
+        connection.send(Message(GradientMessage.OPEN, counts=(self._replica,)))
+        handshake = check(connection.expect(GradientMessage.HANDSHAKE, self._alive), FIELDS)
         if text_of(handshake) != self._layouts.text:
             handshake.close_fds()
             raise RunError("the server's parameters are not those of this experiment")
         self._remote = not handshake.fds
         parts = {"state": self._layouts.state, **self._layouts.partial_sums}
         self._buffers = SharedBuffers(parts, handshake.fds)
-        return receive_start(connection, handshake, Kind.RESTORE, self._alive)
+        return receive_start(connection, handshake, GradientMessage.RESTORE, self._alive)
 
-    def wait(self, groups: Callable[[], Tree], save: Callable[[int], Body]) -> Turn:
+    def wait(self, groups: Callable[[], Tree], save: Callable[[int], Body]) -> StateRequest:
         """Waits for the next state.
 
         Args:
@@ -166,24 +166,26 @@ class GradientSource:
         while True:
             try:
                 message = check(self._connection.wait(self._alive), FIELDS)
-                if message.kind == Kind.WANT_STATES:
-                    self._connection.send(Message(Kind.STATES, body=pack(groups())))
+                if message.kind == GradientMessage.WANT_STATES:
+                    self._connection.send(Message(GradientMessage.STATES, body=pack(groups())))
                     continue
-                if message.kind == Kind.WANT_REPLAY:
-                    self._connection.send(Message(Kind.REPLAY, body=save(*message.counts)))
+                if message.kind == GradientMessage.WANT_REPLAY:
+                    self._connection.send(
+                        Message(GradientMessage.REPLAY, body=save(*message.counts))
+                    )
                     continue
             except Disconnected:
                 self._connection.close()
                 self._open()
                 continue
-            if message.kind == Kind.STOP:
+            if message.kind == GradientMessage.STOP:
                 raise Stopped
-            demand(message, Kind.STATE)
+            demand(message, GradientMessage.STATE)
             self._sequence, self._phase = message.sequence, message.counts[0]
             if self._remote:
                 self._buffers.take_in("state", message.body)
             update = (self._openings, *message.version)
-            return Turn(update, self._phase, self._buffers["state"])
+            return StateRequest(update, self._phase, self._buffers["state"])
 
     def answer(self, partial_sums: Tree) -> None:
         """Sends the partial sums that answer the last state.
@@ -197,7 +199,7 @@ class GradientSource:
         copy_tree(partial_sums, self._buffers[part])
         body = self._buffers.body(part) if self._remote else None
         with suppress(Disconnected):
-            self._connection.send(Message(Kind.PARTIAL_SUMS, self._sequence, body=body))
+            self._connection.send(Message(GradientMessage.PARTIAL_SUMS, self._sequence, body=body))
 
     def close(self) -> None:
         """Ends the stream."""
@@ -216,7 +218,7 @@ class _Session:
     buffers: SharedBuffers
     missing: bool = False
     """Whether its answer is still to come."""
-    asked: Kind | None = None
+    asked: GradientMessage | None = None
     """What it was asked for between two updates, if that is still to come."""
     reply: Any = None
     """What it was asked for, once it has come: the states of its groups, or a text."""
@@ -286,7 +288,7 @@ class GradientSink:
         """
         self._sequence, self._phase = self._sequence + 1, phase
         copy_tree(state, self._state["state"])
-        message = Message(Kind.STATE, self._sequence, version, counts=(phase,))
+        message = Message(GradientMessage.STATE, self._sequence, version, counts=(phase,))
         whole = message
         if not all(session.peer.shares_memory for session in self._sessions.values()):
             whole = message._replace(body=bytes(self._state.body("state")))
@@ -306,7 +308,7 @@ class GradientSink:
         Returns:
             The states of each worker that is connected, as it sent them.
         """
-        return self._replies(Message(Kind.WANT_STATES), Kind.STATES, alive)
+        return self._replies(Message(GradientMessage.WANT_STATES), GradientMessage.STATES, alive)
 
     def replays(self, updates: int, alive: Callable[[], None]) -> list[bytes]:
         """Lets all workers write what they remember, between two updates.
@@ -318,9 +320,13 @@ class GradientSink:
         Returns:
             What each worker that is connected says of its files.
         """
-        return self._replies(Message(Kind.WANT_REPLAY, counts=(updates,)), Kind.REPLAY, alive)
+        return self._replies(
+            Message(GradientMessage.WANT_REPLAY, counts=(updates,)), GradientMessage.REPLAY, alive
+        )
 
-    def _replies(self, question: Message, answer: Kind, alive: Callable[[], None]) -> list[Any]:
+    def _replies(
+        self, question: Message, answer: GradientMessage, alive: Callable[[], None]
+    ) -> list[Any]:
         asked = dict(self._sessions)
         for session in asked.values():
             session.asked, session.reply = answer, None
@@ -333,7 +339,7 @@ class GradientSink:
     def stop(self) -> None:
         """Announces to all workers that no further update is wanted."""
         for session in self._sessions.values():
-            self._listener.send(session.peer, Message(Kind.STOP))
+            self._listener.send(session.peer, Message(GradientMessage.STOP))
 
     def close(self) -> None:
         """Closes the memory; the owner of the listener closes that."""
@@ -356,13 +362,13 @@ class GradientSink:
 
     def _handle(self, peer: Peer, message: Message) -> None:
         kind, worker = message.kind, self._worker_of(peer)
-        if kind == Kind.OPEN and worker is None:
+        if kind == GradientMessage.OPEN and worker is None:
             self._open(peer, message)
-        elif worker is not None and kind == Kind.PARTIAL_SUMS:
+        elif worker is not None and kind == GradientMessage.PARTIAL_SUMS:
             self._take_sums(self._sessions[worker], message)
         elif worker is not None and kind == self._sessions[worker].asked:
             session = self._sessions[worker]
-            states = kind == Kind.STATES
+            states = kind == GradientMessage.STATES
             session.reply = self._groups(worker, message) if states else text_of(message)
             session.asked = None
         else:
@@ -376,9 +382,9 @@ class GradientSink:
         self._sessions[worker] = _Session(peer, buffers)
         restarts = self._restarts[worker] = self._restarts.get(worker, -1) + 1
         fds = (*self._state.fds, *buffers.fds) if peer.shares_memory else ()
-        handshake = Message(Kind.HANDSHAKE, body=self._layouts.text, fds=fds)
+        handshake = Message(GradientMessage.HANDSHAKE, body=self._layouts.text, fds=fds)
         start = Start(self.epoch, restarts, self.saved.pop(worker, None))
-        send_start(self._listener, peer, handshake, Kind.RESTORE, start)
+        send_start(self._listener, peer, handshake, GradientMessage.RESTORE, start)
 
     def _groups(self, worker: int, message: Message) -> Tree:
         groups = unpack(message.body, STATE_BYTES)

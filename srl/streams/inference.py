@@ -42,7 +42,7 @@ _PARTS = ("request", "reply")
 """The buffers that both ends share."""
 
 
-class Kind(IntEnum):
+class InferenceMessage(IntEnum):
     """The kinds of messages on an inference stream."""
 
     OPEN = 30
@@ -63,14 +63,14 @@ class Kind(IntEnum):
 
 
 FIELDS = {
-    Kind.OPEN: Fields({"requests": COUNT}),
-    Kind.HANDSHAKE: Fields(START, body=True, fds=(0, len(_PARTS))),
-    Kind.RESTORE: Fields(body=True),
-    Kind.REQUEST: Fields({"clock": CLOCK}, version=VERSION, body=True),
-    Kind.REPLY: Fields(version=VERSION, body=True),
-    Kind.WANT_STATE: Fields(),
-    Kind.STATE: Fields(body=True),
-    Kind.STOP: Fields(),
+    InferenceMessage.OPEN: Fields({"requests": COUNT}),
+    InferenceMessage.HANDSHAKE: Fields(START, body=True, fds=(0, len(_PARTS))),
+    InferenceMessage.RESTORE: Fields(body=True),
+    InferenceMessage.REQUEST: Fields({"clock": CLOCK}, version=VERSION, body=True),
+    InferenceMessage.REPLY: Fields(version=VERSION, body=True),
+    InferenceMessage.WANT_STATE: Fields(),
+    InferenceMessage.STATE: Fields(body=True),
+    InferenceMessage.STOP: Fields(),
 }
 
 
@@ -125,16 +125,16 @@ class RemoteActing:
         self._connection, _ = opened(self._connect, self._begin)
 
     def _begin(self, connection: Connection) -> None:
-        connection.send(Message(Kind.OPEN, counts=(self._sequence,)))
+        connection.send(Message(InferenceMessage.OPEN, counts=(self._sequence,)))
         self._begin_anew(connection, connection.wait(self._alive))
 
     def _begin_anew(self, connection: Connection, handshake: Message) -> None:
-        check(demand(handshake, Kind.HANDSHAKE), FIELDS)
+        check(demand(handshake, InferenceMessage.HANDSHAKE), FIELDS)
         self._remote = not handshake.fds
         parts = _parts(Layout.from_json(text_of(handshake), STATE_BYTES))
         self._buffers = SharedBuffers(parts, handshake.fds)
         self._buffers.close()  # its descriptors; the memory stays mapped
-        self.start = receive_start(connection, handshake, Kind.RESTORE, self._alive)
+        self.start = receive_start(connection, handshake, InferenceMessage.RESTORE, self._alive)
         """How the group begins."""
         self._checked = False  # whether the buffers were compared with a timestep
 
@@ -152,7 +152,7 @@ class RemoteActing:
             self._next = self._moved(self._connection.address)
             if self._next is None:
                 return
-            self._next.send(Message(Kind.OPEN, counts=(self._sequence,)))
+            self._next.send(Message(InferenceMessage.OPEN, counts=(self._sequence,)))
         handshake = self._next.receive(0)
         if handshake is not None:
             self._connection.close()
@@ -202,17 +202,19 @@ class RemoteActing:
     def _ask(self, clock: int) -> None:
         body = self._buffers.body("request") if self._remote else None
         self._connection.send(
-            Message(Kind.REQUEST, self._sequence, self._oldest, counts=(clock,), body=body)
+            Message(
+                InferenceMessage.REQUEST, self._sequence, self._oldest, counts=(clock,), body=body
+            )
         )
 
     def _answer(self) -> tuple[Decision, np.ndarray]:
         while True:
             message = check(self._connection.wait(self._alive), FIELDS)
-            if message.kind == Kind.STOP:
+            if message.kind == InferenceMessage.STOP:
                 raise Stopped
-            if message.kind == Kind.WANT_STATE:
-                self._connection.send(Message(Kind.STATE, body=pack(self._state())))
-            elif demand(message, Kind.REPLY).sequence == self._sequence:
+            if message.kind == InferenceMessage.WANT_STATE:
+                self._connection.send(Message(InferenceMessage.STATE, body=pack(self._state())))
+            elif demand(message, InferenceMessage.REPLY).sequence == self._sequence:
                 break
         if self._remote:
             self._buffers.take_in("reply", message.body)
@@ -248,8 +250,8 @@ class Session:
     def open(self, start: Start) -> None:
         """Sends the group its buffers, and how it begins."""
         fds = self.buffers.fds if self.peer.shares_memory else ()
-        handshake = Message(Kind.HANDSHAKE, body=self._layout.to_json(), fds=fds)
-        send_start(self._listener, self.peer, handshake, Kind.RESTORE, start)
+        handshake = Message(InferenceMessage.HANDSHAKE, body=self._layout.to_json(), fds=fds)
+        send_start(self._listener, self.peer, handshake, InferenceMessage.RESTORE, start)
         self.buffers.close()
 
     def take_in(self, message: Message, now: float) -> None:
@@ -267,7 +269,7 @@ class Session:
         """Answers the request with the contents of the buffer `reply`."""
         epoch, n = version.tolist()
         body = None if self.peer.shares_memory else bytes(self.buffers.body("reply"))
-        self.send(Message(Kind.REPLY, self._sequence, (epoch, n), body=body))
+        self.send(Message(InferenceMessage.REPLY, self._sequence, (epoch, n), body=body))
 
     def send(self, message: Message) -> None:
         """Sends the group a message."""

@@ -37,7 +37,7 @@ LIMIT_BYTES = 1 << 32
 """The most bytes that all parameters may have."""
 
 
-class Kind(IntEnum):
+class ParameterMessage(IntEnum):
     """The kinds of messages on a parameter stream."""
 
     OPEN = 50
@@ -52,10 +52,10 @@ class Kind(IntEnum):
 
 
 FIELDS = {
-    Kind.OPEN: Fields(),
-    Kind.HANDSHAKE: Fields(body=True, fds=(0, 1)),
-    Kind.NEWER: Fields(version=VERSION_OR_NONE, schema=True, body=True),
-    Kind.VERSION: Fields(version=VERSION_OR_NONE),
+    ParameterMessage.OPEN: Fields(),
+    ParameterMessage.HANDSHAKE: Fields(body=True, fds=(0, 1)),
+    ParameterMessage.NEWER: Fields(version=VERSION_OR_NONE, schema=True, body=True),
+    ParameterMessage.VERSION: Fields(version=VERSION_OR_NONE),
 }
 
 
@@ -93,7 +93,7 @@ class Publisher:
         self._answers_version = answers_version
         self._versions: deque[tuple[Peer, Version]] = deque()  # that its thread is to send
         self._listener, self._layout = listener, layout
-        self._handshake = Message(Kind.HANDSHAKE, body=layout.to_json())
+        self._handshake = Message(ParameterMessage.HANDSHAKE, body=layout.to_json())
         self._writer = ParameterWriter(layout) if listener.shares_memory else None
         self._newest = _Publication(NONE_YET, None)
         self._waiting: dict[Peer, Version] = {}
@@ -148,7 +148,7 @@ class Publisher:
                     )
                 while self._versions:
                     peer, version = self._versions.popleft()
-                    self._listener.send(peer, Message(Kind.VERSION, 0, version))
+                    self._listener.send(peer, Message(ParameterMessage.VERSION, 0, version))
                 for peer, known in tuple(self._waiting.items()):
                     self._answer(peer, known)
         except Exception as failure:  # `publish` raises it
@@ -158,15 +158,15 @@ class Publisher:
         self._waiting.pop(peer, None)
 
     def _handle(self, peer: Peer, message: Message) -> None:
-        if message.kind == Kind.OPEN:
+        if message.kind == ParameterMessage.OPEN:
             self._opened = True
             fds = (self._writer.fd,) if peer.shares_memory and self._writer else ()
             self._listener.send(peer, self._handshake._replace(fds=fds))
-        elif message.kind == Kind.NEWER:
+        elif message.kind == ParameterMessage.NEWER:
             if message.schema != self._layout.hash:
                 raise Refused(f"a request for parameters of layout {message.schema:016x}")
             self._waiting[peer] = message.version  # of one peer only the last request counts
-        elif message.kind == Kind.VERSION:
+        elif message.kind == ParameterMessage.VERSION:
             if peer not in self.questions:
                 self.questions.append(peer)
             if self._answers_version:
@@ -180,7 +180,7 @@ class Publisher:
         if newest.version <= known:
             return
         del self._waiting[peer]
-        answer = Message(Kind.NEWER, 0, newest.version, self._layout.hash)
+        answer = Message(ParameterMessage.NEWER, 0, newest.version, self._layout.hash)
         if not (peer.shares_memory and self._writer is not None):
             if newest.body is None:
                 newest.body = self._layout.pack(newest.tree)
@@ -215,8 +215,8 @@ class Subscriber:
         self._connection, _ = opened(self._connect, self._begin)
 
     def _begin(self, connection: Connection) -> None:
-        connection.send(Message(Kind.OPEN))
-        handshake = check(connection.expect(Kind.HANDSHAKE, self._alive), FIELDS)
+        connection.send(Message(ParameterMessage.OPEN))
+        handshake = check(connection.expect(ParameterMessage.HANDSHAKE, self._alive), FIELDS)
         self.layout = Layout.from_json(text_of(handshake), LIMIT_BYTES)
         self._expected = self._expected or self.layout
         if self.layout != self._expected:
@@ -257,7 +257,7 @@ class Subscriber:
         """Asks for newer parameters than those known: when they come `fileno` is readable."""
         with suppress(Disconnected):  # `newest` connects anew
             if not self._asked:
-                self._connection.send(Message(Kind.NEWER, 0, known, self.layout.hash))
+                self._connection.send(Message(ParameterMessage.NEWER, 0, known, self.layout.hash))
                 self._asked = True
 
     def ask_published(self) -> None:
@@ -265,7 +265,7 @@ class Subscriber:
         with suppress(Disconnected):
             if self._question is None:
                 self._question = time.monotonic()
-                self._connection.send(Message(Kind.VERSION))
+                self._connection.send(Message(ParameterMessage.VERSION))
 
     def fileno(self) -> int:
         """Readable when `newest` may have something; changes with the connection."""
@@ -290,11 +290,11 @@ class Subscriber:
         if message is None:
             return None
         check(message, FIELDS)
-        if message.kind == Kind.VERSION and self._question is not None:
+        if message.kind == ParameterMessage.VERSION and self._question is not None:
             self.published, self._question = (self._question, message.version), None
             return None
         self._asked = False
-        demand(message, Kind.NEWER)
+        demand(message, ParameterMessage.NEWER)
         return (message.version, self.layout.open(message)) if self._reader is None else None
 
 
@@ -308,5 +308,5 @@ def published_version(connection: Connection, alive: Callable[[], None]) -> Vers
     Raises:
         Disconnected: If the publisher has gone.
     """
-    connection.send(Message(Kind.VERSION))
-    return check(connection.expect(Kind.VERSION, alive), FIELDS).version
+    connection.send(Message(ParameterMessage.VERSION))
+    return check(connection.expect(ParameterMessage.VERSION, alive), FIELDS).version

@@ -31,7 +31,7 @@ UNROLL_BYTES = 1 << 30
 _OWN_UNROLLS = 2  # of a group that sends them: one is written while the other is being sent
 
 
-class Kind(IntEnum):
+class SampleMessage(IntEnum):
     """The kinds of messages on a sample stream."""
 
     OPEN = 10
@@ -54,17 +54,17 @@ class Kind(IntEnum):
 
 _TICKET = {"batch": COUNT, "position": NUMBER}
 FIELDS = {
-    Kind.OPEN: Fields(),
-    Kind.HANDSHAKE: Fields(
+    SampleMessage.OPEN: Fields(),
+    SampleMessage.HANDSHAKE: Fields(
         {"batches": NUMBER[1:], "positions": NUMBER[1:], **START}, body=True, fds=(0, 1)
     ),
-    Kind.RESTORE: Fields(body=True),
-    Kind.TAKE: Fields(),
-    Kind.TICKET: Fields(_TICKET, version=VERSION),
-    Kind.DELIVER: Fields(_TICKET, body=True),
-    Kind.WANT_STATE: Fields(),
-    Kind.STATE: Fields(body=True),
-    Kind.STOP: Fields(),
+    SampleMessage.RESTORE: Fields(body=True),
+    SampleMessage.TAKE: Fields(),
+    SampleMessage.TICKET: Fields(_TICKET, version=VERSION),
+    SampleMessage.DELIVER: Fields(_TICKET, body=True),
+    SampleMessage.WANT_STATE: Fields(),
+    SampleMessage.STATE: Fields(body=True),
+    SampleMessage.STOP: Fields(),
 }
 
 
@@ -95,8 +95,8 @@ class SampleSource:
         self._connection = connection
         self.sequence = 0
         """How many unrolls were delivered."""
-        connection.send(Message(Kind.OPEN))
-        handshake = check(connection.expect(Kind.HANDSHAKE, alive), FIELDS)
+        connection.send(Message(SampleMessage.OPEN))
+        handshake = check(connection.expect(SampleMessage.HANDSHAKE, alive), FIELDS)
         batches, self._positions = handshake.counts[:2]
         layout = Layout.from_json(text_of(handshake), UNROLL_BYTES)
         self.remote = not handshake.fds
@@ -123,7 +123,7 @@ class SampleSource:
             memory.close()  # it stays mapped
             self._batches = batches_in(memory, wide)
         self._columns: dict[tuple[int, int], Batch] = {}
-        self.start = receive_start(connection, handshake, Kind.RESTORE, alive)
+        self.start = receive_start(connection, handshake, SampleMessage.RESTORE, alive)
         """How the group begins."""
         self._asked = False
 
@@ -143,19 +143,19 @@ class SampleSource:
             # Memory that is still being sent must not be written.
             if self.remote and not self._connection.wait_held(_OWN_UNROLLS - 1, timeout or 60.0):
                 return None
-            self._connection.send(Message(Kind.TAKE))
+            self._connection.send(Message(SampleMessage.TAKE))
             self._asked = True
         message = self._connection.receive(timeout)
         if message is None:
             return None
         check(message, FIELDS)
-        if message.kind == Kind.WANT_STATE:
-            self._connection.send(Message(Kind.STATE, body=pack(state())))
+        if message.kind == SampleMessage.WANT_STATE:
+            self._connection.send(Message(SampleMessage.STATE, body=pack(state())))
             return None
         self._asked = False
-        if message.kind == Kind.STOP:
+        if message.kind == SampleMessage.STOP:
             raise Stopped
-        self._ticket = Ticket(*demand(message, Kind.TICKET).counts)
+        self._ticket = Ticket(*demand(message, SampleMessage.TICKET).counts)
         if self._ticket.position >= self._positions:
             raise Refused(f"a ticket {self._ticket} of a batch of {self._positions} positions")
         unroll = self._ticket.batch % self._unrolls
@@ -166,7 +166,9 @@ class SampleSource:
         body = None
         if self.remote:
             body = self._bodies[self.sequence % _OWN_UNROLLS][self._ticket.batch % self._unrolls]
-        self._connection.send(Message(Kind.DELIVER, self.sequence, counts=self._ticket, body=body))
+        self._connection.send(
+            Message(SampleMessage.DELIVER, self.sequence, counts=self._ticket, body=body)
+        )
         self.sequence += 1
 
     def _columns_of(self, ticket: Ticket) -> Batch:

@@ -15,7 +15,7 @@ from srl.streams.group_state import (
     unpacked_state,
 )
 from srl.streams.layout import Layout
-from srl.streams.sample import FIELDS, Grant, Kind, batches_in
+from srl.streams.sample import FIELDS, Grant, SampleMessage, batches_in
 from srl.streams.tickets import StalenessLimiter, Ticket
 from srl.streams.transport.interface import Listener, Peer
 from srl.streams.transport.message import Message, Refused
@@ -236,17 +236,17 @@ class SampleSink:
 
     def _handle(self, peer: Peer, message: Message) -> None:
         group = peer.identity.sender
-        if message.kind == Kind.OPEN:
+        if message.kind == SampleMessage.OPEN:
             self._open(peer, group)
         elif self._peers.get(group) is not peer:
             raise unexpected(message, "before OPEN")
-        elif message.kind == Kind.TAKE:
+        elif message.kind == SampleMessage.TAKE:
             if self.limiter.held(group) is not None:
                 raise Refused("TAKE by a group that holds a ticket")
             self._asking[group] = None
-        elif message.kind == Kind.DELIVER:
+        elif message.kind == SampleMessage.DELIVER:
             self._receive_unroll(peer, group, message)
-        elif message.kind == Kind.STATE:
+        elif message.kind == SampleMessage.STATE:
             self.give_state(group, unpacked_state(message))
         else:
             raise unexpected(message)
@@ -270,12 +270,12 @@ class SampleSink:
         start = self.join(group)
         self._peers[group] = peer
         handshake = Message(
-            Kind.HANDSHAKE,
+            SampleMessage.HANDSHAKE,
             counts=(len(self.batches), self.limiter.positions),
             body=self._layout.to_json(),
             fds=(self._memory.fd,) if peer.shares_memory else (),
         )
-        send_start(self.listener, peer, handshake, Kind.RESTORE, start)
+        send_start(self.listener, peer, handshake, SampleMessage.RESTORE, start)
 
     def _receive_unroll(self, peer: Peer, group: int, message: Message) -> None:
         ticket = Ticket(*message.counts)
@@ -293,14 +293,16 @@ class SampleSink:
             peer = self._peers[group]
             if group in self._want_state:
                 self._want_state.discard(group)
-                self.listener.send(peer, Message(Kind.WANT_STATE))
+                self.listener.send(peer, Message(SampleMessage.WANT_STATE))
             try:
                 grant = self.take(group)
             except Stopped:
-                message = Message(Kind.STOP)
+                message = Message(SampleMessage.STOP)
             else:
                 if grant is None:
                     continue
-                message = Message(Kind.TICKET, version=grant.oldest_version, counts=grant.ticket)
+                message = Message(
+                    SampleMessage.TICKET, version=grant.oldest_version, counts=grant.ticket
+                )
             del self._asking[group]
             self.listener.send(peer, message)

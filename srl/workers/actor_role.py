@@ -10,10 +10,10 @@ from srl.loop.stage import Stage
 from srl.loop.stepping.actors import ActorThreads
 from srl.loop.stepping.environments import make_group
 from srl.streams.group_state import Stopped
-from srl.workers.worker import Context
+from srl.workers.worker import WorkerContext
 
 
-def run_actor(context: Context) -> None:
+def run_actor(context: WorkerContext) -> None:
     """Steps the worker's groups; acts for them if its fragment has `act`."""
     endpoints = context.endpoints()
     share = endpoints.share("step", endpoints.replica)
@@ -39,7 +39,7 @@ def run_actor(context: Context) -> None:
     _wait(context)
 
 
-def run_contributor(context: Context) -> None:
+def run_contributor(context: WorkerContext) -> None:
     """Steps and acts, and gives the sums of its slots' gradients to a server."""
     from srl.loop.learning.gradient_contributor import Contributor
 
@@ -56,7 +56,7 @@ def run_contributor(context: Context) -> None:
     _wait(context)
 
 
-def _wait(context: Context) -> None:
+def _wait(context: WorkerContext) -> None:
     """Waits for the end of the run, as other workers may still be at work."""
     while not context.stopping.wait(1.0):
         context.progress()

@@ -34,7 +34,7 @@ _CONNECT_SECONDS, _CLOSE_SECONDS = 20.0, 5.0
 _ASK_SECONDS = 5.0  # until an event is sent again
 
 
-class Kind(IntEnum):
+class ControlMessage(IntEnum):
     """Kinds of messages between a worker and the controller; the body of each is a JSON object."""
 
     HELLO = 16
@@ -144,7 +144,7 @@ class Control:
         self._thread = threading.Thread(target=self._talk, name="control", daemon=True)
         self._thread.start()
 
-    def send(self, kind: Kind, values: dict[str, Any]) -> None:
+    def send(self, kind: ControlMessage, values: dict[str, Any]) -> None:
         """Sends the controller a message."""
         self._outgoing.append(pack(kind, values))
         os.eventfd_write(self._wake, 1)
@@ -191,7 +191,7 @@ class Control:
         """
         while True:
             if event is not None:  # again, as another controller may lead the run by now
-                self.send(Kind.EVENT, event)
+                self.send(ControlMessage.EVENT, event)
             until = time.monotonic() + _ASK_SECONDS
             while time.monotonic() < until:
                 with self._changed:
@@ -243,24 +243,24 @@ class Control:
         values = {"state": state, "stage": self._stage, **idle, **progress}
         if "updates" in self._counters:
             values["updates"] = int(self._counters["updates"])
-        self._outgoing.append(pack(Kind.BEAT, values))
+        self._outgoing.append(pack(ControlMessage.BEAT, values))
 
     def _grown(self) -> dict[str, float]:
         return {name: n - self._first_counters[name] for name, n in self._counters.items()}
 
     def _take(self, message: Message) -> None:
         with self._changed:
-            if message.kind == Kind.DRAIN:
+            if message.kind == ControlMessage.DRAIN:
                 self.stopping.set()
-            elif message.kind in (Kind.START, Kind.PEERS):
+            elif message.kind in (ControlMessage.START, ControlMessage.PEERS):
                 values = unpack(message)
                 specs = values["specs"] and specs_from_json(values["specs"])
                 self._start = Start(values["peers"], values["incarnations"], specs)
                 self._unseen = True
                 self.on_start(self._start)
-            elif message.kind == Kind.ANSWER:
+            elif message.kind == ControlMessage.ANSWER:
                 values = unpack(message)
                 self._answers = {values["number"]: values}
-            elif message.kind == Kind.SECONDS:
+            elif message.kind == ControlMessage.SECONDS:
                 self.on_seconds(unpack(message))
             self._changed.notify_all()

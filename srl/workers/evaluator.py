@@ -156,7 +156,7 @@ class Evaluator:
 
         Args:
             lineup: The player of each side's agents.
-            progress: Told how many episodes have ended, at each step.
+            progress: Called with how many episodes have ended, at each step.
         """
         agents, count = len(self.specs.agents), np.zeros_like(self._quota)
         played: list[tuple[int, int, np.ndarray]] = []

@@ -11,10 +11,10 @@ from srl.loop.training import Training, local_training
 from srl.run.course import Run
 from srl.run.metrics import plain
 from srl.types import Specs
-from srl.workers.worker import Context
+from srl.workers.worker import WorkerContext
 
 
-def run_learner(context: Context) -> None:
+def run_learner(context: WorkerContext) -> None:
     """Learns from other workers' unrolls, until the budget is used up or it is to stop."""
     endpoints = context.endpoints()
     listeners = endpoints.listen()
@@ -24,7 +24,7 @@ def run_learner(context: Context) -> None:
     _run(context, Training(endpoints.experiment, environments))
 
 
-def run_server(context: Context) -> None:
+def run_server(context: WorkerContext) -> None:
     """Updates with other workers' gradients, until the budget is used up or it is to stop."""
     endpoints = context.endpoints()
     listener = endpoints.listen()["gradients"]
@@ -32,14 +32,14 @@ def run_server(context: Context) -> None:
     _run(context, Server(endpoints, listener, specs, context.ledger).training())
 
 
-def run_whole_loop(context: Context) -> None:
+def run_whole_loop(context: WorkerContext) -> None:
     """Runs the plain loop over a share of the environments, beside other replicas."""
     training = local_training(context.experiment, context.replica)
     _register(context, {}, training.environments.make())
     _run(context, training)
 
 
-def _register(context: Context, addresses: dict[str, str], specs: Specs | None) -> Specs:
+def _register(context: WorkerContext, addresses: dict[str, str], specs: Specs | None) -> Specs:
     """Registers, and meets the other replicas of the learner, if there are any."""
     replicas = context.plan.fragments[context.fragment].replicas
     if replicas > 1 and context.replica == 0:
@@ -52,11 +52,11 @@ def _register(context: Context, addresses: dict[str, str], specs: Specs | None) 
     return start.specs
 
 
-def _run(context: Context, training: Training) -> None:
+def _run(context: WorkerContext, training: Training) -> None:
     """Runs to the end. Of several replicas, which all compute the same, the first saves it."""
     stop = context.stopping.is_set
     kept = context.replica == 0
-    show = _Show(context)
+    show = _ControllerShow(context)
     training.neighbours = context.neighbours
     agree, hooks = training.agree, context.hooks()
     with Run(
@@ -67,10 +67,10 @@ def _run(context: Context, training: Training) -> None:
         training.finish()
 
 
-class _Show:
+class _ControllerShow:
     """Shows the run in the controller's terminal."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: WorkerContext) -> None:
         self._context = context
         self.say, self.stage, self.alive = context.say, context.stage, context.progress
 

@@ -31,14 +31,14 @@ def main(argv: Sequence[str]) -> int:
     spec = WorkerSpec.from_json(argv[0])
     if spec.cores:  # before anything is loaded that counts them
         os.sched_setaffinity(0, spec.cores)
-    from srl.workers.control import Control, Drained, Kind
+    from srl.workers.control import Control, ControlMessage, Drained
 
     control = Control(spec)
     _log_to(control, spec.name)
     try:
         with suppress(Drained):
             _work(spec, control)
-        control.send(Kind.STOPPED, {})
+        control.send(ControlMessage.STOPPED, {})
         return 0
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         _report(error, control)
@@ -50,9 +50,9 @@ def main(argv: Sequence[str]) -> int:
 def _work(spec: WorkerSpec, control: Control) -> None:
     from srl.run.folder import recorded_experiment
     from srl.workers.roles import named_role, role_of
-    from srl.workers.worker import Context
+    from srl.workers.worker import WorkerContext
 
-    context = Context(spec, control, recorded_experiment(Path(spec.folder)))
+    context = WorkerContext(spec, control, recorded_experiment(Path(spec.folder)))
     if spec.role:
         role = named_role(spec.role)
     else:
@@ -62,7 +62,7 @@ def _work(spec: WorkerSpec, control: Control) -> None:
 
 def _report(error: BaseException, control: Control) -> None:
     from srl.streams import Disconnected
-    from srl.workers.control import Kind
+    from srl.workers.control import ControlMessage
 
     with suppress(OSError):  # its file may be on a full disk
         sys.stderr.write(f"{formatted(error)}\n")
@@ -71,7 +71,7 @@ def _report(error: BaseException, control: Control) -> None:
     summary = described(error)[:_SUMMARY]
     text = str(error) if final else explained(error)[-_TEXT:]
     causes = {"by_user": by_user, "by_peer": by_peer, "final": final}
-    control.send(Kind.FAILED, {"summary": summary, "text": text, **causes})
+    control.send(ControlMessage.FAILED, {"summary": summary, "text": text, **causes})
 
 
 class _Terminal(logging.Handler):
@@ -82,9 +82,9 @@ class _Terminal(logging.Handler):
         self._control, self._name = control, name
 
     def emit(self, record: logging.LogRecord) -> None:
-        from srl.workers.control import Kind
+        from srl.workers.control import ControlMessage
 
-        self._control.send(Kind.SAY, {"text": f"{self._name}: {record.getMessage()}"})
+        self._control.send(ControlMessage.SAY, {"text": f"{self._name}: {record.getMessage()}"})
 
 
 def _log_to(control: Control, name: str) -> None:

@@ -14,14 +14,14 @@ from srl.errors import RunError
 from srl.json_shape import COUNT, fits
 from srl.specs_json import specs_from_json
 from srl.streams import Message, Refused
-from srl.workers.control import Kind, unpack
+from srl.workers.control import ControlMessage, unpack
 
 ADDRESS = re.compile(r"(unix|thread):\S+|(tcp://)?\S+:\d+|\S+ unix:\S+ tcp://\S+:\d+")
 """The address at which something listens: a stream, or learners that meet."""
 
 SCHEMAS: dict[int, dict[Any, Any]] = {
-    Kind.HELLO: {"addresses": {str: ADDRESS}, "specs": dict | None},
-    Kind.BEAT: {
+    ControlMessage.HELLO: {"addresses": {str: ADDRESS}, "specs": dict | None},
+    ControlMessage.BEAT: {
         "state": str,
         "stage?": str,
         "idle": float,
@@ -30,15 +30,20 @@ SCHEMAS: dict[int, dict[Any, Any]] = {
         "updates?": COUNT,
         "seconds?": {str: float},
     },
-    Kind.REPORT: {"env_steps": COUNT, "updates": COUNT, "bottleneck?": str, str: float | None},
-    Kind.EVENT: {
+    ControlMessage.REPORT: {
+        "env_steps": COUNT,
+        "updates": COUNT,
+        "bottleneck?": str,
+        str: float | None,
+    },
+    ControlMessage.EVENT: {
         "happened": [(str, {str: float | str | None})],
         "settings": {str: float},
         "number": COUNT,
     },
-    Kind.SAY: {"text": str},
-    Kind.STOPPED: {},
-    Kind.FAILED: {
+    ControlMessage.SAY: {"text": str},
+    ControlMessage.STOPPED: {},
+    ControlMessage.FAILED: {
         "summary": str,
         "text": str,
         "by_user": bool,
@@ -64,7 +69,7 @@ def checked_values(
     if message.kind not in shapes:
         raise Refused(f"a message of kind {message.kind}")
     values = demand_shape(f"message {message.kind}", unpack(message), shapes[message.kind])
-    if message.kind == Kind.HELLO and values["specs"] is not None:
+    if message.kind == ControlMessage.HELLO and values["specs"] is not None:
         try:
             specs_from_json(values["specs"])
         except RunError as error:

@@ -7,10 +7,10 @@ from srl.loop.acting.policy_server import serve_policies
 from srl.loop.learning.learner import bind_teams
 from srl.loop.stage import Stage
 from srl.streams.group_state import Stopped
-from srl.workers.worker import Context
+from srl.workers.worker import WorkerContext
 
 
-def run_policy(context: Context) -> None:
+def run_policy(context: WorkerContext) -> None:
     """Answers requests until the worker is to stop."""
     endpoints = context.endpoints()
     listeners = endpoints.listen()

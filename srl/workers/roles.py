@@ -10,9 +10,9 @@ from srl.dataflow.nodes import GIVEN_BY, TABLE
 from srl.dataflow.plan import Fragment
 
 if TYPE_CHECKING:
-    from srl.workers.worker import Context
+    from srl.workers.worker import WorkerContext
 
-Role = Callable[["Context"], None]
+Role = Callable[["WorkerContext"], None]
 """Runs until its work is done or `context.stopping` is set."""
 
 

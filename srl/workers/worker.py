@@ -18,11 +18,11 @@ from srl.run.hooks import Answer, Asking, Happened
 from srl.specs_json import specs_to_json
 from srl.streams.transport.keys import keys_of
 from srl.types import Specs
-from srl.workers.control import Control, Kind, Start
+from srl.workers.control import Control, ControlMessage, Start
 from srl.workers.worker_spec import WorkerSpec
 
 
-class Context:
+class WorkerContext:
     """What a role's function is given: what the worker is, and its connection to the controller.
 
     A role makes what others connect to, calls `register`, and works until it is done or `stopping`
@@ -68,7 +68,7 @@ class Context:
             Drained: If the worker is asked to end instead; leave that to the caller.
         """
         sent = None if specs is None else specs_to_json(specs)
-        self._control.send(Kind.HELLO, {"addresses": addresses, "specs": sent})
+        self._control.send(ControlMessage.HELLO, {"addresses": addresses, "specs": sent})
         start = self._control.wait_for_start()
         self._peers = start.peers
         return start
@@ -123,7 +123,7 @@ class Context:
 
     def say(self, text: str) -> None:
         """Shows a line in the terminal."""
-        self._control.send(Kind.SAY, {"text": text})
+        self._control.send(ControlMessage.SAY, {"text": text})
 
     def hooks(self) -> Asking:
         """How a worker that learns asks the run's hooks; all replicas get the same answers."""
@@ -139,4 +139,4 @@ class Context:
 
     def report(self, metrics: dict[str, Any]) -> None:
         """Sends metrics, which are plain numbers and strings, to the display."""
-        self._control.send(Kind.REPORT, metrics)
+        self._control.send(ControlMessage.REPORT, metrics)

@@ -12,7 +12,7 @@ from srl.errors import RunError
 from srl.experiment import Experiment
 from srl.loop.acting.parameters import Published
 from srl.loop.acting.policy_server import PolicyServer, inference_layout
-from srl.loop.learning.learner import Learner, forms_of
+from srl.loop.learning.learner import Learner, batch_specs
 from srl.networks import MLP
 from srl.streams import gradients, inference, parameters, sample
 from srl.streams.gradients import GradientLayouts, GradientSink, GradientSource
@@ -40,7 +40,7 @@ EXPERIMENT = Experiment(
 )
 SPECS, TIMESTEP = first_timestep(EXPERIMENT, 1)
 LEARNER = Learner(EXPERIMENT, SPECS)
-FORMS = forms_of(EXPERIMENT, LEARNER.teams, 1)
+FORMS = batch_specs(EXPERIMENT, LEARNER.teams, 1)
 FORM = FORMS[0]
 UNROLL = map_tree(lambda form: np.zeros(form.shape, form.dtype), FORM)
 STATE = {
@@ -64,28 +64,28 @@ AREA = inference_layout(LEARNER.teams, 1, {"observation"}, {"action", "log_prob"
 REPLY = AREA.views(np.zeros(AREA.size, np.uint8))["reply"]
 # What messages bring, by kind:
 SAMPLES = {
-    sample.Kind.HANDSHAKE: Layout.of(FORM).to_json(),
-    sample.Kind.RESTORE: packed_tree(STATE),
-    sample.Kind.DELIVER: packed(UNROLL),
-    sample.Kind.STATE: packed_tree(STATE),
+    sample.SampleMessage.HANDSHAKE: Layout.of(FORM).to_json(),
+    sample.SampleMessage.RESTORE: packed_tree(STATE),
+    sample.SampleMessage.DELIVER: packed(UNROLL),
+    sample.SampleMessage.STATE: packed_tree(STATE),
 }
 INFERENCE = {
-    inference.Kind.HANDSHAKE: AREA.to_json(),
-    inference.Kind.RESTORE: packed_tree(STATE),
-    inference.Kind.REPLY: packed(REPLY),
-    inference.Kind.STATE: packed_tree(STATE),
+    inference.InferenceMessage.HANDSHAKE: AREA.to_json(),
+    inference.InferenceMessage.RESTORE: packed_tree(STATE),
+    inference.InferenceMessage.REPLY: packed(REPLY),
+    inference.InferenceMessage.STATE: packed_tree(STATE),
 }
 PARAMETERS = {
-    parameters.Kind.HANDSHAKE: Layout.of(VECTOR).to_json(),
-    parameters.Kind.NEWER: packed(VECTOR),
+    parameters.ParameterMessage.HANDSHAKE: Layout.of(VECTOR).to_json(),
+    parameters.ParameterMessage.NEWER: packed(VECTOR),
 }
 GRADIENTS = {
-    gradients.Kind.HANDSHAKE: FORMS.text,
-    gradients.Kind.RESTORE: packed_tree({"0": STATE}),
-    gradients.Kind.STATE: packed(VECTOR),
-    gradients.Kind.PARTIAL_SUMS: packed((VECTOR, VECTOR)),
-    gradients.Kind.STATES: packed_tree({"0": STATE}),
-    gradients.Kind.REPLAY: b'[{}, ""]',
+    gradients.GradientMessage.HANDSHAKE: FORMS.text,
+    gradients.GradientMessage.RESTORE: packed_tree({"0": STATE}),
+    gradients.GradientMessage.STATE: packed(VECTOR),
+    gradients.GradientMessage.PARTIAL_SUMS: packed((VECTOR, VECTOR)),
+    gradients.GradientMessage.STATES: packed_tree({"0": STATE}),
+    gradients.GradientMessage.REPLAY: b'[{}, ""]',
 }
 
 
@@ -157,7 +157,7 @@ class Gradients(Listening):
     def hear(self):
         self.read(self.sink._hear)
         for session in self.sink._sessions.values():
-            session.missing, session.asked = True, gradients.Kind.STATES
+            session.missing, session.asked = True, gradients.GradientMessage.STATES
 
     def check(self):
         assert not self.sink._sessions
@@ -188,7 +188,9 @@ class Policies(Listening):
     def __init__(self, sink, request, reply):
         layout = inference_layout(LEARNER.teams, 1, request, reply)
         asked = layout.views(np.zeros(layout.size, np.uint8))["request"]
-        super().__init__(inference.FIELDS, {**INFERENCE, inference.Kind.REQUEST: packed(asked)})
+        super().__init__(
+            inference.FIELDS, {**INFERENCE, inference.InferenceMessage.REQUEST: packed(asked)}
+        )
         self.sink, source = sink, Published(LEARNER.policies, None)
         source.publish(np.array((0, 0), np.int32), LEARNER.policies)
         self.server = PolicyServer(
@@ -262,7 +264,9 @@ def connecting(data, fields, bodies, first, use):
 
 
 def read_tickets(data):
-    form = Message(sample.Kind.HANDSHAKE, counts=(1, 2, 0, 0, 0), body=Layout.of(FORM).to_json())
+    form = Message(
+        sample.SampleMessage.HANDSHAKE, counts=(1, 2, 0, 0, 0), body=Layout.of(FORM).to_json()
+    )
 
     def use(connect):
         source = SampleSource(connect())
@@ -273,7 +277,7 @@ def read_tickets(data):
 
 
 def read_replies(data):
-    form = Message(inference.Kind.HANDSHAKE, counts=(0, 0, 0), body=AREA.to_json())
+    form = Message(inference.InferenceMessage.HANDSHAKE, counts=(0, 0, 0), body=AREA.to_json())
     timestep = Timestep(*map_tree(lambda x: x[0], UNROLL.timesteps))
 
     def use(connect):
@@ -286,7 +290,7 @@ def read_replies(data):
 
 
 def read_parameters(data):
-    form = Message(parameters.Kind.HANDSHAKE, body=Layout.of(VECTOR).to_json())
+    form = Message(parameters.ParameterMessage.HANDSHAKE, body=Layout.of(VECTOR).to_json())
 
     def use(connect):
         subscriber = Subscriber(connect)
@@ -298,7 +302,7 @@ def read_parameters(data):
 
 
 def read_turns(data):
-    form = Message(gradients.Kind.HANDSHAKE, counts=(0, 0, 0), body=FORMS.text)
+    form = Message(gradients.GradientMessage.HANDSHAKE, counts=(0, 0, 0), body=FORMS.text)
 
     def use(connect):
         source = GradientSource(connect, 0, FORMS, lambda: None)

@@ -107,13 +107,13 @@ def read_words(data: atheris.FuzzedDataProvider) -> None:
     kind = data.PickValueInList([*shapes, 99])
     read = message_schemas.checked_values(Message(kind, body=data.ConsumeBytes(LIMIT)), shapes)
     assert message_schemas.fits(read, shapes[kind])
-    if kind == host_messages.Kind.HOST:
+    if kind == host_messages.HostMessage.HOST:
         host_messages.HostCard.of(read)
 
 
 def read_said(data: atheris.FuzzedDataProvider) -> None:
     counts = tuple(data.ConsumeInt(8) for _ in range(data.ConsumeIntInRange(0, 8)))
-    host_messages.unwrapped(Message(host_messages.Kind.WORKER, counts=counts))
+    host_messages.unwrapped(Message(host_messages.HostMessage.WORKER, counts=counts))
 
 
 def read_fields(data: atheris.FuzzedDataProvider) -> None:

@@ -10,7 +10,7 @@ from srl import Experiment
 from srl.bench.alone import first_timestep
 from srl.dataflow import plans
 from srl.loop.acting.local_acting import LocalActing
-from srl.loop.learning.learner import forms_of
+from srl.loop.learning.learner import batch_specs
 from srl.loop.learning.unroll_ledger import Ledger
 from srl.loop.projection import Projection
 from srl.loop.stepping.actors import OneGroup
@@ -47,8 +47,8 @@ def with_program(experiment, program):
 
 def empty_batches(experiment, teams, groups=TINY.groups):
     """Memory for the unrolls of a pass, of so many groups."""
-    forms = widened(forms_of(experiment, teams, ENVS), groups)
-    return [map_tree(lambda f: aligned_zeros(f.shape, f.dtype), form) for form in forms]
+    array_specs = widened(batch_specs(experiment, teams, ENVS), groups)
+    return [map_tree(lambda f: aligned_zeros(f.shape, f.dtype), spec) for spec in array_specs]
 
 
 def run_pass(experiment, group):

@@ -9,7 +9,13 @@ import pytest
 
 from srl.errors import RunError
 from srl.streams import Disconnected, Identity, Layout, Message, connect, listen
-from srl.streams.gradients import GradientLayouts, GradientSink, GradientSource, Kind, WorkerLeft
+from srl.streams.gradients import (
+    GradientLayouts,
+    GradientMessage,
+    GradientSink,
+    GradientSource,
+    WorkerLeft,
+)
 from srl.streams.group_state import Stopped, pack
 
 SECONDS, LIMIT = 20, 1 << 24
@@ -58,9 +64,9 @@ class Server:
 class Worker(threading.Thread):
     """Answers a state x with [x + its number, phase]; leaves in place of one answer."""
 
-    def __init__(self, server, replica, leave_in=None, forms=FORMS, incarnation=0):
+    def __init__(self, server, replica, leave_in=None, layouts=FORMS, incarnation=0):
         super().__init__(daemon=True)
-        self.server, self.replica, self.leave_in, self.forms = server, replica, leave_in, forms
+        self.server, self.replica, self.leave_in, self.layouts = server, replica, leave_in, layouts
         self.identity = Identity(1, replica + 1, incarnation)
         self.hold, self.turns, self.error = threading.Event(), [], None
         self.hold.set()
@@ -74,7 +80,7 @@ class Worker(threading.Thread):
 
     def run(self):
         try:
-            source = GradientSource(self.connect, self.replica, self.forms, lambda: None)
+            source = GradientSource(self.connect, self.replica, self.layouts, lambda: None)
             self.begun = source.start
             self.answer_all(source)
         except (Stopped, RunError) as error:
@@ -173,7 +179,12 @@ def test_no_further_update_ends_the_workers(server):
 
 @pytest.mark.parametrize(
     "message",
-    [Message(Kind.OPEN, counts=(2,)), Message(Kind.OPEN), Message(Kind.PARTIAL_SUMS), Message(99)],
+    [
+        Message(GradientMessage.OPEN, counts=(2,)),
+        Message(GradientMessage.OPEN),
+        Message(GradientMessage.PARTIAL_SUMS),
+        Message(99),
+    ],
     ids=["no such worker", "no number", "sums before open", "unknown"],
 )
 def test_who_says_what_does_not_belong_is_cut_off(server, message):
@@ -192,23 +203,27 @@ def test_who_says_what_does_not_belong_is_cut_off(server, message):
 
 
 BAD_ANSWERS = {
-    "another worker as well": Message(Kind.OPEN, counts=(1,)),
-    "negative time": Message(Kind.PARTIAL_SUMS, counts=(-1,)),
-    "states without names": Message(Kind.STATES, body=pack((np.zeros(2),))),
-    "states of another worker": Message(Kind.STATES, body=pack({"1": GROUP})),
-    "a group without its pool": Message(Kind.STATES, body=pack({"0": {"clock": np.array(7)}})),
-    "a clock of -1": Message(Kind.STATES, body=pack({"0": {**GROUP, "clock": np.array(-1)}})),
-    "nothing": Message(Kind.STATES),
-    "files that were not asked for": Message(Kind.REPLAY, body=b"[]"),
+    "another worker as well": Message(GradientMessage.OPEN, counts=(1,)),
+    "negative time": Message(GradientMessage.PARTIAL_SUMS, counts=(-1,)),
+    "states without names": Message(GradientMessage.STATES, body=pack((np.zeros(2),))),
+    "states of another worker": Message(GradientMessage.STATES, body=pack({"1": GROUP})),
+    "a group without its pool": Message(
+        GradientMessage.STATES, body=pack({"0": {"clock": np.array(7)}})
+    ),
+    "a clock of -1": Message(
+        GradientMessage.STATES, body=pack({"0": {**GROUP, "clock": np.array(-1)}})
+    ),
+    "nothing": Message(GradientMessage.STATES),
+    "files that were not asked for": Message(GradientMessage.REPLAY, body=b"[]"),
 }
 
 
 @pytest.mark.parametrize("message", BAD_ANSWERS.values(), ids=BAD_ANSWERS)
 def test_a_worker_that_answers_what_cannot_be_is_cut_off_and_its_place_is_free(server, message):
     with connect(server.listener.address, Identity(1, 9, 0), limit_bytes=LIMIT) as stranger:
-        stranger.send(Message(Kind.OPEN, counts=(0,)))
+        stranger.send(Message(GradientMessage.OPEN, counts=(0,)))
         server.hear_until(lambda: server.sink._sessions)
-        server.sink._sessions[0].asked = Kind.STATES
+        server.sink._sessions[0].asked = GradientMessage.STATES
         before = server.listener.refused
         stranger.send(message)
         server.hear_until(lambda: not server.sink._sessions)
@@ -220,6 +235,6 @@ def test_a_worker_that_answers_what_cannot_be_is_cut_off_and_its_place_is_free(s
 
 def test_another_experiment_is_told_apart(server):
     other = FORMS._replace(state=Layout.of({"float32": np.zeros(4, np.float32)}))
-    worker = Worker(server, 0, forms=other)
+    worker = Worker(server, 0, layouts=other)
     server.hear_until(lambda: not worker.is_alive())
     assert "not those of this experiment" in str(worker.error)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from srl.streams.group_state import Start
-from srl.streams.inference import Kind, RemoteActing, Session
+from srl.streams.inference import InferenceMessage, RemoteActing, Session
 from srl.streams.layout import Layout
 from srl.streams.transport import Disconnected, connect, listen
 from srl.streams.transport.message import Identity, Message, Refused
@@ -25,7 +25,7 @@ def layout():
     return Layout.of({"request": request, "reply": reply})
 
 
-class Clerk:
+class Worker:
     """Acts for groups: the action is its own name, and the memory counts the steps."""
 
     def __init__(self, name, transport):
@@ -42,10 +42,10 @@ class Clerk:
             if received is None:
                 continue
             peer, message = received
-            if message.kind == Kind.OPEN:
+            if message.kind == InferenceMessage.OPEN:
                 sessions[peer] = Session(self.listener, peer, self.layout)
                 sessions[peer].open(Start(0, 0, None))
-            elif message.kind == Kind.REQUEST:
+            elif message.kind == InferenceMessage.REQUEST:
                 session = sessions[peer]
                 session.take_in(message, time.monotonic())
                 *_, counter = session.asked
@@ -62,41 +62,41 @@ class Clerk:
 
 
 @pytest.fixture(params=["host", "network", "cluster"])
-def office(request):
-    """Clerks by number, and the address of each that is there."""
-    clerks = {}
+def workers(request):
+    """The workers by number, and the address of each that is there."""
+    running = {}
 
-    def hire(name):
-        clerks[name] = Clerk(name, request.param)
+    def start(name):
+        running[name] = Worker(name, request.param)
 
-    def fire(name):
-        clerks.pop(name).close()
+    def stop(name):
+        running.pop(name).close()
 
     def address(name):
-        return clerks[name].listener.address if name in clerks else None
+        return running[name].listener.address if name in running else None
 
-    yield SimpleNamespace(hire=hire, fire=fire, address=address, clerks=clerks)
-    for clerk in clerks.values():
-        clerk.close()
+    yield SimpleNamespace(start=start, stop=stop, address=address, running=running)
+    for worker in running.values():
+        worker.close()
 
 
-def group(office):
-    """A group that belongs to clerk 0, or asks any other."""
+def group(workers):
+    """A group that belongs to worker 0, or asks any other."""
 
     def to(name):
         identity, host = Identity(RUN, GROUP, 0), ["", "elsewhere"][name % 2]
-        return connect(office.address(name), identity, limit_bytes=LIMIT, host=host)
+        return connect(workers.address(name), identity, limit_bytes=LIMIT, host=host)
 
     def reach():
-        for name in sorted(office.clerks):
+        for name in sorted(workers.running):
             try:
                 return to(name)
             except Disconnected:
                 continue
-        raise AssertionError("nobody is there")
+        raise AssertionError("no worker is there")
 
     def moved(address):
-        return None if office.address(0) in (None, address) else to(0)
+        return None if workers.address(0) in (None, address) else to(0)
 
     deadline = time.monotonic() + SECONDS
 
@@ -121,26 +121,26 @@ def steps(acting, memory, number):
     return names, memory
 
 
-def test_a_group_whose_worker_died_asks_another_at_once_and_takes_its_memory_along(office):
-    office.hire(0)
-    office.hire(1)
-    acting = group(office)
+def test_a_group_whose_worker_died_asks_another_at_once_and_takes_its_memory_along(workers):
+    workers.start(0)
+    workers.start(1)
+    acting = group(workers)
     acting.begin((0, 0))
     names, kept = steps(acting, {"counter": np.zeros(4, np.float32)}, 3)
     assert names == {0}
-    office.fire(0)
+    workers.stop(0)
     names, kept = steps(acting, kept, 4)
     assert names == {1}
     assert kept["counter"].tolist() == [7.0] * 4
     acting.close()
 
 
-def test_it_goes_back_when_its_worker_is_there_again_but_not_within_an_unroll(office):
-    office.hire(1)
-    acting = group(office)
+def test_it_goes_back_when_its_worker_is_there_again_but_not_within_an_unroll(workers):
+    workers.start(1)
+    acting = group(workers)
     acting.begin((0, 0))
     names, kept = steps(acting, {"counter": np.full(4, 10, np.float32)}, 2)
-    office.hire(0)
+    workers.start(0)
     names, kept = steps(acting, kept, 2)
     assert names == {1}
     deadline, done = time.monotonic() + SECONDS, 4
@@ -172,6 +172,6 @@ def test_a_group_reports_a_worker_that_acts_for_other_environments(told):
         connection = connect(listener.address, Identity(RUN, GROUP, 0), limit_bytes=LIMIT)
         peer, _ = listener.receive(SECONDS)
         body = Layout.of(FOREIGN[told]).to_json()
-        listener.send(peer, Message(Kind.HANDSHAKE, counts=(0, 0, 0), body=body))
+        listener.send(peer, Message(InferenceMessage.HANDSHAKE, counts=(0, 0, 0), body=body))
         with connection, pytest.raises(Refused, match=told):
             RemoteActing(lambda: connection, dict).decide(TIMESTEP, (), 0)

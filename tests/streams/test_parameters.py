@@ -9,7 +9,7 @@ import pytest
 from srl.errors import RunError
 from srl.streams import Disconnected, Identity, Layout, Message, connect, listen
 from srl.streams.parameter_memory import NONE_YET
-from srl.streams.parameters import Kind, Publisher, Subscriber
+from srl.streams.parameters import ParameterMessage, Publisher, Subscriber
 
 SECONDS = 20
 
@@ -97,7 +97,7 @@ def test_a_request_of_another_layout_is_refused(publisher):
     publisher.publish((0, 1), parameters(1))
     with connect(publisher.address, Identity(1, 1, 0), limit_bytes=1 << 20) as connection:
         other = Layout.of(parameters(0, size=6)).hash
-        connection.send(Message(Kind.NEWER, 0, NONE_YET, other))
+        connection.send(Message(ParameterMessage.NEWER, 0, NONE_YET, other))
         with pytest.raises(Disconnected, match=f"layout {other:016x}"):
             connection.receive(SECONDS)
 
@@ -105,11 +105,11 @@ def test_a_request_of_another_layout_is_refused(publisher):
 @pytest.mark.parametrize(
     "message",
     [
-        Message(Kind.NEWER, 0, (0, 1 << 40), LAYOUT.hash),
-        Message(Kind.NEWER, 0, (-2, 0), LAYOUT.hash),
-        Message(Kind.VERSION, counts=(1,)),
-        Message(Kind.OPEN, body=b"something"),
-        Message(Kind.HANDSHAKE),
+        Message(ParameterMessage.NEWER, 0, (0, 1 << 40), LAYOUT.hash),
+        Message(ParameterMessage.NEWER, 0, (-2, 0), LAYOUT.hash),
+        Message(ParameterMessage.VERSION, counts=(1,)),
+        Message(ParameterMessage.OPEN, body=b"something"),
+        Message(ParameterMessage.HANDSHAKE),
         Message(99),
     ],
     ids=str,
@@ -130,8 +130,8 @@ def test_answers_that_are_no_parameters_are_refused():
 
         def answer():
             peer, _ = listener.receive(SECONDS)
-            listener.send(peer, Message(Kind.HANDSHAKE, body=LAYOUT.to_json()))
-            listener.send(peer, Message(Kind.OPEN))
+            listener.send(peer, Message(ParameterMessage.HANDSHAKE, body=LAYOUT.to_json()))
+            listener.send(peer, Message(ParameterMessage.OPEN))
 
         thread = threading.Thread(target=answer)
         thread.start()

@@ -11,7 +11,7 @@ from srl.errors import RunError
 from srl.pools import make_pool
 from srl.streams.batch import batch_spec
 from srl.streams.group_state import Stopped
-from srl.streams.sample import Kind, SampleSource
+from srl.streams.sample import SampleMessage, SampleSource
 from srl.streams.sample_sink import SampleSink
 from srl.streams.tickets import StalenessLimiter
 from srl.streams.transport import Disconnected, connect, listen
@@ -209,7 +209,7 @@ def test_a_group_of_another_learner_is_cut_off(ends):
 def test_a_message_before_open_is_refused_and_nobody_else_is_held_up(ends):
     end = ends()
     stranger = end.connect(0)
-    stranger.send(Message(Kind.TAKE))
+    stranger.send(Message(SampleMessage.TAKE))
     with pytest.raises(Disconnected, match="before OPEN"):
         stranger.receive(SECONDS)
     assert granted(end.group(0))

@@ -1,4 +1,4 @@
-"""A learner's end of the sample stream, to which somebody says what no group would."""
+"""A learner's end of the sample stream, to which a peer sends what no group would."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from srl.streams import (
 )
 from srl.streams.batch import batch_spec
 from srl.streams.group_state import pack
-from srl.streams.sample import Kind, SampleSource
+from srl.streams.sample import SampleMessage, SampleSource
 from srl.streams.sample_sink import SampleSink
 from srl.streams.tickets import StalenessLimiter
 from srl.tree import map_tree
@@ -58,23 +58,23 @@ def group(sink, number=0):
 
 
 def state(**parts):
-    return Message(Kind.STATE, body=pack({**STATE, **parts}))
+    return Message(SampleMessage.STATE, body=pack({**STATE, **parts}))
 
 
-OPEN = Message(Kind.OPEN)
+OPEN = Message(SampleMessage.OPEN)
 BAD = {
-    "a ticket that is not its own": Message(Kind.DELIVER, counts=(-1, 0)),
-    "no ticket": Message(Kind.DELIVER),
-    "negative time": Message(Kind.DELIVER, counts=(0, 0, -1)),
-    "another count": Message(Kind.TAKE, counts=(1,)),
-    "a version": Message(Kind.TAKE, version=(0, 1)),
-    "a state without names": Message(Kind.STATE, body=pack(np.zeros(3))),
-    "a state of no group": Message(Kind.STATE, body=pack({"a": np.zeros(3)})),
+    "a ticket that is not its own": Message(SampleMessage.DELIVER, counts=(-1, 0)),
+    "no ticket": Message(SampleMessage.DELIVER),
+    "negative time": Message(SampleMessage.DELIVER, counts=(0, 0, -1)),
+    "another count": Message(SampleMessage.TAKE, counts=(1,)),
+    "a version": Message(SampleMessage.TAKE, version=(0, 1)),
+    "a state without names": Message(SampleMessage.STATE, body=pack(np.zeros(3))),
+    "a state of no group": Message(SampleMessage.STATE, body=pack({"a": np.zeros(3)})),
     "a state of another clock": state(clock=np.array(-1)),
     "a state with other timesteps": state(timestep={"reward": np.zeros(1)}),
     "a state with another memory": state(memory=(np.zeros(1),)),
     "a pool of numbers": state(pool=np.zeros(3)),
-    "no state": Message(Kind.STATE),
+    "no state": Message(SampleMessage.STATE),
     "an unknown kind": Message(99),
 }
 
@@ -116,10 +116,10 @@ def test_a_group_that_does_not_exist_is_refused_and_counted(sink):
 @pytest.mark.parametrize(
     "message",
     [
-        Message(Kind.TICKET, counts=(0, 7)),
-        Message(Kind.TICKET, counts=(0, -1)),
-        Message(Kind.TICKET),
-        Message(Kind.TICKET, version=(0, 1 << 40), counts=(0, 0)),
+        Message(SampleMessage.TICKET, counts=(0, 7)),
+        Message(SampleMessage.TICKET, counts=(0, -1)),
+        Message(SampleMessage.TICKET),
+        Message(SampleMessage.TICKET, version=(0, 1 << 40), counts=(0, 0)),
         Message(99),
     ],
     ids=str,
@@ -129,12 +129,20 @@ def test_a_group_says_what_is_wrong_with_a_ticket(message):
         connection = connect(listener.address, Identity(1, 0, 0), limit_bytes=LIMIT)
         peer, _ = listener.receive(SECONDS)
         body = sample.Layout.of(FORM).to_json()
-        listener.send(peer, Message(Kind.HANDSHAKE, counts=(1, 2, 0, 0, 0), body=body))
+        listener.send(peer, Message(SampleMessage.HANDSHAKE, counts=(1, 2, 0, 0, 0), body=body))
         listener.send(peer, message)
         with connection, pytest.raises(Refused):
             SampleSource(connection).take(dict, SECONDS)
 
 
-@pytest.mark.parametrize("stream", [sample, inference, parameters, gradients])
-def test_each_kind_of_message_has_its_fields_declared(stream):
-    assert set(stream.FIELDS) == set(stream.Kind)
+@pytest.mark.parametrize(
+    ("stream", "messages"),
+    [
+        (sample, SampleMessage),
+        (inference, inference.InferenceMessage),
+        (parameters, parameters.ParameterMessage),
+        (gradients, gradients.GradientMessage),
+    ],
+)
+def test_each_kind_of_message_has_its_fields_declared(stream, messages):
+    assert set(stream.FIELDS) == set(messages)

@@ -33,7 +33,7 @@ _LOG_BYTES = 2000  # of a supervisor that gave up
 
 
 def config_hash(folder: RunFolder) -> str:
-    """Tells this run's folder from another's at the same path; empty if there is none."""
+    """Distinguishes this run's folder from another's at the same path; empty if there is none."""
     try:
         return hashlib.sha256(folder.config.read_bytes()).hexdigest()
     except OSError:

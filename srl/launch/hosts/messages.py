@@ -22,7 +22,7 @@ SILENT_SECONDS = 10.0
 only hosts and processes that are gone."""
 
 
-class Kind(IntEnum):
+class HostMessage(IntEnum):
     """Kinds of messages between a supervisor and the controller: JSON objects but for WORKER."""
 
     HOST = 40
@@ -52,8 +52,8 @@ class Kind(IntEnum):
 _PART = (COUNT,) * Ledger.NUMBERS
 SCHEMAS: dict[int, dict[Any, Any]] = {
     # Of a card only what shows whether the host has the same srl, which knows the rest.
-    Kind.HOST: {"name": str, "version": str, "source": str},
-    Kind.ENDED: {
+    HostMessage.HOST: {"name": str, "version": str, "source": str},
+    HostMessage.ENDED: {
         "number": COUNT,
         "incarnation": COUNT,
         "code": int,
@@ -61,7 +61,7 @@ SCHEMAS: dict[int, dict[Any, Any]] = {
         "dump": str,
         "stack": str,
     },
-    Kind.BEAT: {
+    HostMessage.BEAT: {
         "states": {str: str},
         "accounts": [(COUNT, COUNT, range(MOST_LEARNERS), _PART)],
     },
@@ -117,7 +117,9 @@ _CARD = {
 
 def wrapped(number: int, incarnation: int, message: Message) -> Message:
     """A message of or for a worker, on its way between a host and the controller."""
-    return Message(Kind.WORKER, counts=(number, incarnation, message.kind), body=message.body)
+    return Message(
+        HostMessage.WORKER, counts=(number, incarnation, message.kind), body=message.body
+    )
 
 
 def unwrapped(message: Message) -> tuple[int, int, Message]:

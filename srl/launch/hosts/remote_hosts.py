@@ -13,7 +13,14 @@ from typing import Any
 
 from srl.errors import UserError
 from srl.launch.hosts.hosts import Found, Hosts, Process, Superseded, WorkerMessage
-from srl.launch.hosts.messages import SCHEMAS, SILENT_SECONDS, HostCard, Kind, unwrapped, wrapped
+from srl.launch.hosts.messages import (
+    SCHEMAS,
+    SILENT_SECONDS,
+    HostCard,
+    HostMessage,
+    unwrapped,
+    wrapped,
+)
 from srl.loop.learning.unroll_ledger import Ledger
 from srl.run.folder import RunFolder, read_config, srl_version
 from srl.run.status import note_begun, read_address, write_address
@@ -89,7 +96,7 @@ class RemoteProcess:
         number, incarnation = self.key
         self.unwanted = True
         values = {"number": number, "incarnation": incarnation}
-        self._hosts.send_to_host(self.host, Kind.KILL, values)
+        self._hosts.send_to_host(self.host, HostMessage.KILL, values)
 
     def reap(self) -> tuple[int, str, str]:
         """Its exit code, a description of its end, and its stack."""
@@ -159,7 +166,7 @@ class RemoteHosts(Hosts):
         host.processes[slot] = self._newest[spec.number] = process
         account = self.ledger.part(spec.replica) if accounts else None
         values = {"spec": spec.to_json(), "log": str(log), "slot": slot, "account": account}
-        self.send_to_host(host, Kind.START, values)
+        self.send_to_host(host, HostMessage.START, values)
         logger.info("%s goes to %s", spec.name, host.card.name)
         return process
 
@@ -205,7 +212,7 @@ class RemoteHosts(Hosts):
         found, self._found = self._found, []
         return found
 
-    def send_to_host(self, host: Host, kind: Kind, values: dict[str, Any]) -> None:
+    def send_to_host(self, host: Host, kind: HostMessage, values: dict[str, Any]) -> None:
         """Sends a message to a supervisor, if it is connected."""
         if host.peer and not self.superseded:
             self._listener.send(host.peer, pack(kind, values))
@@ -213,7 +220,7 @@ class RemoteHosts(Hosts):
     def close(self) -> None:
         """Reports to all supervisors that the run is over, and ends the connections."""
         for host in self._hosts.values():
-            self.send_to_host(host, Kind.END, {})
+            self.send_to_host(host, HostMessage.END, {})
         super().close()
 
     # ---- messages of supervisors ----
@@ -221,7 +228,7 @@ class RemoteHosts(Hosts):
     def _receive(self, peer: Peer, message: Message) -> None:
         host = self._hosts.get(peer.identity.sender)
         try:
-            if message.kind == Kind.HOST:
+            if message.kind == HostMessage.HOST:
                 self._take_host(peer, checked_values(message, SCHEMAS))
             elif host is None or host.peer is not peer:
                 if message.kind not in (JOINED, LEFT):
@@ -235,19 +242,19 @@ class RemoteHosts(Hosts):
             self._listener.refuse(host.card.name if host else peer, error)
 
     def _take(self, host: Host, message: Message) -> None:
-        if message.kind == Kind.WORKER:
+        if message.kind == HostMessage.WORKER:
             number, incarnation, inner = unwrapped(message)
             self._ready.append(WorkerMessage(number, incarnation, inner))
             return
         values = checked_values(message, SCHEMAS)
-        if message.kind == Kind.ENDED:
+        if message.kind == HostMessage.ENDED:
             key = values["number"], values["incarnation"]
             end = {name: values[name] for name in ("how", "code", "dump", "stack")}
             for slot, process in list(host.processes.items()):
                 if process.key == key:
                     process.end(**end)
                     del host.processes[slot]
-        elif message.kind == Kind.BEAT:
+        elif message.kind == HostMessage.BEAT:
             for number, incarnation, replica, part in values["accounts"]:
                 newest = self._newest.get(number)
                 if newest and newest.key == (number, incarnation):
@@ -263,7 +270,7 @@ class RemoteHosts(Hosts):
             UserError: If it cannot take part, and no worker has been started yet.
         """
         if mismatch := self._mismatch(values):
-            self._listener.send(peer, pack(Kind.REFUSED, {"text": mismatch}))
+            self._listener.send(peer, pack(HostMessage.REFUSED, {"text": mismatch}))
             if not self._newest:
                 raise UserError(mismatch)
             logger.error("%s", mismatch)
@@ -298,7 +305,7 @@ class RemoteHosts(Hosts):
             sources = {"source": self._published_at, "parent": parent}
             if host.peer and sources != host.relay_sent:
                 host.relay_sent = sources
-                self.send_to_host(host, Kind.RELAY, sources)
+                self.send_to_host(host, HostMessage.RELAY, sources)
 
     def _drop_relay(self, host: Host) -> None:
         """Takes a host out of the tree; the last comes in its place, and all others stay."""
@@ -362,7 +369,7 @@ class RemoteHosts(Hosts):
 
     def _beat(self, now: float, absent: bool) -> None:
         """Beats to all hosts, and disconnects those that do not beat."""
-        beat = pack(Kind.BEAT, {})
+        beat = pack(HostMessage.BEAT, {})
         for host in self._hosts.values():
             if absent:
                 host.heard_at = now

@@ -28,7 +28,7 @@ from srl.launch.hosts.messages import (
     NO_CONTROLLER,
     SILENT_SECONDS,
     HostCard,
-    Kind,
+    HostMessage,
     unwrapped,
     wrapped,
 )
@@ -41,8 +41,7 @@ from srl.streams import JOINED, LEFT, Connection, Disconnected, Identity, Messag
 from srl.streams.group_state import STATE_BYTES
 from srl.streams.relay import Relay
 from srl.streams.transport.keys import keys_of
-from srl.workers.control import LIMIT_BYTES, pack, unpack
-from srl.workers.control import Kind as WorkerKind
+from srl.workers.control import LIMIT_BYTES, ControlMessage, pack, unpack
 from srl.workers.worker_spec import WorkerSpec
 
 logger = logging.getLogger("srl.launch.hosts.supervisor")  # also where this is the program
@@ -51,7 +50,11 @@ PATIENCE_SECONDS = 1800.0
 """The time without a controller after which workers are ended, as their work has no use."""
 _BEAT_SECONDS, _ROUND_SECONDS, _CONNECT_SECONDS = 1.0, 0.2, 5.0
 _RETRY_SECONDS, _MOST_RETRY_SECONDS = 0.2, 2.0
-_KEPT = (WorkerKind.HELLO, WorkerKind.STOPPED, WorkerKind.FAILED)  # sent again to each controller
+_KEPT = (
+    ControlMessage.HELLO,
+    ControlMessage.STOPPED,
+    ControlMessage.FAILED,
+)  # sent again to each controller
 
 
 @dataclass
@@ -174,7 +177,7 @@ class Supervisor:
 
     def _introduce(self) -> None:
         """Sends the state of this host to a controller that may have just begun."""
-        self._send(Kind.HOST, replace(self._card, workers=self._present()).values())
+        self._send(HostMessage.HOST, replace(self._card, workers=self._present()).values())
         for key, worker in self._workers.items():
             if worker.connected:
                 self._pass_on(*key, Message(JOINED))
@@ -212,7 +215,7 @@ class Supervisor:
                 self._relay.check()
             if time.monotonic() >= beat:
                 beat = time.monotonic() + _BEAT_SECONDS
-                self._send(Kind.BEAT, self._beat())
+                self._send(HostMessage.BEAT, self._beat())
                 if read_address(self._folder) not in (self._address, None):
                     raise Disconnected("another controller has taken over")
 
@@ -222,7 +225,7 @@ class Supervisor:
         while time.monotonic() < end:
             self._look_after(end - time.monotonic())
 
-    def _send(self, kind: Kind, values: dict[str, Any]) -> None:
+    def _send(self, kind: HostMessage, values: dict[str, Any]) -> None:
         if self._connection is not None:
             self._connection.send(pack(kind, values))
 
@@ -231,22 +234,22 @@ class Supervisor:
             self._connection.send(wrapped(number, incarnation, message))
 
     def _handle(self, message: Message) -> None:
-        if message.kind == Kind.WORKER:
+        if message.kind == HostMessage.WORKER:
             self._send_to_worker(*unwrapped(message))
-        elif message.kind == Kind.START:
+        elif message.kind == HostMessage.START:
             self._start(unpack(message))
-        elif message.kind == Kind.KILL:
+        elif message.kind == HostMessage.KILL:
             values = unpack(message)
             worker = self._workers.get((values["number"], values["incarnation"]))
             if worker:
                 worker.stack = worker.stack or worker.process.stack()
                 worker.process.kill()
-        elif message.kind == Kind.RELAY and self._relay:
+        elif message.kind == HostMessage.RELAY and self._relay:
             values = unpack(message)
             self._relay.follow(values["source"], values["parent"])
-        elif message.kind == Kind.REFUSED:
+        elif message.kind == HostMessage.REFUSED:
             raise UserError(unpack(message)["text"])
-        elif message.kind == Kind.END:
+        elif message.kind == HostMessage.END:
             self._over = True
 
     def _beat(self) -> dict[str, Any]:
@@ -278,8 +281,8 @@ class Supervisor:
     def _send_to_worker(self, number: int, incarnation: int, message: Message) -> None:
         worker = self._workers.get((number, incarnation))
         if worker:
-            worker.begun = worker.begun or message.kind == WorkerKind.START
-            if self._relay and message.kind in (WorkerKind.START, WorkerKind.PEERS):
+            worker.begun = worker.begun or message.kind == ControlMessage.START
+            if self._relay and message.kind in (ControlMessage.START, ControlMessage.PEERS):
                 message = self._by_relay(message, self._relay)
             self._this.send(number, message)
 
@@ -327,7 +330,7 @@ class Supervisor:
             self._take(received)
         if self._connection is None:
             return  # it is reported to the next controller
-        self._send(Kind.BEAT, self._beat())
+        self._send(HostMessage.BEAT, self._beat())
         worker = self._workers.pop((number, incarnation))
         code, by_itself, dump = worker.process.reap()
         how = how or by_itself
@@ -335,12 +338,12 @@ class Supervisor:
 
     def _report_end(self, number: int, incarnation: int, **ending: Any) -> None:
         key = {"number": number, "incarnation": incarnation}
-        self._send(Kind.ENDED, {"dump": "", "stack": "", **key, **ending})
+        self._send(HostMessage.ENDED, {"dump": "", "stack": "", **key, **ending})
 
     def _leave(self) -> None:
         """Reports to the controller what ends here: it need not wait for this host's return."""
         card = replace(self._card, slots=0, workers=self._present())
-        self._send(Kind.HOST, card.values())
+        self._send(HostMessage.HOST, card.values())
         for worker in self._workers.values():
             worker.process.kill()
         for key in list(self._workers):

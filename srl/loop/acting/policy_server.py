@@ -15,13 +15,13 @@ from srl.experiment import Experiment
 from srl.lazy import jax
 from srl.loop.acting.parameters import Source
 from srl.loop.busy_time import BusyTime
-from srl.loop.learning.learner import decision_form, run_key
+from srl.loop.learning.learner import decision_spec, run_key
 from srl.loop.stepping.group import keep_memory
 from srl.loop.teams import Teams
 from srl.loop.wiring import Endpoints
 from srl.pools.memory import empty_timestep
 from srl.streams.group_state import Start, Stopped, unpacked_state
-from srl.streams.inference import FIELDS, Kind, Session
+from srl.streams.inference import FIELDS, InferenceMessage, Session
 from srl.streams.layout import Layout
 from srl.streams.sample import Grant
 from srl.streams.sample_sink import SampleSink
@@ -41,7 +41,7 @@ def inference_layout(teams: Teams, num_envs: int, request: set[str], reply: set[
         request: Names of what the asking end sends: fields of a timestep, and memory.
         reply: Names of fields of the decision.
     """
-    decision = decision_form(teams, num_envs)
+    decision = decision_spec(teams, num_envs)
     sent = {**empty_timestep(teams.specs, num_envs)._asdict(), "memory": decision.memory}
     return Layout.of(
         {
@@ -80,8 +80,8 @@ class PolicyServer:
             layout: Of a group's shared buffers.
             num_envs: Of a group.
             group_range: The groups that may ask here.
-            width: Groups that are acted for in one call. A group always has the same place in it,
-                and an unused place is filled up: so results never depend on the other requests.
+            width: Groups that are acted for in one call. A group always has the same index in it,
+                and an unused one is filled up: so results never depend on the other requests.
             groups: How many of them do at a time, and so share the places.
             deadline: Seconds that a request may wait for others.
             sink: Where unrolls go that are collected here.
@@ -95,7 +95,7 @@ class PolicyServer:
         self._sessions: dict[int, Session] = {}
         self._waiting: dict[int, Session] = {}  # that have asked, first come first
         self._early: dict[int, int] = {}  # of these, for versions to come: what each waits for
-        self._places_taken = 0  # by all sessions
+        self._batch_indices_taken = 0  # by all sessions
         self._unrolls: dict[int, _Unroll] = {}
         self._initial_memory = map_tree(np.asarray, teams.initial_memory(num_envs))
         self.answered = 0
@@ -172,31 +172,31 @@ class PolicyServer:
         if message.kind in (JOINED, LEFT):
             return
         check(message, FIELDS)
-        if message.kind == Kind.OPEN:
+        if message.kind == InferenceMessage.OPEN:
             self._open(peer, group, goes_on=any(message.counts))
         elif session is None or session.peer is not peer:
             raise Refused(f"a message of kind {message.kind} before OPEN")
-        elif message.kind == Kind.REQUEST:
+        elif message.kind == InferenceMessage.REQUEST:
             session.take_in(message, time.monotonic())
             self._waiting.pop(group, None)  # its turn is the last one's
             self._waiting[group] = session
-        elif message.kind == Kind.STATE and self._sink is not None:
+        elif message.kind == InferenceMessage.STATE and self._sink is not None:
             memory = map_tree(np.array, self._unrolls[group].memory)
             self._sink.give_state(group, {**unpacked_state(message), "memory": memory})
         else:
             message.close_fds()
             raise Refused(f"a message of kind {message.kind}")
 
-    def _count_places(self, changed: int) -> None:
+    def _count_batch_indices(self, changed: int) -> None:
         """Counts the groups anew after one has come or gone, of which nothing waits."""
         self._waiting.pop(changed, None)
         self._early.pop(changed, None)
-        self._places_taken = len({self._place(group) for group in self._sessions})
+        self._batch_indices_taken = len({self._batch_index(group) for group in self._sessions})
 
     def _close(self, group: int) -> None:
         """Lets go of a group that has gone."""
         del self._sessions[group]
-        self._count_places(group)
+        self._count_batch_indices(group)
         if self._sink is not None:
             self._sink.leave(group)
 
@@ -207,7 +207,7 @@ class PolicyServer:
                 f"group {group} does not ask here; expected {own.start} to {own.stop - 1}"
             )
         session = self._sessions[group] = Session(self.listener, peer, self._layout)
-        self._count_places(group)
+        self._count_batch_indices(group)
         if "memory" in session.buffers["reply"]:
             copy_tree(self._initial_memory, session.buffers["reply"]["memory"])
         if self._sink is None:
@@ -224,12 +224,12 @@ class PolicyServer:
         unroll = self._unrolls.get(group)
         return unroll is not None and unroll.grant is None
 
-    def _place(self, group: int) -> int:
-        """Neighbours share a place: one of them is stepped while the other is acted for."""
+    def _batch_index(self, group: int) -> int:
+        """The group's index in the batch, which neighbours share: one is stepped meanwhile."""
         return group % self._groups * self._width // self._groups
 
     def _due(self) -> dict[int, Session]:
-        """The groups to answer now, by place: enough, or some that have waited long enough."""
+        """The groups to answer now, by index: enough, or some that have waited long enough."""
         ready = [session for session in tuple(self._waiting.values()) if self._is_there(session)]
         if self._sink is not None:
             ready = [session for session in ready if self._collect(session)]
@@ -241,7 +241,7 @@ class PolicyServer:
             return {}
         chosen: dict[int, Session] = {}
         for session in ready:
-            chosen.setdefault(self._place(session.group), session)
+            chosen.setdefault(self._batch_index(session.group), session)
         return chosen if late or len(chosen) >= enough else {}
 
     def _is_there(self, session: Session) -> bool:
@@ -258,10 +258,12 @@ class PolicyServer:
         return source is None
 
     def _enough(self) -> int:
-        """Places of all those that may ask."""
+        """How many indices all those have that may ask."""
         if self._sink is None:
-            return self._places_taken
-        return len({self._place(group) for group in self._sessions if not self._blocked(group)})
+            return self._batch_indices_taken
+        return len(
+            {self._batch_index(group) for group in self._sessions if not self._blocked(group)}
+        )
 
     # ---- collecting ----
 
@@ -277,7 +279,7 @@ class PolicyServer:
         if unroll.grant is None:
             if self._sink.wants_state(group):
                 if not unroll.asked_state:
-                    session.send(Message(Kind.WANT_STATE))
+                    session.send(Message(InferenceMessage.WANT_STATE))
                 unroll.asked_state = True
                 return False
             unroll.asked_state = False
@@ -285,7 +287,7 @@ class PolicyServer:
                 unroll.grant = self._sink.take(group)
             except Stopped:
                 del self._waiting[group]
-                session.send(Message(Kind.STOP))
+                session.send(Message(InferenceMessage.STOP))
             if unroll.grant is None:
                 return False
             session.oldest_version = unroll.grant.oldest_version
@@ -302,13 +304,13 @@ class PolicyServer:
         oldest = max(session.oldest_version for session in sessions.values())
         version, policies = self._parameters.newest(oldest)
         before = time.perf_counter()
-        for place, session in sessions.items():
+        for index, session in sessions.items():
             unroll = self._unrolls.get(session.group)
             kept = () if unroll is None else leaves_of(unroll.memory)
-            self._inputs.write(place, session.group, [*session.asked, *kept], session.clock)
+            self._inputs.write(index, session.group, [*session.asked, *kept], session.clock)
         decision = map_tree(np.asarray, self._act(policies, self._inputs.arrays, self._key))
-        for place, session in sessions.items():
-            own = map_tree(partial(self._inputs.part, place=place), decision)
+        for index, session in sessions.items():
+            own = map_tree(partial(self._inputs.part, index=index), decision)
             for name, part in session.buffers["reply"].items():
                 copy_tree(getattr(own, name), part)
             unroll = self._unrolls.get(session.group)
@@ -359,23 +361,23 @@ class _Inputs:
             "slots": np.zeros(count, np.int32),
         }
         self._offsets = np.arange(self._slots, dtype=np.int32)
-        self._places = [
+        self._parts = [
             (
-                [self.part(x, place) for name in ACTED_ON for x in leaves_of(self.arrays[name])],
-                self.part(self.arrays["clock"], place),
-                self.part(self.arrays["slots"], place),
+                [self.part(x, index) for name in ACTED_ON for x in leaves_of(self.arrays[name])],
+                self.part(self.arrays["clock"], index),
+                self.part(self.arrays["slots"], index),
             )
-            for place in range(width)
+            for index in range(width)
         ]
 
-    def part(self, x: np.ndarray, place: int) -> np.ndarray:
-        """The rows of one place."""
+    def part(self, x: np.ndarray, index: int) -> np.ndarray:
+        """The rows of the group at this index."""
         rows = len(x) // self._width
-        return x[place * rows : (place + 1) * rows]
+        return x[index * rows : (index + 1) * rows]
 
-    def write(self, place: int, group: int, asked: list[np.ndarray], clock: int) -> None:
-        """Puts what a group asks for into a place."""
-        targets, clocks, slots = self._places[place]
+    def write(self, index: int, group: int, asked: list[np.ndarray], clock: int) -> None:
+        """Puts what a group asks for at an index of the batch."""
+        targets, clocks, slots = self._parts[index]
         for target, value in zip(targets, asked, strict=True):
             target[...] = value
         clocks[:] = clock

@@ -23,7 +23,7 @@ from srl.loop.teams import Teams
 from srl.loop.training import Training
 from srl.loop.wiring import Endpoints
 from srl.streams.batch import Batch
-from srl.streams.gradients import GradientSource, Turn
+from srl.streams.gradients import GradientSource, StateRequest
 from srl.tree import map_tree
 from srl.types import Tree, Unroll
 
@@ -70,7 +70,7 @@ class Contributor(LocalEnvironments):
         self._measure = jax.jit(self._measured, donate_argnums=1)
         self._revise = jax.jit(self._revised, donate_argnums=1)
         self._gradient = jax.jit(self._gradient_of)
-        form = self._crossing.forms.state
+        form = self._crossing.layouts.state
         empty = form.views(form.empty())
         jax.block_until_ready(self._policies(empty))
         unroll = learner.prepared(batch)
@@ -111,7 +111,7 @@ class Contributor(LocalEnvironments):
         self._source = GradientSource(
             lambda: endpoints.connect("gradients"),
             endpoints.replica,
-            self._crossing.forms,
+            self._crossing.layouts,
             endpoints.go_on,
         )
         start = self._source.start
@@ -120,19 +120,19 @@ class Contributor(LocalEnvironments):
                 group.restore(start.saved[str(number)])
         else:
             self.reset(start.seed_salt)
-        self._turn = self._next_turn()
+        self._request = self._next_request()
         if start.restarts == 0:
             self._restore_replays(self._learner.progress.updates)
 
     def learn(self, batch: Gathered) -> None:
         """Runs `learn` with the server's half elsewhere, until the update is done or given up."""
-        update, unroll = self._turn.update, self._learner.prepared(batch.batch)
-        while self._turn.update == update:
+        update, unroll = self._request.update, self._learner.prepared(batch.batch)
+        while self._request.update == update:
             with suppress(_Restarted):
-                state = map_tree(np.array, self._turn.state)  # later ones come in its place
+                state = map_tree(np.array, self._request.state)  # later ones come in its place
                 learned = learn(self._nodes(batch.batch), None, unroll, rounds_in_turn)
                 self._replays = self._revise(state, self._replays, learned.batch, learned.notes)
-                self._turn = self._next_turn()
+                self._request = self._next_request()
         self.unrolls += len(self.groups)
 
     def _nodes(self, batch: Batch) -> LearnNodes:
@@ -150,7 +150,7 @@ class Contributor(LocalEnvironments):
 
     def _look(self, unroll: Unroll) -> tuple[Any, Vectors]:
         # An update that is begun anew remembers the same unroll again, in the same place.
-        operands = self._turn.state, self._replays, unroll
+        operands = self._request.state, self._replays, unroll
         self._replays, batches, sums = self._timed(self._measure, *operands)
         return batches, sums
 
@@ -165,29 +165,29 @@ class Contributor(LocalEnvironments):
 
     def _state_of(self, phase: int) -> Tree:
         """Waits for the state of a phase of this update."""
-        update = self._turn.update
-        self._turn = self._next_turn()
-        if (self._turn.update, self._turn.phase) != (update, phase):
+        update = self._request.update
+        self._request = self._next_request()
+        if (self._request.update, self._request.phase) != (update, phase):
             raise _Restarted
-        return self._turn.state
+        return self._request.state
 
-    def _next_turn(self) -> Turn:
+    def _next_request(self) -> StateRequest:
         before = time.perf_counter()
-        turn = self._source.wait(
+        request = self._source.wait(
             lambda: {str(group): state for group, state in self.states().items()},
             self._save_replays,
         )
         self._endpoints.busy.add({"server wait": time.perf_counter() - before})
-        if turn.phase == 0:
+        if request.phase == 0:
             progress = self._learner.progress
-            if turn.update[1] != progress.epoch:  # the server has gone back to a checkpoint
-                self._replay_files.rewind(turn.update[2])
-            _, progress.epoch, progress.updates = turn.update
-            self._learner.policies = self._policies(turn.state)
-        return turn
+            if request.update[1] != progress.epoch:  # the server has gone back to a checkpoint
+                self._replay_files.rewind(request.update[2])
+            _, progress.epoch, progress.updates = request.update
+            self._learner.policies = self._policies(request.state)
+        return request
 
     def _save_replays(self, updates: int) -> np.ndarray:
-        """Writes what is new in the replays here; gives what to tell the server."""
+        """Writes what is new in the replays here; gives the report for the server."""
         saved = Saved({})
         if self._checkpoints is not None and self._checkpoints.folder.parent.is_dir():
             folder, alive = self._checkpoints.replay_folder, self._endpoints.alive

@@ -20,7 +20,7 @@ from srl.types import Timestep
 class Crossing(NamedTuple):
     """The layouts of what crosses, and the shapes of the trees that it is made of."""
 
-    forms: GradientLayouts
+    layouts: GradientLayouts
     states: Any
     """What acts and learns, as `needed` gives it."""
     measured: Any
@@ -45,10 +45,10 @@ class Crossing(NamedTuple):
 
         shapes = jax.eval_shape(trees, learner.states, learner.unroll(batch))
         states, measured, gradient = (jax.eval_shape(vectors_of, tree) for tree in shapes)
-        forms = GradientLayouts(
+        layouts = GradientLayouts(
             Layout.of(states), Layout.of((measured, account(batch))), Layout.of(gradient)
         )
-        return Crossing(forms, *shapes)
+        return Crossing(layouts, *shapes)
 
 
 def needed(states: Mapping[str, State], past: Any, settings: Settings) -> tuple[Any, Any, Any]:

@@ -30,7 +30,7 @@ from srl.types import Decision, Metrics, Policy, Specs, Tree, Unroll
 
 logger = logging.getLogger(__name__)
 
-_ACT, _INIT = 1, 0  # purposes that the run's random key is folded with
+_ACT, _INIT = 1, 0  # salts that the run's random key is folded with
 
 
 def run_key(experiment: Experiment) -> Any:
@@ -52,16 +52,16 @@ def bind_teams(experiment: Experiment, specs: Specs) -> Teams:
     return teams.with_opponents(experiment, experiment.num_groups)
 
 
-def forms_of(experiment: Experiment, teams: Teams, num_envs: int) -> tuple[Batch, ...]:
+def batch_specs(experiment: Experiment, teams: Teams, num_envs: int) -> tuple[Batch, ...]:
     """What the unrolls of a pass are made of, for one group of `num_envs` environments."""
-    decision = decision_form(teams, num_envs)
+    decision = decision_spec(teams, num_envs)
     return tuple(
         batch_spec(teams.specs, num_envs, decision, length, teams.chunk_of(length))
         for length, *_ in experiment.graph.unrolls
     )
 
 
-def decision_form(teams: Teams, num_envs: int) -> Decision:
+def decision_spec(teams: Teams, num_envs: int) -> Decision:
     """Shapes and dtypes of a group's decision."""
     timestep = empty_timestep(teams.specs, num_envs)
 
@@ -172,22 +172,22 @@ class Learner:
         expect_room(shapes, self.neighbours)
         return shapes
 
-    def expect_room_of(self, forms: Sequence[Batch]) -> None:
+    def expect_room_of(self, array_specs: Sequence[Batch]) -> None:
         """Raises UserError if memory would not hold a pass' unrolls and what is learned from.
 
         Args:
-            forms: The unrolls' array specs.
+            array_specs: The unrolls' array specs.
         """
-        expect_batches(forms)
+        expect_batches(array_specs)
         if jax.default_backend() != "cpu":  # which learns in memory of its own
             return
-        longest = max(forms, key=lambda form: form.log_prob.shape[0])
+        longest = max(array_specs, key=lambda spec: spec.log_prob.shape[0])
         # One number repeated, which takes no memory.
         view = map_tree(lambda f: np.broadcast_to(np.zeros((), f.dtype), f.shape), longest)
         example = self.unroll(view)
         replays = self.expect_room(example)
         _, batches, _ = jax.eval_shape(self.teams.look, self.states, replays, example)
-        expect_batches(forms, tree_bytes(batches))
+        expect_batches(array_specs, tree_bytes(batches))
 
     def forget(self, example: Unroll) -> None:
         """Makes the replays empty.

@@ -15,7 +15,7 @@ from srl.block_files import Files
 from srl.errors import Unwritable
 from srl.lazy import jax, jnp
 from srl.loop.learning.gradient_sums import Crossing, needed, whole_account
-from srl.loop.learning.learner import Learner, forms_of
+from srl.loop.learning.learner import Learner, batch_specs
 from srl.loop.learning.replay_files import Saved, tree_bytes
 from srl.loop.learning.tree_vectors import Vectors, tree_of, vectors_of
 from srl.loop.learning.unroll_ledger import Ledger
@@ -81,7 +81,7 @@ class Server:
         """Opens the stream; there are no batches here."""
         endpoints, experiment = self._endpoints, self.experiment
         self._learner = learner
-        (form,) = forms_of(experiment, learner.teams, endpoints.group_envs)
+        (form,) = batch_specs(experiment, learner.teams, endpoints.group_envs)
         wide = widened(form, self._groups_each)
         batch = map_tree(lambda f: np.zeros(f.shape, f.dtype), wide)
         self._crossing = Crossing.of(learner, batch)
@@ -89,7 +89,7 @@ class Server:
         self.replay_bytes = self._workers * tree_bytes(empty)
         self.sink = GradientSink(
             self._listener,
-            self._crossing.forms,
+            self._crossing.layouts,
             self._workers,
             groups_each=self._groups_each,
             state_layout=state_layout(form),
@@ -199,7 +199,7 @@ class Server:
             update=self._with_settings(Teams.update),
             finish=self._with_settings(Teams.finish),
         )
-        empty = [map_tree(np.zeros_like, form.views(form.empty())) for form in crossing.forms[1:]]
+        empty = [map_tree(np.zeros_like, form.views(form.empty())) for form in crossing.layouts[1:]]
         measured, gradient = ([part] * self._workers for part in (empty[0][0], empty[1]))
         alone = self._nodes._replace(
             measure=lambda *_: (None, self._total_measured(measured)),

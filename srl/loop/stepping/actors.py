@@ -133,7 +133,7 @@ class ActorThreads:
             while True:
                 projection.run()
                 self.env_steps += steps
-                self._endpoints.busy.add(group.spent())
+                self._endpoints.busy.add(group.take_busy_time())
         except Stopped:
             return
         except BaseException as error:

@@ -47,7 +47,7 @@ class Acting(Protocol):
         ...
 
 
-class Place(NamedTuple):
+class Destination(NamedTuple):
     """Where the group's next unroll goes."""
 
     unroll: int | None
@@ -62,7 +62,7 @@ class Place(NamedTuple):
 class Unrolls(Protocol):
     """What becomes of unrolls: the edge from `collect` to `learn`."""
 
-    def next(self, group: Group) -> Place:
+    def next(self, group: Group) -> Destination:
         """Waits until an unroll may begin; raises Stopped where none may any more."""
         ...
 
@@ -100,7 +100,7 @@ class Group:
         self._seconds: dict[str, float] = dict.fromkeys(ACTIVITIES, 0.0)
         self._acting, self._unrolls = acting, unrolls
         self._oldest = (0, 0)  # the oldest version that may act
-        self._next: Place | None = None  # where an unroll may begin that has not
+        self._next: Destination | None = None  # where an unroll may begin that has not
         self._env_action = teams.env_action
         self._clock = 0
         self._last = self._now = empty_timestep(pool.specs, pool.num_envs)
@@ -123,8 +123,8 @@ class Group:
         self._acting.begin((0, 0))
         self._acting.decide(self._last, self._memory, 0)
 
-    def spent(self) -> dict[str, float]:
-        """Seconds spent on each activity since the last call."""
+    def take_busy_time(self) -> dict[str, float]:
+        """Gives the seconds of each activity since the last call."""
         seconds, self._seconds = self._seconds, dict.fromkeys(ACTIVITIES, 0.0)
         return seconds
 
@@ -158,7 +158,7 @@ class Group:
     def act(self, timestep: Timestep, memory: Tree) -> Decision:
         """Decides, here or through the inference stream."""
         before = time.perf_counter()
-        columns = self._place.columns
+        columns = self._destination.columns
         if columns is not None:
             keep_memory(memory, columns, self._t)
         decision, self._version = self._acting.decide(timestep, memory, self._clock)
@@ -168,7 +168,7 @@ class Group:
     def step(self, action: Tree) -> Timestep:
         """Steps the group's environments, into the next row of the unroll."""
         before = time.perf_counter()
-        rows = self._place.rows
+        rows = self._destination.rows
         row = rows[(self._t + 1) % len(rows)]
         action = self._env_action(action)
         self._alive()
@@ -176,7 +176,7 @@ class Group:
         self.pool.step(action, row)
         self.doing = ""
         if (
-            self._place.columns is None
+            self._destination.columns is None
         ):  # the worker that collects may ask for the state at any step
             self._now = row.timestep
         self._seconds["step"] += time.perf_counter() - before
@@ -184,8 +184,8 @@ class Group:
 
     def collect(self, timestep: Timestep, decision: Decision) -> None:
         """Completes a row of the unroll, whose timestep the pool has written."""
-        if self._place.columns is not None:
-            self._place.columns.write(self._t, decision, self._version)
+        if self._destination.columns is not None:
+            self._destination.columns.write(self._t, decision, self._version)
 
     def unroll(self, interact: Interact, length: int, number: int) -> None:
         """Takes an unroll of `length` rows, and hands it over.
@@ -197,15 +197,15 @@ class Group:
                 passes over those before its first.
         """
         before = time.perf_counter()
-        place, self._next = self._next or self._unrolls.next(self), None
+        destination, self._next = self._next or self._unrolls.next(self), None
         self._seconds["send wait"] += time.perf_counter() - before
-        if place.unroll not in (None, number):
-            self._next = place
+        if destination.unroll not in (None, number):
+            self._next = destination
             return
-        if place.oldest_version > self._oldest:  # a policy acts in several unrolls
-            self._begin(place.oldest_version)
-        self._place = place
-        timestep, memory = self._place.rows[0].timestep, self._memory
+        if destination.oldest_version > self._oldest:  # a policy acts in several unrolls
+            self._begin(destination.oldest_version)
+        self._destination = destination
+        timestep, memory = self._destination.rows[0].timestep, self._memory
         copy_tree(self._last, timestep)
         for self._t in range(length):
             timestep, memory, _ = interact(timestep, memory)

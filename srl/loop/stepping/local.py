@@ -9,7 +9,7 @@ import numpy as np
 
 from srl.experiment import Experiment
 from srl.loop.acting.local_acting import LocalActing, compiled_act
-from srl.loop.learning.learner import Learner, forms_of
+from srl.loop.learning.learner import Learner, batch_specs
 from srl.loop.projection import Gathered
 from srl.loop.seeds import environment_seed
 from srl.loop.stepping.environments import environments_text, make_group
@@ -74,9 +74,11 @@ class LocalEnvironments:
         self._learner = learner
         learner.progress.replicas = self.replicas
         experiment, count = self.experiment, len(self._numbers)
-        forms = widened(forms_of(experiment, learner.teams, self._each), count)
-        learner.expect_room_of(forms)
-        batches = [map_tree(lambda f: aligned_zeros(f.shape, f.dtype), form) for form in forms]
+        array_specs = widened(batch_specs(experiment, learner.teams, self._each), count)
+        learner.expect_room_of(array_specs)
+        batches = [
+            map_tree(lambda f: aligned_zeros(f.shape, f.dtype), spec) for spec in array_specs
+        ]
         self._batches = batches
         act = compiled_act(learner.teams)
         for position, (number, pool) in enumerate(zip(self._numbers, self._pools, strict=True)):
@@ -113,7 +115,7 @@ class LocalEnvironments:
     def learned(self, batch: Gathered) -> None:
         """Counts what the groups' time went to."""
         for group in self.groups:
-            self._learner.progress.busy[self.worker].add(group.spent())
+            self._learner.progress.busy[self.worker].add(group.take_busy_time())
 
     # ---- between two passes ----
 

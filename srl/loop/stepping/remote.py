@@ -10,7 +10,7 @@ from typing import Any
 
 from srl.loop.acting.parameters import Published
 from srl.loop.acting.policy_server import PolicyServer, serve_policies
-from srl.loop.learning.learner import Learner, forms_of
+from srl.loop.learning.learner import Learner, batch_specs
 from srl.loop.learning.unroll_ledger import Ledger
 from srl.loop.projection import Gathered
 from srl.loop.wiring import Endpoints
@@ -92,7 +92,7 @@ class RemoteEnvironments:
         self.sink = SampleSink(
             self._listeners.get("sample") or listen("thread", endpoints.identity, limit_bytes=1),
             self._limiter,
-            forms_of(self.experiment, learner.teams, endpoints.group_envs),
+            batch_specs(self.experiment, learner.teams, endpoints.group_envs),
             first_group=self._numbers.start,
             on_counts=self._account,
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import cycle
 
-from srl.loop.stepping.group import Group, Place
+from srl.loop.stepping.group import Destination, Group
 from srl.pools import Pool, Rows
 from srl.streams.batch import Batch
 from srl.streams.group_state import Start
@@ -21,10 +21,13 @@ class OwnUnrolls:
         """Takes the memory of all batches of a pass, and which part of them is this group's."""
         parts = [batch.columns(position, positions) for batch in batches]
         self._places = cycle(
-            [Place(k, pool.rows_over(part.timesteps), part, (0, 0)) for k, part in enumerate(parts)]
+            [
+                Destination(k, pool.rows_over(part.timesteps), part, (0, 0))
+                for k, part in enumerate(parts)
+            ]
         )
 
-    def next(self, group: Group) -> Place:
+    def next(self, group: Group) -> Destination:
         """The same memory in each pass, as the last pass' batches have been learned from."""
         return next(self._places)
 
@@ -55,7 +58,7 @@ class SentUnrolls:
         """How the group begins."""
         return self.source.start
 
-    def next(self, group: Group) -> Place:
+    def next(self, group: Group) -> Destination:
         """Waits for a ticket."""
         while True:
             self._alive()
@@ -70,7 +73,7 @@ class SentUnrolls:
         columns = grant.columns
         if id(columns) not in self._rows:
             self._rows[id(columns)] = group.pool.rows_over(columns.timesteps)
-        return Place(grant.unroll, self._rows[id(columns)], columns, grant.oldest_version)
+        return Destination(grant.unroll, self._rows[id(columns)], columns, grant.oldest_version)
 
     def deliver(self, group: Group) -> None:
         """Hands the unroll over; if the learner has gone meanwhile, it is lost."""
@@ -83,11 +86,11 @@ class SentUnrolls:
 class NoUnrolls:
     """What becomes of the unrolls of a group for which another worker collects: nothing here."""
 
-    def next(self, group: Group) -> Place:
+    def next(self, group: Group) -> Destination:
         """Two rows in turn."""
-        if not hasattr(self, "_place"):
-            self._place = Place(None, group.pool.rows(2), None, (0, 0))
-        return self._place
+        if not hasattr(self, "_destination"):
+            self._destination = Destination(None, group.pool.rows(2), None, (0, 0))
+        return self._destination
 
     def deliver(self, group: Group) -> None:
         """Does nothing: the other end has collected the unroll."""

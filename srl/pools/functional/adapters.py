@@ -74,7 +74,7 @@ class Gymnax:
             raise UserError(f"{PREFIX}gymnax:{name} cannot be made: {error}") from error
         if not hasattr(self._env, "is_truncated"):
             raise UserError(
-                "gymnax is older than 1.0, which tells terminated from truncated: update it"
+                "gymnax is older than 1.0, which distinguishes terminated from truncated: update it"
             )
         try:
             self._params = params.replace(**options)

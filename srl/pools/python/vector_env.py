@@ -6,7 +6,7 @@ Pools have next-step autoreset, and vector environments one of three modes, whic
 * NEXT_STEP is the pool's own.
 * SAME_STEP: the step that ends an episode begins the next one; its true last observation is in
   `info["final_obs"]`.
-* DISABLED: whoever steps has to reset, by `reset(options={"reset_mask": mask})`.
+* DISABLED: the caller of `step` has to reset, by `reset(options={"reset_mask": mask})`.
 
 In the last two no step is left for the row that begins an episode, while the other environments
 have to be stepped: the environment is stepped along with any action, and reset after that by a

@@ -103,8 +103,8 @@ def read_keys(folder: Path) -> Keys:
             raise UserError(f"{file} is not a file; expected the run's keys there")
         if state.st_uid != os.geteuid():
             raise UserError(
-                f"{file} belongs to user {state.st_uid}, not to {os.geteuid()}, who runs this; "
-                "only who began a run can take part in it"
+                f"{file} belongs to user {state.st_uid}, not to {os.geteuid()}, which runs this "
+                "process; only the user that began a run can take part in it"
             )
         if state.st_mode & 0o077:
             raise UserError(

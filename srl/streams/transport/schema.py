@@ -1,6 +1,6 @@
 """The schema of a stream's messages: what each kind carries, checked where messages enter.
 
-FIELDS = {Kind.REQUEST: Fields({"clock": range(1 << 32)}, version=VERSION, body=True)}
+FIELDS = {SampleMessage.TAKE: Fields({"clock": range(1 << 32)}, version=VERSION, body=True)}
 check(message, FIELDS)  # raises Refused
 
 A process that has the keys may still send anything. After the check every number is within the

@@ -16,7 +16,7 @@ from rich.console import Console
 from srl.experiment import load_experiment
 from srl.launch.controller import Controller
 from srl.launch.hosts import remote_hosts
-from srl.launch.hosts.messages import SCHEMAS, HostCard, Kind, wrapped
+from srl.launch.hosts.messages import SCHEMAS, HostCard, HostMessage, wrapped
 from srl.launch.hosts.remote_hosts import RemoteHosts
 from srl.launch.processes import _Screen
 from srl.run.display import Display
@@ -25,8 +25,7 @@ from srl.run.status import read_address
 from srl.streams import Identity, Message, Refused, connect
 from srl.streams.transport.keys import create_keys
 from srl.workers import message_schemas
-from srl.workers.control import LIMIT_BYTES, pack
-from srl.workers.control import Kind as WorkerKind
+from srl.workers.control import LIMIT_BYTES, ControlMessage, pack
 
 SECONDS = 60
 ENDED = {"number": 99, "incarnation": 0, "code": 1, "how": "", "dump": "", "stack": ""}
@@ -40,20 +39,20 @@ REPORT = {
     "time/a/b": 1,
 }
 TRUE = {
-    Kind.HOST: HostCard("mad", "nothing", 1, srl_version(), "").values(),
-    Kind.ENDED: ENDED,
-    Kind.BEAT: {"states": {"1": "running"}, "accounts": [[1, 0, 0, [1, 1, 0, 0]]]},
-    WorkerKind.HELLO: {"addresses": {}, "specs": None},
-    WorkerKind.BEAT: {
+    HostMessage.HOST: HostCard("mad", "nothing", 1, srl_version(), "").values(),
+    HostMessage.ENDED: ENDED,
+    HostMessage.BEAT: {"states": {"1": "running"}, "accounts": [[1, 0, 0, [1, 1, 0, 0]]]},
+    ControlMessage.HELLO: {"addresses": {}, "specs": None},
+    ControlMessage.BEAT: {
         "state": "running",
         "idle": 0.1,
         "grown": {"updates": 1},
         "seconds": {"act": 1},
     },
-    WorkerKind.REPORT: REPORT,
-    WorkerKind.SAY: {"text": "something"},
-    WorkerKind.STOPPED: {},
-    WorkerKind.FAILED: FAILED,
+    ControlMessage.REPORT: REPORT,
+    ControlMessage.SAY: {"text": "something"},
+    ControlMessage.STOPPED: {},
+    ControlMessage.FAILED: FAILED,
 }
 SHAPES = {**SCHEMAS, **message_schemas.SCHEMAS}
 
@@ -102,13 +101,13 @@ class Run:
         return connect(address, identity, limit_bytes=LIMIT_BYTES, keys=self.keys)
 
     def introduce(self, connection, **card):
-        values = {**TRUE[Kind.HOST], "source": self.source, **card}
-        connection.send(pack(Kind.HOST, values))
+        values = {**TRUE[HostMessage.HOST], "source": self.source, **card}
+        connection.send(pack(HostMessage.HOST, values))
 
     def listened_to(self, connection):
         """Waits until the controller has taken all that was said over a connection."""
         token = f"token {next(self.tokens)}"
-        connection.send(wrapped(1, 0, pack(WorkerKind.SAY, {"text": token})))
+        connection.send(wrapped(1, 0, pack(ControlMessage.SAY, {"text": token})))
         deadline, told = time.monotonic() + SECONDS, ""
         while told != token:
             assert self.thread.is_alive(), "the controller has ended"
@@ -158,27 +157,27 @@ anything = st.sampled_from(list(TRUE)).flatmap(
 @pytest.mark.parametrize(
     ("kind", "values"),
     [
-        (Kind.BEAT, {}),
-        (Kind.BEAT, {"states": [], "accounts": []}),
-        (Kind.BEAT, {"states": {}, "accounts": [[1, 0, 1 << 40, [0, 0, 0, 0]]]}),
-        (Kind.HOST, {**TRUE[Kind.HOST], "slots": "x"}),
-        (Kind.HOST, {}),
-        (Kind.ENDED, {**ENDED, "number": [1]}),
-        (Kind.START, {}),
-        (WorkerKind.BEAT, {}),
-        (WorkerKind.BEAT, {"state": "running", "idle": "long", "grown": {}}),
-        (WorkerKind.HELLO, {"addresses": {"parameters": "nowhere"}, "specs": None}),
-        (WorkerKind.HELLO, {"addresses": {}, "specs": {"observation": "wide"}}),
-        (WorkerKind.REPORT, {**REPORT, "fps": "fast"}),
-        (WorkerKind.SAY, {"text": "\ud800"}),
-        (WorkerKind.DRAIN, {}),
+        (HostMessage.BEAT, {}),
+        (HostMessage.BEAT, {"states": [], "accounts": []}),
+        (HostMessage.BEAT, {"states": {}, "accounts": [[1, 0, 1 << 40, [0, 0, 0, 0]]]}),
+        (HostMessage.HOST, {**TRUE[HostMessage.HOST], "slots": "x"}),
+        (HostMessage.HOST, {}),
+        (HostMessage.ENDED, {**ENDED, "number": [1]}),
+        (HostMessage.START, {}),
+        (ControlMessage.BEAT, {}),
+        (ControlMessage.BEAT, {"state": "running", "idle": "long", "grown": {}}),
+        (ControlMessage.HELLO, {"addresses": {"parameters": "nowhere"}, "specs": None}),
+        (ControlMessage.HELLO, {"addresses": {}, "specs": {"observation": "wide"}}),
+        (ControlMessage.REPORT, {**REPORT, "fps": "fast"}),
+        (ControlMessage.SAY, {"text": "\ud800"}),
+        (ControlMessage.DRAIN, {}),
     ],
 )
 def test_garbage_is_refused_and_counted_and_logged_with_who_sent_it(run, caplog, kind, values):
-    if kind == Kind.HOST and "slots" in values:
+    if kind == HostMessage.HOST and "slots" in values:
         values = {**values, "source": run.source}
     before = run.hosts._listener.refused
-    message = said(kind, values) if kind != Kind.START else pack(kind, values)
+    message = said(kind, values) if kind != HostMessage.START else pack(kind, values)
     run.mad.send(message)
     run.listened_to(run.mad)
     assert run.hosts._listener.refused == before + 1
@@ -187,7 +186,7 @@ def test_garbage_is_refused_and_counted_and_logged_with_who_sent_it(run, caplog,
 
 def test_words_that_nest_without_end_are_refused(run):
     before = run.hosts._listener.refused
-    run.mad.send(Message(Kind.BEAT, body=b"[" * 1_000_000))
+    run.mad.send(Message(HostMessage.BEAT, body=b"[" * 1_000_000))
     run.listened_to(run.mad)
     assert run.hosts._listener.refused == before + 1
 
@@ -208,7 +207,7 @@ def test_words_are_as_their_kind_demands_or_refused(message):
         taken = message_schemas.checked_values(pack(kind, values), SHAPES)
         assert json.dumps(taken) == json.dumps(values)
         assert message_schemas.fits(taken, SHAPES[kind])
-        if kind == Kind.HOST:
+        if kind == HostMessage.HOST:
             card = HostCard.of(taken)
             assert card.slots >= 0
     except Refused:

@@ -14,13 +14,13 @@ from srl.errors import RunError
 from srl.loop.acting.parameters import Published, Received
 from srl.loop.learning.learner import Learner
 from srl.streams.group_state import STATE_BYTES
-from srl.streams.inference import Kind, RemoteActing
+from srl.streams.inference import InferenceMessage, RemoteActing
 from srl.streams.transport import Disconnected, connect, listen
 from srl.streams.transport.message import Identity, Message
 
 RUN, GROUPS, SECONDS = 1, 2, 60
 SPECS, _ = first_timestep(CARTPOLE, 1)
-OPEN = Message(Kind.OPEN, counts=(0,))
+OPEN = Message(InferenceMessage.OPEN, counts=(0,))
 FUTURE = (0, 10**6)
 
 
@@ -103,15 +103,15 @@ def ended(connection, worker):
 
 
 def request(clock=0, version=(0, 0)):
-    return Message(Kind.REQUEST, 1, version, counts=(clock,))
+    return Message(InferenceMessage.REQUEST, 1, version, counts=(clock,))
 
 
 BAD = {
     "clock -1": (1, [OPEN, request(clock=-1)]),
     "clock 4294967296": (1, [OPEN, request(clock=1 << 32)]),
-    "1 counts; expected 0": (1, [OPEN, Message(Kind.WANT_STATE, counts=(1,))]),
-    "0 counts; expected 1": (1, [OPEN, Message(Kind.REQUEST)]),
-    "requests -1": (1, [Message(Kind.OPEN, counts=(-1,))]),
+    "1 counts; expected 0": (1, [OPEN, Message(InferenceMessage.WANT_STATE, counts=(1,))]),
+    "0 counts; expected 1": (1, [OPEN, Message(InferenceMessage.REQUEST)]),
+    "requests -1": (1, [Message(InferenceMessage.OPEN, counts=(-1,))]),
     "group 2147483648": (1 << 31, [OPEN]),
     "group 2 ": (GROUPS, [OPEN]),
     "version (-1, 0)": (1, [OPEN, request(version=(-1, 0))]),

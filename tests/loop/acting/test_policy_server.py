@@ -11,7 +11,7 @@ from small_runs import CARTPOLE
 from srl.bench.alone import first_timestep
 from srl.loop.acting.parameters import Published
 from srl.loop.acting.policy_server import PolicyServer, inference_layout
-from srl.loop.learning.learner import Learner, forms_of
+from srl.loop.learning.learner import Learner, batch_specs
 from srl.streams.group_state import STATE_BYTES, Stopped
 from srl.streams.inference import RemoteActing
 from srl.streams.sample_sink import SampleSink
@@ -205,7 +205,9 @@ TIMESTEP = {
 def collecting(learner, workers):
     """A worker that writes the unrolls of its groups, and what they are gathered in."""
     listener = listen("thread", Identity(RUN, 9, 0), limit_bytes=STATE_BYTES)
-    sink = SampleSink(listener, StalenessLimiter(GROUPS), forms_of(CARTPOLE, learner.teams, ENVS))
+    sink = SampleSink(
+        listener, StalenessLimiter(GROUPS), batch_specs(CARTPOLE, learner.teams, ENVS)
+    )
     with closing(sink):
         sink.start()
         yield workers(0.0, fields=(TIMESTEP, {"action"}), sink=sink), sink

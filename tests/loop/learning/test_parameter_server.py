@@ -49,12 +49,12 @@ class Mortal(Contributor):
         super().__init__(endpoints, checkpoints)
         self.last = last
 
-    def _next_turn(self):
-        turn = super()._next_turn()
-        if (turn.update[-1], turn.phase) == self.last:
+    def _next_request(self):
+        request = super()._next_request()
+        if (request.update[-1], request.phase) == self.last:
             self._source.close()
             raise Died
-        return turn
+        return request
 
 
 class Together:

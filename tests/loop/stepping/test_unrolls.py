@@ -19,7 +19,7 @@ from tiny_parts import (
 
 from srl.loop.acting.local_acting import LocalActing
 from srl.loop.acting.parameters import Published
-from srl.loop.learning.learner import forms_of
+from srl.loop.learning.learner import batch_specs
 from srl.loop.stepping.environments import make_group
 from srl.loop.stepping.group import Group
 from srl.loop.stepping.unrolls import OwnUnrolls, SentUnrolls
@@ -52,7 +52,7 @@ class Side:
         unrolls = [unrolled.learns for unrolled in experiment.graph.unrolls]
         limits = {"unrolls": unrolls, "learns": experiment.graph.learns, **limits}
         listener = listen("thread", Identity(RUN, 0, 0), limit_bytes=STATE_BYTES)
-        forms = forms_of(experiment, self.learner.teams, ENVS)
+        forms = batch_specs(experiment, self.learner.teams, ENVS)
         self.sinks.append(SampleSink(listener, StalenessLimiter(1, **limits), forms))
         self.sinks[-1].start()
         return self.sinks[-1]
