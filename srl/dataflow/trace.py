@@ -293,6 +293,11 @@ class _Tracer(Loop):
     def learn(self, batch: Any) -> None:
         """Two nodes, and what passes between them in each round."""
         self._use("learn", "batch", batch)
+        if batch not in self._numbers:
+            raise PlanError(
+                "the loop learns from a batch that it has kept from an earlier pass; learn from "
+                "what run.gather(...) gives in the same pass; a replay keeps what is older"
+            )
         self.program.append(f"a learn from unroll {self._numbers[batch]}")
         self.learns += 1
         self._policy = None

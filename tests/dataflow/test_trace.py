@@ -217,6 +217,17 @@ def test_a_learn_more_in_the_second_pass_is_refused():
     assert "where the first one has no further call, the second has a learn from unroll 0" in said
 
 
+def test_a_batch_kept_from_an_earlier_pass_is_refused():
+    def after(run, unroll):
+        batches.append(run.gather(unroll))
+        run.learn(batches[0])
+
+    batches = []
+    assert "learns from a batch that it has kept from an earlier pass" in refusal(
+        a_loop(after=after)
+    )
+
+
 def test_steps_of_a_loop_repeat_their_actions_alike():
     def loop(run):
         for repeat in (2, 4):
