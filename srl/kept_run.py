@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -114,10 +113,10 @@ class KeptRun:
         words = self._resumed if self.begun else self._run
         return child_command("srl.cli", *words, dies_with_parent=True)
 
-    def shell_command(self, python: str = sys.executable) -> str:
+    def shell_command(self, **python: str) -> str:
         """The same for a shell, which becomes that process: also if it is run again later."""
         run, resumed = (
-            shlex.join(program_command("srl", *words, python=python))
+            shlex.join(program_command("srl", *words, **python))
             for words in (self._run, self._resumed)
         )
         config = shlex.quote(str(RunFolder(self.path.absolute()).config))

@@ -96,7 +96,7 @@ def test_learn_reads_the_memory_that_the_pool_wrote(start):
     """Counts the copies of an unroll on its way from the simulator to the learner: none."""
     trainer = start(CARTPOLE)
     trainer.update()
-    batch, rows = batch_of(trainer), trainer.environments.groups[0]._place.rows
+    batch, rows = batch_of(trainer), trainer.environments.groups[0]._destination.rows
     unroll = trainer._learner.prepared(batch)
     assert unroll.action.unsafe_buffer_pointer() == batch.action.ctypes.data
     for name in ("observation", "reward"):

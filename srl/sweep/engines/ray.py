@@ -93,7 +93,7 @@ class RayJobs:
     def _submit(self, run: KeptRun) -> str:
         parts = parts_of(run.experiment.settled_plan)
         # Ray starts a shell, which would not hand the signal of a stop on.
-        entrypoint = f"cd {shlex.quote(os.getcwd())} && {{ {run.shell_command('python')}; }}"
+        entrypoint = f"cd {shlex.quote(os.getcwd())} && {{ {run.shell_command(python='python')}; }}"
         resources = {self._resource: 0.001} if self._resource else None
         return ray.asked(
             self._address,

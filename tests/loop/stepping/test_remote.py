@@ -76,7 +76,7 @@ class Noted(Projection):
 
 
 def learning(end):
-    return Noted(end.experiment.algorithm, end.environments, end.learner)
+    return Noted(end.experiment, end.environments, end.learner)
 
 
 class Running(threading.Thread):
