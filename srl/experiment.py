@@ -214,6 +214,11 @@ class Experiment:
             expect(good, "evaluation", self.evaluation, "Evaluation(...), or none")
             self.evaluation.validate()
             self.evaluation.environment(self.env)
+        elif self.on_evaluation is not None:
+            raise UserError(
+                "on_evaluation would never be called: the experiment has no evaluation; give it "
+                "evaluation=Evaluation(), or leave out the hook"
+            )
         expect_texts("tags", self.tags)
         expect_texts("trackers", self.trackers, NAMES)
         good = isinstance(self.tracking, Tracking)

@@ -28,6 +28,8 @@ def expect_place(flag: str, file: Path) -> None:
         raise UserError(f"{flag} {file}: there is no folder {file.parent}; make it first")
     if file.is_dir():
         raise UserError(f"{flag} {file} is a folder; give the name of a file")
+    if str(file) == "-":
+        raise UserError(f"{flag} -: output is written to a file; give its name")
 
 
 def write_output(file: Path, content: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,14 @@ from srl.launch.auto import settled
 from srl.launch.local import train as train_here
 from srl.launch.start import begin
 from srl.launch.submit import refuse_running
-from srl.run.folder import RunFolder, continue_run, extend_run, find_run, open_run
+from srl.run.folder import (
+    RunFolder,
+    continue_run,
+    extend_run,
+    find_run,
+    open_run,
+    read_config,
+)
 from srl.run.hooks import Event
 from srl.run.metrics import FILE, is_evaluation, read_metrics
 from srl.run.terminal import INTERRUPTED, failed
@@ -63,6 +71,10 @@ def train(
         KeyboardInterrupt: If it was interrupted (Ctrl-C, or a notebook's stop button), after a
             checkpoint from which `Run(run_dir).resume()` goes on.
     """
+    if isinstance(overrides, str):
+        raise UserError(
+            f"overrides is {overrides!r}; expected a list, such as {shlex.split(overrides)}"
+        )
     resolved = _resolved(experiment, plan, overrides)
     hooks = {
         "on_report": on_report,
@@ -93,6 +105,7 @@ class Run:
             UserError: If there is none.
         """
         self._folder = find_run(Path(run_dir))
+        read_config(self._folder)
         self._resolved: Resolved | None = None  # as given, where it was trained here
 
     @property

@@ -129,8 +129,11 @@ def test_what_other_processes_cannot_import_is_named_and_runs_in_one_process(tmp
         srl.train(experiment, run_dir=tmp_path / "run", plan="inline")
     assert "the plan inline has workers" in str(e.value)
     assert not (tmp_path / "run").exists()
+    evaluated = replace(experiment, evaluation=srl.Evaluation())
+    with pytest.raises(UserError, match=r"evaluation plays .* or leave out evaluation$"):
+        srl.train(evaluated, run_dir=tmp_path / "run")
     run = srl.train(experiment, run_dir=tmp_path / "run", quiet=True)
-    with pytest.raises(UserError, match=r"env is a lambda.* resume=True"):
+    with pytest.raises(UserError, match=r"env is a lambda.* resume=True.* top level of a module"):
         srl.Run(run.path).resume()
     assert run.evaluate(episodes=1)["results"]
     more = replace(experiment, updates=3)
@@ -138,6 +141,12 @@ def test_what_other_processes_cannot_import_is_named_and_runs_in_one_process(tmp
     other = replace(more, algorithm=PPO(unroll_length=8))
     with pytest.raises(UserError, match="began with algorithm"):
         srl.train(other, run_dir=run.path, resume=True)
+
+
+def test_a_folder_without_a_run_is_refused_as_it_is_named(tmp_path):
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(UserError, match="is not a run folder"):
+            srl.Run(folder)
 
 
 def test_an_interrupted_run_goes_on_from_its_checkpoint(tmp_path):
@@ -177,6 +186,11 @@ def test_a_file_is_trained_as_by_the_command(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (
+            {"experiment": "CartPole-v1", "overrides": "--seed 1"},
+            r"expected a list, such as \['--seed', '1'\]",
+        ),
+        ({"experiment": SMALL, "on_evaluation": print}, "on_evaluation would never be called"),
         ({"experiment": SMALL, "overrides": ["--seed", "1"]}, "overrides are for"),
         ({"experiment": "CartPole-v1", "plan": plans.inline()}, "is given by its name"),
         ({"experiment": SMALL, "resume": True}, "give its folder as run_dir"),

@@ -88,7 +88,7 @@ class BesideProcess:
                 continue
             deaths += 1
             if code == 2:
-                return self._give_up(f"cannot play here; {self._without}")
+                return self._give_up(f"cannot play here{self._reason()}; {self._without}")
             if deaths == _MOST_DEATHS:
                 return self._give_up(f"{ending(code)}; {self._without} any longer")
             self._report(f"{ending(code)}; it is started again")
@@ -132,6 +132,13 @@ class BesideProcess:
                 process.kill()
                 process.wait()
                 return None
+
+    def _reason(self) -> str:
+        """The error that the process ended with, which is the last line of its log."""
+        with contextlib.suppress(OSError):
+            lines = self._log.read_text(errors="replace").strip().splitlines()
+            return f" ({lines[-1]})" if lines else ""
+        return ""
 
     def _give_up(self, what: str) -> None:
         self._report(what)

@@ -43,19 +43,20 @@ def begin(
 
 def _expect_reachable(experiment: Experiment) -> None:
     """Raises UserError if other processes of the run could not make the experiment again."""
+    other = 'take a plan of one process, such as plan="threads"'
     if experiment.plan == "auto":
         use = "the plan auto is measured"
     elif in_processes(experiment.settled_plan):
         use = f"the plan {experiment.settled_plan.name} has workers"
     elif experiment.self_play is not None:
-        use = "self-play rates versions"
+        use, other = "self-play rates versions", "leave out self_play"
     elif experiment.evaluation is not None:
-        use = "evaluation plays"
+        use, other = "evaluation plays", "leave out evaluation"
     else:
         return
     if lacking := next(unreachable("", experiment.without_hooks), None):
         raise UserError(
             f"{lacking.removeprefix('.')}, which no other process can import, and {use} in other "
             "processes: put it at the top level of a module (a .py file) and import it from there, "
-            'or take a plan of one process, such as plan="threads"'
+            f"or {other}"
         )

@@ -203,22 +203,33 @@ class _LogFile(logging.FileHandler):
         """Reports nothing."""
 
 
+def _worth_the_terminal(record: logging.LogRecord) -> bool:
+    """Whether a record is not merely the log's copy of what the display shows."""
+    return record.levelno >= logging.WARNING or not record.name.startswith("srl")
+
+
 @contextlib.contextmanager
 def logging_to(folder: RunFolder, worker: str) -> Iterator[None]:
     """Logs of this process go to the worker's file, warnings to the terminal too."""
     file = _LogFile(folder.log(worker), delay=True)
     form = f"%(asctime)s %(levelname)s {worker} %(name)s: %(message)s"
     file.setFormatter(logging.Formatter(form))
-    handlers = [file, *filter(None, [logging.lastResort])]
     root, ours = logging.getLogger(), logging.getLogger("srl")
+    # Some libraries, as they are imported, show all records on the terminal.
+    others = [other for other in root.handlers if type(other) is logging.StreamHandler]
+    handlers = [file, *filter(None, [] if others else [logging.lastResort])]
     level = ours.level
     ours.setLevel(logging.INFO)
     for handler in handlers:
         root.addHandler(handler)
+    for other in others:
+        other.addFilter(_worth_the_terminal)
     try:
         yield
     finally:
         ours.setLevel(level)
+        for other in others:
+            other.removeFilter(_worth_the_terminal)
         for handler in handlers:
             root.removeHandler(handler)
         with contextlib.suppress(OSError):

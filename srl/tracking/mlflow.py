@@ -22,6 +22,9 @@ class MLflow:
 
     def __init__(self) -> None:
         expect_library("mlflow", "mlflow")
+        # Seven by default, with longer pauses each: a server that does not answer would not be
+        # reported before the run has ended.
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
 
     def start(self, run: TrackedRun) -> Started:
         """Begins a run in the experiment, or goes on with the one of this id."""

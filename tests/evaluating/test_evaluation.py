@@ -103,8 +103,10 @@ def test_a_run_whose_versions_cannot_be_evaluated_reports_that_and_ends_well(tmp
     code, folder = run(tmp_path, EXPERIMENT, "--evaluation.metric", "glory")
     assert code == 0
     out = capsys.readouterr().out
-    assert "the evaluator cannot play here; versions are not evaluated; its log is" in out
+    reason = "evaluation.metric is 'glory'; expected one of episodes, return"
+    assert f"the evaluator cannot play here ({reason}" in out
+    assert "); versions are not evaluated; its log is" in out
     assert "version 20 was not evaluated; `srl eval` can do so" in out
     log = (folder / "logs" / "evaluator.log").read_text()
-    assert "evaluation.metric is 'glory'; expected one of episodes, return" in log
+    assert reason in log
     assert not evaluations(folder)

@@ -9,7 +9,7 @@ from srl.cli import main
 
 @pytest.mark.parametrize(
     ("name", "plan"),
-    [("ppo-cartpole", "threads"), ("pqn-cartpole", "replicated"), ("pqn-acrobot", "inline")],
+    [("ppo-cartpole", "threads"), ("pqn-cartpole", "central"), ("pqn-acrobot", "inline")],
 )
 def test_what_a_gate_asks_for_is_learned(name, plan, tmp_path, capfd):
     words = ["--seeds", "0", "--plan", plan, "--runs", str(tmp_path), "--json"]
