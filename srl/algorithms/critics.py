@@ -142,8 +142,9 @@ class ContinuousInstance(CriticsInstance):
         """Raises UserError for actions that are not bounded numbers."""
         space, name = self.specs.action, type(self.config).__name__
         if not isinstance(space, spaces.Box) or not np.isfinite([space.low, space.high]).all():
+            other = "DiscreteSAC, DQN or PPO" if isinstance(space, spaces.Discrete) else "PPO"
             raise UserError(
-                f"{name} draws actions within bounds, and the action space is {space}; take PPO"
+                f"{name} draws actions within bounds, and the action space is {space}; take {other}"
             )
         if isinstance(self.specs.observation, spaces.Dict) and (
             action_mask(self.specs.observation.spaces) is not None

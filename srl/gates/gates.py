@@ -172,6 +172,8 @@ _HEADER = """# What algorithms learn
 interquartile mean of the seeds' returns with its 95 % bootstrap interval; a gate asks for the mean.
 A return is `episode_return` in the last line of a run's metrics: the mean of its last 100 episodes,
 with drawn actions. For gates of staleness it is the lowest report of the run's last third.
+Where the command has an evaluation, it is the mean of the last version's evaluated episodes, with
+the most probable actions.
 
 | gate | env steps | seeds | mean | IQM (95 %) | asked | published | min a run | |
 |---|---|---|---|---|---|---|---|---|

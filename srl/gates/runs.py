@@ -76,10 +76,21 @@ class GateRun:
         return replace(run, reports=trained)
 
     def value(self) -> float:
-        """The return that it came to, as its gate measures it."""
+        """The return that it came to, as its gate measures it; NaN where that is not known."""
+        if self.experiment.evaluation is not None:
+            return self._evaluated()
         returns = self.read().values("episode_return")
         last = returns[-(-2 * len(returns) // 3) :] if self.gate.lasting else returns[-1:]
         return float(np.min(last)) if len(last) else float("nan")
+
+    def _evaluated(self) -> float:
+        """The mean return of the episodes by which its last version was evaluated."""
+        whole, trained = read_run(self.path), self.read()
+        found = whole.values("eval/return")[
+            whole.values("updates") == trained.values("updates")[-1]
+        ]
+        found = found[~np.isnan(found)]
+        return float(found[-1]) if len(found) else float("nan")
 
     def seconds(self) -> float:
         """How long it trained."""

@@ -268,8 +268,8 @@ def recorded(folder: RunFolder, config: Mapping[str, Any]) -> Resolved:
         if lacking:
             raise UserError(
                 f"the experiment of {folder.path} was made in a program, and {lacking}, which no "
-                f"other can import: srl.train(experiment, run_dir={str(folder.path)!r}, resume=True) "
-                "goes on with it; what is to be loaded has to be at the top level of a module"
+                f"other can import: srl.train(experiment, run_dir={str(folder.path)!r}, resume=True"
+                ") goes on with it; what is to be loaded has to be at the top level of a module"
             )
         return made_again(config["experiment"], Path(config["directory"]))
     return load_experiment(

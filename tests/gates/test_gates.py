@@ -134,6 +134,23 @@ def test_a_folder_with_other_settings_is_refused(tmp_path):
     assert GateRun(EASY, 0, tmp_path / "run").finished()
 
 
+def test_a_gate_with_an_evaluation_takes_that_of_the_last_version(tmp_path):
+    words = "--evaluation.episodes 4 --evaluation.share 1 --evaluation.every 2"
+    run = GateRun(
+        Gate("ppo-evaluated", f"{SMALL.format(1024)} {words}", 1, "none"), 0, tmp_path / "run"
+    )
+    run.train()
+    *_, last = [line for line in read_metrics(run.path) if "eval/return" in line]
+    assert last["updates"] == 8
+    assert run.value() == last["eval/return"] != run.read().values("episode_return")[-1]
+
+    # As if the last version had not been evaluated.
+    file = run.path / "metrics.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(line for line in lines if json.loads(line) != last))
+    assert math.isnan(run.value())
+
+
 def test_a_lasting_gate_takes_the_lowest_report_of_the_last_third(tmp_path):
     lasting = Gate("ppo-lasting", SMALL.format(2048), 1, "none", lasting=True)
     GateRun(lasting, 0, tmp_path / "run").train()
