@@ -64,7 +64,7 @@ agent = srl.load(snapshot_download("USER/{name}"))
 action, memory = agent.act(observation)
 ```
 
-`srl eval FOLDER` repeats the evaluation, and `srl watch FOLDER` shows episodes step by step.
+`srl eval FOLDER` repeats the evaluation, and `srl eval FOLDER --video film.mp4` films an episode.
 {_onnx_text(graphs)}All settings are in `config.json`.
 """
 
