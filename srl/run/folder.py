@@ -154,7 +154,7 @@ def create_run(resolved: Resolved, run_dir: Path | None = None) -> RunFolder:
         path = next(p for p in itertools.chain([path], numbered) if not p.exists())
     folder = RunFolder(path.absolute())
     if folder.config.exists():
-        raise UserError(f"{path} already holds a run; `srl resume {path}` goes on with it; or remove it")
+        raise UserError(f"{path} already holds a run; `srl resume {path}` goes on, or remove it")
     source = resolved.source.read_bytes() if resolved.source else None
     try:
         folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)  # only its user can read it
