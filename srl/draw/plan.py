@@ -18,6 +18,7 @@ from srl.draw.scene import Scene
 from srl.errors import UserError
 from srl.experiment import Experiment, load_experiment
 from srl.files import write_output
+from srl.launch.beside import beside
 from srl.launch.hosts.resources import machine_gpus
 from srl.pools import make_pool
 
@@ -75,4 +76,5 @@ def scene_of(experiment: Experiment, fps: float = FPS) -> Scene:
     graph = trace(experiment.algorithm, shapes)
     warning = shortage(chosen, len(os.sched_getaffinity(0)), len(machine_gpus()))
     staleness = experiment.max_staleness
-    return Scene(experiment.name, graph, chosen, count, staleness, fps, warning)
+    processes = beside(experiment)
+    return Scene(experiment.name, graph, chosen, count, staleness, fps, warning, processes)

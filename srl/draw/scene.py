@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from srl.console.number_text import number_text
 from srl.dataflow.cut import Stream, cut, routes
 from srl.dataflow.graph import Edge, Field, Graph
 from srl.dataflow.plan import Fragment, Plan
+from srl.launch.beside import Beside
 from srl.streams.tickets import UNBOUNDED_AHEAD, StalenessLimiter
 
 
@@ -27,6 +29,8 @@ class Scene:
     """Environment steps a second that rates are for."""
     warning: str = ""
     """What the machine lacks; empty if it lacks nothing."""
+    beside: Mapping[str, Beside] = field(default_factory=dict)
+    """The processes beside those of the plan, by name."""
 
     @property
     def streams(self) -> tuple[Stream, ...]:
@@ -111,6 +115,7 @@ class Scene:
                 }
                 for name, fragment in plan.fragments.items()
             },
+            "beside": {name: asdict(process) for name, process in self.beside.items()},
             "edges": [
                 {
                     "source": edge.source,
@@ -154,6 +159,18 @@ def resources(fragment: Fragment) -> str:
     if fragment.gpus:
         parts.append(f"{fragment.gpus:g} GPU")
     return ", ".join(parts)
+
+
+def places(process: Beside) -> list[str]:
+    """Where a process beside the run is: on this machine, on Slurm and on Ray."""
+    here = f"here: a process with {100 * process.share:.3g} % of all cores' time"
+    if process.own_core:
+        return [
+            here,
+            "Slurm: a job of its own, with a core",
+            "Ray: a placement of its own, with a core",
+        ]
+    return [here, "Slurm, Ray: beside the controller"]
 
 
 def names(fields: tuple[Field, ...]) -> list[str]:

@@ -8,7 +8,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from srl.draw.scene import Scene, names, resources
+from srl.draw.scene import Scene, names, places, resources
 
 _COLOURS = {
     "inference": "dark_orange",
@@ -24,9 +24,10 @@ def draw(scene: Scene, console: Console) -> None:
     title = Text.assemble((scene.title, "bold"), " under the plan ", (scene.plan.name, "bold"))
     console.print(title.append(f", {where}"))
     console.print("; ".join(scene.headline), style="dim", highlight=False)
-    console.print(
-        Columns([_fragment(scene, name) for name in scene.plan.fragments], padding=(0, 2))
-    )
+    fragments = [_fragment(scene, name) for name in scene.plan.fragments]
+    console.print(Columns(fragments, padding=(0, 2)))
+    if scene.beside:
+        console.print(Columns(_beside(scene), padding=(0, 2)))
     if scene.warning:
         console.print(scene.warning, style="yellow", highlight=False)
     if not scene.streams:
@@ -46,6 +47,17 @@ def _fragment(scene: Scene, name: str) -> Panel:
     for edge in scene.inside(name):
         lines.append(Text(f"{edge.source} -> {edge.target}: {edge.name}"))
     return Panel(Group(*lines), title=title, expand=False)
+
+
+def _beside(scene: Scene) -> list[Panel]:
+    return [
+        Panel(
+            Group(Text(process.task, "bold"), *(Text(place, "dim") for place in places(process))),
+            title=f"{name}, beside the run",
+            expand=False,
+        )
+        for name, process in scene.beside.items()
+    ]
 
 
 def _streams(scene: Scene) -> Table:

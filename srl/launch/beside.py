@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from srl.beside.process import BesideProcess
@@ -13,6 +14,30 @@ from srl.experiment import Experiment
 _NICE = 14
 """The nice value of what evaluates: 4 % of a core that the run would take; with 19 a start could
 take minutes."""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A process beside a run: what it does, and what of which machine it takes."""
+
+    task: str
+    share: float
+    """Share of the processors' time that it may take on the machine of the run."""
+    own_core: bool
+    """Whether a cluster gives it a core of its own; else it is beside the controller."""
+
+
+def beside(experiment: Experiment) -> dict[str, Beside]:
+    """The processes that an experiment asks for beside its plan's, by name."""
+    there = {}
+    playing, evaluation = experiment.self_play, experiment.evaluation
+    if playing is not None and playing.evaluate > 0:
+        task = "rates past versions by matches"
+        there["rater"] = Beside(task, playing.evaluate, own_core=False)
+    if evaluation is not None:
+        task = f"evaluates versions by {evaluation.episodes} episodes each"
+        there["evaluator"] = Beside(task, evaluation.share, own_core=True)
+    return there
 
 
 @contextlib.contextmanager
@@ -28,10 +53,11 @@ def processes_beside(
         evaluates: Whether versions are evaluated on this host; another may do so.
     """
     with contextlib.ExitStack() as stack:
-        if experiment.self_play is not None and experiment.self_play.evaluate > 0:
+        asked = beside(experiment)
+        if "rater" in asked:
             stack.enter_context(rater(run, show))
-        if experiment.evaluation is not None and evaluates:
-            nice = _NICE if experiment.evaluation.share < 1 else 0
+        if "evaluator" in asked and evaluates:
+            nice = _NICE if asked["evaluator"].share < 1 else 0
             stack.enter_context(evaluator(run, show, nice))
         yield
 

@@ -13,6 +13,7 @@ from srl.experiment import load_experiment
 
 ROOT = Path(__file__).parents[2]
 ENV = "native:CartPole-v1"
+GAME = "native:HideAndSeek-v1"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -54,6 +55,33 @@ def test_what_each_fragment_holds_is_told_with_its_size(capsys):
     assert main(["plan", ENV, *words, "inline"]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert re.search(rf"holds state of [\d.]+ [kM]B, replay of {whole / 1e6:.2f} MB", told), told
+
+
+def test_the_processes_beside_a_run_are_fragments_of_their_own(capsys):
+    words = ["--plan", "decoupled", "--evaluation.episodes", "7", "--self-play.evaluate", "0.1"]
+    assert main(["plan", GAME, *words]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    for part in (
+        "evaluator, beside the run",
+        "evaluates versions by 7 episodes each",
+        "here: a process with 3 % of all cores' time",
+        "Slurm: a job of its own, with a core",
+        "Ray: a placement of its own, with a core",
+        "rater, beside the run",
+        "here: a process with 10 % of all cores' time",
+        "Slurm, Ray: beside the controller",
+    ):
+        assert part in told
+    assert main(["plan", GAME, *words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["beside"]
+    assert set(told) == {"evaluator", "rater"}
+    assert told["evaluator"]["own_core"]
+    assert not told["rater"]["own_core"]
+
+
+def test_a_plan_without_evaluation_shows_nothing_beside_the_run(capsys):
+    assert main(["plan", GAME, "--self-play.evaluate", "0"]) == 0
+    assert "beside the run" not in capsys.readouterr().out
 
 
 def test_a_plan_that_cuts_nothing_says_so(capsys):
