@@ -127,11 +127,20 @@ class Teams:
         return replace(self, instances=instances)
 
     def init(self, key: Array) -> dict[str, State]:
-        """Draws a state for each policy."""
-        return {
-            name: instance.init(jax.random.fold_in(key, i))
-            for i, (name, instance) in enumerate(sorted(self.instances.items()))
-        }
+        """Draws a state for each policy, by one compiled program for all of them."""
+        return self._init(key)
+
+    @cached_property
+    def _init(self) -> Callable[[Array], dict[str, State]]:
+        """Kept, so that functions that begin with `init` do not trace it again."""
+
+        def init(key: Array) -> dict[str, State]:
+            return {
+                name: instance.init(jax.random.fold_in(key, i))
+                for i, (name, instance) in enumerate(sorted(self.instances.items()))
+            }
+
+        return jax.jit(init)
 
     def policies(self, states: Mapping[str, State]) -> dict[str, Policy]:
         """Gives what acting needs."""
