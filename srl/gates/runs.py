@@ -85,10 +85,9 @@ class GateRun:
 
     def _evaluated(self) -> float:
         """The mean return of the episodes by which its last version was evaluated."""
-        whole, trained = read_run(self.path), self.read()
-        found = whole.values("eval/return")[
-            whole.values("updates") == trained.values("updates")[-1]
-        ]
+        run = read_run(self.path)
+        updates = run.values("updates")
+        found = run.values("eval/return")[updates == updates.max(initial=0)]
         found = found[~np.isnan(found)]
         return float(found[-1]) if len(found) else float("nan")
 

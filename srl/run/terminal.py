@@ -217,7 +217,9 @@ def logging_to(folder: RunFolder, worker: str) -> Iterator[None]:
     root, ours = logging.getLogger(), logging.getLogger("srl")
     # Some libraries, as they are imported, show all records on the terminal.
     others = [other for other in root.handlers if type(other) is logging.StreamHandler]
-    handlers = [file, *filter(None, [] if others else [logging.lastResort])]
+    handlers: list[logging.Handler] = [file]
+    if not others and logging.lastResort:
+        handlers.append(logging.lastResort)
     level = ours.level
     ours.setLevel(logging.INFO)
     for handler in handlers:

@@ -25,9 +25,14 @@ def texts(svg):
     return [element.text for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]
 
 
+def shown(capsys, *words):
+    """What `srl plan` prints, as one line with single spaces."""
+    assert main(["plan", *words]) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
 def test_a_plan_is_told_in_the_terminal(capsys):
-    assert main(["plan", ENV, "--plan", "decoupled", "--plan.actors.replicas", "4"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
+    told = shown(capsys, ENV, "--plan", "decoupled", "--plan.actors.replicas", "4")
     for part in (
         "under the plan decoupled, each replica a process",
         "64 environments in 8 groups; 32 steps an update; max_staleness 0; 1 block of",
@@ -52,15 +57,13 @@ def test_what_each_fragment_holds_is_told_with_its_size(capsys):
     whole = 100 * 64 * (9 * (16 + 4 + 2) + 8 * 4 + 6 * 4 + 4)
     assert drawn.held(actors)["replay"] == whole // actors.replicas
     assert any("holds replay of" in text for text in texts(picture(drawn)) if text)
-    assert main(["plan", ENV, *words, "inline"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
+    told = shown(capsys, ENV, *words, "inline")
     assert re.search(rf"holds state of [\d.]+ [kM]B, replay of {whole / 1e6:.2f} MB", told), told
 
 
 def test_the_processes_beside_a_run_are_fragments_of_their_own(capsys):
     words = ["--plan", "decoupled", "--evaluation.episodes", "7", "--self-play.evaluate", "0.1"]
-    assert main(["plan", GAME, *words]) == 0
-    told = " ".join(capsys.readouterr().out.split())
+    told = shown(capsys, GAME, *words)
     for part in (
         "evaluator, beside the run",
         "evaluates versions by 7 episodes each",
@@ -72,16 +75,14 @@ def test_the_processes_beside_a_run_are_fragments_of_their_own(capsys):
         "Slurm, Ray: beside the controller",
     ):
         assert part in told
-    assert main(["plan", GAME, *words, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["beside"]
+    told = json.loads(shown(capsys, GAME, *words, "--json"))["beside"]
     assert set(told) == {"evaluator", "rater"}
     assert told["evaluator"]["own_core"]
     assert not told["rater"]["own_core"]
 
 
 def test_a_plan_without_evaluation_shows_nothing_beside_the_run(capsys):
-    assert main(["plan", GAME, "--self-play.evaluate", "0"]) == 0
-    assert "beside the run" not in capsys.readouterr().out
+    assert "beside the run" not in shown(capsys, GAME, "--self-play.evaluate", "0")
 
 
 def test_a_plan_that_cuts_nothing_says_so(capsys):
