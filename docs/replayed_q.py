@@ -92,7 +92,8 @@ class ReplayedQInstance(QInstance):
     def loss(self, params, state, drawn):
         """Sums the squared errors of the transitions that count."""
         after = self.values(state.targets, state.observations, drawn.last)
-        target = drawn.reward + drawn.discount * jnp.max(after, axis=-1)
+        best = jnp.where(self.possible(drawn.last), jnp.max(after, axis=-1), 0.0)
+        target = drawn.reward + drawn.discount * best
         values = self.values(params, state.observations, drawn.observation)
         error = chosen(values, drawn.action) - target
         loss = jnp.sum(jnp.where(drawn.valid, jnp.square(error), 0.0))

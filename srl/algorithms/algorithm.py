@@ -127,6 +127,11 @@ class Algorithm:
         return self
 
     @property
+    def saves_replay(self) -> bool:
+        """Whether checkpoints hold the replay, where there is one."""
+        return True
+
+    @property
     def instance(self) -> type[Instance]:
         """The class of the algorithm's functions.
 

@@ -116,6 +116,7 @@ class Drawn(NamedTuple):
     """What the rounds learn from, [rounds, S, ...]."""
 
     window: Any  # what `window_of` makes of the rows: of DQN, transitions
+    ready: Array  # bool, whether its slot is learned from
     draws: Draws
     priority: Array  # of each, over the sum of its slot's
     slot_mass: Array  # the sum of the slot's priorities
@@ -222,12 +223,14 @@ class DQNInstance(QInstance[DQNState], OffPolicyInstance[DQNState]):
         masses = jnp.sum(replay.priority, axis=(0, 1))
         sums["mass"] = jnp.sum(masses)
         key, slot = jax.random.wrap_key_data(state.key), unroll.slot
-        draws = draw_by_priority(key, replay.priority, state.n, slot, self.rounds, self.share)
+        turn = self.rounds_before(state.n)
+        draws = draw_by_priority(key, replay.priority, state.n, slot, self.rounds, self.share, turn)
         first = draws._replace(row=draws.row * self.stride)
         rows = first.take(replay.unrolls, self.length, self.stack)
         slot_mass = masses[draws.column]
         drawn = Drawn(
             self.window_of(rows),
+            self.ready(replay.unrolls, state.n)[draws.column],
             draws,
             priority=draws.of(replay.priority) / jnp.maximum(slot_mass, 1e-12),
             slot_mass=slot_mass,
@@ -244,7 +247,8 @@ class DQNInstance(QInstance[DQNState], OffPolicyInstance[DQNState]):
         if not self.config.priorities:
             return replay
         known = batch.draws.of(replay.priority)
-        priority = jnp.where(self.warm(state.n) & (known > 0), notes, known)
+        noted = self.due(state.n, jnp.arange(self.rounds))[:, None] & batch.ready
+        priority = jnp.where(noted & (known > 0), notes, known)
 
         def of_round(held: Array, row: tuple[Draws, Array]) -> tuple[Array, None]:
             draws, values = row
@@ -268,8 +272,9 @@ class DQNInstance(QInstance[DQNState], OffPolicyInstance[DQNState]):
         weight = self._weight(state, drawn) if self.config.priorities else 1.0
         weight = jnp.broadcast_to(weight, loss.shape)
         metrics = {"q_loss": weight * loss, "q_value": value, "weight": weight}
-        priority = jax.lax.stop_gradient(self.priority(error, drawn.window.valid))
-        return summed(weight * loss, metrics, drawn.window.valid, priority)
+        valid = drawn.window.valid
+        priority = jax.lax.stop_gradient(self.priority(error, valid))
+        return summed(weight * loss, metrics, valid & drawn.ready, priority)
 
     def _weight(self, state: DQNState, drawn: Drawn) -> Array:
         """Importance weights (Schaul et al., 2016, section 3.4).
@@ -287,6 +292,7 @@ class DQNInstance(QInstance[DQNState], OffPolicyInstance[DQNState]):
     ) -> tuple[Array, Array, Array]:
         """Gives the errors of transitions, their losses, and the values of their actions."""
         statistics = state.observations
+        discount = jnp.where(self.possible(drawn.last), drawn.discount, 0.0)
         last = self.outputs(state.targets, statistics, drawn.last)
         chooser = last
         if self.config.double:
@@ -295,13 +301,16 @@ class DQNInstance(QInstance[DQNState], OffPolicyInstance[DQNState]):
         outputs = self.outputs(params, statistics, drawn.observation)
         value = chosen(self.values_of(outputs), drawn.action)
         if self.config.atoms == 1:
-            target = drawn.reward + drawn.discount * chosen(self.values_of(last), best)
+            target = drawn.reward + discount * chosen(self.values_of(last), best)
             error = target - value
             return error, 0.5 * jnp.square(error), value
+        drawn = drawn._replace(discount=discount)
         target = self._projected(drawn, _of_action(self.atoms_of(last), best))
         log_probs = jax.nn.log_softmax(_of_action(self.atoms_of(outputs), drawn.action))
         loss = -jnp.sum(target * log_probs, axis=-1)
-        return loss, loss, value
+        # The divergence, which is what the loss can still fall by, is the error (Rainbow).
+        divergence = loss + jnp.sum(jax.scipy.special.xlogy(target, target), axis=-1)
+        return divergence, loss, value
 
     def _projected(self, drawn: Transitions, logits: Array) -> Array:
         """The distribution of targets over the atoms (Bellemare et al., 2017, algorithm 1)."""

@@ -7,11 +7,70 @@ however slots are spread.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self
 
 from srl.algorithms.algorithm import State
+from srl.algorithms.observing import ObservingAlgorithm
+from srl.dataflow.trace import trace
+from srl.errors import UserError
 from srl.lazy import jax, jnp
 from srl.types import Array, Tree
+
+# Of a batch, where the number of minibatches is left to be chosen.
+MOST_MINIBATCHES, LEAST_SAMPLES = 32, 64
+
+
+@dataclass(frozen=True)
+class Minibatched(ObservingAlgorithm):
+    """Settings of learning that goes through each batch several times, in minibatches."""
+
+    epochs: int = 1
+    """How often learning goes through each batch."""
+    minibatches: int = 0
+    """How many parts a batch has, each for one gradient step; it divides the unroll length.
+    0 chooses up to 32, of 64 steps or more each."""
+    chunk: int = 8
+    """How many steps a network with memory learns from in sequence; not used without memory."""
+
+    limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
+        **ObservingAlgorithm.limits,
+        "epochs": (1,),
+        "minibatches": (0,),
+        "chunk": (1,),
+    }
+
+    def validate(self) -> None:
+        """Raises UserError where settings are out of their limits or do not fit each other."""
+        super().validate()
+        remembers = bool(self.network.memory)
+        unit = (self.minibatches or 1) * self._step
+        for unrolled in trace(self).unrolls:
+            if unrolled.length % unit == 0:
+                continue
+            chunks = f", chunk={self.chunk}, and a network with memory" if remembers else ""
+            raise UserError(
+                f"{type(self).__name__} with unroll_length={unrolled.length}, "
+                f"minibatches={self.minibatches or 1}{chunks}: "
+                f"minibatches{' * chunk' if remembers else ''} must divide the unroll "
+                f"length; make --algorithm.unroll-length a multiple of {unit}, or change the others"
+            )
+
+    def settled(self, num_envs: int = 64) -> Self:
+        """Gives the settings with the number of minibatches, where that is 0."""
+        if self.minibatches:
+            return self
+        length = math.gcd(*(unrolled.length for unrolled in trace(self).unrolls))
+        most = min(MOST_MINIBATCHES, max(num_envs * length // LEAST_SAMPLES, 1))
+        fitting = [n for n in range(1, most + 1) if length // self._step % n == 0]
+        return replace(self, minibatches=fitting[-1])
+
+    @property
+    def _step(self) -> int:
+        """Steps of a slot that stay together in a minibatch."""
+        return self.chunk if self.network.memory else 1
 
 
 class Batch(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from srl.algorithms.gradient_step import mean_of
@@ -19,6 +20,7 @@ from srl.algorithms.replay import (
     Transitions,
     draw,
     empty,
+    filled,
     insert,
     portions,
     transitions,
@@ -45,14 +47,19 @@ class OffPolicy(ObservingAlgorithm):
     warm_up: int = 5_000
     """Steps before learning begins; continuous actions are drawn evenly till then."""
     batch_size: int = 256
-    """Transitions of a gradient step."""
+    """Transitions of a gradient step, rounded to a multiple or a part of the slots."""
     samples_per_insert: float = 256.0
-    """How often each step is learned from; with 256 in a batch of 256, a gradient step each."""
+    """How often each step is learned from, on average; with 256 in a batch of 256, a gradient step
+    each. It holds whatever the batch is rounded to."""
     n_step: int = 1
-    """Steps of a transition."""
+    """Steps of a transition, which lies within an unroll: none begins at an unroll's last
+    n_step - 1 steps."""
     target_rate: float = 0.005
     """The part by which slow copies of networks follow where they do: in each gradient step, of
     TD3 in those of the actor."""
+    keep_replay: bool = True
+    """Whether checkpoints hold the replay. Otherwise a resumed run begins with an empty one, which
+    it fills by as many steps as `warm_up` before it goes on learning."""
 
     limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
         **ObservingAlgorithm.limits,
@@ -65,6 +72,11 @@ class OffPolicy(ObservingAlgorithm):
     }
     sequences: ClassVar[bool] = False
     """Whether it learns from sequences, as a network with memory needs."""
+
+    @property
+    def saves_replay(self) -> bool:
+        """Whether checkpoints hold the replay."""
+        return self.keep_replay
 
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
@@ -90,6 +102,9 @@ class OffPolicyState(Observing, Protocol):
         """The slow copies."""
         ...
 
+
+_PERIOD = 1024
+"""In at most so many updates gradient steps are as many as `samples_per_insert` says."""
 
 F = TypeVar("F", bound=OffPolicyState)
 """The state of an algorithm that learns from a replay."""
@@ -125,18 +140,46 @@ class OffPolicyInstance(ObservingInstance[F]):
         return max(1, self.slots // turns * each)
 
     @property
+    def learned(self) -> int:
+        """Steps that a gradient step learns from."""
+        return self.draws
+
+    @property
+    def rate(self) -> Fraction:
+        """Gradient steps for each update, on average."""
+        rate = Fraction(self.config.samples_per_insert) * self.steps / self.learned
+        return max(rate.limit_denominator(_PERIOD), Fraction(1, _PERIOD))
+
+    @property
     def rounds(self) -> int:
-        """Gradient steps for the steps of an update."""
-        return max(1, round(self.steps * self.config.samples_per_insert / self.draws))
+        """Rounds of an update, of which the last may have no gradient step."""
+        return math.ceil(self.rate)
+
+    def rounds_before(self, n: Array) -> Array:
+        """Gives the gradient steps of the updates before update n, int32; warm-up counts, too."""
+        steps, period = self.rate.numerator, self.rate.denominator
+        return n // period * steps + n % period * steps // period
+
+    def due(self, n: Array, round: Array) -> Array:
+        """Gives whether there is a gradient step in a round of update n: bool of their shapes."""
+        return self.warm(n + 1) & (round < self.rounds_before(n + 1) - self.rounds_before(n))
+
+    def ready(self, replay: Replay, n: Array) -> Array:
+        """Gives of which slots enough is remembered to be learned from, bool [B].
+
+        Else their replay was lost, and is filled again.
+        """
+        needed = min(math.ceil(self.config.warm_up / self.steps), self.blocks)
+        return filled(replay, n) >= needed
 
     @property
     def blocks(self) -> int:
         """Unrolls that are remembered of each slot."""
         return max(1, self.config.replay // self.steps)
 
-    def warm(self, n: Array) -> Array:
-        """Whether update n learns: enough steps were taken."""
-        return n + 1 >= math.ceil(self.config.warm_up / self.steps)  # without large products
+    def warm(self, updates: Array) -> Array:
+        """Whether so many updates' steps are enough to begin with."""
+        return updates >= math.ceil(self.config.warm_up / self.steps)  # without large products
 
     def slow(self, params: Tree) -> Tree:
         """Gives those parameters of which there are slow copies."""
@@ -168,14 +211,16 @@ class OffPolicyInstance(ObservingInstance[F]):
     def recall(self, state: F, replay: Replay, batch: Unroll) -> Any:
         """Draws the transitions of all rounds."""
         key, length = jax.random.wrap_key_data(state.key), self.config.n_step + 1
-        draws = draw(key, replay, state.n, batch.slot, self.rounds, self.share, length)
+        first = self.rounds_before(state.n)
+        draws = draw(key, replay, state.n, batch.slot, self.rounds, self.share, length, first)
         drawn = transitions(draws.take(replay, length, self.stack), self.config.discount)
-        return Drawn(drawn, draws.slot)
+        valid = drawn.valid & self.ready(replay, state.n)[draws.column]
+        return Drawn(drawn._replace(valid=valid), draws.slot)
 
     # Learning.
 
     def noted_gradient(self, state: F, batch: Any, round: Array) -> tuple[dict[str, Any], Tree]:
-        """Gives the sums of a round, and its notes; zeros before learning begins."""
+        """Gives the sums of a round, and its notes; zeros where it has no gradient step."""
         drawn = jax.tree.map(lambda x: x[round], batch)
 
         def compute() -> tuple[dict[str, Any], Tree]:
@@ -186,14 +231,14 @@ class OffPolicyInstance(ObservingInstance[F]):
 
         shapes = jax.eval_shape(compute)
         nothing = lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)  # noqa: E731
-        return jax.lax.cond(self.warm(state.n), compute, nothing)
+        return jax.lax.cond(self.due(state.n, round), compute, nothing)
 
     def gradient(self, state: F, batch: Any, round: Array) -> dict[str, Any]:
         """Gives the sums of a round: of the loss's gradient, and of metrics."""
         return self.noted_gradient(state, batch, round)[0]
 
     def update(self, state: F, sums: Any) -> tuple[F, Metrics]:
-        """Takes a gradient step, and moves the slow copies."""
+        """Takes a gradient step, and moves the slow copies, where anything was learned from."""
         mean = mean_of(sums)
         steps, optimizer = self.optimizer.update(mean["gradient"], state.optimizer, state.params)
         params: Any = optax.apply_updates(state.params, steps)
@@ -203,7 +248,9 @@ class OffPolicyInstance(ObservingInstance[F]):
         )
         moved = state._replace(params=params, optimizer=optimizer, targets=targets)
         metrics = {**mean["metrics"], "grad_norm": optax.tree.norm(mean["gradient"])}
-        return where(self.warm(state.n), moved, state), metrics
+        # Rounds without a gradient step count as 0 in the means over rounds and updates.
+        metrics = {name: x * (self.rounds / float(self.rate)) for name, x in metrics.items()}
+        return where(sums["count"] > 0, moved, state), metrics
 
 
 def summed(

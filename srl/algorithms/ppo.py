@@ -7,14 +7,13 @@ in chunks of `chunk` steps, each from the memory that acting had at its first st
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 from srl.algorithms.actor_critic import ActorCritic, ActorCriticInstance
 from srl.algorithms.gradient_step import learning_rate, step_along
-from srl.algorithms.minibatches import Batch, minibatch
+from srl.algorithms.minibatches import Batch, Minibatched, minibatch
 from srl.algorithms.normalization import (
     Statistics,
     merge,
@@ -25,17 +24,12 @@ from srl.algorithms.normalization import (
     unstandardize,
 )
 from srl.algorithms.returns import generalized_advantages, sums_over, valid_rows, zero_unless
-from srl.dataflow.trace import trace
-from srl.errors import UserError
 from srl.lazy import jax, jnp, optax
 from srl.types import Array, Metrics, Policy, Tree, Unroll
 
-# Of a batch, where the number of minibatches is left to be chosen.
-MOST_MINIBATCHES, LEAST_SAMPLES = 32, 64
-
 
 @dataclass(frozen=True)
-class PPO(ActorCritic):
+class PPO(ActorCritic, Minibatched):
     """The settings of proximal policy optimisation.
 
     The defaults are published ones for continuous actions (docs/results/ppo.md), and serve discrete
@@ -44,11 +38,6 @@ class PPO(ActorCritic):
 
     epochs: int = 10
     """How often learning goes through each batch."""
-    minibatches: int = 0
-    """How many parts a batch has, each for one gradient step; it divides the unroll length.
-    0 chooses up to 32, of 64 steps or more each."""
-    chunk: int = 8
-    """How many steps a policy with memory learns from in sequence; not used without memory."""
     learning_rate: float = 3e-4
     """The step size of Adam."""
     anneal: bool = True
@@ -74,9 +63,7 @@ class PPO(ActorCritic):
 
     limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
         **ActorCritic.limits,
-        "epochs": (1,),
-        "minibatches": (0,),
-        "chunk": (1,),
+        **Minibatched.limits,
         "learning_rate": (0.0,),
         "adam_epsilon": (0.0,),
         "max_grad_norm": (0.0,),
@@ -93,35 +80,6 @@ class PPO(ActorCritic):
     def instance(self) -> type[PPOInstance]:
         """The functions of PPO."""
         return PPOInstance
-
-    def validate(self) -> None:
-        """Raises UserError where settings are out of their limits or do not fit each other."""
-        super().validate()
-        remembers = bool(self.network.memory)
-        unit = (self.minibatches or 1) * self._step
-        for unrolled in trace(self).unrolls:
-            if unrolled.length % unit == 0:
-                continue
-            chunks = f", chunk={self.chunk}, and a network with memory" if remembers else ""
-            raise UserError(
-                f"PPO with unroll_length={unrolled.length}, minibatches={self.minibatches or 1}"
-                f"{chunks}: minibatches{' * chunk' if remembers else ''} must divide the unroll "
-                f"length; make --algorithm.unroll-length a multiple of {unit}, or change the others"
-            )
-
-    def settled(self, num_envs: int = 64) -> Self:
-        """Gives the settings with the number of minibatches, where that is 0."""
-        if self.minibatches:
-            return self
-        length = math.gcd(*(unrolled.length for unrolled in trace(self).unrolls))
-        most = min(MOST_MINIBATCHES, max(num_envs * length // LEAST_SAMPLES, 1))
-        fitting = [n for n in range(1, most + 1) if length // self._step % n == 0]
-        return replace(self, minibatches=fitting[-1])
-
-    @property
-    def _step(self) -> int:
-        """Steps of a slot that stay together in a minibatch."""
-        return self.chunk if self.network.memory else 1
 
 
 class Estimates(NamedTuple):

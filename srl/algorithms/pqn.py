@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from srl.algorithms.gradient_step import learning_rate, mean_of, step_along
-from srl.algorithms.minibatches import Batch, minibatch
+from srl.algorithms.minibatches import Batch, Minibatched, minibatch
 from srl.algorithms.observing import ObservingState
 from srl.algorithms.q_learning import QInstance, QLearning, chosen
 from srl.algorithms.returns import generalized_advantages, sums_over, valid_rows, zero_unless
@@ -21,17 +21,13 @@ from srl.types import Array, Metrics, Tree, Unroll
 
 
 @dataclass(frozen=True)
-class PQN(QLearning):
+class PQN(QLearning, Minibatched):
     """The settings of PQN."""
 
     unroll_length: int = 16
     """Steps that are taken with one version of the network before they are learned from."""
     epochs: int = 4
     """How often learning goes through each batch."""
-    minibatches: int = 16
-    """How many parts a batch has, each for one gradient step; it divides the unroll length."""
-    chunk: int = 8
-    """How many steps a network with memory learns from in sequence; not used without memory."""
     learning_rate: float = 1e-3
     """The step size of RAdam."""
     anneal: bool = True
@@ -43,9 +39,7 @@ class PQN(QLearning):
 
     limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
         **QLearning.limits,
-        "epochs": (1,),
-        "minibatches": (1,),
-        "chunk": (1,),
+        **Minibatched.limits,
         "learning_rate": (0.0,),
         "max_grad_norm": (0.0,),
         "q_lambda": (0.0, 1.0),
@@ -97,7 +91,7 @@ class PQNInstance(QInstance[ObservingState]):
         ended = unroll.terminated | unroll.truncated
         memory = jax.tree.map(lambda x: x[0], unroll.memory)
         values = self.values(state.params, state.observations, unroll.observation, memory, ended)
-        best = jnp.max(values, axis=-1)
+        best = jnp.where(self.possible(unroll.observation), jnp.max(values, axis=-1), 0.0)
         rows = (unroll.reward, unroll.terminated, unroll.truncated, best)
         # The lambda return is the value of a row and the lambda-weighted errors from there on.
         target = best[:-1] + generalized_advantages(

@@ -193,6 +193,14 @@ class QInstance(ObservingInstance[Q]):
         mask = action_mask(observation)
         return jnp.ones(values.shape, bool) if mask is None else mask.astype(bool)
 
+    def possible(self, observation: Tree) -> Array:
+        """Gives where any action is allowed, bool [...] or []; elsewhere a state is worth 0.
+
+        After an episode's last action, masks may allow nothing.
+        """
+        mask = action_mask(observation)
+        return jnp.ones((), bool) if mask is None else jnp.any(mask.astype(bool), axis=-1)
+
     def mask(self, observation: Tree, values: Array) -> Array:
         """Gives the values with the least number in place of those of forbidden actions."""
         return jnp.where(self.allowed(observation, values), values, jnp.finfo(values.dtype).min)

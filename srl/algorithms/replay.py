@@ -8,6 +8,7 @@ they come; of stacks, each observation once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -147,8 +148,28 @@ class Draws(NamedTuple):
         return jax.tree.map(lambda x: x[:, -first:], stacks)
 
 
+def filled(replay: Replay, n: Array) -> Array:
+    """Gives how many of the newest unrolls, without a gap, are there of each slot: int32 [B].
+
+    Args:
+        replay: With the unroll of update n in it.
+        n: int32 [], the present update.
+    """
+    blocks = len(replay.reward)
+    newest = n - jnp.arange(blocks)  # updates, from this one back
+    there = (replay.update[newest % blocks, 0] == newest[:, None]) & (newest >= 0)[:, None]
+    return jnp.sum(jnp.cumprod(there, axis=0), axis=0)
+
+
 def draw(
-    key: Array, replay: Replay, n: Array, slot: Array, rounds: int, share: float, length: int
+    key: Array,
+    replay: Replay,
+    n: Array,
+    slot: Array,
+    rounds: int,
+    share: float,
+    length: int,
+    first: Array | None = None,
 ) -> Draws:
     """Draws windows uniformly: all slots, and the unrolls and rows of a slot, are alike.
 
@@ -161,27 +182,35 @@ def draw(
         share: Windows of each slot in each round; below 1, a slot has one in every 1 / share
             rounds, in turn with its neighbours.
         length: Rows of a window.
+        first: int32 [], the run's rounds before these, where they are not n * rounds.
     """
     blocks, rows, _ = replay.reward.shape
-    newest = n - jnp.arange(blocks)  # updates, from this one back
-    there = (replay.update[newest % blocks, 0] == newest[:, None]) & (newest >= 0)[:, None]
-    filled = jnp.sum(jnp.cumprod(there, axis=0), axis=0)  # of each slot, those without a gap
     each, turns = portions(share)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, n), slot)
 
-    def of_slot(key: Array, filled: Array) -> tuple[Array, Array]:
+    def of_slot(key: Array, unrolls: Array) -> tuple[Array, Array]:
         one, other = jax.random.split(key)
         shape = (rounds, each)
-        age = jax.random.randint(one, shape, 0, filled)
+        age = jax.random.randint(one, shape, 0, unrolls)
         return (n - age) % blocks, jax.random.randint(other, shape, 0, rows - length + 1)
 
-    return _in_turn(*jax.vmap(of_slot, out_axes=2)(keys, filled), n, slot, turns)
+    block, row = jax.vmap(of_slot, out_axes=2)(keys, filled(replay, n))
+    return _in_turn(block, row, n * rounds if first is None else first, slot, turns)
 
 
 def draw_by_priority(
-    key: Array, priority: Array, n: Array, slot: Array, rounds: int, share: float
+    key: Array,
+    priority: Array,
+    n: Array,
+    slot: Array,
+    rounds: int,
+    share: float,
+    first: Array | None = None,
 ) -> Draws:
     """Draws windows of each slot in proportion to their priorities.
+
+    A group of windows is drawn, and one of the group, each by a random number of its own: sums of a
+    million priorities, and 23 random bits, would be too coarse to tell windows apart.
 
     Args:
         key: Of the run's learning.
@@ -190,18 +219,29 @@ def draw_by_priority(
         slot: int32 [B], which of the run's slots each column is.
         rounds: Gradient steps that are drawn for.
         share: Windows of each slot in each round; see `draw`.
+        first: int32 [], the run's rounds before these, where they are not n * rounds.
     """
-    _, rows, slots = priority.shape
+    blocks, rows, slots = priority.shape
     each, turns = portions(share)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, n), slot)
+    size = math.isqrt(blocks * rows)
+    masses = jnp.pad(priority.reshape(-1, slots), ((0, -blocks * rows % size), (0, 0)))
 
-    def of_slot(key: Array, priority: Array) -> Array:
-        mass = jnp.cumsum(priority)
-        at = mass[-1] * (1 - jax.random.uniform(key, (rounds, each)))  # never 0
-        return jnp.minimum(jnp.searchsorted(mass, at), len(mass) - 1)
+    def of_slot(key: Array, masses: Array) -> Array:
+        one, other = (1 - jax.random.uniform(k, (rounds * each,)) for k in jax.random.split(key))
+        group = jax.vmap(_at, (None, 0))(jnp.sum(masses, axis=1), one)
+        place = group * size + jax.vmap(_at)(masses[group], other)
+        return place.reshape(rounds, each)
 
-    place = jax.vmap(of_slot, (0, 1), 2)(keys, priority.reshape(-1, slots))
-    return _in_turn(place // rows, place % rows, n, slot, turns)
+    place = jax.vmap(of_slot, (0, 2), 2)(keys, masses.reshape(-1, size, slots))
+    turn = n * rounds if first is None else first
+    return _in_turn(place // rows, place % rows, turn, slot, turns)
+
+
+def _at(masses: Array, part: Array) -> Array:
+    """Gives which of the masses [G] lies at this part, above 0 and at most 1, of their sum."""
+    reached = jax.lax.cummax(jnp.cumsum(masses))  # rounding could let the sum fall
+    return jnp.minimum(jnp.searchsorted(reached, reached[-1] * part), len(masses) - 1)
 
 
 def portions(share: float) -> tuple[int, int]:
@@ -209,8 +249,10 @@ def portions(share: float) -> tuple[int, int]:
     return max(1, round(share)), max(1, round(1 / share))
 
 
-def _in_turn(block: Array, row: Array, n: Array, slot: Array, turns: int) -> Draws:
+def _in_turn(block: Array, row: Array, first: Array, slot: Array, turns: int) -> Draws:
     """Leaves of draws [rounds, each, B] those of the slots whose turn it is: one in `turns`.
+
+    The first of these rounds is the run's round `first`.
 
     Raises:
         UserError: If the slots here cannot be divided so.
@@ -223,7 +265,7 @@ def _in_turn(block: Array, row: Array, n: Array, slot: Array, turns: int) -> Dra
             f"learners with which {turns} divides a learner's slots"
         )
     # In the run's round r it is the turn of the columns that leave r, divided by `turns`.
-    turn = (n * rounds + jnp.arange(rounds))[:, None, None] % turns
+    turn = (first + jnp.arange(rounds))[:, None, None] % turns
     column = jnp.arange(slots // turns) * turns + turn  # [rounds, 1, B / turns]
     column = jnp.broadcast_to(column, (rounds, each, slots // turns))
     block, row = (jnp.take_along_axis(x, column, axis=2) for x in (block, row))

@@ -101,9 +101,9 @@ class TD3Instance(ContinuousInstance):
 
     # Learning.
 
-    def due(self, n: Array, round: Array) -> Array:
+    def actor_due(self, n: Array, round: Array) -> Array:
         """Whether the actor learns in a round, and slow copies follow."""
-        return (n * self.rounds + round) % self.config.delay == 0
+        return (self.rounds_before(n) + round) % self.config.delay == 0
 
     def loss(
         self, params: Tree, state: CriticsState, drawn: Drawn, round: Array
@@ -128,7 +128,7 @@ class TD3Instance(ContinuousInstance):
             # With two critics the actor goes by the first, with more by the mean (REDQ).
             return -(values[0] if self.config.critics == 2 else jnp.mean(values, axis=0))
 
-        due = self.due(state.n, round)
+        due = self.actor_due(state.n, round)
         worth = jax.lax.cond(due, actor_loss, lambda: jnp.zeros(steps.reward.shape))
         metrics = {"critic_loss": critic_loss, "q_value": jnp.mean(values, axis=0)}
         loss, (sums, notes) = summed(critic_loss + worth, metrics, steps.valid)

@@ -115,7 +115,7 @@ class Run:
             self._trackers = Trackers(experiment.trackers, experiment.tracking)
         trainer.start()
         state = trainer.state()  # of several replicas, by all together
-        size = trainer.replay_bytes
+        size = trainer.replay_bytes if experiment.algorithm.saves_replay else 0
         if self._kept and (warning := self.checkpoints.expect_room(state, size)):
             self.show.say(warning)
         if resume:
@@ -151,8 +151,8 @@ class Run:
             trainer.restore_replays(checkpoints.replay_folder, files)
         elif trainer.remembers:
             self.show.say(
-                "the checkpoint holds no replay: the run goes on with an empty one, and learns "
-                "from the little that is there until it has filled again"
+                "the checkpoint holds no replay: the run goes on with an empty one, which is "
+                "filled by warm-up before learning goes on"
             )
         for later in damaged if self._kept else ():
             kept = self.checkpoints.set_aside(later.version, "damaged")
@@ -339,7 +339,8 @@ class Run:
         state, replay_files = trainer.state(), None
         with self._writing():
             self.checkpoints.wait()  # it removes files of replays that no checkpoint needs
-            replay_files = trainer.save_replays(self.checkpoints.replay_folder)
+            saved = self.experiment.algorithm.saves_replay
+            replay_files = trainer.save_replays(self.checkpoints.replay_folder) if saved else {}
         if self._kept and (replay_files is not None or wait):
             # A hook may want to look at it.
             self._write(state, replay_files, wait=wait or "checkpoint" in self._hooks.kinds)

@@ -15,7 +15,7 @@ from srl.errors import UserError
 from srl.networks import MLP
 from srl.types import Specs
 
-BLOCKS = 3
+BLOCKS = 2
 BOX = spaces.Box(-9, 9, (3,), np.float32)
 
 

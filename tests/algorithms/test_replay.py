@@ -71,6 +71,30 @@ def test_priorities_are_frequencies():
     assert not counts[priority == 0].any()
 
 
+def test_small_priorities_in_a_large_replay_are_drawn_as_often_as_they_weigh():
+    """In one sum of a million float32 numbers, and at one random number's steps, most are lost."""
+    blocks, rows = 1 << 17, 8
+    priority = np.full((blocks, rows, 1), 1e-4, np.float32)
+    priority[:100] = 1000.0  # most of the mass, which comes first
+    priority[100 : blocks // 2] = 0.0
+    small = rows * (blocks - blocks // 2)
+    expected = small * 1e-4 / (small * 1e-4 + 100 * rows * 1000.0)
+    priority *= np.where(np.arange(blocks) < 100, expected / (1 - expected), 1.0)[:, None, None]
+    rounds = 200_000  # half of which now draw small ones
+    draws = draw_by_priority(KEY, jnp.asarray(priority), 5, np.arange(1), rounds, 1.0)
+    place = np.asarray(draws.block * rows + draws.row).ravel()
+    assert (priority.ravel()[place] > 0).all()
+    drawn = place[place >= 100 * rows]
+    np.testing.assert_allclose(len(drawn) / rounds, 0.5, atol=0.01)
+    # Each of them is as likely as any other: of 16 parts, and of the places in a block.
+    for number, of in ((drawn * 2 // (blocks * rows // 16) - 16, 16), (drawn % rows, rows)):
+        counts = np.bincount(number, minlength=of)
+        np.testing.assert_allclose(counts / len(drawn), 1 / of, rtol=0.1)
+    # Draws that meet: with so many places, about 1 in 10 has been drawn before.
+    pairs = len(drawn) - len(np.unique(drawn))
+    np.testing.assert_allclose(pairs, len(drawn) ** 2 / (2 * small), rtol=0.15)
+
+
 @settings(max_examples=8, deadline=None)
 @given(n=st.integers(0, 50), steps=st.integers(1, STEPS))
 def test_transitions_stop_where_their_episode_ends(n, steps):

@@ -1,5 +1,6 @@
 """Runs that remember: they go on exactly, survive the death of their learner and keep the bound."""
 
+import itertools
 import os
 import shutil
 
@@ -103,3 +104,27 @@ def test_the_bound_holds_for_what_is_remembered(tmp_path, bound):
     assert len(found) == 15
     assert min(found) == 0
     assert 1 <= max(found) <= bound
+
+
+def test_without_a_kept_replay_a_resumed_run_warms_up_before_it_learns_on(tmp_path):
+    early, updates = 4, 8
+    words = ["--plan", "inline", "--updates", updates, *DQN, "--algorithm.keep-replay", "false"]
+    words += ["--checkpoint-minutes", 0, "--keep-checkpoints", 99]
+    with RealRun(tmp_path, *words, env=NATIVE) as run:
+        assert run.end() == 0, run.told
+    assert not list((tmp_path / "run" / "checkpoints").rglob("replay/*"))
+    for version in range(early + 1, updates + 1):
+        os.unlink(tmp_path / "run" / "checkpoints" / f"{version}.safetensors")
+    with RealRun(tmp_path, command=["resume", str(tmp_path / "run")]) as run:
+        assert run.end() == 0, run.told
+    assert "the checkpoint holds no replay" in run.told
+    checkpoints = Checkpoints(tmp_path / "run" / "checkpoints")
+    trees = [checkpoints.restore(n)[0] for n in range(1, updates + 1)]
+    checkpoints.close()
+    leaves = [leaves_of(tree["learners"]["policy"]["params"]) for tree in trees]
+    changed = [
+        any(not np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+        for one, other in itertools.pairwise(leaves)
+    ]
+    # Of updates 2 to 8: warm-up takes two, the second of which learns; so it does again.
+    assert changed == [True] * 3 + [False] + [True] * 3

@@ -37,20 +37,31 @@ experiment = Experiment(
     updates=3,
 )
 """
-_DQN = _CARTPOLE.replace("import PPO", "import DQN").replace(
-    "PPO(network=MLP(width=16), unroll_length=16, epochs=2, minibatches=2)",
-    "DQN(network=MLP(width=16), priorities=0.6, n_step=2, warm_up=200, batch_size=64, "
-    "samples_per_insert=4.0, replay=512, frame_stack=2)",
+
+
+def _replayed(algorithm: str, settings: str) -> str:
+    """An experiment that learns from a replay of two unrolls, the oldest of which is written over.
+
+    After the first update it is still warming up; some rounds have no gradient step.
+    """
+    ppo = "PPO(network=MLP(width=16), unroll_length=16, epochs=2, minibatches=2)"
+    own = f"{algorithm}({settings}, unroll_length=8, replay=256, warm_up=200)"
+    text = _CARTPOLE.replace("import PPO", f"import {algorithm}").replace(ppo, own)
+    return text.replace("updates=3", "updates=5")
+
+
+_DQN = _replayed(
+    "DQN",
+    "network=MLP(width=16), priorities=0.6, n_step=2, batch_size=64, samples_per_insert=4.25, "
+    "frame_stack=2",
 )
-_SAC = (
-    _CARTPOLE.replace("import PPO", "import SAC")
-    .replace("CartPole", "Pendulum")
-    .replace(
-        "PPO(network=MLP(width=16), unroll_length=16, epochs=2, minibatches=2)",
-        "SAC(network=MLP(width=16), warm_up=200, batch_size=32, samples_per_insert=1.0, "
-        "replay=512)",
-    )
+_R2D2 = _replayed(
+    "R2D2",
+    "network=MLP(width=16, memory=8), chunk=2, burn_in=2, sequence=4, n_step=2, batch_size=16, "
+    "samples_per_insert=1.0",
 )
+_SMALL = "network=MLP(width=16), batch_size=32, samples_per_insert=1.0"
+_SAC, _TD3 = (_replayed(x, _SMALL).replace("CartPole", "Pendulum") for x in ("SAC", "TD3"))
 _GAME = """
 from srl import Experiment
 from srl.algorithms import PPO
@@ -85,7 +96,10 @@ FILES = {
     .replace("PPO(", "Reinforce(")
     .replace(", epochs=2, minibatches=2", ""),
     "cartpole by DQN": _DQN,
+    "cartpole by R2D2": _R2D2,
+    "cartpole by SAC": _replayed("DiscreteSAC", _SMALL),
     "pendulum by SAC": _SAC,
+    "pendulum by TD3": _TD3,
     "corridor in JAX": _CARTPOLE.replace("native:CartPole-v1", "jax:corridor:Corridor"),
     "game": _GAME.replace("NETWORK", "MLP(width=16)"),
     "game against the past": _PAST,

@@ -22,8 +22,11 @@ QUICK = {
     "game against the past": ("decoupled", "parameter_server"),
     "cartpole with memory": ("central",),
     "cartpole by DQN": ("fused", "decoupled", "parameter_server"),
+    "cartpole by R2D2": ("central",),
+    "cartpole by SAC": (),
     "corridor in JAX": ("fused", "decoupled"),
     "pendulum by SAC": ("fused", "central", "replicated"),
+    "pendulum by TD3": ("decoupled",),
 }
 """Plans that do not wait for `make slow`: the game takes long to compile."""
 SLOW = ("hide and seek",)

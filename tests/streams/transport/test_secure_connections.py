@@ -201,6 +201,12 @@ def test_strangers_at_a_listener_that_is_busy_hold_up_nobody_else(listener):
         until_refused(busy, 1500)
 
 
+def send_frame(opened, flag, piece):
+    opened.sendall(flag + (LIMIT // 2).to_bytes(8, "big"))
+    for _ in range(LIMIT // 2 // len(piece)):
+        opened.sendall(piece)
+
+
 def test_a_frame_before_the_handshake_takes_no_memory(listener):
     """ZeroMQ would take in a whole frame before it asks whose it is."""
     piece = bytes(1 << 16)  # what is sent is this process's own memory, too
@@ -211,9 +217,7 @@ def test_a_frame_before_the_handshake_takes_no_memory(listener):
             opened.sendall(GREETING)
             assert opened.recv(64, socket.MSG_WAITALL)
             with pytest.raises((BrokenPipeError, ConnectionResetError)):
-                opened.sendall(flag + (LIMIT // 2).to_bytes(8, "big"))
-                for _ in range(LIMIT // 2 // len(piece)):
-                    opened.sendall(piece)
+                send_frame(opened, flag, piece)
     until_refused(listener, 2)
     assert resident_mb() - before < LIMIT / 4 / 1e6
 
