@@ -2,13 +2,14 @@
 
 srl run experiments/atari.py                                  # PPO plays Pong
 srl run experiments/atari.py:pqn --env atari:Breakout
+srl run experiments/atari.py:ape_x --plan decoupled --max-staleness 4
 
 A convolutional network learns 100 to 200 env steps/s on two cores, so Pong takes a day there and
 minutes on a GPU. An env step is four frames; the budget is the usual 40 million of them.
 """
 
 from srl import Experiment
-from srl.algorithms import PPO, PQN
+from srl.algorithms import DQN, PPO, PQN
 from srl.networks import CNN
 
 # Schulman et al. (2017), table 5, with the schedules of their code.
@@ -45,4 +46,50 @@ pqn = Experiment(
         epsilon_end=0.001,
     ),
     env_steps=10_000_000,
+)
+
+# Mnih et al. (2015), table 1, with double targets: a gradient step of 32 transitions for every 4
+# env steps. A million frames take 7.5 GB.
+dqn = Experiment(
+    name="atari_dqn",
+    env="atari:Pong",
+    num_envs=8,
+    algorithm=DQN(
+        network=CNN(),
+        unroll_length=64,
+        n_step=1,
+        replay=1_000_000,
+        warm_up=50_000,
+        batch_size=32,
+        samples_per_insert=8,
+        learning_rate=1e-4,
+        target_rate=0.0005,
+        exploration=0.1,
+        epsilon_end=0.01,
+    ),
+    env_steps=10_000_000,
+)
+
+# Horgan et al. (2018): priorities, dueling outputs, and a share of random actions for each slot.
+ape_x = Experiment(
+    name="atari_ape_x",
+    env="atari:Pong",
+    num_envs=256,
+    algorithm=DQN(
+        network=CNN(),
+        unroll_length=64,
+        n_step=3,
+        dueling=True,
+        priorities=0.6,
+        epsilon_start=0.4,
+        epsilon_end=0.4,
+        epsilon_spread=7.0,
+        replay=2_000_000,
+        warm_up=50_000,
+        batch_size=512,
+        samples_per_insert=8,
+        learning_rate=1e-4,
+        target_rate=0.0005,
+    ),
+    env_steps=50_000_000,
 )

@@ -1,13 +1,14 @@
-"""MuJoCo's walkers: PPO learns to run and to hop in a million steps.
+"""MuJoCo's walkers: PPO learns to run and to hop in a million steps, SAC and TD3 in fewer.
 
 srl run experiments/mujoco.py:half_cheetah
 srl run experiments/mujoco.py:ant --seed 1
+srl run experiments/mujoco.py:sac --env native:Walker2d-v5
 
-What they learn is in docs/results/ppo.md.
+What they learn is in docs/results/ppo.md and docs/results/gates.md.
 """
 
 from srl import Experiment
-from srl.algorithms import PPO
+from srl.algorithms import PPO, SAC, TD3
 
 half_cheetah = Experiment(name="half_cheetah", env="native:HalfCheetah-v5", env_steps=1_000_000)
 experiment = half_cheetah
@@ -20,3 +21,20 @@ walker2d = Experiment(name="walker2d", env="native:Walker2d-v5", env_steps=1_000
 careful = PPO(minibatches=8, gae_lambda=0.9)
 ant = Experiment(name="ant", env="native:Ant-v5", algorithm=careful, env_steps=1_000_000)
 hopper = Experiment(name="hopper", env="native:Hopper-v5", algorithm=careful, env_steps=1_000_000)
+
+# A gradient step of 256 transitions for every four env steps: fewer steps than PPO needs, at a
+# hundred times the work for each.
+replayed = {"num_envs": 8, "env_steps": 300_000, "env": "native:HalfCheetah-v5"}
+sac = Experiment(name="sac", algorithm=SAC(warm_up=5_000, samples_per_insert=64), **replayed)
+td3 = Experiment(name="td3", algorithm=TD3(warm_up=5_000, samples_per_insert=64), **replayed)
+
+# Seo et al. (2025), FastTD3: many environments, large batches, a noise of its own for each slot.
+fast_td3 = Experiment(
+    name="fast_td3",
+    env="native:Humanoid-v5",
+    num_envs=256,
+    algorithm=TD3(
+        noise=(0.001, 0.4), n_step=3, batch_size=8192, samples_per_insert=64, target_rate=0.1
+    ),
+    env_steps=10_000_000,
+)

@@ -23,16 +23,11 @@ from srl.types import Array, Unroll
 class APPO(PPO):
     """The settings of asynchronous PPO; `gae_lambda` is V-trace's lambda.
 
-    There are fewer gradient steps for a batch than in PPO: the learner has to keep up with actors.
+    There are fewer epochs than in PPO: the learner has to keep up with actors.
     """
 
     epochs: int = 4
     """How often learning goes through each batch."""
-    minibatches: int = 4
-    """How many parts a batch has, each for one gradient step; it divides the unroll length.
-    0 chooses up to 32, of 64 steps or more each."""
-    learning_rate: float = 1e-3
-    """The step size of Adam."""
     max_grad_norm: float = 4.0
     """The norm to which longer gradients are shortened: Sample Factory's."""
     entropy_cost: float = 0.01

@@ -10,7 +10,7 @@ Rainbow (Hessel et al., 2018, https://arxiv.org/abs/1710.02298).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -30,6 +30,7 @@ from srl.algorithms.replay import (
 )
 from srl.errors import UserError
 from srl.lazy import jax, jnp, optax
+from srl.networks import MLP, AutoNetwork, Network
 from srl.types import Array, Tree, Unroll
 
 
@@ -37,6 +38,8 @@ from srl.types import Array, Tree, Unroll
 class DQN(QLearning, OffPolicy):
     """The settings of DQN."""
 
+    network: Network = field(default_factory=lambda: AutoNetwork(MLP(width=128, activation="relu")))
+    """Network of the action values; by default chosen by what is observed."""
     unroll_length: int = 8
     """Steps that are taken with one version of the network before they are learned from."""
     replay: int = 100_000
@@ -58,11 +61,12 @@ class DQN(QLearning, OffPolicy):
     priorities: float = 0.0
     """The exponent of priorities: 0 draws evenly, 0.6 is usual."""
     correction: float = 0.4
-    """The exponent of the importance weights that correct for priorities; 1 corrects in full."""
+    """The exponent of the importance weights that correct for priorities; 1 corrects in full. It
+    stays as it is, as in Ape-X; Schaul et al. raise it to 1 over the run."""
     atoms: int = 1
     """Atoms of the distribution of returns; 1 learns its mean, 51 is usual otherwise."""
     value_range: tuple[float, float] = (-10.0, 10.0)
-    """The returns of the least and of the last atom."""
+    """The returns of the least and of the last atom; those beyond count as the nearest of them."""
     learning_rate: float = 2.5e-4
     """The step size of Adam."""
     max_grad_norm: float = 10.0

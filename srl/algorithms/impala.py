@@ -20,7 +20,11 @@ from srl.types import Array, Metrics, Policy, Tree, Unroll
 
 @dataclass(frozen=True)
 class IMPALA(ActorCritic):
-    """The settings of IMPALA; by default those of the paper's appendix D, but for Adam's."""
+    """The settings of IMPALA.
+
+    Unroll length, importance weights and entropy cost are of the size of the paper's (appendix D).
+    The paper sums losses over a batch and takes RMSProp; here they are means, for Adam.
+    """
 
     unroll_length: int = 20
     """Steps that are taken with one version of the policy before they are learned from."""
@@ -29,14 +33,15 @@ class IMPALA(ActorCritic):
     anneal: bool = True
     """Whether the learning rate falls linearly to 0 over the run, where its length is known."""
     max_grad_norm: float = 40.0
-    """The norm to which longer gradients of the mean loss are shortened; where it is small, large
-    errors of the value hold the policy back, and what was learned is lost again."""
+    """The norm to which longer gradients of the mean loss are shortened, which it rarely is at 40;
+    where it is small, large errors of the value hold the policy back, and what was learned is lost
+    again."""
     clip_rho: float = 1.0
-    """Rho-bar and c-bar: the largest importance weight."""
+    """Rho-bar and c-bar, which are one here: the largest importance weight."""
     vtrace_lambda: float = 1.0
     """Lambda: 1 is V-trace as it was first given, 0 the one-step temporal difference."""
     value_cost: float = 0.5
-    """The weight of the value loss."""
+    """The weight of the value's squared error; the paper's is 0.5 of half the squared error."""
     entropy_cost: float = 0.01
     """The weight of the entropy, which is rewarded."""
 
