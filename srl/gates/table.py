@@ -137,11 +137,17 @@ GATES = (
     ),
     *(
         gate
-        for name, pendulum, cheetah in (("sac", "-157", "9,635"), ("td3", "-152", "9,583"))
+        # With a quarter of the usual gradient steps, slow copies of two thousandths a step (the
+        # actor's delay halves the rate) are too slow for TD3 to learn Pendulum in time.
+        for name, more, pendulum, cheetah in (
+            ("sac", "", "-157", "9,635"),
+            ("td3", " --algorithm.target-rate 0.01", "-152", "9,583"),
+        )
         for gate in (
             Gate(
                 f"{name}-pendulum",
-                f"native:Pendulum-v1 --algorithm {name} --env-steps 20000 {_REPLAYED} {_EVALUATED}",
+                f"native:Pendulum-v1 --algorithm {name} --env-steps 20000 {_REPLAYED}{more} "
+                f"{_EVALUATED}",
                 -200,
                 f"Zoo {pendulum}",
             ),

@@ -9,7 +9,13 @@ from srl.cli import main
 
 @pytest.mark.parametrize(
     ("name", "plan"),
-    [("ppo-cartpole", "threads"), ("pqn-cartpole", "central"), ("pqn-acrobot", "inline")],
+    [
+        ("ppo-cartpole", "threads"),
+        ("ppo-pendulum", "decoupled"),
+        ("pqn-cartpole", "central"),
+        ("pqn-acrobot", "inline"),
+        ("sac-pendulum", "fused"),
+    ],
 )
 def test_what_a_gate_asks_for_is_learned(name, plan, tmp_path, capfd):
     words = ["--seeds", "0", "--plan", plan, "--runs", str(tmp_path), "--json"]
