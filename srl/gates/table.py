@@ -137,7 +137,7 @@ GATES = (
     ),
     *(
         gate
-        # With a quarter of the usual gradient steps, slow copies of two thousandths a step (the
+        # With a quarter of the usual gradient steps, slow copies that follow by 0.0025 a step (the
         # actor's delay halves the rate) are too slow for TD3 to learn Pendulum in time.
         for name, more, pendulum, cheetah in (
             ("sac", "", "-157", "9,635"),

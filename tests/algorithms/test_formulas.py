@@ -1,0 +1,338 @@
+"""Published formulas, written out as loops in NumPy, against what algorithms compute."""
+
+import math
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from drawn_unrolls import SLOTS, STEPS, unroll_of
+from gymnasium import spaces
+from scipy import stats
+
+from srl.algorithms import DQN, PQN, R2D2, SAC, TD3
+from srl.algorithms.off_policy import Drawn
+from srl.algorithms.replay import Transitions, windows
+from srl.algorithms.returns import n_step_returns, vtrace
+from srl.algorithms.sac import squashed
+from srl.networks import MLP
+from srl.types import Specs
+
+BOX = spaces.Box(-9, 9, (3,), np.float32)
+DISCRETE = Specs(BOX, spaces.Discrete(2), ("agent",))
+CONTINUOUS = Specs(BOX, spaces.Box(-1, 1, (2,), np.float32), ("agent",))
+SMALL = {"unroll_length": STEPS, "warm_up": 0, "replay": 64, "batch_size": 8}
+NETWORK = MLP(width=8)
+KEY, OTHER = jax.random.split(jax.random.key(0))
+N, DISCOUNT = 12, 0.99
+
+
+def transitions_of(random, actions=None):
+    """Random transitions, some of which terminate."""
+    action = random.integers(0, 2, N) if actions is None else random.uniform(-1, 1, (N, actions))
+    return Transitions(
+        observation=random.normal(size=(N, 3)).astype(np.float32),
+        action=action.astype(np.int32 if actions is None else np.float32),
+        reward=random.normal(size=N).astype(np.float32),
+        discount=np.where(random.random(N) < 0.3, 0, DISCOUNT).astype(np.float32),
+        last=random.normal(size=(N, 3)).astype(np.float32),
+        valid=np.ones(N, bool),
+    )
+
+
+@pytest.mark.parametrize("double", [True, False])
+def test_the_target_of_dqn_takes_the_slow_value_of_the_chosen_action(double):
+    instance = DQN(**SMALL, network=NETWORK, double=double).bind(DISCRETE, 10, SLOTS)
+    state = instance.init(KEY)._replace(targets=instance.init(OTHER).params)
+    drawn = transitions_of(np.random.default_rng(0))
+    values, slow = (
+        np.asarray(instance.values(params, {}, drawn.last))
+        for params in (state.params, state.targets)
+    )
+    now = np.asarray(instance.values(state.params, {}, drawn.observation))
+    best = (values if double else slow).argmax(-1)
+    expected = [
+        drawn.reward[i] + drawn.discount[i] * slow[i, best[i]] - now[i, drawn.action[i]]
+        for i in range(N)
+    ]
+    assert (values.argmax(-1) != slow.argmax(-1)).any()
+    error, loss, value = instance.errors(state.params, state, drawn)
+    np.testing.assert_allclose(error, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(loss, np.square(expected) / 2, rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(value, now[range(N), drawn.action])
+
+
+def projected(reward, discount, returns, probabilities):
+    """Bellemare et al., 2017, algorithm 1."""
+    low, step = returns[0], returns[1] - returns[0]
+    found = np.zeros(len(returns))
+    for z, p in zip(returns, probabilities, strict=True):
+        b = (np.clip(reward + discount * z, returns[0], returns[-1]) - low) / step
+        b = round(b, 9)
+        lower, upper = math.floor(b), math.ceil(b)
+        if lower == upper:
+            found[lower] += p
+        else:
+            found[lower] += p * (upper - b)
+            found[upper] += p * (b - lower)
+    return found
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+def test_the_target_of_c51_is_projected_to_the_atoms(scale):
+    config = DQN(**SMALL, network=NETWORK, atoms=11, value_range=(-5.0, 5.0))
+    instance, random = config.bind(DISCRETE, 10, SLOTS), np.random.default_rng(1)
+    drawn = transitions_of(random)
+    drawn = drawn._replace(reward=scale * drawn.reward)
+    logits = random.normal(size=(N, 11)).astype(np.float32)
+    found = np.asarray(instance._projected(drawn, logits))
+    mass = np.exp(logits.astype(float))
+    mass /= mass.sum(-1, keepdims=True)
+    for i in range(N):
+        expected = projected(
+            float(drawn.reward[i]), float(drawn.discount[i]), np.linspace(-5, 5, 11), mass[i]
+        )
+        np.testing.assert_allclose(found[i], expected, atol=1e-5)
+    np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-5)
+
+
+def test_the_error_of_c51_is_the_divergence_of_the_prediction_from_the_target():
+    instance = DQN(**SMALL, network=NETWORK, atoms=7, value_range=(-3.0, 3.0))
+    instance = instance.bind(DISCRETE, 10, SLOTS)
+    state, drawn = instance.init(KEY), transitions_of(np.random.default_rng(2))
+    error, loss, _ = map(np.asarray, instance.errors(state.params, state, drawn))
+    atoms = np.asarray(
+        jax.nn.softmax(
+            instance.atoms_of(instance.outputs(state.params, {}, drawn.observation))[
+                np.arange(N), drawn.action
+            ]
+        )
+    )
+    last = instance.atoms_of(instance.outputs(state.targets, {}, drawn.last))
+    best = instance.values(state.params, {}, drawn.last).argmax(-1)
+    target = np.asarray(instance._projected(drawn, last[np.arange(N), best]))
+    np.testing.assert_allclose(
+        error, [stats.entropy(*x) for x in zip(target, atoms, strict=True)], rtol=1e-3, atol=1e-5
+    )
+    np.testing.assert_allclose(loss, -(target * np.log(atoms)).sum(-1), rtol=1e-4)
+
+
+@pytest.mark.parametrize("atoms", [1, 3])
+def test_dueling_outputs_are_a_value_and_advantages_over_their_mean(atoms):
+    instance = DQN(**SMALL, network=NETWORK, atoms=atoms, dueling=True).bind(DISCRETE, 10, SLOTS)
+    outputs = np.random.default_rng(0).normal(size=(N, 3 * atoms)).astype(np.float32)
+    assert instance.num_outputs == 3 * atoms
+    found = np.asarray(instance.atoms_of(outputs))
+    value, one, other = np.split(outputs, 3, axis=-1)
+    for action, advantage in enumerate((one, other)):
+        expected = value + advantage - (one + other) / 2
+        np.testing.assert_allclose(found[:, action], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("correction", [1.0, 0.4])
+def test_importance_weights_make_up_for_priorities_and_for_slots(correction):
+    """Draws are even over slots, and by priority within each."""
+    config = DQN(**SMALL, network=NETWORK, priorities=1.0, correction=correction)
+    instance, random = config.bind(DISCRETE, 10, 4), np.random.default_rng(0)
+    priority = random.uniform(0.1, 2, (20, 4))
+    mass = priority.sum(0)
+    drawn = SimpleNamespace(
+        priority=jnp.asarray(priority / mass), slot_mass=jnp.asarray(mass), windows=20
+    )
+    weight = np.asarray(instance._weight(SimpleNamespace(mass=mass.mean()), drawn))
+    of_all = priority / priority.sum()  # as one replay of all slots would draw
+    drawn_here = priority / mass / 4
+    expected = (of_all / drawn_here) * (80 * of_all) ** -correction
+    np.testing.assert_allclose(weight, expected, rtol=1e-4)
+    if correction == 1.0:
+        values = random.normal(size=(20, 4))
+        np.testing.assert_allclose((drawn_here * weight * values).sum(), values.mean(), rtol=1e-4)
+
+
+def test_the_density_of_squashed_actions_is_that_of_the_change_of_variables():
+    random = np.random.default_rng(0)
+    outputs = random.normal(size=(N, 4)).astype(np.float32) * 2
+    noise = random.normal(size=(N, 2)).astype(np.float32)
+    action, log_prob = squashed(outputs, noise)
+    mean, raw_std = np.split(outputs.astype(float), 2, axis=-1)
+    std = np.exp(-5 + 3.5 * (np.tanh(raw_std) + 1))
+    raw = mean + std * noise
+    density = stats.norm.logpdf(raw, mean, std) + 2 * np.log(np.cosh(raw))
+    np.testing.assert_allclose(action, np.tanh(raw), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(log_prob, density.sum(-1), rtol=1e-3, atol=1e-3)
+
+
+def sac_loss(entropy_wanted):
+    """The gradient and the metrics of a loss, and all that these follow from."""
+    config = SAC(**SMALL, network=NETWORK, temperature=0.5, target_entropy=entropy_wanted)
+    instance = config.bind(CONTINUOUS, 10, SLOTS)
+    state = instance.init(KEY)
+    state = state._replace(targets=instance.slow(instance.init(OTHER).params))
+    drawn = Drawn(transitions_of(np.random.default_rng(0), 2), np.arange(N, dtype=np.int32))
+    gradient, (sums, _) = jax.grad(instance.loss, has_aux=True)(state.params, state, drawn, 0)
+    return instance, state, drawn, gradient, sums["metrics"]
+
+
+def test_the_critics_of_sac_learn_the_least_slow_value_and_the_entropy_of_what_follows():
+    instance, state, drawn, gradient, metrics = sac_loss(-1.0)
+    steps = drawn.transitions
+    _, next_key, _ = jax.random.split(instance.round_key(state, 0), 3)
+    outputs = instance.act_on(state.params["actor"], {}, steps.last)
+    action, log_prob = squashed(outputs, instance.noise(next_key, drawn.slot))
+    slow = np.asarray(instance.values(state.targets["critics"], {}, steps.last, action))
+    target = steps.reward + steps.discount * (slow.min(0) - 0.5 * np.asarray(log_prob))
+
+    def loss(critics):
+        values = instance.values(critics, {}, steps.observation, steps.action)
+        return 0.5 * jnp.sum(jnp.square(values - target))
+
+    expected = jax.grad(loss)(state.params["critics"])
+    for a, b in zip(*map(jax.tree.leaves, (gradient["critics"], expected)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(metrics["critic_loss"], loss(state.params["critics"]), rtol=1e-4)
+
+
+@pytest.mark.parametrize(("wanted", "sign"), [(50.0, -1), (-50.0, 1)])
+def test_the_temperature_rises_where_the_entropy_is_too_low(wanted, sign):
+    *_, gradient, _ = sac_loss(wanted)
+    assert np.sign(gradient["log_temperature"]) == sign  # a step goes against the gradient
+
+
+def test_the_critics_of_td3_learn_the_least_slow_value_of_the_smoothed_slow_action():
+    config = TD3(**SMALL, network=NETWORK, target_noise=0.2, noise_clip=0.1)
+    instance = config.bind(CONTINUOUS, 10, SLOTS)
+    state = instance.init(KEY)._replace(targets=instance.init(OTHER).params)
+    steps = transitions_of(np.random.default_rng(0), 2)
+    drawn = Drawn(steps, np.arange(N, dtype=np.int32))
+    _, noise_key = jax.random.split(instance.round_key(state, 1))
+    noise = np.clip(0.2 * np.asarray(instance.noise(noise_key, drawn.slot)), -0.1, 0.1)
+    slow = np.tanh(np.asarray(instance.act_on(state.targets["actor"], {}, steps.last)))
+    action = np.clip(slow + noise, -1, 1)
+    following = np.asarray(instance.values(state.targets["critics"], {}, steps.last, action))
+    target = steps.reward + steps.discount * following.min(0)
+    values = np.asarray(
+        instance.values(state.params["critics"], {}, steps.observation, steps.action)
+    )
+    _, (sums, _) = instance.loss(state.params, state, drawn, 1)
+    expected = 0.5 * np.square(values - target).sum()
+    np.testing.assert_allclose(sums["metrics"]["critic_loss"], expected, rtol=1e-4)
+
+
+def h(x):
+    return np.sign(x) * (np.sqrt(abs(x) + 1) - 1) + 1e-3 * x
+
+
+def undo_h(x):
+    """By bisection, without the formula of the paper."""
+    low, high = -1e6, 1e6
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if h(middle) < x else (low, middle)
+    return middle
+
+
+@pytest.mark.parametrize("rescale", [True, False])
+def test_errors_of_r2d2_are_of_rescaled_returns_within_their_episode(rescale):
+    n, seq = 2, STEPS - 1
+    config = R2D2(
+        **SMALL, network=MLP(width=8, memory=4), chunk=1, burn_in=1, sequence=seq, n_step=n,
+        rescale=rescale, dueling=False, samples_per_insert=1.0,
+    )  # fmt: skip
+    instance = config.bind(DISCRETE, 10, SLOTS)
+    state = instance.init(KEY)._replace(targets=instance.init(OTHER).params)
+    unroll = unroll_of(3)._replace(memory=jnp.zeros((STEPS, SLOTS, 4)))
+    unroll = unroll._replace(reward=10 * unroll.reward)
+    window = instance.window_of(windows(unroll, instance.length, instance.stride))
+    window = jax.tree.map(lambda x: x[0], window)
+    error = np.asarray(instance.errors(state.params, state, window)[0])
+    online, slow = (
+        np.asarray(instance.sequence_values(params, state, window.rows), float)
+        for params in (state.params, state.targets)
+    )
+    rows = jax.tree.map(lambda x: np.asarray(x)[1:], window.rows._replace(memory=(), action=()))
+    action = np.asarray(window.rows.action)[1:]
+    forward, backward = (h, undo_h) if rescale else (lambda x: x, lambda x: x)
+
+    def worth(t, slot):
+        if rows.terminated[t, slot]:
+            return 0.0
+        return backward(slow[t, slot, online[t, slot].argmax()])
+
+    for t, slot in np.argwhere(np.asarray(window.valid)):
+        target, k = 0.0, 0
+        while k < n and t + k < seq and not (rows.terminated | rows.truncated)[t + k, slot]:
+            k += 1
+            target += DISCOUNT ** (k - 1) * rows.reward[t + k, slot]
+        target += DISCOUNT**k * worth(t + k, slot)
+        expected = forward(target) - online[t, slot, action[t, slot]]
+        np.testing.assert_allclose(error[t, slot], expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("q_lambda", [0.0, 0.65, 1.0])
+def test_targets_of_pqn_are_lambda_returns(q_lambda):
+    """Gallici et al., 2025, section 4: G = r + discount (lambda G' + (1 - lambda) max Q')."""
+    config = PQN(network=NETWORK, unroll_length=STEPS, minibatches=1, q_lambda=q_lambda)
+    instance = config.bind(DISCRETE, 10, SLOTS)
+    for n in range(3):
+        state, unroll = instance.init(KEY), unroll_of(n)
+        samples = instance.measure(state, unroll)[0].samples
+        best = np.asarray(instance.values(state.params, {}, unroll.observation)).max(-1)
+        ended = unroll.terminated | unroll.truncated
+        following = np.where(unroll.terminated[-1], 0, best[-1])
+        for t in reversed(range(STEPS)):
+            now = unroll.reward[t + 1] + DISCOUNT * following
+            np.testing.assert_allclose(
+                samples.target[t], np.where(ended[t], 0, now), rtol=1e-4, atol=1e-4
+            )
+            value = np.where(unroll.terminated[t], 0, best[t])
+            following = np.where(ended[t], value, q_lambda * now + (1 - q_lambda) * best[t])
+
+
+@pytest.mark.parametrize(("clip", "lambda_"), [(1.0, 1.0), (2.0, 0.9), (0.7, 0.5)])
+def test_vtrace_is_the_sum_of_products_of_its_paper(clip, lambda_):
+    """Espeholt et al., 2018, equation 1, with c_i = lambda min(c-bar, ratio)."""
+    random, unroll = np.random.default_rng(0), unroll_of(1)
+    value = random.normal(size=unroll.reward.shape).astype(np.float32)
+    log_ratio = random.normal(size=(STEPS, SLOTS)).astype(np.float32)
+    ends = unroll.reward, unroll.terminated, unroll.truncated
+    advantage, correction = vtrace(*ends, value, log_ratio, DISCOUNT, lambda_, clip)
+    rho = np.minimum(np.exp(log_ratio.astype(float)), clip)
+    ended = unroll.terminated | unroll.truncated
+    worth = np.where(unroll.terminated, 0, value.astype(float))
+
+    def correction_at(s, slot):
+        total = 0.0
+        for t in range(s, STEPS):
+            if ended[t, slot]:
+                break
+            delta = unroll.reward[t + 1, slot] + DISCOUNT * worth[t + 1, slot] - value[t, slot]
+            product = np.prod(lambda_ * rho[s:t, slot])
+            total += DISCOUNT ** (t - s) * product * rho[t, slot] * delta
+        return total
+
+    for s in range(STEPS):
+        for slot in range(SLOTS):
+            expected = correction_at(s, slot)
+            np.testing.assert_allclose(correction[s, slot], expected, rtol=1e-4, atol=1e-5)
+            if lambda_ == 1.0 and not ended[s, slot]:
+                after = worth[s + 1, slot] + (correction_at(s + 1, slot) if s + 1 < STEPS else 0)
+                expected = unroll.reward[s + 1, slot] + DISCOUNT * after - value[s, slot]
+                np.testing.assert_allclose(advantage[s, slot], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("n", [1, 3, STEPS + 2])
+def test_returns_of_n_steps_have_fewer_where_the_rows_end(n):
+    unroll = unroll_of(2)
+    value = np.random.default_rng(0).normal(size=unroll.reward.shape).astype(np.float32)
+    ended = unroll.terminated | unroll.truncated
+    ends = unroll.reward, unroll.terminated, unroll.truncated
+    found = np.asarray(n_step_returns(*ends, value, DISCOUNT, n))
+    for t, slot in np.argwhere(~ended[:-1]):
+        expected, k = 0.0, 0
+        while k < n and t + k < STEPS and not ended[t + k, slot]:
+            k += 1
+            expected += DISCOUNT ** (k - 1) * unroll.reward[t + k, slot]
+        if not unroll.terminated[t + k, slot]:
+            expected += DISCOUNT**k * value[t + k, slot]
+        np.testing.assert_allclose(found[t, slot], expected, rtol=1e-4, atol=1e-5)
