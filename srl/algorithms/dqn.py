@@ -51,7 +51,7 @@ class DQN(QLearning, OffPolicy):
     samples_per_insert: float = 13.0
     """How often each step is learned from."""
     n_step: int = 3
-    """Steps of a transition; 3 are Rainbow's, with 1 learning is slower and less steady."""
+    """Steps of a transition; 3 are Rainbow's."""
     exploration: float = 0.5
     """The part of the run in which the share of random actions falls."""
     double: bool = True
