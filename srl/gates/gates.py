@@ -181,10 +181,15 @@ the most probable actions.
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
-    """The table, and each row's command."""
+    """The table, each row's command, and the gates that have no row."""
     lines = [_cells(row) for row in rows]
     commands = [f"    {row['command']}  # {row['name']}" for row in rows]
-    return _HEADER + "\n".join(lines) + "\n\n" + "\n".join(commands) + "\n"
+    there = {row["name"] for row in rows}
+    others = [gate for gate in gates_table.GATES if gate.name not in there]
+    absent = [f"    srl run {gate.command}  # {gate.name}" for gate in others]
+    if absent:
+        absent = ["", "Gates that have not been run with so many seeds:", "", *absent]
+    return _HEADER + "\n".join([*lines, "", *commands, *absent]) + "\n"
 
 
 def _cells(row: dict[str, Any]) -> str:

@@ -159,5 +159,29 @@ GATES = (
             ),
         )
     ),
+    *(
+        Gate(
+            f"sac-{env.lower()}:many_environments",
+            f"native:{env}-v5 --algorithm sac --num-envs 256 --env-steps 3000000 "
+            "--algorithm.samples-per-insert 8 --algorithm.batch-size 1024 --algorithm.n-step 3",
+            threshold,
+            "FastSAC's and FlashSAC's curves",
+        )
+        for env, threshold in (("Ant", 3900), ("Humanoid", 4500))
+    ),
+    *(
+        Gate(
+            f"sac-{name}:nightly",
+            f"native:{env}-v5 --algorithm sac --num-envs 8 --env-steps 1000000 "
+            "--algorithm.samples-per-insert 128",
+            threshold,
+            f"CleanRL {published}",
+        )
+        for name, env, threshold, published in (
+            ("half_cheetah", "HalfCheetah", 9000, "9,635"),
+            ("hopper", "Hopper", 2200, "2,310"),
+            ("walker2d", "Walker2d", 3400, "3,591"),
+        )
+    ),
 )
 """Every gate. Slow ones are run by hand: `srl gates NAME`."""

@@ -211,6 +211,9 @@ def test_rows_are_put_into_a_table_whose_other_rows_stay(tmp_path):
     lines = [line for line in file.read_text().splitlines() if line.startswith("| p")]
     assert [line.split(" | ")[0] for line in lines] == ["| ppo-cartpole", "| pqn-cartpole"]
     assert "480" in lines[1]
+    _, absent = file.read_text().split("Gates that have not been run")
+    assert "# dqn-cartpole" in absent
+    assert "# pqn-cartpole\n" not in absent
     assert "470" not in file.read_text()
     assert [r["mean"] for r in json.loads(Path(tmp_path / "gates.json").read_text())] == [
         499.5,
