@@ -23,7 +23,7 @@ from srl.checkpoint import Checkpoints
 from srl.config_values import made_from
 from srl.errors import UserError, expect
 from srl.lazy import jax, jnp
-from srl.loop.acting.trained import acting_teams, trained_policies
+from srl.loop.acting.trained import acting_policy_set, trained_policies
 from srl.run.folder import RunFolder, expect_source, find_run, read_config, read_specs
 from srl.spaces import Space, choice_counts, corner, narrow_dtype, outside, space_tree, spaces
 from srl.system.search_path import add_folder
@@ -63,10 +63,12 @@ class Agent:
         expect(
             good, f"{folder.config}: policies and num_envs", (policies, num_envs), "what a run has"
         )
-        teams = acting_teams(algorithm, policies, specs, num_envs)
-        self.policies, counts = trained_policies(teams, Checkpoints(folder.checkpoints), version)
+        policy_set = acting_policy_set(algorithm, policies, specs, num_envs)
+        self.policies, counts = trained_policies(
+            policy_set, Checkpoints(folder.checkpoints), version
+        )
         """What each policy acts with, by the policy's name."""
-        self.instances = teams.instances
+        self.instances = policy_set.instances
         """The functions of each policy."""
         self.path = folder.path
         """The run's folder."""
@@ -77,9 +79,9 @@ class Agent:
         self.agents = specs.agents
         """The names of the environments' agents."""
         self._key, self._calls = jax.random.key(seed), 0
-        self._policy_of = {specs.agents[i]: n for n, own in teams.members.items() for i in own}
-        self._greedy = {name: jax.jit(i.act_greedy) for name, i in teams.instances.items()}
-        self._drawn = {name: jax.jit(partial(_draw, i)) for name, i in teams.instances.items()}
+        self._policy_of = {specs.agents[i]: n for n, own in policy_set.members.items() for i in own}
+        self._greedy = {name: jax.jit(i.act_greedy) for name, i in policy_set.instances.items()}
+        self._drawn = {name: jax.jit(partial(_draw, i)) for name, i in policy_set.instances.items()}
 
     def observation_space(self, agent: str | None = None) -> Space:
         """What an agent observes, masks of actions included; the only one's by default."""

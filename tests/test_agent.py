@@ -21,7 +21,7 @@ from srl.errors import UserError
 from srl.evaluation.players import trained
 from srl.experiment import Resolved, load_experiment
 from srl.launch.local import train
-from srl.loop.teams import Teams
+from srl.loop.policy_set import PolicySet
 from srl.networks import MLP
 from srl.pools import make_pool
 from srl.run.folder import RunFolder, create_run, write_specs
@@ -63,9 +63,9 @@ def save(resolved, folder):
     """A run of which there is no more than its first checkpoint; learning takes long to compile."""
     experiment, run = resolved.experiment, create_run(resolved, folder)
     with make_pool(experiment.env) as pool:
-        teams = Teams.of(experiment.algorithm, experiment.policies, pool.specs, updates=1)
+        policy_set = PolicySet.of(experiment.algorithm, experiment.policies, pool.specs, updates=1)
         write_specs(run, pool.specs)
-    states = teams.init(jax.random.key(3))
+    states = policy_set.init(jax.random.key(3))
     states = {name: state._replace(n=jnp.int32(7)) for name, state in states.items()}
     tree = {"learners": {name: state._asdict() for name, state in states.items()}}
     with contextlib.closing(Checkpoints(run.checkpoints)) as checkpoints:

@@ -18,7 +18,7 @@ from srl.evaluation.matches import OTHER, OURS, Match, compare, lineups, tables
 from srl.evaluation.players import trained
 from srl.experiment import load_experiment
 from srl.launch.local import train
-from srl.loop.teams import Teams
+from srl.loop.policy_set import PolicySet
 from srl.pools import make_pool
 from srl.pools.config import Contest
 from srl.run.folder import create_run, open_run
@@ -54,8 +54,8 @@ def saved(folder, target, *words):
     resolved = load_experiment(str(target), words)
     experiment, run = resolved.experiment, create_run(resolved, folder)
     with make_pool(experiment.env) as pool:
-        teams = Teams.of(experiment.algorithm, experiment.policies, pool.specs, updates=1)
-    states = teams.init(jax.random.key(experiment.seed))
+        policy_set = PolicySet.of(experiment.algorithm, experiment.policies, pool.specs, updates=1)
+    states = policy_set.init(jax.random.key(experiment.seed))
     tree = {"learners": {name: state._asdict() for name, state in states.items()}}
     with contextlib.closing(Checkpoints(run.checkpoints)) as checkpoints:
         checkpoints.save(1, tree, {"updates": 1, "env_steps": 16}, wait=True)
@@ -110,7 +110,7 @@ class Counting(gymnasium.Env):
 
 
 def player(specs, seed=0):
-    instances = Teams.of(PPO(), {"*": "policy"}, specs, updates=1)
+    instances = PolicySet.of(PPO(), {"*": "policy"}, specs, updates=1)
     return Player(instances, instances.policies(instances.init(jax.random.key(seed))))
 
 

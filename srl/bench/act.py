@@ -90,8 +90,8 @@ def _deciding(
         envs = range(experiment.num_envs)
         acting = LocalActing(
             experiment,
-            learner.teams,
-            compiled_act(learner.teams),
+            learner.policy_set,
+            compiled_act(learner.policy_set),
             lambda oldest: (learner.progress.version, learner.policies),
             envs,
             swaps=False,

@@ -38,7 +38,7 @@ def serve(
 
     published = Published(learner.policies, None)
     published.publish(learner.progress.version, learner.policies)
-    return serve_policies(endpoints, learner.teams, published, listener, None), listener
+    return serve_policies(endpoints, learner.policy_set, published, listener, None), listener
 
 
 def main(argv: Sequence[str]) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 
 from srl.experiment import Experiment
 from srl.lazy import jax
+from srl.loop.policy_set import PolicySet
 from srl.loop.shapes import repeated_unroll
-from srl.loop.teams import Teams
 from srl.pools import make_pool
 from srl.types import Specs, Timestep, Unroll
 
@@ -25,10 +25,10 @@ def first_timestep(experiment: Experiment, num_envs: int) -> tuple[Specs, Timest
 def act_alone(experiment: Experiment, num_envs: int) -> Callable[[], Any]:
     """A compiled `act` for all slots of so many environments; a call waits for its result."""
     specs, timestep = first_timestep(experiment, num_envs)
-    teams = Teams.of_experiment(experiment, specs)
-    states = teams.init(jax.random.key(experiment.seed))
-    act = jax.jit(teams.act)
-    operands = _to_act(teams, states, timestep)
+    policy_set = PolicySet.of_experiment(experiment, specs)
+    states = policy_set.init(jax.random.key(experiment.seed))
+    act = jax.jit(policy_set.act)
+    operands = _to_act(policy_set, states, timestep)
     return lambda: jax.block_until_ready(act(*operands))
 
 
@@ -39,28 +39,28 @@ def learn_alone(experiment: Experiment) -> tuple[Callable[[], Any], int]:
     the first one: the work does not depend on what is in it.
     """
     specs, timestep = first_timestep(experiment, experiment.num_envs)
-    teams = Teams.of_experiment(experiment, specs)
-    states = teams.init(jax.random.key(experiment.seed))
+    policy_set = PolicySet.of_experiment(experiment, specs)
+    states = policy_set.init(jax.random.key(experiment.seed))
     length = experiment.graph.unrolls[0].length
 
     @jax.jit
     def repeated(operands: Any, timestep: Timestep) -> Unroll:
-        return repeated_unroll(teams, timestep, teams.act(*operands), length)
+        return repeated_unroll(policy_set, timestep, policy_set.act(*operands), length)
 
-    unroll = repeated(_to_act(teams, states, timestep), timestep)
-    learn = jax.jit(teams.learn)
-    replays = teams.empty_replays(unroll)
+    unroll = repeated(_to_act(policy_set, states, timestep), timestep)
+    learn = jax.jit(policy_set.learn)
+    replays = policy_set.empty_replays(unroll)
     return lambda: jax.block_until_ready(learn(states, replays, unroll)), unroll.log_prob.size
 
 
-def _to_act(teams: Teams, states: Any, timestep: Timestep) -> tuple[Any, ...]:
-    """The operands of `teams.act`, on the device."""
+def _to_act(policy_set: PolicySet, states: Any, timestep: Timestep) -> tuple[Any, ...]:
+    """The operands of `policy_set.act`, on the device."""
     slots = np.arange(len(timestep.reward), dtype=np.int32)
     operands = (
-        teams.policies(states),
+        policy_set.policies(states),
         timestep.observation,
         timestep.terminated | timestep.truncated,
-        teams.initial_memory(len(timestep.env_id)),
+        policy_set.initial_memory(len(timestep.env_id)),
         jax.random.key(0),
         np.uint32(0),
         slots,

@@ -19,7 +19,7 @@ from srl.errors import RunError, UserError
 from srl.evaluating.versions import OFFERED, Versions
 from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
-from srl.loop.acting.trained import acting_teams, trained_policies
+from srl.loop.acting.trained import acting_policy_set, trained_policies
 from srl.loop.seeds import environment_seed
 from srl.pools import make_pool
 from srl.pools.make import threaded
@@ -77,7 +77,7 @@ class _Evaluating:
             action_repeat=experiment.action_repeat,
         )
         self._specs = specs = self._environments.specs
-        self._teams = acting_teams(
+        self._policy_set = acting_policy_set(
             experiment.algorithm, experiment.policies, specs, experiment.num_envs
         )
         self._evaluators = {name: self._evaluator(greedy) for name, greedy in self._ways()}
@@ -111,7 +111,9 @@ class _Evaluating:
         if identity is None or identity == self._versions.evaluated():
             return False
         try:
-            policies, counts = trained_policies(self._teams, self._versions.checkpoints, OFFERED)
+            policies, counts = trained_policies(
+                self._policy_set, self._versions.checkpoints, OFFERED
+            )
         except RunError as error:  # it is just being replaced, or is damaged
             logger.info("%s", error)
             return False
@@ -122,7 +124,7 @@ class _Evaluating:
                     f"play: {error}"
                 ) from error
             raise
-        player = Player(self._teams, policies)
+        player = Player(self._policy_set, policies)
         lineup = dict.fromkeys(kinds_of(self._specs.agents), player)
         metrics: dict[str, float] = {"eval/episodes": self._settings.episodes}
         for name, evaluator in self._evaluators.items():
@@ -134,7 +136,7 @@ class _Evaluating:
         return True
 
     def _metrics(self, name: str, played: Episodes) -> dict[str, float]:
-        policies, kinds = self._teams.members, kinds_of(self._specs.agents)
+        policies, kinds = self._policy_set.members, kinds_of(self._specs.agents)
         found = estimates(played, self._specs, policies)
         for kind, agents in kinds.items():
             if kind not in policies and agents in policies.values():  # by the policy's name

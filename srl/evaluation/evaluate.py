@@ -135,7 +135,7 @@ def _alone(evaluator: Evaluator, ours: Side) -> tuple[dict[str, Any], list[str]]
 
 def _repeated(evaluator: Evaluator, side: Side) -> set[str]:
     """The returns by kind of agents that a policy of exactly these agents has, too."""
-    kinds, policies = kinds_of(evaluator.specs.agents), side.player.teams.members
+    kinds, policies = kinds_of(evaluator.specs.agents), side.player.policy_set.members
     others = {name: set(agents) for name, agents in policies.items() if name not in kinds}
     return {f"episode_return/{kind}" for kind, own in kinds.items() if set(own) in others.values()}
 
@@ -177,7 +177,7 @@ def _play(evaluator: Evaluator, sides: Mapping[str, Side], title: str) -> dict[s
         progress = stages.counter("playing", f"episodes {title}".strip(), evaluator.episodes)
         played = evaluator.play({kind: side.player for kind, side in sides.items()}, progress)
     # A policy's own return means something where one side has all the policies.
-    policies = first.player.teams.members if alone else {}
+    policies = first.player.policy_set.members if alone else {}
     return estimates(played, evaluator.specs, policies)
 
 

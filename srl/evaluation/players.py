@@ -11,9 +11,9 @@ from srl.checkpoint import BEST, Checkpoints
 from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.lazy import jax
-from srl.loop.acting.trained import acting_teams, trained_policies
+from srl.loop.acting.trained import acting_policy_set, trained_policies
+from srl.loop.policy_set import PolicySet
 from srl.loop.seeds import environment_seed
-from srl.loop.teams import Teams
 from srl.pools import make_pool
 from srl.pools.python.sources import source_name
 from srl.run.folder import RunFolder, open_run
@@ -45,18 +45,18 @@ def trained(
     Raises:
         UserError: If there is no such checkpoint, or it is of another network.
     """
-    teams = _teams(experiment, specs)
-    policies, counts = trained_policies(teams, Checkpoints(folder.checkpoints), version)
+    policy_set = _policy_set(experiment, specs)
+    policies, counts = trained_policies(policy_set, Checkpoints(folder.checkpoints), version)
     source = {"run": str(folder.path), "version": counts["updates"]}
     source["env_steps"] = counts["env_steps"]
-    return Side(Player(teams, policies), source)
+    return Side(Player(policy_set, policies), source)
 
 
 def untrained(experiment: Experiment, specs: Specs, seed: int) -> Side:
     """Policies of the same experiment that have learned nothing."""
-    teams = _teams(experiment, specs)
+    policy_set = _policy_set(experiment, specs)
     key = jax.random.key(environment_seed(experiment.seed, f"{UNTRAINED} {seed}"))
-    return Side(Player(teams, teams.policies(teams.init(key))), {"run": UNTRAINED})
+    return Side(Player(policy_set, policy_set.policies(policy_set.init(key))), {"run": UNTRAINED})
 
 
 def opponent(name: str, experiment: Experiment, specs: Specs, seed: int) -> Side:
@@ -82,8 +82,8 @@ def opponent(name: str, experiment: Experiment, specs: Specs, seed: int) -> Side
     return trained(resolved.experiment, folder, specs, version)
 
 
-def _teams(experiment: Experiment, specs: Specs) -> Teams:
-    return acting_teams(experiment.algorithm, experiment.policies, specs, experiment.num_envs)
+def _policy_set(experiment: Experiment, specs: Specs) -> PolicySet:
+    return acting_policy_set(experiment.algorithm, experiment.policies, specs, experiment.num_envs)
 
 
 def _expect_specs(folder: RunFolder, theirs: Specs, ours: Specs, names: Sequence[str]) -> None:

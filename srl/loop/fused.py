@@ -15,11 +15,11 @@ from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.lazy import jax, jnp
 from srl.loop.learning.learner import Learner, Settings, batch_specs, run_key
+from srl.loop.policy_set import PolicySet
 from srl.loop.projection import changed
 from srl.loop.seeds import environment_seed
 from srl.loop.stepping.group import group_state
 from srl.loop.stepping.local import LocalEnvironments
-from srl.loop.teams import Teams
 from srl.loop.training import Training
 from srl.pools.native.xla import PoolState, Xla
 from srl.streams.batch import Batch
@@ -65,7 +65,7 @@ class CompiledLoop(LocalEnvironments):
         """Takes the pool; batches are the program's own."""
         experiment, (pool,) = self.experiment, self._pools
         self._learner, self._pool = learner, pool
-        self._array_specs = batch_specs(experiment, learner.teams, experiment.num_envs)
+        self._array_specs = batch_specs(experiment, learner.policy_set, experiment.num_envs)
         learner.expect_room_of(self._array_specs)
         try:
             self._xla = pool.xla()
@@ -133,8 +133,8 @@ class CompiledLoop(LocalEnvironments):
         settings: Settings,
     ) -> tuple[Any, ...]:
         """One update; also gives the timesteps after the actions, [T, ...], and the metrics."""
-        teams = self._learner.teams.adjusted(settings)
-        run = _TracedLoop(teams, self._xla, key, replays, acting, states, opponents, version)
+        policy_set = self._learner.policy_set.adjusted(settings)
+        run = _TracedLoop(policy_set, self._xla, key, replays, acting, states, opponents, version)
         self.experiment.algorithm.loop(run)
         traced = self.experiment.graph
         if (tuple(run.unrolls), run.learns) != (traced.unrolls, traced.learns):
@@ -155,7 +155,7 @@ class CompiledLoop(LocalEnvironments):
         for followed in timesteps:
             progress.count_steps(jax.tree.map(np.asarray, followed))
         for _ in range(self.experiment.graph.learns):
-            learner.count_update(learner.teams.policies(learner.states), losses)
+            learner.count_update(learner.policy_set.policies(learner.states), losses)
         progress.spend("trainer", "update", time.perf_counter() - before)
 
     # ---- between two updates ----
@@ -164,7 +164,7 @@ class CompiledLoop(LocalEnvironments):
         """Starts episodes whose seeds follow from the run's and from `salt`."""
         seed = environment_seed(self.experiment.seed, salt)
         self._go_on_from(self._pool.reset(seed))
-        self._memory: Tree = self._learner.teams.initial_memory(self.experiment.num_envs)
+        self._memory: Tree = self._learner.policy_set.initial_memory(self.experiment.num_envs)
 
     def _go_on_from(self, timestep: Timestep) -> None:
         self._now = jax.tree.map(jnp.array, timestep)  # copies: these may be the pool's own
@@ -198,7 +198,7 @@ class _TracedLoop(Loop):
 
     def __init__(
         self,
-        teams: Teams,
+        policy_set: PolicySet,
         xla: Xla,
         key: Array,
         replays: Any,
@@ -207,7 +207,7 @@ class _TracedLoop(Loop):
         opponents: Any,
         version: Array,
     ) -> None:
-        self._teams, self._xla, self._key, self._version = teams, xla, key, version
+        self._policy_set, self._xla, self._key, self._version = policy_set, xla, key, version
         self._opponents = opponents
         self.acting, self.states, self.replays = acting, states, replays
         self.metrics: Metrics = {}
@@ -218,7 +218,7 @@ class _TracedLoop(Loop):
         """The timesteps that followed each unroll's actions, [T, ...]; without observations."""
 
     def latest(self) -> Any:
-        return self._teams.acting(self._teams.policies(self.states), self._opponents)
+        return self._policy_set.acting(self._policy_set.policies(self.states), self._opponents)
 
     def act(self, policy: Any, timestep: Timestep, memory: Tree) -> Decision:
         self._called.append("act")
@@ -226,11 +226,13 @@ class _TracedLoop(Loop):
         slots = jnp.arange(timestep.reward.size, dtype=jnp.int32)
         clock = self.acting.clock
         self.acting = self.acting._replace(clock=clock + jnp.uint32(1))
-        return self._teams.act(policy, timestep.observation, ended, memory, self._key, clock, slots)
+        return self._policy_set.act(
+            policy, timestep.observation, ended, memory, self._key, clock, slots
+        )
 
     def step(self, action: Array, repeat: int = 1) -> Timestep:
         self._called.append("step")
-        pool, timestep = self._xla.step(self.acting.pool, self._teams.env_action(action))
+        pool, timestep = self._xla.step(self.acting.pool, self._policy_set.env_action(action))
         self.acting = self.acting._replace(pool=pool)
         return timestep
 
@@ -252,7 +254,7 @@ class _TracedLoop(Loop):
             following, rows = jax.lax.scan(step, acting, None, steps)
             return following, (acting.memory, rows)
 
-        steps = self._teams.chunk_of(length)
+        steps = self._policy_set.chunk_of(length)
         chunks = length // steps
         self.acting, (memory, rows) = jax.lax.scan(chunk, self.acting, None, chunks)
         self.unrolls.append(Unrolled(length, self.learns, tuple(self._called)))
@@ -269,7 +271,7 @@ class _TracedLoop(Loop):
             truncated=rows.truncated,
             action=decision.action,
             log_prob=decision.log_prob,
-            memory=self._teams.own(memory),
+            memory=self._policy_set.own(memory),
             version=jnp.tile(self._version, (length, 1, 1)),
             slot=jnp.arange(decision.log_prob.shape[1], dtype=jnp.int32),
             advice=decision.advice,
@@ -280,7 +282,7 @@ class _TracedLoop(Loop):
 
     def learn(self, batch: Unroll) -> None:
         self.learns += 1
-        learned = self._teams.learn(self.states, self.replays, batch)
+        learned = self._policy_set.learn(self.states, self.replays, batch)
         self.states, self.replays, _, metrics = learned
         self.metrics = jax.tree.map(jnp.add, self.metrics, metrics) if self.metrics else metrics
         self._version = self._version + jnp.array([0, 1], jnp.int32)

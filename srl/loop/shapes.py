@@ -10,7 +10,7 @@ from srl.dataflow.graph import Field, Shapes
 from srl.experiment import Experiment
 from srl.lazy import jax, jnp
 from srl.loop.learning.replay_files import tree_bytes
-from srl.loop.teams import Teams
+from srl.loop.policy_set import PolicySet
 from srl.types import Decision, Specs, Timestep, Tree, Unroll
 
 
@@ -25,31 +25,31 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
     """
     lengths = [unrolled.length for unrolled in experiment.graph.unrolls]
     num_envs = experiment.num_envs
-    teams = Teams.of_experiment(experiment, specs).with_opponents(experiment, groups)
+    policy_set = PolicySet.of_experiment(experiment, specs).with_opponents(experiment, groups)
     timestep = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct((len(x) * num_envs, *x.shape[1:]), x.dtype), timestep
     )
 
     def flow(timestep: Timestep) -> dict[str, Any]:
         key = jax.random.key(0)
-        states = teams.init(key)
-        policies = teams.acting(teams.policies(states))
+        states = policy_set.init(key)
+        policies = policy_set.acting(policy_set.policies(states))
         slots = jnp.arange(len(timestep.reward), dtype=jnp.int32)
-        decision = teams.act(
+        decision = policy_set.act(
             policies,
             timestep.observation,
             timestep.terminated | timestep.truncated,
-            teams.initial_memory(num_envs),
+            policy_set.initial_memory(num_envs),
             key,
             jnp.uint32(0),
             slots,
         )
-        unrolls = {n: repeated_unroll(teams, timestep, decision, n, groups) for n in lengths}
+        unrolls = {n: repeated_unroll(policy_set, timestep, decision, n, groups) for n in lengths}
         unroll = unrolls[lengths[0]]  # what else there is does not depend on the length
-        own = unroll._replace(memory=teams.own(unroll.memory))
-        replays = teams.empty_replays(own)
-        _, batches, _ = teams.look(states, replays, own)
-        sums, _ = teams.gradient(states, batches, jnp.int32(0))
+        own = unroll._replace(memory=policy_set.own(unroll.memory))
+        replays = policy_set.empty_replays(own)
+        _, batches, _ = policy_set.look(states, replays, own)
+        sums, _ = policy_set.gradient(states, batches, jnp.int32(0))
         return {
             "decision": decision,
             "unrolls": unrolls,
@@ -69,14 +69,14 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
         unrolls={n: tuple(_fields(unroll)) for n, unroll in values["unrolls"].items()},
         **{name: tuple(_totals(name, values[name])) for name in ("policy", "state", "sums")},
         num_envs=num_envs,
-        rounds=teams.rounds,
+        rounds=policy_set.rounds,
         state_bytes=state_bytes,
         replay_bytes=replay_bytes,
     )
 
 
 def repeated_unroll(
-    teams: Teams, timestep: Timestep, decision: Decision, length: int, groups: int = 1
+    policy_set: PolicySet, timestep: Timestep, decision: Decision, length: int, groups: int = 1
 ) -> Unroll:
     """An unroll of `length` steps of all slots that repeat one timestep and one decision."""
 
@@ -91,7 +91,7 @@ def repeated_unroll(
         truncated=rows.truncated,
         action=times(length, decision.action),
         log_prob=times(length, decision.log_prob),
-        memory=times(length // teams.chunk_of(length), decision.memory),
+        memory=times(length // policy_set.chunk_of(length), decision.memory),
         version=jnp.zeros((length, groups, 2), jnp.int32),
         slot=jnp.arange(decision.log_prob.size, dtype=jnp.int32),
         advice=times(length, decision.advice),

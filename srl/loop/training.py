@@ -129,7 +129,7 @@ class Training:
     @property
     def specs(self) -> Specs:
         """The specs of the environments."""
-        return self._learner.teams.specs
+        return self._learner.policy_set.specs
 
     @property
     def agents(self) -> Mapping[str, tuple[str, ...]]:

@@ -20,8 +20,8 @@ from srl.errors import RunError, UserError
 from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
 from srl.lazy import jax
+from srl.loop.policy_set import PolicySet
 from srl.loop.seeds import environment_seed
-from srl.loop.teams import Teams
 from srl.pools import make_pool
 from srl.pools.make import threaded
 from srl.run.folder import recorded_experiment
@@ -75,8 +75,12 @@ class Rater:
         specs = environments.specs
         self._sides = sides_of(specs.agents)
         self._evaluator = Evaluator(environments, _EPISODES, sides=self._sides)
-        self._teams = teams = Teams.of(experiment.algorithm, experiment.policies, specs, updates=1)
-        self._like = jax.eval_shape(lambda key: teams.policies(teams.init(key)), jax.random.key(0))
+        self._policy_set = policy_set = PolicySet.of(
+            experiment.algorithm, experiment.policies, specs, updates=1
+        )
+        self._like = jax.eval_shape(
+            lambda key: policy_set.policies(policy_set.init(key)), jax.random.key(0)
+        )
         self._pool = OpponentPool(folder)
         self._damaged: set[int] = set()
 
@@ -116,7 +120,7 @@ class Rater:
         except RunError as error:
             self._note_damage(version, error)
             raise
-        return Player(self._teams, jax.device_put(policies))
+        return Player(self._policy_set, jax.device_put(policies))
 
     def _note_damage(self, version: int, error: RunError) -> None:
         """Leaves a version out from now on, unless it has only left the pool meanwhile."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from srl.checkpoint import Checkpoints
-from srl.loop.learning.learner import bind_teams
+from srl.loop.learning.learner import bind_policy_set
 from srl.loop.stage import Stage
 from srl.loop.stepping.actors import ActorThreads
 from srl.loop.stepping.environments import make_group
@@ -19,14 +19,14 @@ def run_actor(context: WorkerContext) -> None:
     share = endpoints.share("step", endpoints.replica)
     pools = [make_group(endpoints.experiment, endpoints.group_envs, len(share)) for _ in share]
     context.register({}, pools[0].specs)
-    teams = bind_teams(endpoints.experiment, pools[0].specs)
+    policy_set = bind_policy_set(endpoints.experiment, pools[0].specs)
     newest = None
     try:
         if endpoints.has("act"):
             from srl.loop.acting.parameters import received_policies
 
-            newest = received_policies(endpoints, teams).newest
-        groups = ActorThreads(endpoints, pools, teams, newest)
+            newest = received_policies(endpoints, policy_set).newest
+        groups = ActorThreads(endpoints, pools, policy_set, newest)
 
         groups.start()
         groups.wait(

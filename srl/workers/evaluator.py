@@ -14,7 +14,7 @@ from srl.algorithms.algorithm import Instance
 from srl.console.number_text import number_text
 from srl.episodes import kinds_of
 from srl.lazy import jax
-from srl.loop.teams import Teams
+from srl.loop.policy_set import PolicySet
 from srl.pools import Pool
 from srl.types import Policy, Specs, Timestep
 
@@ -23,7 +23,7 @@ from srl.types import Policy, Specs, Timestep
 class Player:
     """Policies that can play every agent of an environment."""
 
-    teams: Teams
+    policy_set: PolicySet
     policies: Mapping[str, Policy]
 
 
@@ -133,9 +133,9 @@ class Evaluator:
 
     def steps(self, lineup: Mapping[str, Player]) -> Iterator[tuple[np.ndarray | None, Timestep]]:
         """Gives what `timesteps` does, each with the actions [B, ...] that led to it, if any."""
-        teams, policies = self._teams_of(lineup)
-        act = self._act(teams)
-        memory, clock = teams.initial_memory(self._pool.num_envs), 0
+        policy_set, policies = self._policy_set_of(lineup)
+        act = self._act(policy_set)
+        memory, clock = policy_set.initial_memory(self._pool.num_envs), 0
         slots = np.arange(self._pool.num_envs * len(self.specs.agents), dtype=np.int32)
         action, timestep = None, self._pool.reset(self._env_seed)
         while True:
@@ -146,7 +146,7 @@ class Evaluator:
                 *(np.uint32(clock), slots),
             )
             memory, clock = decision.memory, clock + 1
-            action = teams.env_action(np.asarray(decision.action))
+            action = policy_set.env_action(np.asarray(decision.action))
             timestep = self._pool.step(action)
 
     def play(
@@ -174,29 +174,29 @@ class Evaluator:
         rows = np.stack([row for _, _, row in sorted(played, key=lambda episode: episode[:2])])
         return Episodes(rows[:, :agents], rows[:, agents], rows[:, agents + 1 :])
 
-    def _teams_of(self, lineup: Mapping[str, Player]) -> tuple[Teams, dict[str, Policy]]:
+    def _policy_set_of(self, lineup: Mapping[str, Player]) -> tuple[PolicySet, dict[str, Policy]]:
         """Gives each side's agents the policies that its player has for them."""
         members: dict[str, tuple[int, ...]] = {}
         instances: dict[str, Instance] = {}
         policies: dict[str, Policy] = {}
         for side, agents in self._sides.items():
             player = lineup[side]
-            for policy, indices in player.teams.members.items():
+            for policy, indices in player.policy_set.members.items():
                 if own := tuple(i for i in indices if i in agents):
                     # Named by number: with other names for the same policies, JAX would compile
                     # the same program again.
                     name = f"{side}/{sum(known.startswith(side + '/') for known in members)}"
                     members[name] = own
-                    instances[name] = player.teams.instances[policy]
+                    instances[name] = player.policy_set.instances[policy]
                     policies[name] = player.policies[policy]
-        return Teams(self.specs, members, instances), policies
+        return PolicySet(self.specs, members, instances), policies
 
-    def _act(self, teams: Teams) -> Any:
+    def _act(self, policy_set: PolicySet) -> Any:
         """The compiled call, shared by all lineups whose policies are computed alike."""
-        parts = {"members": teams.members, "instances": teams.instances}
+        parts = {"members": policy_set.members, "instances": policy_set.instances}
         for known, act in self._compiled:
             if known == parts:
                 return act
-        act = jax.jit(partial(teams.act, greedy=self._greedy))
+        act = jax.jit(partial(policy_set.act, greedy=self._greedy))
         self._compiled.append((parts, act))
         return act

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from srl.loop.acting.parameters import received_policies
 from srl.loop.acting.policy_server import serve_policies
-from srl.loop.learning.learner import bind_teams
+from srl.loop.learning.learner import bind_policy_set
 from srl.loop.stage import Stage
 from srl.streams.group_state import Stopped
 from srl.workers.worker import WorkerContext
@@ -17,7 +17,7 @@ def run_policy(context: WorkerContext) -> None:
     addresses = {stream: listener.address for stream, listener in listeners.items()}
     specs = context.register(addresses).specs
     assert specs is not None
-    teams = bind_teams(endpoints.experiment, specs)
+    policy_set = bind_policy_set(endpoints.experiment, specs)
 
     def stopped() -> bool:
         context.progress(requests=server.answered)
@@ -25,8 +25,8 @@ def run_policy(context: WorkerContext) -> None:
 
     try:
         context.stage(Stage.COMPILING)
-        received = received_policies(endpoints, teams)
-        server = serve_policies(endpoints, teams, received, listeners["inference"], None)
+        received = received_policies(endpoints, policy_set)
+        server = serve_policies(endpoints, policy_set, received, listeners["inference"], None)
         context.stage(Stage.STEPPING)
         server.serve(stopped)
         received.close()

@@ -40,7 +40,7 @@ EXPERIMENT = Experiment(
 )
 SPECS, TIMESTEP = first_timestep(EXPERIMENT, 1)
 LEARNER = Learner(EXPERIMENT, SPECS)
-FORMS = batch_specs(EXPERIMENT, LEARNER.teams, 1)
+FORMS = batch_specs(EXPERIMENT, LEARNER.policy_set, 1)
 FORM = FORMS[0]
 UNROLL = map_tree(lambda form: np.zeros(form.shape, form.dtype), FORM)
 STATE = {
@@ -60,7 +60,7 @@ def packed_tree(tree):
     return bytes(pack(tree))
 
 
-AREA = inference_layout(LEARNER.teams, 1, {"observation"}, {"action", "log_prob", "memory"})
+AREA = inference_layout(LEARNER.policy_set, 1, {"observation"}, {"action", "log_prob", "memory"})
 REPLY = AREA.views(np.zeros(AREA.size, np.uint8))["reply"]
 # What messages bring, by kind:
 SAMPLES = {
@@ -186,7 +186,7 @@ class Policies(Listening):
     """Acts for groups; collects their unrolls, too, if it has a sink."""
 
     def __init__(self, sink, request, reply):
-        layout = inference_layout(LEARNER.teams, 1, request, reply)
+        layout = inference_layout(LEARNER.policy_set, 1, request, reply)
         asked = layout.views(np.zeros(layout.size, np.uint8))["request"]
         super().__init__(
             inference.FIELDS, {**INFERENCE, inference.InferenceMessage.REQUEST: packed(asked)}
@@ -195,7 +195,7 @@ class Policies(Listening):
         source.publish(np.array((0, 0), np.int32), LEARNER.policies)
         self.server = PolicyServer(
             EXPERIMENT,
-            LEARNER.teams,
+            LEARNER.policy_set,
             source,
             self.listener,
             layout,

@@ -55,7 +55,7 @@ def learner():
     """A learner that is compiled for unrolls of both lengths."""
     experiment = with_program(PLAIN, ONE_POLICY)
     learner = NotedLearner(experiment, SPECS)
-    learner.compile(empty_batches(experiment, learner.teams))
+    learner.compile(empty_batches(experiment, learner.policy_set))
     return learner
 
 
@@ -150,12 +150,18 @@ def test_each_group_makes_its_unrolls_in_its_own_columns(whole):
 def test_where_another_worker_learns_a_pass_only_makes_unrolls(learner):
     experiment = with_program(TINY, TWO_POLICIES)
     published = Published(learner.policies, None)
-    pool, batches = make_group(experiment, ENVS), empty_batches(experiment, learner.teams, 1)
-    parts = experiment, learner.teams, compiled_act(learner.teams), published.newest, range(ENVS)
+    pool, batches = make_group(experiment, ENVS), empty_batches(experiment, learner.policy_set, 1)
+    parts = (
+        experiment,
+        learner.policy_set,
+        compiled_act(learner.policy_set),
+        published.newest,
+        range(ENVS),
+    )
     acting = LocalActing(*parts, swaps=False)
     before = learner.progress.updates
     with closing(pool):
-        group = Group(pool, acting, OwnUnrolls(pool, batches, 0, 1), learner.teams)
+        group = Group(pool, acting, OwnUnrolls(pool, batches, 0, 1), learner.policy_set)
         group.reset(seed=1)
         for n in range(3):
             published.publish(np.array((0, n), np.int32), learner.policies)

@@ -45,9 +45,9 @@ def with_program(experiment, program):
     return replace(experiment, algorithm=replace(experiment.algorithm, program=program))
 
 
-def empty_batches(experiment, teams, groups=TINY.groups):
+def empty_batches(experiment, policy_set, groups=TINY.groups):
     """Memory for the unrolls of a pass, of so many groups."""
-    array_specs = widened(batch_specs(experiment, teams, ENVS), groups)
+    array_specs = widened(batch_specs(experiment, policy_set, ENVS), groups)
     return [map_tree(lambda f: aligned_zeros(f.shape, f.dtype), spec) for spec in array_specs]
 
 
@@ -103,17 +103,17 @@ class Ends:
 
     def group(self, number, alive=lambda: None):
         """A group that acts for itself and sends its unrolls; it has begun its episodes."""
-        experiment, teams, endpoints = (
+        experiment, policy_set, endpoints = (
             self.experiment,
-            self.learner.teams,
+            self.learner.policy_set,
             self.endpoints("actors", 0),
         )
         pool, newest = self.pool(), self.published.newest
         envs = range(number * ENVS, (number + 1) * ENVS)
         swaps = experiment.max_staleness != 0
-        acting = LocalActing(experiment, teams, self._act, newest, envs, swaps=swaps)
+        acting = LocalActing(experiment, policy_set, self._act, newest, envs, swaps=swaps)
         unrolls = SentUnrolls(lambda: endpoints.connect("sample", number), endpoints.go_on)
-        group = Group(pool, acting, unrolls, teams, alive)
+        group = Group(pool, acting, unrolls, policy_set, alive)
         if unrolls.start.saved is None:
             group.reset(number)
         else:

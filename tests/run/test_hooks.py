@@ -112,19 +112,19 @@ def test_what_an_algorithm_calls_adjustable_can_be_traced(kind):
     assert learner.settings.keys() >= {"learning_rate"}
 
     def learn(settings):
-        teams, n = learner.teams.adjusted(settings), experiment.algorithm.unroll_length
+        policy_set, n = learner.policy_set.adjusted(settings), experiment.algorithm.unroll_length
         steps = empty_timestep(pool.specs, 8, (n + 1,))
         key = jax.random.key(0)
-        memory = teams.initial_memory(8)
-        policies = teams.policies(learner.states)
+        memory = policy_set.initial_memory(8)
+        policies = policy_set.policies(learner.states)
         row = jax.tree.map(lambda x: x[0], steps)
-        decision = teams.act(
+        decision = policy_set.act(
             policies, row.observation, row.terminated, memory, key, np.uint32(0), np.arange(8)
         )
         rows = jax.tree.map(
             lambda x: np.zeros((n, *x.shape), x.dtype), decision._replace(memory=())
         )
-        chunks = n // teams.chunk_of(n)
+        chunks = n // policy_set.chunk_of(n)
         memories = jax.tree.map(lambda x: np.zeros((chunks, *x.shape), x.dtype), decision.memory)
         unroll = Unroll(
             *(steps.observation, steps.reward, steps.terminated, steps.truncated),
@@ -132,7 +132,7 @@ def test_what_an_algorithm_calls_adjustable_can_be_traced(kind):
             slot=np.arange(8, dtype=np.int32),
         )
         unroll = jax.tree.map(jnp.asarray, unroll)
-        states, *_ = teams.learn(learner.states, teams.empty_replays(unroll), unroll)
+        states, *_ = policy_set.learn(learner.states, policy_set.empty_replays(unroll), unroll)
         return states
 
     states = jax.eval_shape(learn, learner.setting_operands)

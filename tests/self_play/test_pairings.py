@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from srl import UserError
-from srl.loop.teams import Teams
+from srl.loop.policy_set import PolicySet
 from srl.self_play import SelfPlay
 from srl.self_play.pairings import Pairings
 from srl.self_play.past_acting import PastActing, PastPolicies
@@ -118,21 +118,21 @@ def test_an_opponent_stays_while_any_agent_of_its_environment_goes_on():
     agents = ("cat_0", "cat_1", "dog_0")
     box = spaces.Box(-1, 1, (1,), np.float32)
     pairings = Pairings.of(1.0, agents, 2)
-    teams = Teams.of(Label(), {"*": "all"}, Specs(box, box, agents), None)
-    acting = PastActing(pairings, teams.members, teams.instances)
-    teams = replace(teams, opponents=acting)
-    memory = teams.initial_memory(2)
+    policy_set = PolicySet.of(Label(), {"*": "all"}, Specs(box, box, agents), None)
+    acting = PastActing(pairings, policy_set.members, policy_set.instances)
+    policy_set = replace(policy_set, opponents=acting)
+    memory = policy_set.initial_memory(2)
     slots = np.arange(6, dtype=np.int32)
 
     def act(newest, ended):
         """What the slots do, [2, 3, (version, steps remembered)]; opponent k is version k."""
         nonlocal memory
         versions = {v: {"all": Policy(np.float32(v), ())} for v in (newest, newest - 1, 99)}
-        policies = teams.acting(
+        policies = policy_set.acting(
             versions[99], PastPolicies(versions[newest], versions[newest - 1], np.int32(newest))
         )
         inputs = (np.zeros((6, 1)), np.array(ended, bool), memory, jax.random.key(0), np.uint32(0))
-        decision = teams.act(policies, *inputs, slots)
+        decision = policy_set.act(policies, *inputs, slots)
         memory = decision.memory
         return np.asarray(decision.action).reshape(2, 3, 2).astype(int).tolist()
 

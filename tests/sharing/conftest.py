@@ -6,7 +6,7 @@ import jax
 import pytest
 
 from srl.checkpoint import Checkpoints
-from srl.loop.teams import Teams
+from srl.loop.policy_set import PolicySet
 from srl.run.folder import create_run, write_specs
 
 
@@ -17,8 +17,8 @@ def save_run():
     def save(resolved, specs, path):
         experiment, folder = resolved.experiment, create_run(resolved, path)
         write_specs(folder, specs)
-        teams = Teams.of(experiment.algorithm, experiment.policies, specs, updates=1)
-        states = teams.init(jax.random.key(0))
+        policy_set = PolicySet.of(experiment.algorithm, experiment.policies, specs, updates=1)
+        states = policy_set.init(jax.random.key(0))
         tree = {"learners": {name: state._asdict() for name, state in states.items()}}
         with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
             checkpoints.save(7, tree, {"updates": 7, "env_steps": 16}, wait=True)

@@ -10,7 +10,7 @@ import numpy as np
 from srl.experiment import Experiment
 from srl.lazy import jax, jnp
 from srl.loop.learning.learner import run_key
-from srl.loop.teams import Teams
+from srl.loop.policy_set import PolicySet
 from srl.tree import map_tree
 from srl.types import Decision, Policy, Timestep, Tree
 
@@ -18,7 +18,7 @@ Newest = Callable[[tuple[int, int]], tuple[np.ndarray, Mapping[str, Policy]]]
 """Gives the newest version, int32 [2], and its policies, waiting for the version given or later."""
 
 
-def compiled_act(teams: Teams) -> Callable[..., tuple[Decision, Any]]:
+def compiled_act(policy_set: PolicySet) -> Callable[..., tuple[Decision, Any]]:
     """The function that `LocalActing` calls; all of a process may share it."""
 
     def act(
@@ -26,7 +26,7 @@ def compiled_act(teams: Teams) -> Callable[..., tuple[Decision, Any]]:
     ) -> tuple[Decision, Any]:
         key, clock, slots = keys
         terminated, truncated = ends
-        decision = teams.act(
+        decision = policy_set.act(
             policies, observation, terminated | truncated, memory, key, clock, slots
         )
         return decision, clock + 1
@@ -42,7 +42,7 @@ class LocalActing:
     def __init__(
         self,
         experiment: Experiment,
-        teams: Teams,
+        policy_set: PolicySet,
         act: Callable[..., tuple[Decision, Any]],
         newest: Newest,
         envs: range,
@@ -53,14 +53,14 @@ class LocalActing:
 
         Args:
             experiment: What is trained.
-            teams: Its policies.
+            policy_set: Its policies.
             act: Their `compiled_act`.
             newest: Where parameters come from.
             envs: The environments that are acted for, by their numbers in the run.
             swaps: Whether newer parameters are taken in the middle of an unroll, too.
         """
-        agents = len(teams.specs.agents)
-        self._teams, self._newest, self._swaps = teams, newest, swaps
+        agents = len(policy_set.specs.agents)
+        self._policy_set, self._newest, self._swaps = policy_set, newest, swaps
         self._num_envs = len(envs)
         self._slots = jnp.arange(envs.start * agents, envs.stop * agents, dtype=jnp.int32)
         self._key = run_key(experiment)
@@ -88,4 +88,4 @@ class LocalActing:
 
     def initial_memory(self) -> Tree:
         """Gives the memory of all slots at the start of an episode."""
-        return self._teams.initial_memory(self._num_envs)
+        return self._policy_set.initial_memory(self._num_envs)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from srl.lazy import jax
-from srl.loop.teams import Teams
+from srl.loop.policy_set import PolicySet
 from srl.loop.wiring import Endpoints
 from srl.streams.layout import Layout
 from srl.streams.parameter_memory import NONE_YET, Version
@@ -19,7 +19,7 @@ from srl.streams.transport import Connection, Listener
 from srl.streams.transport.message import Refused
 
 Policies = Mapping[str, Any]
-"""What acts, as `Teams.acting` gives it."""
+"""What acts, as `PolicySet.acting` gives it."""
 _WAIT_SECONDS = 0.5  # between two signs of life
 _DOUBT_SECONDS = 1.0
 """A version that has not come for so long is asked about: whether it was published at all."""
@@ -92,7 +92,7 @@ class Received:
     def __init__(
         self,
         connect: Callable[[], Connection],
-        teams: Teams,
+        policy_set: PolicySet,
         alive: Callable[[], None] = lambda: None,
         *,
         ahead: int = 0,
@@ -101,7 +101,7 @@ class Received:
 
         Args:
             connect: Gives a connection to the publisher; called again when that has gone.
-            teams: The policies' functions, which give their shapes.
+            policy_set: The policies' functions, which give their shapes.
             alive: Called now and then while there is nothing to do but wait; may raise Stopped.
             ahead: Updates that a learner may be ahead of the one that publishes.
 
@@ -110,7 +110,8 @@ class Received:
         """
         self._alive, self._ahead = alive, ahead
         examples = jax.eval_shape(
-            lambda key: teams.acting(teams.policies(teams.init(key))), jax.random.key(0)
+            lambda key: policy_set.acting(policy_set.policies(policy_set.init(key))),
+            jax.random.key(0),
         )
         leaves, self._structure = jax.tree.flatten(examples)
         self._held: tuple[Version, Any] = (NONE_YET, None)
@@ -169,17 +170,19 @@ class Received:
         self._subscriber.close()
 
 
-def received_policies(endpoints: Endpoints, teams: Teams) -> Received:
+def received_policies(endpoints: Endpoints, policy_set: PolicySet) -> Received:
     """The newest policies for a worker of a run.
 
     Args:
         endpoints: Of the worker.
-        teams: The run's policies.
+        policy_set: The run's policies.
     """
     # The first of several learners publishes, and another may have finished a pass before it.
     several = endpoints.plan.fragment("gradient").replicas > 1
     ahead = endpoints.experiment.graph.learns if several else 0
-    return Received(lambda: endpoints.connect("parameters"), teams, endpoints.go_on, ahead=ahead)
+    return Received(
+        lambda: endpoints.connect("parameters"), policy_set, endpoints.go_on, ahead=ahead
+    )
 
 
 def _demand_published(version: Version, newest: Version) -> None:

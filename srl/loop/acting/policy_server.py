@@ -16,8 +16,8 @@ from srl.lazy import jax
 from srl.loop.acting.parameters import Source
 from srl.loop.busy_time import BusyTime
 from srl.loop.learning.learner import decision_spec, run_key
+from srl.loop.policy_set import PolicySet
 from srl.loop.stepping.group import keep_memory
-from srl.loop.teams import Teams
 from srl.loop.wiring import Endpoints
 from srl.pools.memory import empty_timestep
 from srl.streams.group_state import Start, Stopped, unpacked_state
@@ -32,17 +32,19 @@ from srl.tree import copy_tree, leaves_of, map_tree
 from srl.types import Decision, Timestep, Tree
 
 
-def inference_layout(teams: Teams, num_envs: int, request: set[str], reply: set[str]) -> Layout:
+def inference_layout(
+    policy_set: PolicySet, num_envs: int, request: set[str], reply: set[str]
+) -> Layout:
     """What a group's shared buffers hold.
 
     Args:
-        teams: The policies.
+        policy_set: The policies.
         num_envs: Of a group.
         request: Names of what the asking end sends: fields of a timestep, and memory.
         reply: Names of fields of the decision.
     """
-    decision = decision_spec(teams, num_envs)
-    sent = {**empty_timestep(teams.specs, num_envs)._asdict(), "memory": decision.memory}
+    decision = decision_spec(policy_set, num_envs)
+    sent = {**empty_timestep(policy_set.specs, num_envs)._asdict(), "memory": decision.memory}
     return Layout.of(
         {
             "request": {name: sent[name] for name in sorted(request)},
@@ -57,7 +59,7 @@ class PolicyServer:
     def __init__(
         self,
         experiment: Experiment,
-        teams: Teams,
+        policy_set: PolicySet,
         parameters: Source,
         listener: Listener,
         layout: Layout,
@@ -74,7 +76,7 @@ class PolicyServer:
 
         Args:
             experiment: What is trained.
-            teams: Its policies.
+            policy_set: Its policies.
             parameters: Where they come from.
             listener: Where groups connect.
             layout: Of a group's shared buffers.
@@ -88,7 +90,7 @@ class PolicyServer:
             busy: Where the time of acting is counted.
         """
         self.listener, self._parameters, self._busy = listener, parameters, busy or BusyTime()
-        self._teams, self._layout = teams, layout
+        self._policy_set, self._layout = policy_set, layout
         self._width, self._groups, self._deadline = width, groups, deadline
         self._group_range = group_range
         self._sink = sink
@@ -97,7 +99,7 @@ class PolicyServer:
         self._early: dict[int, int] = {}  # of these, for versions to come: what each waits for
         self._batch_indices_taken = 0  # by all sessions
         self._unrolls: dict[int, _Unroll] = {}
-        self._initial_memory = map_tree(np.asarray, teams.initial_memory(num_envs))
+        self._initial_memory = map_tree(np.asarray, policy_set.initial_memory(num_envs))
         self.answered = 0
         """The number of requests answered so far."""
         self.on_ticket_wait: Callable[[float], None] = lambda seconds: None
@@ -105,7 +107,7 @@ class PolicyServer:
         as waiting for a reply."""
         self._key = run_key(experiment)
         self._act = jax.jit(self._act_on)
-        self._inputs = _Inputs(teams, num_envs, width)
+        self._inputs = _Inputs(policy_set, num_envs, width)
         if sink is not None:
             sink.on_room = listener.wake
 
@@ -116,7 +118,7 @@ class PolicyServer:
 
     def _act_on(self, policies: Any, inputs: dict[str, Tree], key: Any) -> Decision:
         ended = inputs["terminated"] | inputs["truncated"]
-        return self._teams.act(
+        return self._policy_set.act(
             policies,
             inputs["observation"],
             ended,
@@ -348,15 +350,15 @@ class _Unroll:
 class _Inputs:
     """What `act` takes, for so many groups side by side."""
 
-    def __init__(self, teams: Teams, num_envs: int, width: int) -> None:
-        self._width, self._slots = width, num_envs * len(teams.specs.agents)
-        timestep = empty_timestep(teams.specs, width * num_envs)
+    def __init__(self, policy_set: PolicySet, num_envs: int, width: int) -> None:
+        self._width, self._slots = width, num_envs * len(policy_set.specs.agents)
+        timestep = empty_timestep(policy_set.specs, width * num_envs)
         count = width * self._slots
         self.arrays: dict[str, Tree] = {
             "observation": timestep.observation,
             "terminated": timestep.terminated,
             "truncated": timestep.truncated,
-            "memory": map_tree(np.array, teams.initial_memory(width * num_envs)),
+            "memory": map_tree(np.array, policy_set.initial_memory(width * num_envs)),
             "clock": np.zeros(count, np.uint32),
             "slots": np.zeros(count, np.int32),
         }
@@ -387,7 +389,7 @@ class _Inputs:
 
 def serve_policies(
     endpoints: Endpoints,
-    teams: Teams,
+    policy_set: PolicySet,
     parameters: Source,
     listener: Listener,
     sink: SampleSink | None,
@@ -396,7 +398,7 @@ def serve_policies(
 
     Args:
         endpoints: Of the worker.
-        teams: The run's policies.
+        policy_set: The run's policies.
         parameters: Where they come from.
         listener: Where groups connect.
         sink: Where unrolls go, if they are collected here.
@@ -406,10 +408,10 @@ def serve_policies(
     groups = -(-endpoints.num_groups // endpoints.fragment.replicas)  # at most
     server = PolicyServer(
         endpoints.experiment,
-        teams,
+        policy_set,
         parameters,
         listener,
-        inference_layout(teams, endpoints.group_envs, request, reply),
+        inference_layout(policy_set, endpoints.group_envs, request, reply),
         endpoints.group_envs,
         # Where unrolls are collected, a group belongs to the learner; else any worker may act.
         group_range=range(endpoints.num_groups) if sink is None else sink.groups,

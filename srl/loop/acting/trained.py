@@ -7,31 +7,31 @@ from collections.abc import Mapping
 from srl.algorithms import Algorithm
 from srl.checkpoint import Checkpoints
 from srl.lazy import jax
-from srl.loop.teams import Teams
+from srl.loop.policy_set import PolicySet
 from srl.types import Policy, Specs
 
 ACTING_PARTS = ("params", "n", "observations")
 """The parts of a learner's state that its policy follows from."""
 
 
-def acting_teams(
+def acting_policy_set(
     algorithm: Algorithm, policies: Mapping[str, str], specs: Specs, num_envs: int
-) -> Teams:
+) -> PolicySet:
     """The policies of a run that has been trained, for environments of these specs."""
     # Nothing is learned here, so any number of updates will do; with one and the same, policies
     # of runs of different lengths are computed by the same program.
-    return Teams.of(algorithm, policies, specs, updates=1, num_envs=num_envs)
+    return PolicySet.of(algorithm, policies, specs, updates=1, num_envs=num_envs)
 
 
 def trained_policies(
-    teams: Teams, checkpoints: Checkpoints, version: int | str | None = None
+    policy_set: PolicySet, checkpoints: Checkpoints, version: int | str | None = None
 ) -> tuple[dict[str, Policy], dict[str, int]]:
     """The policies of a checkpoint, the newest by default, and its `env_steps` and `updates`.
 
     Raises:
         UserError: If there is no such checkpoint, or it is of another network.
     """
-    states = teams.init(jax.random.key(0))
+    states = policy_set.init(jax.random.key(0))
     # What only learning needs may have another form.
     acting = {
         name: {part: x for part, x in state._asdict().items() if part in ACTING_PARTS}
@@ -40,4 +40,4 @@ def trained_policies(
     learners, counts = checkpoints.learners(version, acting)
     for name, parts in jax.device_put(learners).items():
         states[name] = states[name]._replace(**parts)
-    return teams.policies(states), counts
+    return policy_set.policies(states), counts

@@ -17,9 +17,9 @@ from srl.lazy import jax
 from srl.loop.learning.gradient_sums import Crossing, account
 from srl.loop.learning.replay_files import ReplayFiles, Saved, expect_room
 from srl.loop.learning.tree_vectors import Vectors, tree_of, vectors_of
+from srl.loop.policy_set import PolicySet
 from srl.loop.projection import Gathered
 from srl.loop.stepping.local import LocalEnvironments
-from srl.loop.teams import Teams
 from srl.loop.training import Training
 from srl.loop.wiring import Endpoints
 from srl.streams.batch import Batch
@@ -74,7 +74,7 @@ class Contributor(LocalEnvironments):
         empty = form.views(form.empty())
         jax.block_until_ready(self._policies(empty))
         unroll = learner.prepared(batch)
-        make = learner.teams.empty_replays
+        make = learner.policy_set.empty_replays
         expect_room(jax.eval_shape(make, unroll), learner.neighbours)
         self._replays, batches, _ = self._measure(empty, make(unroll), unroll)
         jax.block_until_ready(self._gradient(empty, batches, 0))
@@ -83,27 +83,27 @@ class Contributor(LocalEnvironments):
 
     def _acting(self, state: Vectors) -> Any:
         states, opponents, _ = tree_of(state, like=self._crossing.states)
-        teams = self._learner.teams
-        return teams.acting(teams.policies(states), opponents)
+        policy_set = self._learner.policy_set
+        return policy_set.acting(policy_set.policies(states), opponents)
 
-    def _learning(self, vectors: Vectors) -> tuple[Teams, Any]:
+    def _learning(self, vectors: Vectors) -> tuple[PolicySet, Any]:
         """The policies' functions, with the settings that the server has sent, and their states."""
         states, _, settings = tree_of(vectors, like=self._crossing.states)
-        return self._learner.teams.adjusted(settings), states
+        return self._learner.policy_set.adjusted(settings), states
 
     def _measured(self, state: Vectors, replays: Any, unroll: Unroll) -> tuple[Any, Any, Vectors]:
-        teams, states = self._learning(state)
-        replays, batches, sums = teams.look(states, replays, unroll)
+        policy_set, states = self._learning(state)
+        replays, batches, sums = policy_set.look(states, replays, unroll)
         return replays, batches, vectors_of(sums)
 
     def _gradient_of(self, state: Vectors, batches: Any, round: Any) -> tuple[Vectors, Any]:
-        teams, states = self._learning(state)
-        sums, notes = teams.gradient(states, batches, round)
+        policy_set, states = self._learning(state)
+        sums, notes = policy_set.gradient(states, batches, round)
         return vectors_of(sums), notes
 
     def _revised(self, state: Vectors, replays: Any, batches: Any, notes: Any) -> Any:
-        teams, states = self._learning(state)
-        return teams.revise(states, replays, batches, notes)
+        policy_set, states = self._learning(state)
+        return policy_set.revise(states, replays, batches, notes)
 
     def begin(self) -> None:
         """Starts episodes, or goes on with saved ones; waits until an update begins."""
@@ -138,7 +138,7 @@ class Contributor(LocalEnvironments):
     def _nodes(self, batch: Batch) -> LearnNodes:
         """The parts of `learn`: a state is known once the server has sent it, sums go to it."""
         return LearnNodes(
-            rounds=self._learner.teams.rounds,
+            rounds=self._learner.policy_set.rounds,
             measure=lambda _, unroll: self._look(unroll),
             adapt=lambda _, sums: self._answer((sums, account(batch))),
             gradient=lambda _, batches, round: self._timed(

@@ -34,13 +34,13 @@ class Crossing(NamedTuple):
             learner: Of either end.
             batch: Of the slots of one worker.
         """
-        teams = learner.teams
+        policy_set = learner.policy_set
 
         def trees(states: Any, unroll: Any) -> tuple[Any, Any, Any]:
-            _, batches, measured = teams.look(states, teams.empty_replays(unroll), unroll)
-            policies = teams.policies(states)
-            past = None if teams.opponents is None else teams.opponents.first(policies)
-            gradient, _ = teams.gradient(states, batches, jnp.int32(0))
+            _, batches, measured = policy_set.look(states, policy_set.empty_replays(unroll), unroll)
+            policies = policy_set.policies(states)
+            past = None if policy_set.opponents is None else policy_set.opponents.first(policies)
+            gradient, _ = policy_set.gradient(states, batches, jnp.int32(0))
             return needed(states, past, learner.setting_operands), measured, gradient
 
         shapes = jax.eval_shape(trees, learner.states, learner.unroll(batch))

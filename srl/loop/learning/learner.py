@@ -19,8 +19,8 @@ from srl.loop.learning.progress import Progress
 from srl.loop.learning.replay_files import ReplayFiles, Saved, expect_room, tree_bytes
 from srl.loop.learning.replicas import Sharded
 from srl.loop.opponents import Opponents, opponents
+from srl.loop.policy_set import PolicySet
 from srl.loop.projection import Gathered
-from srl.loop.teams import Teams
 from srl.pools.memory import empty_timestep
 from srl.streams.batch import Batch, batch_spec
 from srl.streams.batch import expect_room as expect_batches
@@ -42,34 +42,34 @@ Settings = dict[str, np.float32]
 """Values of adjustable settings, as operands."""
 
 
-def bind_teams(experiment: Experiment, specs: Specs) -> Teams:
+def bind_policy_set(experiment: Experiment, specs: Specs) -> PolicySet:
     """The experiment's policies, for environments of these specs.
 
     Raises:
         UserError: If self-play is asked for and does not fit the environments.
     """
-    teams = Teams.of_experiment(experiment, specs, experiment.expected_updates)
-    return teams.with_opponents(experiment, experiment.num_groups)
+    policy_set = PolicySet.of_experiment(experiment, specs, experiment.expected_updates)
+    return policy_set.with_opponents(experiment, experiment.num_groups)
 
 
-def batch_specs(experiment: Experiment, teams: Teams, num_envs: int) -> tuple[Batch, ...]:
+def batch_specs(experiment: Experiment, policy_set: PolicySet, num_envs: int) -> tuple[Batch, ...]:
     """What the unrolls of a pass are made of, for one group of `num_envs` environments."""
-    decision = decision_spec(teams, num_envs)
+    decision = decision_spec(policy_set, num_envs)
     return tuple(
-        batch_spec(teams.specs, num_envs, decision, length, teams.chunk_of(length))
+        batch_spec(policy_set.specs, num_envs, decision, length, policy_set.chunk_of(length))
         for length, *_ in experiment.graph.unrolls
     )
 
 
-def decision_spec(teams: Teams, num_envs: int) -> Decision:
+def decision_spec(policy_set: PolicySet, num_envs: int) -> Decision:
     """Shapes and dtypes of a group's decision."""
-    timestep = empty_timestep(teams.specs, num_envs)
+    timestep = empty_timestep(policy_set.specs, num_envs)
 
     def decide(key: Any, observation: Tree, ended: Any) -> Decision:
         slots = jnp.arange(len(ended), dtype=jnp.int32)
-        memory = teams.initial_memory(num_envs)
-        policies = teams.acting(teams.policies(teams.init(key)))
-        return teams.act(policies, observation, ended, memory, key, jnp.uint32(0), slots)
+        memory = policy_set.initial_memory(num_envs)
+        policies = policy_set.acting(policy_set.policies(policy_set.init(key)))
+        return policy_set.act(policies, observation, ended, memory, key, jnp.uint32(0), slots)
 
     key = jax.random.key(0)
     return jax.eval_shape(decide, key, timestep.observation, timestep.terminated)
@@ -94,26 +94,26 @@ class Learner:
             slots: Those of this learner's batches, by their numbers in the run; all by default.
         """
         self.experiment, self.worker = experiment, worker
-        self.teams = teams = bind_teams(experiment, specs)
-        self.progress = Progress(specs, teams.members, experiment.action_repeat)
+        self.policy_set = policy_set = bind_policy_set(experiment, specs)
+        self.progress = Progress(specs, policy_set.members, experiment.action_repeat)
         self.progress.busy[worker].begin(threads=1)
         self.parameters: dict[str, int] = {}
         """Numbers in each policy's networks."""
         self.agents: dict[str, tuple[str, ...]] = {}
         """The agents that follow each policy."""
         root = jax.random.key(experiment.seed)
-        self.states = teams.init(jax.random.fold_in(root, _INIT))
+        self.states = policy_set.init(jax.random.fold_in(root, _INIT))
         """All that learning changes, by policy."""
         algorithm = experiment.algorithm
         self.settings = {name: float(getattr(algorithm, name)) for name in algorithm.adjustable}
         """The algorithm's adjustable settings, as they are now."""
         self.replays: Any = {}
         """What is remembered of the slots here, by policy; made by `compile`."""
-        self.policies: Mapping[str, Any] = teams.acting(teams.policies(self.states))
+        self.policies: Mapping[str, Any] = policy_set.acting(policy_set.policies(self.states))
         """What acts, of version `progress.version`."""
         for name, state in self.states.items():
             self.parameters[name] = sum(x.size for x in jax.tree.leaves(state.params))
-            self.agents[name] = tuple(specs.agents[i] for i in teams.members[name])
+            self.agents[name] = tuple(specs.agents[i] for i in policy_set.members[name])
         self._slots = np.asarray(
             slots or range(experiment.num_envs * len(specs.agents)), dtype=np.int32
         )
@@ -137,7 +137,7 @@ class Learner:
         """
         example = self.unroll(batches[0])
         replays = self.expect_room(example)
-        *_, losses = jax.eval_shape(self.teams.learn, self.states, replays, example)
+        *_, losses = jax.eval_shape(self.policy_set.learn, self.states, replays, example)
         self.progress.losses = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), losses)
         if jax.device_count() > 1 and self._divisible(batches[0]):
             self._learn = self.sharded = Sharded(self._learn_and_count, example, replays)
@@ -168,7 +168,7 @@ class Learner:
         Raises:
             UserError: If memory would not hold them.
         """
-        shapes = jax.eval_shape(self.teams.empty_replays, example)
+        shapes = jax.eval_shape(self.policy_set.empty_replays, example)
         expect_room(shapes, self.neighbours)
         return shapes
 
@@ -186,7 +186,7 @@ class Learner:
         view = map_tree(lambda f: np.broadcast_to(np.zeros((), f.dtype), f.shape), longest)
         example = self.unroll(view)
         replays = self.expect_room(example)
-        _, batches, _ = jax.eval_shape(self.teams.look, self.states, replays, example)
+        _, batches, _ = jax.eval_shape(self.policy_set.look, self.states, replays, example)
         expect_batches(array_specs, tree_bytes(batches))
 
     def forget(self, example: Unroll) -> None:
@@ -195,7 +195,7 @@ class Learner:
         Args:
             example: An unroll of the slots here.
         """
-        make, self._example = self.teams.empty_replays, example
+        make, self._example = self.policy_set.empty_replays, example
         self.replays = {}  # before there are others
         if self.sharded is None:
             self.replays = make(example)
@@ -209,7 +209,7 @@ class Learner:
             UserError: If they cannot, and the other replicas count on it.
         """
         envs, devices = batch.timesteps.lost.shape[1], jax.local_device_count()
-        period = self.teams.period
+        period = self.policy_set.period
         if envs % (devices * period) == 0:
             return True
         text = f"{envs} environments cannot be divided among {devices} devices"
@@ -230,8 +230,8 @@ class Learner:
         total: Callable[[Tree], Tree] = lambda sums: sums,
     ) -> Any:
         """Learns, and adds the metrics to their sums since the last report."""
-        teams = self.teams.adjusted(settings)
-        states, replays, policies, metrics = teams.learn(states, replays, unroll, total)
+        policy_set = self.policy_set.adjusted(settings)
+        states, replays, policies, metrics = policy_set.learn(states, replays, unroll, total)
         return states, replays, policies, jax.tree.map(jnp.add, losses, metrics)
 
     def prepared(self, batch: Batch) -> Unroll:
@@ -247,7 +247,7 @@ class Learner:
             # What led to a lost row did not happen: the episode ends with the row before. In a
             # copy, as to the statistics that episode has no end.
             truncated = truncated.copy()
-            agents = len(self.teams.specs.agents)
+            agents = len(self.policy_set.specs.agents)
             truncated[:-1] |= np.repeat(steps.lost[1:], agents, axis=1)
         return Unroll(
             observation=steps.observation,
@@ -256,7 +256,7 @@ class Learner:
             truncated=truncated,
             action=batch.action,
             log_prob=batch.log_prob,
-            memory=dict(self.teams.own(batch.memory)),
+            memory=dict(self.policy_set.own(batch.memory)),
             version=batch.version,
             slot=self._slots,
             advice=batch.advice,
@@ -290,7 +290,7 @@ class Learner:
         self.progress.count_update(losses)
         if self._opponents is not None:
             self._opponents.advance(self.progress.updates, policies)
-        self.policies = self.teams.acting(policies, self.past)
+        self.policies = self.policy_set.acting(policies, self.past)
 
     def histograms(self) -> dict[str, Histogram]:
         """Gives histograms of parameters, gradients and actions, each by its name in the state."""
@@ -303,10 +303,10 @@ class Learner:
             folder: The run's folder, which holds the pool of opponents.
             writes: Whether this learner keeps the pool; one of several replicas does.
         """
-        policies = self.teams.policies(self.states)
-        parts = self.experiment, self.teams.specs, policies, folder
+        policies = self.policy_set.policies(self.states)
+        parts = self.experiment, self.policy_set.specs, policies, folder
         self._opponents = self.progress.opponents = opponents(*parts, writes=writes)
-        self.policies = self.teams.acting(policies, self.past)
+        self.policies = self.policy_set.acting(policies, self.past)
 
     @property
     def past(self) -> Any:
@@ -375,4 +375,4 @@ class Learner:
         self.progress.restore(tree)
         if self._opponents is not None:
             self._opponents.restore(self.progress.updates, tree)
-        self.policies = self.teams.acting(self.teams.policies(self.states), self.past)
+        self.policies = self.policy_set.acting(self.policy_set.policies(self.states), self.past)

@@ -19,8 +19,8 @@ from srl.loop.learning.learner import Learner, batch_specs
 from srl.loop.learning.replay_files import Saved, tree_bytes
 from srl.loop.learning.tree_vectors import Vectors, tree_of, vectors_of
 from srl.loop.learning.unroll_ledger import Ledger
+from srl.loop.policy_set import PolicySet
 from srl.loop.projection import Gathered
-from srl.loop.teams import Teams
 from srl.loop.training import Training
 from srl.loop.wiring import Endpoints
 from srl.streams.batch import Batch, widened
@@ -81,11 +81,11 @@ class Server:
         """Opens the stream; there are no batches here."""
         endpoints, experiment = self._endpoints, self.experiment
         self._learner = learner
-        (form,) = batch_specs(experiment, learner.teams, endpoints.group_envs)
+        (form,) = batch_specs(experiment, learner.policy_set, endpoints.group_envs)
         wide = widened(form, self._groups_each)
         batch = map_tree(lambda f: np.zeros(f.shape, f.dtype), wide)
         self._crossing = Crossing.of(learner, batch)
-        empty = jax.eval_shape(learner.teams.empty_replays, learner.unroll(batch))
+        empty = jax.eval_shape(learner.policy_set.empty_replays, learner.unroll(batch))
         self.replay_bytes = self._workers * tree_bytes(empty)
         self.sink = GradientSink(
             self._listener,
@@ -156,7 +156,7 @@ class Server:
         losses = self._count(progress.losses, learned.metrics, learned.finished)
         learner.states = learned.state
         progress.count_steps(self._timesteps)
-        learner.count_update(learner.teams.policies(learner.states), losses)
+        learner.count_update(learner.policy_set.policies(learner.states), losses)
         self._ledger.learn(self._endpoints.num_groups)
         self._holding.clear()
 
@@ -186,18 +186,18 @@ class Server:
     def compile(self, batches: Sequence[Batch]) -> None:
         """Runs an update on empty memory, so that none waits for a compiler."""
         learner, crossing = self._learner, self._crossing
-        teams = learner.teams
+        policy_set = learner.policy_set
         self._sent = jax.jit(lambda *parts: vectors_of(needed(*parts)))
         self._total_measured = jax.jit(partial(_added, like=crossing.measured))
         self._total_gradient = jax.jit(partial(_added, like=crossing.gradient))
         self._count = jax.jit(_counted)
         self._nodes = LearnNodes(
-            rounds=teams.rounds,
+            rounds=policy_set.rounds,
             measure=self._measure,
-            adapt=self._with_settings(Teams.adapt),
+            adapt=self._with_settings(PolicySet.adapt),
             gradient=self._gradient,
-            update=self._with_settings(Teams.update),
-            finish=self._with_settings(Teams.finish),
+            update=self._with_settings(PolicySet.update),
+            finish=self._with_settings(PolicySet.finish),
         )
         empty = [map_tree(np.zeros_like, form.views(form.empty())) for form in crossing.layouts[1:]]
         measured, gradient = ([part] * self._workers for part in (empty[0][0], empty[1]))
@@ -220,7 +220,7 @@ class Server:
         """A part of learning, compiled, with the settings that the learner has at each call."""
         learner = self._learner
         compiled = jax.jit(
-            lambda settings, *operands: part(learner.teams.adjusted(settings), *operands)
+            lambda settings, *operands: part(learner.policy_set.adjusted(settings), *operands)
         )
         return lambda *operands: compiled(learner.setting_operands, *operands)
 

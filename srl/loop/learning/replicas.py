@@ -54,7 +54,7 @@ class Sharded:
 
         Args:
             learn: (states, replays, unroll, losses, settings, total) to (states, replays,
-                policies, losses), as `Teams.learn`.
+                policies, losses), as `PolicySet.learn`.
             example: An unroll of this process' slots.
             replays: The shapes of those of the same slots.
         """

@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import partial
 
 from srl.loop.acting.local_acting import LocalActing, Newest, compiled_act
+from srl.loop.policy_set import PolicySet
 from srl.loop.projection import Gathered, Projection
 from srl.loop.seeds import environment_seed
 from srl.loop.stepping.group import Acting, Group, Unrolls
 from srl.loop.stepping.unrolls import NoUnrolls, SentUnrolls
-from srl.loop.teams import Teams
 from srl.loop.wiring import Endpoints
 from srl.pools import Pool
 from srl.streams.group_state import Stopped
@@ -44,7 +44,7 @@ class ActorThreads:
         self,
         endpoints: Endpoints,
         pools: Sequence[Pool],
-        teams: Teams,
+        policy_set: PolicySet,
         newest: Newest | None = None,
     ) -> None:
         """Starts nothing yet.
@@ -52,11 +52,16 @@ class ActorThreads:
         Args:
             endpoints: Of the worker.
             pools: One of each group's environments.
-            teams: The run's policies.
+            policy_set: The run's policies.
             newest: Where parameters come from, if `act` is done here.
         """
-        self._endpoints, self._pools, self._teams, self._newest = endpoints, pools, teams, newest
-        self._act = None if newest is None else compiled_act(teams)
+        self._endpoints, self._pools, self._policy_set, self._newest = (
+            endpoints,
+            pools,
+            policy_set,
+            newest,
+        )
+        self._act = None if newest is None else compiled_act(policy_set)
         self.env_steps = 0
         """Done by all groups; for the controller, which sees progress by it."""
         self._error: BaseException | None = None
@@ -162,7 +167,7 @@ class ActorThreads:
             envs = range(group * each, (group + 1) * each)
             swaps = experiment.max_staleness != 0
             acting = LocalActing(
-                experiment, self._teams, self._act, self._newest, envs, swaps=swaps
+                experiment, self._policy_set, self._act, self._newest, envs, swaps=swaps
             )
         else:
             acting = RemoteActing(
@@ -178,7 +183,7 @@ class ActorThreads:
         else:
             assert isinstance(acting, RemoteActing)
             unrolls, begun = NoUnrolls(), acting
-        made = Group(pool, acting, unrolls, self._teams, alive=stepping)
+        made = Group(pool, acting, unrolls, self._policy_set, alive=stepping)
         start = begun.start
         if start.saved is not None and pool.saves_exactly:
             made.restore(start.saved)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from srl.dataflow.loop import Interact
-from srl.loop.teams import Teams
+from srl.loop.policy_set import PolicySet
 from srl.pools import Pool, Rows
 from srl.pools.memory import empty_timestep
 from srl.streams.batch import Batch
@@ -82,7 +82,7 @@ class Group:
         pool: Pool,
         acting: Acting,
         unrolls: Unrolls,
-        teams: Teams,
+        policy_set: PolicySet,
         alive: Callable[[], None] = lambda: None,
     ) -> None:
         """Takes a pool of the group's environments, which `reset` or `restore` begins.
@@ -91,7 +91,7 @@ class Group:
             pool: Of the group.
             acting: The node `act`.
             unrolls: What becomes of unrolls.
-            teams: The run's policies.
+            policy_set: The run's policies.
             alive: Called before each step.
         """
         self.pool, self._alive = pool, alive
@@ -101,7 +101,7 @@ class Group:
         self._acting, self._unrolls = acting, unrolls
         self._oldest = (0, 0)  # the oldest version that may act
         self._next: Destination | None = None  # where an unroll may begin that has not
-        self._env_action = teams.env_action
+        self._env_action = policy_set.env_action
         self._clock = 0
         self._last = self._now = empty_timestep(pool.specs, pool.num_envs)
         self._memory = acting.initial_memory()

@@ -74,18 +74,20 @@ class LocalEnvironments:
         self._learner = learner
         learner.progress.replicas = self.replicas
         experiment, count = self.experiment, len(self._numbers)
-        array_specs = widened(batch_specs(experiment, learner.teams, self._each), count)
+        array_specs = widened(batch_specs(experiment, learner.policy_set, self._each), count)
         learner.expect_room_of(array_specs)
         batches = [
             map_tree(lambda f: aligned_zeros(f.shape, f.dtype), spec) for spec in array_specs
         ]
         self._batches = batches
-        act = compiled_act(learner.teams)
+        act = compiled_act(learner.policy_set)
         for position, (number, pool) in enumerate(zip(self._numbers, self._pools, strict=True)):
             envs = range(number * self._each, (number + 1) * self._each)
-            acting = LocalActing(experiment, learner.teams, act, self._newest, envs, swaps=False)
+            acting = LocalActing(
+                experiment, learner.policy_set, act, self._newest, envs, swaps=False
+            )
             unrolls = OwnUnrolls(pool, batches, position, count)
-            self.groups.append(Group(pool, acting, unrolls, learner.teams, alive))
+            self.groups.append(Group(pool, acting, unrolls, learner.policy_set, alive))
         self.groups[0].act_once()
         return batches
 

@@ -87,12 +87,12 @@ class RemoteEnvironments:
             unrolls=[unrolled.learns for unrolled in graph.unrolls],
             learns=graph.learns,
             # An opponent stays as long as an episode takes: see `opponent_interval`.
-            fixed=learner.teams.opponents is not None,
+            fixed=learner.policy_set.opponents is not None,
         )
         self.sink = SampleSink(
             self._listeners.get("sample") or listen("thread", endpoints.identity, limit_bytes=1),
             self._limiter,
-            batch_specs(self.experiment, learner.teams, endpoints.group_envs),
+            batch_specs(self.experiment, learner.policy_set, endpoints.group_envs),
             first_group=self._numbers.start,
             on_counts=self._account,
         )
@@ -109,7 +109,7 @@ class RemoteEnvironments:
             requests = self._listeners["inference"]
             self._policy_server = server = serve_policies(
                 replace(endpoints, busy=self._learner.progress.busy[_ACTING]),
-                self._learner.teams,
+                self._learner.policy_set,
                 self.published,
                 requests,
                 sink,

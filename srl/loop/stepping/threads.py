@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from srl.experiment import Experiment
-from srl.loop.learning.learner import Learner, bind_teams
+from srl.loop.learning.learner import Learner, bind_policy_set
 from srl.loop.learning.unroll_ledger import Ledger
 from srl.loop.stepping.actors import ActorThreads
 from srl.loop.stepping.environments import environments_text, make_group
@@ -79,11 +79,11 @@ class ThreadEnvironments(RemoteEnvironments):
         self._addresses[self._endpoints.fragment_name] = [
             {stream: listener.address for stream, listener in self._listeners.items()}
         ]
-        teams = bind_teams(self.experiment, learner.teams.specs)
+        policy_set = bind_policy_set(self.experiment, learner.policy_set.specs)
         for endpoints, pools in zip(self._actor_endpoints, self._pools, strict=True):
             endpoints.busy = learner.progress.busy[endpoints.fragment_name]
             newest = self.published.newest if endpoints.has("act") else None
-            self._workers.append(ActorThreads(endpoints, pools, teams, newest))
+            self._workers.append(ActorThreads(endpoints, pools, policy_set, newest))
         return batches
 
     def _begin(self) -> None:

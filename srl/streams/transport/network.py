@@ -199,7 +199,7 @@ class NetworkListener(PolledListener):
         """Ends all connections."""
         if self._socket.closed:
             return
-        for peer in tuple(self._routes.values()):
+        for peer in tuple(self._peers.values()):
             self._hang_up(peer, "it has closed")
         self._wait_no_more()
         self._socket.disable_monitor()  # its last event ends the watcher
@@ -298,7 +298,8 @@ class NetworkListener(PolledListener):
             self.refuse(peer or "a process that has sent nothing yet", reason)
             return True
         if peer:
-            self._deliver(peer, identity, message)
+            if self._peers.get(peer.identity.sender) is peer:  # or it was hung up on
+                self._deliver(peer, identity, message)
             if message.kind == LEFT:
                 self._forget(peer)
         elif message.kind != LEFT and (peer := self._admit(identity, message, route)):
@@ -328,7 +329,6 @@ class NetworkListener(PolledListener):
         frames = [peer.route, encode(self.identity, Message(LEFT), len(body)), body]
         if not self._sent(frames):
             self._unsent_closes.append(frames)
-        self._routes.pop(peer.route, None)
 
     def _sent(self, frames: list[Any]) -> bool:
         """Sends unless there is no room; what is for a peer that has gone is dropped."""

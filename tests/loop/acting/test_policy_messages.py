@@ -33,9 +33,11 @@ class Worker(threading.Thread):
         self.stop, self.error, self.received = threading.Event(), None, None
         if learner_address:
             at = Identity(RUN, 7, 0)
-            teams = Learner(CARTPOLE, SPECS).teams
+            policy_set = Learner(CARTPOLE, SPECS).policy_set
             self.received = Received(
-                lambda: connect(learner_address, at, limit_bytes=STATE_BYTES), teams, self.alive
+                lambda: connect(learner_address, at, limit_bytes=STATE_BYTES),
+                policy_set,
+                self.alive,
             )
             self.server._parameters = self.received
         self.start()
@@ -204,7 +206,9 @@ def test_who_acts_itself_does_not_wait_for_a_version_of_the_future():
 
     at = Identity(RUN, 7, 0)
     received = Received(
-        lambda: connect(address, at, limit_bytes=STATE_BYTES), Learner(CARTPOLE, SPECS).teams, alive
+        lambda: connect(address, at, limit_bytes=STATE_BYTES),
+        Learner(CARTPOLE, SPECS).policy_set,
+        alive,
     )
     with closing(published), closing(received):
         with pytest.raises(RunError, match="the newest that is published"):

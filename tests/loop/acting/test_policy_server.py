@@ -40,10 +40,10 @@ class Worker:
         published.publish(learner.progress.version, learner.policies)
         self.server = PolicyServer(
             CARTPOLE,
-            learner.teams,
+            learner.policy_set,
             published,
             self.listener,
-            inference_layout(learner.teams, ENVS, *fields),
+            inference_layout(learner.policy_set, ENVS, *fields),
             ENVS,
             group_range=range(GROUPS),
             width=GROUPS,
@@ -206,7 +206,7 @@ def collecting(learner, workers):
     """A worker that writes the unrolls of its groups, and what they are gathered in."""
     listener = listen("thread", Identity(RUN, 9, 0), limit_bytes=STATE_BYTES)
     sink = SampleSink(
-        listener, StalenessLimiter(GROUPS), batch_specs(CARTPOLE, learner.teams, ENVS)
+        listener, StalenessLimiter(GROUPS), batch_specs(CARTPOLE, learner.policy_set, ENVS)
     )
     with closing(sink):
         sink.start()

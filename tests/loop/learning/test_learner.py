@@ -117,7 +117,7 @@ def test_a_lost_row_ends_the_episode_in_the_row_before_it_to_the_loss_alone(lear
 def test_all_agents_of_a_lost_environment_end_their_episode():
     specs, _ = first_timestep(GAME, 1)
     learner, agents = Learner(GAME, specs), len(specs.agents)
-    batch = empty_batches(GAME, learner.teams, 1)[0]
+    batch = empty_batches(GAME, learner.policy_set, 1)[0]
     batch.timesteps.lost[2, 1] = True
     batch.timesteps.truncated[2, agents:] = True
     truncated = learner.unroll(batch).truncated

@@ -9,7 +9,7 @@ from tiny_parts import SECONDS, SPECS, TINY, empty_batches
 
 from srl.errors import RunError
 from srl.loop.acting.parameters import Published
-from srl.loop.learning.learner import bind_teams
+from srl.loop.learning.learner import bind_policy_set
 from srl.loop.learning.progress import Progress
 from srl.loop.projection import Gathered
 from srl.pools.memory import empty_timestep
@@ -26,13 +26,13 @@ def progress():
 
 
 @pytest.fixture(scope="module")
-def teams():
-    return bind_teams(TINY, SPECS)
+def policy_set():
+    return bind_policy_set(TINY, SPECS)
 
 
-def gathered(teams, acted, lag=0):
+def gathered(policy_set, acted, lag=0):
     """A batch whose two groups have acted with these versions."""
-    (batch,) = empty_batches(TINY, teams)
+    (batch,) = empty_batches(TINY, policy_set)
     batch.version[..., 1] = acted
     made = Gathered(batch)
     made.lag = lag
@@ -54,29 +54,31 @@ def test_steps_are_those_of_all_replicas_and_of_each_repeated_action(repeat, rep
         assert progress.agent_steps == 3 * progress.env_steps
 
 
-def test_the_first_row_of_a_batch_was_counted_with_the_one_before(progress, teams):
-    progress.count_batch(gathered(teams, acted=[0, 0]))
+def test_the_first_row_of_a_batch_was_counted_with_the_one_before(progress, policy_set):
+    progress.count_batch(gathered(policy_set, acted=[0, 0]))
     assert progress.env_steps == LENGTH * TINY.num_envs
 
 
-def test_staleness_is_the_age_of_the_oldest_that_acted_but_for_the_loops_own_lag(progress, teams):
+def test_staleness_is_the_age_of_the_oldest_that_acted_but_for_the_loops_own_lag(
+    progress, policy_set
+):
     for _ in range(5):
         progress.count_update(sums(loss=0))
-    progress.count_batch(gathered(teams, acted=[5, 3]))
-    progress.count_batch(gathered(teams, acted=[4, 4], lag=1))
+    progress.count_batch(gathered(policy_set, acted=[5, 3]))
+    progress.count_batch(gathered(policy_set, acted=[4, 4], lag=1))
     report = progress.report()
     assert (report["staleness_mean"], report["staleness_max"]) == (1.0, 2)
 
 
-def test_a_report_is_of_the_time_since_the_last_one(progress, teams):
+def test_a_report_is_of_the_time_since_the_last_one(progress, policy_set):
     progress.count_update(sums(loss=1))
     progress.count_update(sums(loss=6))  # the sum of both updates
-    progress.count_batch(gathered(teams, acted=[1, 0]))
+    progress.count_batch(gathered(policy_set, acted=[1, 0]))
     first = progress.report()
     assert (first["updates"], first["loss/loss"], first["staleness_max"]) == (2, 3.0, 2)
     assert progress.losses["policy"]["loss"] == 0
     progress.count_update(sums(loss=5))
-    progress.count_batch(gathered(teams, acted=[3, 3]))
+    progress.count_batch(gathered(policy_set, acted=[3, 3]))
     second = progress.report()
     assert (second["updates"], second["loss/loss"], second["staleness_max"]) == (3, 5.0, 0)
     assert second["env_steps"] == 2 * first["env_steps"]

@@ -14,4 +14,4 @@ def learner():
 
 @pytest.fixture(scope="module")
 def act(learner):
-    return compiled_act(learner.teams)
+    return compiled_act(learner.policy_set)

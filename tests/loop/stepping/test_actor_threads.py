@@ -64,7 +64,7 @@ def threads(ends):
     def start(*envs):
         pools = [make_pool(env, ENVS) for env in envs]
         endpoints, newest = ends.endpoints("actors", 0), ends.published.newest
-        made.append(ActorThreads(endpoints, pools, ends.learner.teams, newest))
+        made.append(ActorThreads(endpoints, pools, ends.learner.policy_set, newest))
         made[-1].start()
         return made[-1]
 

@@ -43,12 +43,17 @@ class Alone:
         self.experiment = with_program(EXPERIMENT, program)
         self.versions, self.published = versions, Published(versions[0], None)
         self.pool = make_group(self.experiment, ENVS)
-        self.batches = empty_batches(self.experiment, learner.teams, 1)
+        self.batches = empty_batches(self.experiment, learner.policy_set, 1)
         acting = LocalActing(
-            self.experiment, learner.teams, act, self.published.newest, range(ENVS), swaps=swaps
+            self.experiment,
+            learner.policy_set,
+            act,
+            self.published.newest,
+            range(ENVS),
+            swaps=swaps,
         )
         unrolls = OwnUnrolls(self.pool, self.batches, 0, 1)
-        self.group = Group(self.pool, acting, unrolls, learner.teams, self.before_step)
+        self.group = Group(self.pool, acting, unrolls, learner.policy_set, self.before_step)
         self.steps, self.publish_at = 0, {}
         self.publish(0)
         self.group.reset(seed=3)
@@ -111,7 +116,7 @@ def test_each_row_holds_the_version_that_acted_and_its_decision(alone, act, lear
     (unroll,) = group.run_pass()
     acted = [0, 0, 0, 1, 1, 1, 2, 2]
     assert unroll.version[:, 0].tolist() == [[0, n] for n in acted]
-    memory = learner.teams.initial_memory(ENVS)
+    memory = learner.policy_set.initial_memory(ENVS)
     decisions, _ = replayed(act, [versions[n] for n in acted], unroll, memory, clock=0)
     np.testing.assert_array_equal(unroll.action, [d.action for d in decisions])
     np.testing.assert_array_equal(unroll.log_prob, [d.log_prob for d in decisions])
@@ -129,7 +134,7 @@ def test_memory_is_kept_from_the_start_of_each_chunk_through_all_unrolls(
     alone, act, learner, versions
 ):
     group = alone()
-    memory, kept = learner.teams.initial_memory(ENVS), []
+    memory, kept = learner.policy_set.initial_memory(ENVS), []
     for clock in (0, LENGTH):
         (unroll,) = group.run_pass()
         _, memories = replayed(act, LENGTH * [versions[0]], unroll, memory, clock)
@@ -157,7 +162,7 @@ def test_a_group_goes_on_from_a_saved_state_as_if_it_had_never_stopped(alone):
 def actings(learner, act, divisions):
     """What acts for each of these ranges of environments."""
     published = Published(learner.policies, None)
-    parts = EXPERIMENT, learner.teams, act, published.newest
+    parts = EXPERIMENT, learner.policy_set, act, published.newest
     made = [LocalActing(*parts, envs, swaps=False) for envs in divisions]
     for acting in made:
         acting.begin((0, 0))

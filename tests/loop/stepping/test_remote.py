@@ -39,7 +39,7 @@ def compiled():
     local.make()
     learner.compile(local.prepare(learner, lambda: None))
     local.close()
-    return learner, learner.state(), compiled_act(learner.teams)
+    return learner, learner.state(), compiled_act(learner.policy_set)
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ class Side:
         unrolls = [unrolled.learns for unrolled in experiment.graph.unrolls]
         limits = {"unrolls": unrolls, "learns": experiment.graph.learns, **limits}
         listener = listen("thread", Identity(RUN, 0, 0), limit_bytes=STATE_BYTES)
-        forms = batch_specs(experiment, self.learner.teams, ENVS)
+        forms = batch_specs(experiment, self.learner.policy_set, ENVS)
         self.sinks.append(SampleSink(listener, StalenessLimiter(1, **limits), forms))
         self.sinks[-1].start()
         return self.sinks[-1]
@@ -65,12 +65,12 @@ class Side:
         """A group, whose unrolls are sent unless others are given."""
         pool = make_group(TINY, ENVS)
         self.pools.append(pool)
-        parts = TINY, self.learner.teams, self.act, self.published.newest, range(ENVS)
+        parts = TINY, self.learner.policy_set, self.act, self.published.newest, range(ENVS)
         unrolls = (
             unrolls_of(pool) if unrolls_of else SentUnrolls(self.connect, lambda: self.alive())
         )
         acting = LocalActing(*parts, swaps=False)
-        group = Group(pool, acting, unrolls, self.learner.teams, before_step)
+        group = Group(pool, acting, unrolls, self.learner.policy_set, before_step)
         group.reset(seed=5)
         return group, unrolls
 
@@ -100,7 +100,7 @@ def interacting(group):
 
 
 def test_own_unrolls_fill_the_groups_columns_of_each_batch_of_the_pass_in_turn(side, learner):
-    batches = empty_batches(TWO, learner.teams)
+    batches = empty_batches(TWO, learner.policy_set)
     group, _ = side.group(lambda pool: OwnUnrolls(pool, batches, 1, 2))
     starts = []
     for _ in range(2):
@@ -116,7 +116,7 @@ def test_own_unrolls_fill_the_groups_columns_of_each_batch_of_the_pass_in_turn(s
 
 
 def test_a_sent_unroll_is_the_one_that_is_made_beside_the_learner(side, learner):
-    batches = empty_batches(TWO, learner.teams, 1)
+    batches = empty_batches(TWO, learner.policy_set, 1)
     own, _ = side.group(lambda pool: OwnUnrolls(pool, batches, 0, 1))
     sink = side.begin()
     sent, _ = side.group()

@@ -10,7 +10,7 @@ from relay import AGENTS, SIZES, STAYS, Relay
 from srl import RunError, UserError, make_pool
 from srl.algorithms import PPO
 from srl.cli import main
-from srl.loop.teams import assign
+from srl.loop.policy_set import assign
 from srl.networks import MLP
 from srl.pools import ParallelPool
 from srl.run.metrics import read_metrics

@@ -6,7 +6,7 @@ import pytest
 from gymnasium import spaces
 
 from srl.algorithms import APPO
-from srl.loop.teams import Teams
+from srl.loop.policy_set import PolicySet
 from srl.networks import MLP
 from srl.types import Specs, Unroll
 
@@ -24,31 +24,31 @@ KEY = jax.random.key(7)
 
 
 @pytest.fixture(scope="module")
-def teams():
-    return Teams.of(APPO_WITH_MEMORY, {"cat*": "cat", "dog": "dog"}, SPECS, updates=5)
+def policy_set():
+    return PolicySet.of(APPO_WITH_MEMORY, {"cat*": "cat", "dog": "dog"}, SPECS, updates=5)
 
 
 @pytest.fixture(scope="module")
-def act(teams):
-    return jax.jit(teams.act)
+def act(policy_set):
+    return jax.jit(policy_set.act)
 
 
 @pytest.fixture(scope="module")
-def measure(teams):
-    look = jax.jit(teams.look)
-    return lambda states, unroll: look(states, teams.empty_replays(unroll), unroll)[1:]
+def measure(policy_set):
+    look = jax.jit(policy_set.look)
+    return lambda states, unroll: look(states, policy_set.empty_replays(unroll), unroll)[1:]
 
 
 @pytest.fixture(scope="module")
-def gradient(teams):
-    gradient = jax.jit(teams.gradient)
+def gradient(policy_set):
+    gradient = jax.jit(policy_set.gradient)
     return lambda *operands: gradient(*operands)[0]
 
 
 @pytest.fixture(scope="module")
-def states(teams):
+def states(policy_set):
     """Policies whose actions depend on what they see and remember."""
-    states = teams.init(jax.random.key(0))
+    states = policy_set.init(jax.random.key(0))
     for state in states.values():
         head = state.params["policy"]["network"]["head"]
         head["kernel"] = head["kernel"] * 300
@@ -56,20 +56,20 @@ def states(teams):
 
 
 @pytest.fixture(scope="module")
-def acted(teams, act, states):
+def acted(policy_set, act, states):
     """An unroll of noise, whose episodes end at random."""
     random = np.random.default_rng(0)
     observation = random.normal(size=(STEPS + 1, SLOTS, 3)).astype(np.float32)
     terminated, truncated = random.random((2, STEPS + 1, SLOTS)) < 0.1
-    memory, memories, decisions = teams.initial_memory(ENVS), [], []
+    memory, memories, decisions = policy_set.initial_memory(ENVS), [], []
     for t in range(STEPS):
         memories.append(memory)
         ended = terminated[t] | truncated[t]
         slots = np.arange(SLOTS, dtype=np.int32)
         inputs = (observation[t], ended, memory, KEY, np.uint32(t), slots)
-        decisions.append(act(teams.policies(states), *inputs))
+        decisions.append(act(policy_set.policies(states), *inputs))
         memory = decisions[-1].memory
-    kept = memories[:: teams.chunk_of(STEPS)]
+    kept = memories[:: policy_set.chunk_of(STEPS)]
     return Unroll(
         observation=observation,
         reward=random.normal(size=(STEPS + 1, SLOTS)).astype(np.float32),
@@ -83,12 +83,12 @@ def acted(teams, act, states):
     )
 
 
-def test_a_slots_action_depends_on_the_key_its_clock_and_its_number_alone(teams, act, states):
+def test_a_slots_action_depends_on_the_key_its_clock_and_its_number_alone(policy_set, act, states):
     random = np.random.default_rng(1)
     observation = random.normal(size=(SLOTS, 3)).astype(np.float32)
-    memory = jax.tree.map(lambda x: random.normal(size=x.shape), teams.initial_memory(ENVS))
+    memory = jax.tree.map(lambda x: random.normal(size=x.shape), policy_set.initial_memory(ENVS))
     ended, slots = np.zeros(SLOTS, bool), np.arange(SLOTS, dtype=np.int32)
-    policies = teams.policies(states)
+    policies = policy_set.policies(states)
     whole = act(policies, observation, ended, memory, KEY, np.uint32(5), slots)
     clocks = np.full(SLOTS, 5, np.uint32)
     again = act(policies, observation, ended, memory, KEY, clocks, slots)
@@ -102,14 +102,14 @@ def test_a_slots_action_depends_on_the_key_its_clock_and_its_number_alone(teams,
     assert (later.action != whole.action).any()
 
 
-def test_memory_starts_anew_after_the_row_that_ends_an_episode(teams, act, states):
+def test_memory_starts_anew_after_the_row_that_ends_an_episode(policy_set, act, states):
     observation = np.ones((SLOTS, 3), np.float32)
     ended = np.arange(SLOTS) % 5 == 0
-    memory = jax.tree.map(lambda x: x + 1, teams.initial_memory(ENVS))
+    memory = jax.tree.map(lambda x: x + 1, policy_set.initial_memory(ENVS))
     slots = np.arange(SLOTS, dtype=np.int32)
     inputs = (observation, ended, memory, KEY, np.uint32(0), slots)
-    decision = act(teams.policies(states), *inputs)
-    for name, members in teams.members.items():
+    decision = act(policy_set.policies(states), *inputs)
+    for name, members in policy_set.members.items():
         own = ended.reshape(ENVS, -1)[:, members].reshape(-1)
         following = np.asarray(decision.memory[name])
         assert not following[own].any()
@@ -117,17 +117,17 @@ def test_memory_starts_anew_after_the_row_that_ends_an_episode(teams, act, state
 
 
 def test_learning_gives_the_actions_the_probabilities_with_which_they_were_drawn(
-    teams, states, acted, measure, gradient
+    policy_set, states, acted, measure, gradient
 ):
     """Over whole unrolls and over chunks, across ends of episodes."""
     batches, _ = measure(states, acted)
     for name, batch in batches.items():
         samples = batch.samples
-        members = [e * len(AGENTS) + i for e in range(ENVS) for i in teams.members[name]]
+        members = [e * len(AGENTS) + i for e in range(ENVS) for i in policy_set.members[name]]
         drawn = np.where(samples.valid, acted.log_prob[:, members], 0)
         assert drawn.std() > 0.3
         np.testing.assert_allclose(samples.log_prob, drawn, atol=1e-5)
-    for sums in (gradient(states, batches, round) for round in np.arange(teams.rounds)):
+    for sums in (gradient(states, batches, round) for round in np.arange(policy_set.rounds)):
         for part in sums.values():
             np.testing.assert_allclose(part["metrics"]["approx_kl"], 0, atol=1e-4)
             assert part["metrics"]["clipfrac"] == 0

@@ -45,7 +45,7 @@ def assign(patterns: Mapping[str, str], agents: tuple[str, ...]) -> dict[str, tu
 
 
 @dataclass(frozen=True)
-class Teams:
+class PolicySet:
     """The policies of one environment. Functions here are pure; slots are [B] = [N * A]."""
 
     specs: Specs
@@ -71,7 +71,7 @@ class Teams:
         num_envs: int = 0,
         *,
         taught: bool = False,
-    ) -> Teams:
+    ) -> PolicySet:
         """Binds the algorithm once for each policy.
 
         Args:
@@ -87,16 +87,18 @@ class Teams:
             name: bound(algorithm, specs, updates, num_envs * len(own))
             for name, own in members.items()
         }
-        return Teams(specs, members, instances, taught)
+        return PolicySet(specs, members, instances, taught)
 
     @staticmethod
-    def of_experiment(experiment: Experiment, specs: Specs, updates: int | None = None) -> Teams:
+    def of_experiment(
+        experiment: Experiment, specs: Specs, updates: int | None = None
+    ) -> PolicySet:
         """The policies that an experiment learns; `updates` as for `of`."""
         algorithm, num_envs = experiment.settled_algorithm, experiment.num_envs
         taught = experiment.taught
-        return Teams.of(algorithm, experiment.policies, specs, updates, num_envs, taught=taught)
+        return PolicySet.of(algorithm, experiment.policies, specs, updates, num_envs, taught=taught)
 
-    def with_opponents(self, experiment: Experiment, num_groups: int) -> Teams:
+    def with_opponents(self, experiment: Experiment, num_groups: int) -> PolicySet:
         """Gives the same policies, with past versions of them as the experiment asks for.
 
         Args:
@@ -121,7 +123,7 @@ class Teams:
             return dict(self.members)
         return {name: self.opponents.present_slots(own) for name, own in self.members.items()}
 
-    def adjusted(self, settings: Mapping[str, Array]) -> Teams:
+    def adjusted(self, settings: Mapping[str, Array]) -> PolicySet:
         """Gives the same policies, learned with other values of adjustable settings."""
         instances = {name: i.adjusted(settings) for name, i in self.instances.items()}
         return replace(self, instances=instances)
