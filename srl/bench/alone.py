@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from srl.experiment import Experiment
-from srl.lazy import jax
+from srl.lazy import jax, jnp
+from srl.loop.fused import Acting, traced_pass
 from srl.loop.policy_set import PolicySet
 from srl.loop.shapes import repeated_unroll
+from srl.loop.xla_threads import start_for_acting, start_for_learning
 from srl.pools import make_pool
 from srl.types import Specs, Timestep, Unroll
 
@@ -26,9 +29,10 @@ def act_alone(experiment: Experiment, num_envs: int) -> Callable[[], Any]:
     """A compiled `act` for all slots of so many environments; a call waits for its result."""
     specs, timestep = first_timestep(experiment, num_envs)
     policy_set = PolicySet.of_experiment(experiment, specs)
+    start_for_acting(experiment, policy_set, num_envs)
     states = policy_set.init(jax.random.key(experiment.seed))
     act = jax.jit(policy_set.act)
-    operands = _to_act(policy_set, states, timestep)
+    operands = jax.device_put(_to_act(policy_set, states, timestep))
     return lambda: jax.block_until_ready(act(*operands))
 
 
@@ -38,25 +42,84 @@ def learn_alone(experiment: Experiment) -> tuple[Callable[[], Any], int]:
     A call waits for its result. Each begins at the same state, with an unroll whose steps repeat
     the first one: the work does not depend on what is in it.
     """
+    _, timestep, policy_set, states = _started(experiment)
+    unroll = jax.jit(partial(_repeated, policy_set, experiment))(states, timestep)
+    learn = jax.jit(policy_set.learn, donate_argnums=1)
+    return _going_on(learn, states, policy_set.empty_replays(unroll), unroll), unroll.log_prob.size
+
+
+def loop_alone(experiment: Experiment) -> tuple[Callable[[], Any], int]:
+    """The training loop as one compiled program without its environments, and its env steps.
+
+    A call waits for its result. Environments repeat their first timestep, and each call begins at
+    the same state.
+    """
+    _, timestep, policy_set, states = _started(experiment)
+    memory = policy_set.initial_memory(experiment.num_envs)
+    acting = Acting((), timestep, memory, jnp.uint32(0))
+
+    def loop(states: Any, replays: Any, acting: Acting) -> Any:
+        key, version = jax.random.key(experiment.seed), jnp.zeros(2, jnp.int32)
+        parts = policy_set, _Still(acting.timestep), key, replays, acting, states, None, version
+        run = traced_pass(experiment.algorithm, *parts)
+        return run.states, run.replays, run.acting, run.metrics
+
+    unroll = jax.jit(partial(_repeated, policy_set, experiment))(states, timestep)
+    program = jax.jit(loop, donate_argnums=1)
+    steps = sum(unrolled.length for unrolled in experiment.graph.unrolls)
+    call = _going_on(program, states, policy_set.empty_replays(unroll), acting)
+    return call, steps * experiment.num_envs
+
+
+def _started(experiment: Experiment) -> tuple[Specs, Timestep, PolicySet, Any]:
+    """What all of it begins with, with as many XLA threads as in a run."""
     specs, timestep = first_timestep(experiment, experiment.num_envs)
+    start_for_learning(experiment, specs, experiment.num_envs)
     policy_set = PolicySet.of_experiment(experiment, specs)
-    states = policy_set.init(jax.random.key(experiment.seed))
+    return specs, timestep, policy_set, policy_set.init(jax.random.key(experiment.seed))
+
+
+def _going_on(
+    program: Callable[..., Any], states: Any, replays: Any, given: Any
+) -> Callable[[], Any]:
+    """A call of a program (states, replays, given) -> (states, replays, ...), from one state.
+
+    Replays are donated, so each call gets what the last one gave.
+    """
+
+    def call() -> None:
+        nonlocal replays
+        changed, replays, *others = program(states, replays, given)
+        jax.block_until_ready((changed, others))
+
+    return call
+
+
+def _repeated(
+    policy_set: PolicySet, experiment: Experiment, states: Any, timestep: Timestep
+) -> Unroll:
+    """An unroll whose steps repeat the first one."""
+    decision = policy_set.act(*_to_act(policy_set, states, timestep))
     length = experiment.graph.unrolls[0].length
+    unroll = repeated_unroll(policy_set, timestep, decision, length)
+    return unroll._replace(memory=policy_set.own(unroll.memory))
 
-    @jax.jit
-    def repeated(operands: Any, timestep: Timestep) -> Unroll:
-        return repeated_unroll(policy_set, timestep, policy_set.act(*operands), length)
 
-    unroll = repeated(_to_act(policy_set, states, timestep), timestep)
-    learn = jax.jit(policy_set.learn)
-    replays = policy_set.empty_replays(unroll)
-    return lambda: jax.block_until_ready(learn(states, replays, unroll)), unroll.log_prob.size
+class _Still:
+    """Environments that stay as they are, for all that a compiler knows of them."""
+
+    def __init__(self, timestep: Timestep) -> None:
+        self._timestep = timestep
+
+    def step(self, state: Any, action: Any, /) -> tuple[Any, Timestep]:
+        timestep, _ = jax.lax.optimization_barrier((self._timestep, action))
+        return state, timestep
 
 
 def _to_act(policy_set: PolicySet, states: Any, timestep: Timestep) -> tuple[Any, ...]:
-    """The operands of `policy_set.act`, on the device."""
-    slots = np.arange(len(timestep.reward), dtype=np.int32)
-    operands = (
+    """The operands of `policy_set.act`."""
+    slots = jnp.arange(len(timestep.reward), dtype=jnp.int32)
+    return (
         policy_set.policies(states),
         timestep.observation,
         timestep.terminated | timestep.truncated,
@@ -65,4 +128,3 @@ def _to_act(policy_set: PolicySet, states: Any, timestep: Timestep) -> tuple[Any
         np.uint32(0),
         slots,
     )
-    return jax.device_put(operands)

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from srl.bench.alone import act_alone, learn_alone
+from srl.bench.alone import loop_alone
 from srl.bench.rounds import (
     Rates,
     comparison,
@@ -28,10 +28,11 @@ from srl.run.metrics import is_evaluation
 from srl.system.child_process import child_command
 
 _NOTES = """Plans are separated by commas. Each trains for a while in every round, in a run of its
-own as `srl run` makes it. The ratio is to what act and learn, compiled and each alone in the same
-round, would allow one after the other. What is not listed goes to the experiment: --num-envs 256.
+own as `srl run` makes it. The ratio is to the loop alone in the same round: acting and learning as
+one compiled program, whose environments take no time. Only plans that act while they learn can be
+faster. What is not listed goes to the experiment: --num-envs 256.
 """
-_ACT, _LEARN = "act alone", "learn alone"
+_ALONE = "loop alone"
 _ENDLESS = "1000000000"  # updates
 _PATIENCE_SECONDS = 300.0
 _STOP_SECONDS = 60.0
@@ -51,7 +52,7 @@ def main(argv: list[str]) -> int:
         sides[name], experiments[name] = PlanSide(options.target, chosen), experiment
     rates = _measure(experiments, sides, options.seconds, options.rounds)
     for name, experiment in experiments.items():
-        line = _line(options.target, name, experiment, rates[name], _allowed(rates))
+        line = _line(options.target, name, experiment, rates[name], rates[_ALONE])
         show(line, _text(line), options.json)
     return 0
 
@@ -121,21 +122,9 @@ def _next_report(run: subprocess.Popen[bytes], folder: Path, after: float) -> di
 def _measure(
     experiments: dict[str, Experiment], plans: dict[str, PlanSide], seconds: float, rounds: int
 ) -> Rates:
-    """Env steps per second of each plan, and of act and learn alone."""
-    experiment = next(iter(experiments.values()))
-    num_envs = experiment.num_envs
-    learn, _ = learn_alone(experiment)
-    alone = {
-        _ACT: repeated(act_alone(experiment, num_envs), num_envs),
-        _LEARN: repeated(learn, num_envs * experiment.graph.unrolls[0].length),
-    }
-    return in_turns({**plans, **alone}, seconds, rounds)
-
-
-def _allowed(rates: Rates) -> list[float]:
-    """What act and learn would allow, one after the other, in each round."""
-    pairs = zip(rates[_ACT], rates[_LEARN], strict=True)
-    return [1 / (1 / act + 1 / learn) for act, learn in pairs]
+    """Env steps per second of each plan, and of the loop alone."""
+    loop, steps = loop_alone(next(iter(experiments.values())))
+    return in_turns({**plans, _ALONE: repeated(loop, steps)}, seconds, rounds)
 
 
 def _line(
@@ -150,7 +139,7 @@ def _line(
             "num_envs": experiment.num_envs,
             "unroll_length": experiment.algorithm.unroll_length,
             "max_staleness": experiment.max_staleness,
-            "vs": "act and learn alone",
+            "vs": _ALONE,
         },
         "value": median(rates),
         "unit": "env_steps/s",
@@ -164,6 +153,6 @@ def _text(line: dict[str, Any]) -> str:
     return (
         f"{line['config']['plan']:<18} {line['value']:>12,.0f} env steps/s"
         f"  ({min(rounds):,.0f} to {max(rounds):,.0f})"
-        f"  {line['ratio']:.2f} of act and learn alone"
+        f"  {line['ratio']:.2f} of the loop alone"
         f"  ({line['ratio_min']:.2f} to {line['ratio_max']:.2f})"
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from srl.algorithms import Algorithm
 from srl.dataflow.graph import Unrolled
 from srl.dataflow.loop import Interact, Loop
 from srl.dataflow.trace import Value
@@ -21,7 +22,6 @@ from srl.loop.seeds import environment_seed
 from srl.loop.stepping.group import group_state
 from srl.loop.stepping.local import LocalEnvironments
 from srl.loop.training import Training
-from srl.pools.native.xla import PoolState, Xla
 from srl.streams.batch import Batch
 from srl.tree import map_tree
 from srl.types import Array, Decision, Metrics, Timestep, Tree, Unroll
@@ -30,7 +30,7 @@ from srl.types import Array, Decision, Metrics, Timestep, Tree, Unroll
 class Acting(NamedTuple):
     """What a step leaves to the next one."""
 
-    pool: PoolState
+    pool: Any  # the pool's PoolState
     timestep: Timestep
     memory: Tree  # by policy
     clock: Array  # uint32 []
@@ -134,8 +134,8 @@ class CompiledLoop(LocalEnvironments):
     ) -> tuple[Any, ...]:
         """One update; also gives the timesteps after the actions, [T, ...], and the metrics."""
         policy_set = self._learner.policy_set.adjusted(settings)
-        run = _TracedLoop(policy_set, self._xla, key, replays, acting, states, opponents, version)
-        self.experiment.algorithm.loop(run)
+        parts = policy_set, self._xla, key, replays, acting, states, opponents, version
+        run = traced_pass(self.experiment.algorithm, *parts)
         traced = self.experiment.graph
         if (tuple(run.unrolls), run.learns) != (traced.unrolls, traced.learns):
             raise changed(
@@ -193,13 +193,51 @@ def _summary(unrolls: Sequence[Unrolled], learns: int) -> str:
     return f"unrolls of {' and of '.join(each)}, and {learns} calls of learn"
 
 
+class Steps(Protocol):
+    """Environments that are stepped from inside a compiled program."""
+
+    def step(self, state: Any, action: Array, /) -> tuple[Any, Timestep]:
+        """Steps all of them: gives their next state, and the timestep after the actions."""
+        ...
+
+
+def traced_pass(
+    algorithm: Algorithm,
+    policy_set: PolicySet,
+    steps: Steps,
+    key: Array,
+    replays: Any,
+    acting: Acting,
+    states: Any,
+    opponents: Any,
+    version: Array,
+) -> _TracedLoop:
+    """One pass of an algorithm's loop, for a program that is being traced.
+
+    Args:
+        algorithm: Whose loop it is.
+        policy_set: Its policies.
+        steps: Its environments.
+        key: The key of the run's sampling.
+        replays: What is remembered, by policy.
+        acting: Where the environments are.
+        states: What was learned, by policy.
+        opponents: The past versions that play; None where none does.
+        version: int32 [2], of the policies.
+    """
+    parts = policy_set, steps, key, replays, acting, states, opponents, version
+    run = _TracedLoop(*parts)
+    algorithm.loop(run)
+    return run
+
+
 class _TracedLoop(Loop):
     """The values that flow through a loop while it is traced, each replaced by its successor."""
 
     def __init__(
         self,
         policy_set: PolicySet,
-        xla: Xla,
+        steps: Steps,
         key: Array,
         replays: Any,
         acting: Acting,
@@ -207,7 +245,7 @@ class _TracedLoop(Loop):
         opponents: Any,
         version: Array,
     ) -> None:
-        self._policy_set, self._xla, self._key, self._version = policy_set, xla, key, version
+        self._policy_set, self._steps, self._key, self._version = policy_set, steps, key, version
         self._opponents = opponents
         self.acting, self.states, self.replays = acting, states, replays
         self.metrics: Metrics = {}
@@ -232,7 +270,7 @@ class _TracedLoop(Loop):
 
     def step(self, action: Array, repeat: int = 1) -> Timestep:
         self._called.append("step")
-        pool, timestep = self._xla.step(self.acting.pool, self._policy_set.env_action(action))
+        pool, timestep = self._steps.step(self.acting.pool, self._policy_set.env_action(action))
         self.acting = self.acting._replace(pool=pool)
         return timestep
 

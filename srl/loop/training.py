@@ -19,6 +19,7 @@ from srl.loop.projection import Projection
 from srl.loop.stage import Stage
 from srl.loop.stepping.environments import Environments
 from srl.loop.stepping.local import LocalEnvironments
+from srl.loop.xla_threads import start_for_learning
 from srl.streams.batch import Batch
 from srl.streams.group_state import STATE_BYTES, Stopped, pack, unpack
 from srl.tracking.tracker import Histogram
@@ -83,9 +84,10 @@ class Training:
         experiment, environments = self.experiment, self.environments
         specs = environments.make()
         self.on_stage(Stage.COMPILING)
-        self._maybe_learner = learner = Learner(
-            experiment, specs, environments.worker, environments.slots(specs)
-        )
+        slots = environments.slots(specs)
+        if environments.calls_one_program:
+            start_for_learning(experiment, specs, len(slots) // len(specs.agents))
+        self._maybe_learner = learner = Learner(experiment, specs, environments.worker, slots)
         learner.neighbours = self.neighbours
         if self.chooses_opponents:
             learner.add_opponents(self.folder, writes=environments.replica == 0)

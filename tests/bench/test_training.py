@@ -37,7 +37,7 @@ def test_learn_is_measured_in_samples_of_all_slots(capsys):
     assert line["value"] > 0
 
 
-def test_plans_train_in_turns_and_are_held_against_act_and_learn_alone(capsys):
+def test_plans_train_in_turns_and_are_held_against_the_loop_alone(capsys):
     (line,) = lines(capsys, "train", "native:CartPole-v1", "--plan", "fused", *SMALL)
     assert line["config"]["plan"] == "fused"
     assert line["unit"] == "env_steps/s"

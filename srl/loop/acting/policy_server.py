@@ -387,6 +387,17 @@ class _Inputs:
         slots += group * self._slots
 
 
+def batch_envs(endpoints: Endpoints) -> int:
+    """The number of environments that a worker which serves policies acts for in one call."""
+    width = endpoints.fragment.batch or max(1, _most_groups(endpoints) // 2)
+    return width * endpoints.group_envs
+
+
+def _most_groups(endpoints: Endpoints) -> int:
+    """The most groups that one of the fragment's replicas acts for."""
+    return -(-endpoints.num_groups // endpoints.fragment.replicas)
+
+
 def serve_policies(
     endpoints: Endpoints,
     policy_set: PolicySet,
@@ -405,7 +416,7 @@ def serve_policies(
     """
     stream = endpoints.streams["inference"]
     request, reply = ({field.name for field in part} for part in (stream.request, stream.reply))
-    groups = -(-endpoints.num_groups // endpoints.fragment.replicas)  # at most
+    groups = _most_groups(endpoints)
     server = PolicyServer(
         endpoints.experiment,
         policy_set,
@@ -415,7 +426,7 @@ def serve_policies(
         endpoints.group_envs,
         # Where unrolls are collected, a group belongs to the learner; else any worker may act.
         group_range=range(endpoints.num_groups) if sink is None else sink.groups,
-        width=endpoints.fragment.batch or max(1, groups // 2),
+        width=batch_envs(endpoints) // endpoints.group_envs,
         groups=groups,
         deadline=endpoints.fragment.deadline,
         sink=sink,

@@ -65,14 +65,14 @@ def decision_spec(policy_set: PolicySet, num_envs: int) -> Decision:
     """Shapes and dtypes of a group's decision."""
     timestep = empty_timestep(policy_set.specs, num_envs)
 
-    def decide(key: Any, observation: Tree, ended: Any) -> Decision:
+    def decide(observation: Tree, ended: Any) -> Decision:
+        key = jax.random.key(0)
         slots = jnp.arange(len(ended), dtype=jnp.int32)
         memory = policy_set.initial_memory(num_envs)
         policies = policy_set.acting(policy_set.policies(policy_set.init(key)))
         return policy_set.act(policies, observation, ended, memory, key, jnp.uint32(0), slots)
 
-    key = jax.random.key(0)
-    return jax.eval_shape(decide, key, timestep.observation, timestep.terminated)
+    return jax.eval_shape(decide, timestep.observation, timestep.terminated)
 
 
 class Learner:
@@ -126,6 +126,7 @@ class Learner:
         """Learners that share the memory of this host, itself among them."""
         self._replay_files = [ReplayFiles()]  # of each device here
         self._example: Unroll | None = None  # of the slots here
+        self._traced = jax.jit(self._adjusted_learn)  # so that it is traced once
         self._learn: Callable[..., Any] = jax.jit(self._learn_and_count, donate_argnums=1)
         self._actions: Tree | None = None  # of the last batch, where histograms are made
 
@@ -137,7 +138,8 @@ class Learner:
         """
         example = self.unroll(batches[0])
         replays = self.expect_room(example)
-        *_, losses = jax.eval_shape(self.policy_set.learn, self.states, replays, example)
+        operands = self.states, replays, example, self.setting_operands
+        *_, losses = jax.eval_shape(self._traced, *operands)
         self.progress.losses = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), losses)
         if jax.device_count() > 1 and self._divisible(batches[0]):
             self._learn = self.sharded = Sharded(self._learn_and_count, example, replays)
@@ -227,12 +229,25 @@ class Learner:
         unroll: Unroll,
         losses: Any,
         settings: Settings,
-        total: Callable[[Tree], Tree] = lambda sums: sums,
+        total: Callable[[Tree], Tree] | None = None,
     ) -> Any:
         """Learns, and adds the metrics to their sums since the last report."""
-        policy_set = self.policy_set.adjusted(settings)
-        states, replays, policies, metrics = policy_set.learn(states, replays, unroll, total)
-        return states, replays, policies, jax.tree.map(jnp.add, losses, metrics)
+        operands = states, replays, unroll, settings
+        learned = (
+            self._traced(*operands) if total is None else self._adjusted_learn(*operands, total)
+        )
+        *changed, metrics = learned
+        return *changed, jax.tree.map(jnp.add, losses, metrics)
+
+    def _adjusted_learn(
+        self,
+        states: Any,
+        replays: Any,
+        unroll: Unroll,
+        settings: Settings,
+        total: Callable[[Tree], Tree] = lambda sums: sums,
+    ) -> Any:
+        return self.policy_set.adjusted(settings).learn(states, replays, unroll, total)
 
     def prepared(self, batch: Batch) -> Unroll:
         """The batch on the learner's devices; on a CPU the arrays are the batch's own memory."""

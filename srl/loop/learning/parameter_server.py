@@ -39,6 +39,7 @@ class Server:
 
     groups = ()
     replica, replicas = 0, 1
+    calls_one_program = True
     resumes_exactly = True
     account = ""
     awaited = ""

@@ -23,6 +23,8 @@ class Environments(projection.Environments, Protocol):
     replica: int
     replicas: int
     """Workers that learn together, and which of them this is."""
+    calls_one_program: bool
+    """Whether the worker's programs are called by one thread, and so not beside each other."""
     resumes_exactly: bool
     """False where environments cannot be saved and restart their episodes."""
 

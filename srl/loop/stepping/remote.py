@@ -65,6 +65,11 @@ class RemoteEnvironments:
         self._policy_server: PolicyServer | None = None
         self._threads: list[threading.Thread] = []
 
+    @property
+    def calls_one_program(self) -> bool:
+        """Whether nothing acts in this process while it learns."""
+        return not self._endpoints.has("act")
+
     def make(self) -> Specs:
         """Gives the specs that the other workers' environments have."""
         assert self._specs is not None

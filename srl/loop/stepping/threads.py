@@ -23,6 +23,8 @@ from srl.types import Specs
 class ThreadEnvironments(RemoteEnvironments):
     """Groups of environments in threads of this process, whose streams pass references."""
 
+    calls_one_program = False
+
     def __init__(self, experiment: Experiment) -> None:
         """Makes nothing yet."""
         self._addresses: dict[str, list[dict[str, str]]] = {}

@@ -1,0 +1,151 @@
+"""How many threads XLA has on CPUs: one, where a worker's programs are too small for several."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from srl.experiment import Experiment
+from srl.files import write_atomically
+from srl.lazy import jax, jnp
+from srl.loop.learning.learner import bind_policy_set, decision_spec
+from srl.loop.policy_set import PolicySet
+from srl.loop.shapes import repeated_unroll
+from srl.pools.memory import empty_timestep
+from srl.types import Decision, Specs, Timestep, Tree
+
+_SMALL_GRADIENT, _SMALL_ACT = 60_000_000, 10_000_000
+"""FLOPs up to which a gradient step and a call of `act` are faster on one thread than on two, as
+measured (docs/tuning.md): to wake another thread takes longer than what it would do."""
+
+_THREADS = "NPROC"  # where XLA looks for their number, as it starts
+
+
+def start_for_learning(experiment: Experiment, specs: Specs, num_envs: int) -> None:
+    """Starts XLA for a worker that calls one program at a time, the largest of which learns.
+
+    Args:
+        experiment: What is trained.
+        specs: Of its environments.
+        num_envs: Environments that the worker learns from.
+    """
+    if _may_choose():
+        policy_set = bind_policy_set(experiment, specs)
+        counted = experiment.settled_algorithm, policy_set.members, specs, num_envs
+        flops = _kept(counted, lambda: gradient_flops(policy_set, experiment, num_envs))
+        _start(one_thread=flops <= _SMALL_GRADIENT)
+
+
+def start_for_acting(experiment: Experiment, policy_set: PolicySet, num_envs: int) -> None:
+    """Starts XLA for a worker that only acts, for `num_envs` environments a call."""
+    if _may_choose():
+        parts = policy_set.members, policy_set.specs, num_envs
+        counted = "act", experiment.settled_algorithm, *parts
+        flops = _kept(counted, lambda: act_flops(policy_set, num_envs))
+        _start(one_thread=flops <= _SMALL_ACT)
+
+
+def gradient_flops(policy_set: PolicySet, experiment: Experiment, num_envs: int) -> int:
+    """Counts the FLOPs of a gradient step on the slots of `num_envs` environments."""
+    length = max(unrolled.length for unrolled in experiment.graph.unrolls)
+
+    def recall(timestep: Timestep, decision: Decision) -> tuple[Any, Any]:
+        states = policy_set.init(jax.random.key(0))
+        unroll = repeated_unroll(policy_set, timestep, decision, length)
+        own = unroll._replace(memory=policy_set.own(unroll.memory))
+        _, batches, _ = policy_set.look(states, policy_set.empty_replays(own), own)
+        return states, batches
+
+    def gradient(states: Any, batches: Any) -> Any:
+        return policy_set.gradient(states, batches, jnp.int32(0))
+
+    timestep = empty_timestep(policy_set.specs, num_envs)
+    operands = jax.eval_shape(recall, timestep, decision_spec(policy_set, num_envs))
+    return flops_of(jax.make_jaxpr(gradient)(*operands).jaxpr)
+
+
+def act_flops(policy_set: PolicySet, num_envs: int) -> int:
+    """Counts the FLOPs of a call of `act`."""
+
+    def policies() -> Any:
+        return policy_set.acting(policy_set.policies(policy_set.init(jax.random.key(0))))
+
+    def act(policies: Any, observation: Tree, ended: Any) -> Any:
+        key, slots = jax.random.key(0), jnp.arange(len(ended), dtype=jnp.int32)
+        memory = policy_set.initial_memory(num_envs)
+        return policy_set.act(policies, observation, ended, memory, key, jnp.uint32(0), slots)
+
+    timestep = empty_timestep(policy_set.specs, num_envs)
+    operands = jax.eval_shape(policies), timestep.observation, timestep.terminated
+    return flops_of(jax.make_jaxpr(act)(*operands).jaxpr)
+
+
+def flops_of(jaxpr: Any) -> int:
+    """Counts the FLOPs of the matrix products and convolutions of a traced function.
+
+    A loop counts as often as it runs where that is known, of a branch each side counts.
+    """
+    total = 0
+    for equation in jaxpr.eqns:
+        name, (out, *_) = equation.primitive.name, equation.outvars or (None,)
+        if name == "dot_general":
+            (contracted, _), _ = equation.params["dimension_numbers"]
+            shape = equation.invars[0].aval.shape
+            total += 2 * out.aval.size * math.prod(shape[axis] for axis in contracted)
+        elif name == "conv_general_dilated":
+            kernel = equation.invars[1].aval
+            outputs = kernel.shape[equation.params["dimension_numbers"].rhs_spec[0]]
+            total += 2 * out.aval.size * (kernel.size // outputs)
+        else:
+            inner = sum(map(flops_of, _inner(equation.params)))
+            total += inner * int(equation.params.get("length", 1) if name == "scan" else 1)
+    return total
+
+
+def _inner(params: Mapping[str, Any]) -> Iterator[Any]:
+    """The traced functions that an equation calls."""
+    for value in params.values():
+        for each in value if isinstance(value, tuple | list) else (value,):
+            if hasattr(each, "jaxpr"):
+                yield each.jaxpr
+            elif hasattr(each, "eqns"):
+                yield each
+
+
+def _kept(counted: object, count: Callable[[], int]) -> int:
+    """Gives what `count` gives, which is kept beside JAX's compiled programs: tracing takes long.
+
+    Args:
+        counted: What the result depends on; its `repr` shows all of it.
+        count: Counts FLOPs.
+    """
+    folder = jax.config.values["jax_compilation_cache_dir"]
+    if folder is None:
+        return count()
+    digest = hashlib.sha256(repr((jax.__version__, counted)).encode()).hexdigest()
+    file = Path(folder) / f"srl-flops-{digest}"
+    with suppress(OSError, ValueError):
+        return int(file.read_text())
+    flops = count()
+    with suppress(OSError):
+        write_atomically(file, str(flops).encode())
+    return flops
+
+
+def _may_choose() -> bool:
+    return _THREADS not in os.environ and len(os.sched_getaffinity(0)) > 1
+
+
+def _start(*, one_thread: bool) -> None:
+    """Starts XLA; without effect where it runs already."""
+    if one_thread:
+        os.environ[_THREADS] = "1"
+        try:
+            jax.devices()
+        finally:
+            del os.environ[_THREADS]
