@@ -17,7 +17,8 @@ from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
 from srl.loop.seeds import environment_seed
 from srl.loop.stepping.environments import make_group
-from srl.run.folder import RunFolder, find_run, open_run
+from srl.run.folder import find_run, open_run
+from srl.run_record import RunFolder
 from srl.self_play.ratings import newest_ratings, ratings_line
 from srl.workers.evaluator import Estimate, Evaluator, estimates
 

@@ -18,8 +18,8 @@ from srl.experiment import Experiment
 from srl.loop.stage import Stage
 from srl.pools import NamedEnv
 from srl.run.course import report_interval
-from srl.run.folder import RunFolder
 from srl.run.status import note_stage
+from srl.run_record import RunFolder
 
 _REFRESH_SECONDS = 0.25
 _NOTE_SECONDS = 1.0  # between two records of the stage for `srl top`

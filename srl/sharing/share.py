@@ -23,7 +23,8 @@ from srl.evaluation.video import Film
 from srl.experiment import Experiment
 from srl.files import UNFINISHED
 from srl.loop.acting.trained import ACTING_PARTS
-from srl.run.folder import RunFolder, open_run, read_config, read_specs
+from srl.run.folder import open_run
+from srl.run_record import RunFolder, read_config, read_specs
 from srl.sharing.card import card
 from srl.sharing.onnx_graph import write_policy
 
