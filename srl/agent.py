@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from srl.checkpoint import Checkpoints
+from srl.config_values import made_from
 from srl.errors import UserError, expect
 from srl.lazy import jax, jnp
 from srl.loop.acting.trained import acting_policy_set, trained_policies
@@ -59,7 +60,7 @@ class Agent:
         expect(
             good, f"{folder.config}: policies and num_envs", (policies, num_envs), "what a run has"
         )
-        policy_set = acting_policy_set(algorithm, policies, specs, num_envs)
+        policy_set = acting_policy_set(algorithm, made_from(policies), specs, num_envs)
         self.policies, counts = trained_policies(
             policy_set, Checkpoints(folder.checkpoints), version
         )
@@ -141,7 +142,12 @@ class Agent:
         rows, single = _rows(observation, space, f"observation{of}")
         rows = _padded(rows, self.specs.observation)
         count = len(leaves_of(rows)[0])
-        name = self._policy_of[agent]
+        name = self._policy_of.get(agent, "")
+        if not name:
+            raise UserError(
+                f"{agent} was played by a fixed policy of another run, which {self.path} names in "
+                "its config.json and does not hold; load that run for it"
+            )
         instance, policy = self.instances[name], self.policies[name]
         remembered = self._memory(instance.initial_memory(count), memory, single, of)
         if deterministic:

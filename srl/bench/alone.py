@@ -45,7 +45,8 @@ def learn_alone(experiment: Experiment) -> tuple[Callable[[], Any], int]:
 
     @jax.jit
     def repeated(operands: Any, timestep: Timestep) -> Unroll:
-        return repeated_unroll(policy_set, timestep, policy_set.act(*operands), length)
+        unroll = repeated_unroll(policy_set, timestep, policy_set.act(*operands), length)
+        return unroll._replace(memory=policy_set.own(unroll.memory))
 
     unroll = repeated(_to_act(policy_set, states, timestep), timestep)
     learn = jax.jit(policy_set.learn)
@@ -57,7 +58,7 @@ def _to_act(policy_set: PolicySet, states: Any, timestep: Timestep) -> tuple[Any
     """The operands of `policy_set.act`, on the device."""
     slots = np.arange(len(timestep.reward), dtype=np.int32)
     operands = (
-        policy_set.policies(states),
+        policy_set.acting(policy_set.policies(states)),
         timestep.observation,
         timestep.terminated | timestep.truncated,
         policy_set.initial_memory(len(timestep.env_id)),

@@ -139,7 +139,8 @@ class _Evaluating:
         policies, kinds = self._policy_set.members, kinds_of(self._specs.agents)
         found = estimates(played, self._specs, policies)
         for kind, agents in kinds.items():
-            if kind not in policies and agents in policies.values():  # by the policy's name
+            if len(policies) > 1 and kind not in policies and agents in policies.values():
+                # It is there by the policy's name.
                 found.pop(f"episode_return/{kind}", None)
         metrics = {f"{name}{key.removeprefix('episode_')}": x.mean for key, x in found.items()}
         if (error := found["episode_return"].error) is not None:

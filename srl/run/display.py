@@ -88,6 +88,8 @@ class Display:
                 "workers", f"{each:,} of {experiment.workers:,}, one for each environment{group}"
             )
         self._line("algorithm", type(experiment.algorithm).__name__)
+        for pattern, fixed in experiment.fixed.items():
+            self._line("fixed", f"{pattern}: version {fixed.version} of {fixed.run}")
         self._line("budget", f"{_budget(experiment)}, seed {experiment.seed}")
         self._line("run folder", str(folder.path))
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from srl.checkpoint import Checkpoints
-from srl.config_values import config_values, flat_values, unreachable
+from srl.config_values import config_values, flat_values, made_from, unreachable
 from srl.errors import UserError
 from srl.files import write_atomically
 from srl.run_record import SCHEMA, RunFolder, expect_source, read_config, srl_version
@@ -160,7 +160,13 @@ def recorded(folder: RunFolder, config: Mapping[str, Any]) -> Resolved:
         config["overrides"],
         source=folder.source if config["source"] else None,
         directory=Path(config["directory"]),
+        fixed=recorded_fixed(config),
     )
+
+
+def recorded_fixed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The policies that a run's configuration records, by pattern, with the fixed ones made."""
+    return made_from(config["experiment"].get("policies") or {})
 
 
 def recorded_experiment(folder: Path) -> Experiment:
