@@ -60,6 +60,10 @@ class RunFolder:
         """Recorded episodes, once there are any."""
         return self.path / "videos"
 
+    def film(self, env_steps: int) -> Path:
+        """The film of the version of so many env steps, made while the run trains."""
+        return self.videos / f"env_steps_{env_steps:012d}.mp4"
+
     def log(self, worker: str) -> Path:
         """The log of one worker."""
         return self.path / "logs" / f"{worker}.log"
@@ -120,6 +124,12 @@ class RunFolder:
         shutil.rmtree(self.path, ignore_errors=True)
         with contextlib.suppress(OSError):  # other runs stay
             self.path.parent.rmdir()
+
+
+def films(folder: RunFolder) -> dict[Path, int]:
+    """The films that `RunFolder.film` names, the earliest first, with their env steps."""
+    found = {file: file.stem.rpartition("_")[2] for file in folder.videos.glob("env_steps_*.mp4")}
+    return {file: int(steps) for file, steps in sorted(found.items()) if steps.isdecimal()}
 
 
 def srl_version() -> str:
