@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from srl.headers import get_include
     from srl.pools import EnvConfig, make_pool, make_vec
     from srl.run.hooks import Event
-    from srl.self_play import SelfPlay
+    from srl.self_play import Fixed, SelfPlay
     from srl.tracking import Tracking
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "Evaluation",
     "Event",
     "Experiment",
+    "Fixed",
     "Fragment",
     "Plan",
     "PlanError",
@@ -52,6 +53,7 @@ _HOMES = {
     "Evaluation": "srl.evaluating",
     "Event": "srl.run.hooks",
     "Experiment": "srl.experiment",
+    "Fixed": "srl.self_play",
     "Fragment": "srl.dataflow",
     "Plan": "srl.dataflow",
     "PlanError": "srl.errors",

@@ -9,24 +9,21 @@ C++ module is imported where it is not installed.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from srl.algorithms import Algorithm
 from srl.checkpoint import Checkpoints
 from srl.config_values import made_from
 from srl.errors import UserError, expect
 from srl.lazy import jax, jnp
 from srl.loop.acting.trained import acting_policy_set, trained_policies
-from srl.run.folder import RunFolder, expect_source, find_run, read_config, read_specs
+from srl.run.folder import find_run
+from srl.run_record import RunFolder, read_config, read_specs, recorded_algorithm
 from srl.spaces import Space, choice_counts, corner, narrow_dtype, outside, space_tree, spaces
-from srl.system.search_path import add_folder
 from srl.tree import leaves_of, map_tree, names_of
 from srl.types import Array, Tree
 
@@ -55,7 +52,7 @@ class Agent:
         """Reads a run's folder; see `load`."""
         config = read_config(folder)
         values = config["experiment"]
-        algorithm = _algorithm_of(folder, config)
+        algorithm = recorded_algorithm(folder, config)
         self.specs = specs = read_specs(folder)
         """The specs of the run's environments."""
         policies, num_envs = values.get("policies"), values.get("num_envs")
@@ -63,7 +60,7 @@ class Agent:
         expect(
             good, f"{folder.config}: policies and num_envs", (policies, num_envs), "what a run has"
         )
-        policy_set = acting_policy_set(algorithm, policies, specs, num_envs)
+        policy_set = acting_policy_set(algorithm, made_from(policies), specs, num_envs)
         self.policies, counts = trained_policies(
             policy_set, Checkpoints(folder.checkpoints), version
         )
@@ -145,7 +142,12 @@ class Agent:
         rows, single = _rows(observation, space, f"observation{of}")
         rows = _padded(rows, self.specs.observation)
         count = len(leaves_of(rows)[0])
-        name = self._policy_of[agent]
+        name = self._policy_of.get(agent, "")
+        if not name:
+            raise UserError(
+                f"{agent} was played by a fixed policy of another run, which {self.path} names in "
+                "its config.json and does not hold; load that run for it"
+            )
         instance, policy = self.instances[name], self.policies[name]
         remembered = self._memory(instance.initial_memory(count), memory, single, of)
         if deterministic:
@@ -199,26 +201,6 @@ def _draw(instance: Any, policy: Any, rows: Tree, memory: Tree, key: Array) -> A
     count = len(leaves_of(rows)[0])
     slots = jnp.arange(count, dtype=jnp.int32)
     return instance.act(policy, rows, memory, jax.random.split(key, count), slots)
-
-
-def _algorithm_of(folder: RunFolder, config: Mapping[str, Any]) -> Algorithm:
-    """The algorithm that a run's configuration records."""
-    directory = Path(config["directory"])
-
-    def import_module(name: str) -> ModuleType:
-        if name == "experiment" and config["source"]:
-            from srl.experiment_file import (
-                import_file,  # the algorithm is the experiment file's own
-            )
-
-            expect_source(folder, config)
-            return import_file(folder.source, directory)
-        add_folder(directory)
-        return importlib.import_module(name)
-
-    algorithm = made_from(config["experiment"].get("algorithm"), import_module=import_module)
-    expect(isinstance(algorithm, Algorithm), f"{folder.config}: algorithm", algorithm, "one")
-    return algorithm
 
 
 def _with_mask(observation: Any, mask: Any, space: Space, action: Space, of: str) -> Any:

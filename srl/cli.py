@@ -67,7 +67,7 @@ def _run_command(argv: list[str]) -> int:
         if name in ("-h", "--help"):
             return _print(_usage())
         if name == "--version":
-            from srl.run.folder import srl_version
+            from srl.run_record import srl_version
 
             return _print(f"srl {srl_version()}")
         raise UserError(f"unknown command {name!r}; {_nearest(name)}")

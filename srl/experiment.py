@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import gymnasium
@@ -36,6 +36,7 @@ from srl.overrides import override
 from srl.pools import EnvConfig
 from srl.pools.make import LONGEST_SECONDS, MOST
 from srl.pools.python.atari import FRAME_STACK, REWARDS, is_atari
+from srl.self_play.fixed import Fixed, expect_policies, pinned_policies
 from srl.self_play.settings import SelfPlay
 from srl.system.search_path import add_folder
 from srl.tracking.settings import NAMES, Tracker, Tracking, expect_texts
@@ -55,8 +56,9 @@ class Experiment:
     """Environments stepped together."""
     algorithm: Algorithm = field(default_factory=PPO)
     """How policies learn."""
-    policies: Mapping[str, str] = field(default_factory=lambda: {"*": "policy"})
-    """Patterns of agent names, and the policy that the agents matching each follow."""
+    policies: Mapping[str, str | Fixed] = field(default_factory=lambda: {"*": "policy"})
+    """Patterns of agent names, and the policy that the agents matching each follow: the name of one
+    that is trained, or a fixed one of another run."""
     self_play: SelfPlay | None = None
     """Matches with past versions of the policies, and ratings of them; by default none."""
     evaluation: Evaluation | None = None
@@ -200,11 +202,7 @@ class Experiment:
             self.env_steps,
             f"at most {most}, which is {MOST} updates",
         )
-        good = isinstance(self.policies, Mapping) and bool(self.policies)
-        expect(good, "policies", self.policies, 'names by pattern, such as {"*": "policy"}')
-        for pattern, policy in self.policies.items():
-            good = isinstance(policy, str) and re.fullmatch(r"\w[\w-]*", policy)
-            expect(good, f"policies[{pattern!r}]", policy, "letters, digits, '-', '_'")
+        expect_policies(self.policies)
         if self.self_play is not None:
             good = isinstance(self.self_play, SelfPlay)
             expect(good, "self_play", self.self_play, "SelfPlay(...), or none")
@@ -227,6 +225,11 @@ class Experiment:
         for hook, given in ((name, getattr(self, name)) for name in HOOKS.values()):
             expect(given is None or callable(given), hook, given, "a function of an srl.Event")
         self._validate_plan()
+
+    @property
+    def fixed(self) -> dict[str, Fixed]:
+        """The policies that are not trained, by the pattern of those agents' names that follow."""
+        return {pattern: p for pattern, p in self.policies.items() if isinstance(p, Fixed)}
 
     @property
     def without_hooks(self) -> Experiment:
@@ -252,6 +255,14 @@ class Experiment:
                 f"self_play.choice='hard' chooses opponents by the matches of one learner, and the "
                 f"plan {plan.name!r} has {learners}; take another plan, or choice='uniform'"
             )
+        if self.fixed and (self.self_play is not None or self.taught):
+            other = (
+                "self_play is for" if self.self_play is not None else "the loop calls run.teach for"
+            )
+            raise PlanError(
+                f"policies: a fixed policy plays {', '.join(self.fixed)}, and {other} agents that "
+                "a trained policy plays; leave out one of the two"
+            )
         if self.self_play is not None and self.taught:
             raise PlanError(
                 "the loop calls run.teach, and past versions of policies get no advice; leave out "
@@ -268,6 +279,7 @@ class Experiment:
                 )
 
 
+_NONE: Mapping[str, Any] = MappingProxyType({})
 HOOKS = {"report": "on_report", "checkpoint": "on_checkpoint", "evaluation": "on_evaluation"}
 """The fields that hold hooks, by the events that these are called at."""
 _MAY_BE_NONE = ("max_staleness", "updates", "pause_at", "workers", "step_timeout")
@@ -311,6 +323,7 @@ def load_experiment(
     *,
     source: Path | None = None,
     directory: Path | None = None,
+    fixed: Mapping[str, Any] = _NONE,
 ) -> Resolved:
     """The experiment that `target` names, with `overrides` applied.
 
@@ -319,6 +332,7 @@ def load_experiment(
         overrides: Arguments such as `--num-envs 32 --algorithm.learning-rate 3e-4`.
         source: Read in place of the target's file (a run's own copy of it).
         directory: For imports, in place of the target's own.
+        fixed: The fixed policies by pattern, of a run that has begun: it goes on with the same.
 
     Raises:
         UserError: When the target or an override is wrong.
@@ -333,28 +347,34 @@ def load_experiment(
         directory = (directory or source.parent).resolve()
         experiment = _named(import_file(source, directory), name, path)
     expect_declared("experiment", experiment)  # or an override of such a setting were unknown
-    experiment = _settled(override(experiment, overrides))
+    experiment = _settled(override(experiment, overrides), fixed)
     return Resolved(experiment, target, tuple(overrides), source, directory)
 
 
-def resolved_value(experiment: Experiment) -> Resolved:
+def resolved_value(experiment: Experiment, fixed: Mapping[str, Any] = _NONE) -> Resolved:
     """An experiment that a program has made, with its plan and its algorithm settled.
+
+    Args:
+        experiment: As it was made.
+        fixed: As for `load_experiment`.
 
     Raises:
         UserError: If a value is not what is expected.
     """
     expect_declared("experiment", experiment)
-    experiment = _settled(experiment)
+    experiment = _settled(experiment, fixed)
     folders = import_folders(experiment)
     directory = folders.pop() if len(folders) == 1 else Path.cwd()
     return Resolved(experiment, "", (), None, directory.resolve())
 
 
-def _settled(experiment: Experiment) -> Experiment:
-    """The experiment, once it is validated, with its plan (unless it is auto) and its algorithm."""
+def _settled(experiment: Experiment, fixed: Mapping[str, Any]) -> Experiment:
+    """The experiment, once it is validated, with all settled but a plan that is auto."""
     experiment.validate()
     plan = "auto" if experiment.plan == "auto" else experiment.settled_plan
-    return replace(experiment, plan=plan, algorithm=experiment.settled_algorithm)
+    policies = pinned_policies(experiment.policies, fixed)
+    algorithm = experiment.settled_algorithm
+    return replace(experiment, plan=plan, algorithm=algorithm, policies=policies)
 
 
 def made_again(values: Any, directory: Path) -> Resolved:
@@ -374,7 +394,8 @@ def made_again(values: Any, directory: Path) -> Resolved:
         raise UserError(f"the values of an experiment make {experiment!r}")
     experiment = replace(experiment, **hooks)
     experiment.validate()
-    return Resolved(experiment, "", (), None, directory)
+    policies = pinned_policies(experiment.policies, experiment.fixed)
+    return Resolved(replace(experiment, policies=policies), "", (), None, directory)
 
 
 def _hook(path: Any) -> Any:
@@ -385,12 +406,12 @@ def _hook(path: Any) -> Any:
 
 def with_overrides(resolved: Resolved, overrides: Sequence[str]) -> Resolved:
     """The same experiment with other overrides than it was loaded with."""
+    fixed = resolved.experiment.fixed
     if resolved.target:
-        return load_experiment(
-            resolved.target, overrides, source=resolved.source, directory=resolved.directory
-        )
+        places = {"source": resolved.source, "directory": resolved.directory}
+        return load_experiment(resolved.target, overrides, fixed=fixed, **places)
     experiment = override(resolved.experiment, overrides)
-    return replace(resolved_value(experiment), overrides=tuple(overrides))
+    return replace(resolved_value(experiment, fixed), overrides=tuple(overrides))
 
 
 def default_name(env: str) -> str:

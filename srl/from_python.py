@@ -17,17 +17,11 @@ from srl.launch.auto import settled
 from srl.launch.local import train as train_here
 from srl.launch.start import begin
 from srl.launch.submit import refuse_running
-from srl.run.folder import (
-    RunFolder,
-    continue_run,
-    extend_run,
-    find_run,
-    open_run,
-    read_config,
-)
+from srl.run.folder import continue_run, extend_run, find_run, open_run, recorded_fixed
 from srl.run.hooks import Event
 from srl.run.metrics import FILE, is_evaluation, read_metrics
 from srl.run.terminal import INTERRUPTED, failed
+from srl.run_record import RunFolder, read_config
 
 Hook = Callable[[Event], Any]
 """A function that is called as a run goes."""
@@ -75,7 +69,9 @@ def train(
         raise UserError(
             f"overrides is {overrides!r}; expected a list, such as {shlex.split(overrides)}"
         )
-    resolved = _resolved(experiment, plan, overrides)
+    folder = find_run(Path(run_dir)) if resume and run_dir is not None else None
+    fixed = {} if folder is None else recorded_fixed(read_config(folder))
+    resolved = _resolved(experiment, plan, overrides, fixed)
     hooks = {
         "on_report": on_report,
         "on_checkpoint": on_checkpoint,
@@ -88,9 +84,8 @@ def train(
     if not resume:
         folder, resolved = begin(resolved, None if run_dir is None else Path(run_dir), say)
         return _train(folder, resolved, resume=False, quiet=quiet)
-    if run_dir is None:
+    if folder is None:
         raise UserError("resume=True goes on with a run: give its folder as run_dir")
-    folder = find_run(Path(run_dir))
     refuse_running(folder)
     return _train(folder, continue_run(folder, resolved), resume=True, quiet=quiet)
 
@@ -160,7 +155,10 @@ class Run:
 
 
 def _resolved(
-    experiment: Experiment | str | Path, plan: Plan | str | None, overrides: Sequence[str]
+    experiment: Experiment | str | Path,
+    plan: Plan | str | None,
+    overrides: Sequence[str],
+    fixed: Mapping[str, Any],
 ) -> Resolved:
     if isinstance(experiment, Experiment):
         if overrides:
@@ -168,14 +166,15 @@ def _resolved(
                 "overrides are for an experiment's file; of an Experiment, give "
                 "dataclasses.replace(experiment, num_envs=8)"
             )
-        return resolved_value(experiment if plan is None else replace(experiment, plan=plan))
+        chosen = experiment if plan is None else replace(experiment, plan=plan)
+        return resolved_value(chosen, fixed)
     if isinstance(plan, Plan):
         raise UserError(
             f"the plan of {experiment}, which workers read again, is given by its name, such as "
             'plan="inline"'
         )
-    chosen = () if plan is None else ("--plan", plan)
-    return load_experiment(str(experiment), (*chosen, *overrides))
+    named = () if plan is None else ("--plan", plan)
+    return load_experiment(str(experiment), (*named, *overrides), fixed=fixed)
 
 
 def _train(folder: RunFolder, resolved: Resolved, *, resume: bool, quiet: bool) -> Run:

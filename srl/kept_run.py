@@ -14,10 +14,11 @@ from srl.errors import UserError
 from srl.experiment import Experiment, load_experiment
 from srl.files import short_path
 from srl.run.course import finished
-from srl.run.folder import RunFolder, open_run, read_config, record, recorded
+from srl.run.folder import open_run, record, recorded
 from srl.run.metrics import is_evaluation, read_metrics
 from srl.run.status import OUTCOME_FILE, read_outcome
 from srl.run.terminal import DONE
+from srl.run_record import RunFolder, read_config
 from srl.system.child_process import child_command, program_command
 
 

@@ -24,7 +24,8 @@ from srl.launch.local import train
 from srl.loop.policy_set import PolicySet
 from srl.networks import MLP
 from srl.pools import make_pool
-from srl.run.folder import RunFolder, create_run, write_specs
+from srl.run.folder import create_run
+from srl.run_record import RunFolder, write_specs
 from srl.workers.evaluator import Evaluator
 from tests.small_runs import CARTPOLE, GAME, RECURRENT
 

@@ -120,7 +120,7 @@ def _to_act(policy_set: PolicySet, states: Any, timestep: Timestep) -> tuple[Any
     """The operands of `policy_set.act`."""
     slots = jnp.arange(len(timestep.reward), dtype=jnp.int32)
     return (
-        policy_set.policies(states),
+        policy_set.acting(policy_set.policies(states)),
         timestep.observation,
         timestep.terminated | timestep.truncated,
         policy_set.initial_memory(len(timestep.env_id)),

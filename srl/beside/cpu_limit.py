@@ -24,8 +24,8 @@ def cores_granted() -> float:
 class CpuLimit:
     """Makes a process rest, so that it takes no more than a share of the processors.
 
-    The time of all its threads, from its start on, counts against the time that has passed on all
-    cores.
+    The time of all its threads, from its start on, and of programs that it has started and that
+    have ended, counts against the time that has passed on all cores.
     """
 
     def __init__(self, share: float, cores: float) -> None:
@@ -40,7 +40,8 @@ class CpuLimit:
 
     def rest(self) -> None:
         """Waits until the share is kept again; to be called every few milliseconds of work."""
-        now, busy = time.monotonic(), time.process_time()
+        now, programs = time.monotonic(), os.times()
+        busy = time.process_time() + programs.children_user + programs.children_system
         earned = self._rate * (now - self._now)
         self._debt = max(self._debt + busy - self._busy - earned, -_MOST_SAVED_SECONDS)
         self._now, self._busy = now, busy

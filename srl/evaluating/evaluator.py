@@ -9,14 +9,17 @@ import logging
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from srl.beside.cpu_limit import CpuLimit, cores_granted
 from srl.beside.process import URGENT
 from srl.beside.share import keep_to_one_thread, log_as
 from srl.episodes import kinds_of
-from srl.errors import RunError, UserError
+from srl.errors import RunError, UserError, explained
 from srl.evaluating.versions import OFFERED, Versions
+from srl.evaluation.video import Film
 from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
 from srl.loop.acting.trained import acting_policy_set, trained_policies
@@ -24,11 +27,14 @@ from srl.loop.seeds import environment_seed
 from srl.pools import make_pool
 from srl.pools.make import threaded
 from srl.run.folder import recorded_experiment
+from srl.run_record import RunFolder, films
 from srl.workers.evaluator import Episodes, Evaluator, Player, estimates
 
 logger = logging.getLogger(__name__)
 
 _MOST_ENVIRONMENTS = 100  # as `srl eval` has it, so that it gives the same numbers
+_FILM_SECONDS = 20.0  # as much as TensorBoard shows
+_MOST_FILMS = 20
 _POLL_SECONDS = 0.2  # between two looks for a version
 
 
@@ -80,6 +86,10 @@ class _Evaluating:
         self._policy_set = acting_policy_set(
             experiment.algorithm, experiment.policies, specs, experiment.num_envs
         )
+        self._filmed = replace(experiment, env=env)
+        self._run = RunFolder(folder)
+        self._film: Film | None = None
+        self._versions.note_death()
         self._evaluators = {name: self._evaluator(greedy) for name, greedy in self._ways()}
 
     def __enter__(self) -> _Evaluating:
@@ -133,13 +143,32 @@ class _Evaluating:
         self._expect_metric(metrics)
         self._versions.put_result(identity, metrics)
         logger.info("version %d: %s", counts["updates"], metrics)
+        if self._settings.video and not self._versions.urgent and not self._versions.no_films():
+            self._record(player, self._run.film(counts["env_steps"]))
         return True
+
+    def _record(self, player: Player, file: Path) -> None:
+        """Films the first episode of the evaluation; a failure ends filming, and nothing else."""
+        settings = self._settings
+        try:
+            with self._versions.filming():
+                self._film = self._film or _film_of(self._filmed)
+                self._film.record(
+                    *(file, player, 1, settings.seed, settings.actions != "sampled"),
+                    progress=lambda ended: self._cpu_limit.rest(),
+                    most_seconds=_FILM_SECONDS,
+                )
+        except Exception as error:  # of a library that renders, too
+            logger.warning("versions are not filmed any more: %s", explained(error))
+        for old in list(films(self._run))[:-_MOST_FILMS]:
+            old.unlink(missing_ok=True)
 
     def _metrics(self, name: str, played: Episodes) -> dict[str, float]:
         policies, kinds = self._policy_set.members, kinds_of(self._specs.agents)
         found = estimates(played, self._specs, policies)
         for kind, agents in kinds.items():
-            if kind not in policies and agents in policies.values():  # by the policy's name
+            if len(policies) > 1 and kind not in policies and agents in policies.values():
+                # It is there by the policy's name.
                 found.pop(f"episode_return/{kind}", None)
         metrics = {f"{name}{key.removeprefix('episode_')}": x.mean for key, x in found.items()}
         if (error := found["episode_return"].error) is not None:
@@ -152,3 +181,14 @@ class _Evaluating:
             raise UserError(
                 f"evaluation.metric is {self._settings.metric!r}; expected one of {known}"
             )
+
+
+def _film_of(experiment: Experiment) -> Film:
+    """A film of the drawing, which takes little time, where there is one; else of what it renders.
+
+    Raises:
+        UserError: When it cannot be filmed.
+    """
+    with suppress(UserError):
+        return Film(experiment, drawing=True)
+    return Film(experiment)

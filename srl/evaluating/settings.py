@@ -39,6 +39,9 @@ class Evaluation:
     """Which of eval/* decides which version is the best; more is better."""
     target: float | None = None
     """Ends the run as soon as a version's metric is at least this."""
+    video: bool = False
+    """Whether an episode of each evaluated version is filmed, into the run's videos/: its first 20
+    seconds. The newest 20 such films stay."""
     share: float = 0.03
     """Share of the processors' time that evaluation may take; 1 for all of it, with the priority of
     training."""

@@ -7,8 +7,8 @@ nothing piles up, and either may die at any time. There is at most one version w
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,13 @@ import numpy as np
 from srl import array_file
 from srl.array_file import Unreadable
 from srl.checkpoint import Checkpoints
-from srl.errors import Unwritable
+from srl.errors import Unwritable, described
 from srl.files import parse_json, write_atomically
 
 OFFERED = "offered"
 """The version's file is of the form of a checkpoint, and has this name in place of a number."""
+
+_LONGEST = 300  # characters of an error
 
 
 class Versions:
@@ -33,6 +35,7 @@ class Versions:
         self._offered = self._folder / f"{OFFERED}{array_file.SUFFIX}"
         self._result, self._urgent = self._folder / "result.json", self._folder / "urgent"
         self._over = self._folder / "over"
+        self._filming, self._no_films = self._folder / "filming", self._folder / "no_films"
 
     # ---- the learner's side ----
 
@@ -44,7 +47,8 @@ class Versions:
         """
         try:
             self._folder.mkdir(exist_ok=True)
-            for file in (self._offered, self._result, self._urgent):
+            files = self._offered, self._result, self._urgent, self._filming, self._no_films
+            for file in files:
                 file.unlink(missing_ok=True)
         except OSError as error:
             raise self._unwritable(error) from error
@@ -87,6 +91,12 @@ class Versions:
         """Whether no version is evaluated any more."""
         return self._over.exists()
 
+    def no_films(self) -> str:
+        """Why versions are not filmed any more; empty where they are, or never were to be."""
+        with suppress(OSError, ValueError):
+            return self._no_films.read_text()
+        return ""
+
     # ---- the evaluator's side ----
 
     def begin(self) -> None:
@@ -118,6 +128,30 @@ class Versions:
         with suppress(OSError, ValueError, AttributeError):
             return parse_json(self._result.read_bytes()).get("identity")
         return None
+
+    @contextmanager
+    def filming(self) -> Iterator[None]:
+        """Notes that a film is being made, until it ends; what fails then ends all filming.
+
+        Raises:
+            Exception: What making it has raised.
+        """
+        self._filming.touch()
+        try:
+            yield
+        except Exception as error:
+            text = " ".join(described(error).split())
+            write_atomically(self._no_films, text[:_LONGEST].encode())
+            raise
+        finally:
+            self._filming.unlink(missing_ok=True)
+
+    def note_death(self) -> None:
+        """Ends all filming if the process before this one has died of it."""
+        if self._filming.exists():
+            text = "the process died as it rendered"
+            write_atomically(self._no_films, text.encode())
+            self._filming.unlink(missing_ok=True)
 
     @property
     def urgent(self) -> bool:

@@ -17,7 +17,8 @@ from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
 from srl.loop.seeds import environment_seed
 from srl.loop.stepping.environments import make_group
-from srl.run.folder import RunFolder, find_run, open_run
+from srl.run.folder import find_run, open_run
+from srl.run_record import RunFolder
 from srl.self_play.ratings import newest_ratings, ratings_line
 from srl.workers.evaluator import Estimate, Evaluator, estimates
 
@@ -136,6 +137,8 @@ def _alone(evaluator: Evaluator, ours: Side) -> tuple[dict[str, Any], list[str]]
 def _repeated(evaluator: Evaluator, side: Side) -> set[str]:
     """The returns by kind of agents that a policy of exactly these agents has, too."""
     kinds, policies = kinds_of(evaluator.specs.agents), side.player.policy_set.members
+    if len(policies) == 1:  # whose returns are there by kind alone
+        return set()
     others = {name: set(agents) for name, agents in policies.items() if name not in kinds}
     return {f"episode_return/{kind}" for kind, own in kinds.items() if set(own) in others.values()}
 

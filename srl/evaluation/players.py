@@ -16,7 +16,8 @@ from srl.loop.policy_set import PolicySet
 from srl.loop.seeds import environment_seed
 from srl.pools import make_pool
 from srl.pools.python.sources import source_name
-from srl.run.folder import RunFolder, open_run
+from srl.run.folder import open_run
+from srl.run_record import RunFolder
 from srl.types import Specs
 from srl.workers.evaluator import Player
 

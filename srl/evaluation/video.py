@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -87,6 +88,7 @@ class Film:
         seed: int = 0,
         greedy: bool = False,
         progress: Callable[[int], None] = lambda ended: None,
+        most_seconds: float = math.inf,
     ) -> None:
         """Films whole episodes, the first of the environment that has this seed in evaluations.
 
@@ -97,6 +99,7 @@ class Film:
             seed: Of the environment and the drawing of actions.
             greedy: Take the most probable actions.
             progress: Called at each step with how many episodes have ended.
+            most_seconds: How long the film is at most; what comes later is cut off.
 
         Raises:
             UserError: For several episodes in an SVG file, whose walls do not change.
@@ -111,13 +114,13 @@ class Film:
             evaluator = Evaluator(pool, episodes, env_seed=env_seed, seed=seed, greedy=greedy)
             take = stack.enter_context(self._drawn(path) if self._animation else self._shot(path))
             lineup = dict.fromkeys(kinds_of(pool.specs.agents), player)
-            ended = 0
-            for timestep in evaluator.timesteps(lineup):
+            ended, most_steps = 0, most_seconds * self._frame_rate
+            for step, timestep in enumerate(evaluator.timesteps(lineup), 1):
                 last = bool((timestep.terminated | timestep.truncated).all())
                 take(pool, timestep, last)
                 ended += last
                 progress(ended)
-                if ended == episodes:
+                if ended == episodes or step >= most_steps:
                     return
 
     @contextlib.contextmanager
@@ -136,7 +139,7 @@ class Film:
     @contextlib.contextmanager
     def _shot(self, path: Path) -> Iterator[Take]:
         """Writes a picture of each step, as mp4."""
-        rate = self._painter.frames_per_second / self._experiment.action_repeat
+        rate = self._frame_rate
 
         def take(pool: Pool, timestep: Timestep, last: bool) -> None:
             frame = _checked(self._painter.paint(pool, 0, timestep), self._experiment.env)
@@ -146,6 +149,11 @@ class Film:
 
         with _writing(path, rate) as write:
             yield take
+
+    @property
+    def _frame_rate(self) -> float:
+        """Pictures a second; there is one for each step."""
+        return self._painter.frames_per_second / self._experiment.action_repeat
 
     def _pool(self) -> Pool:
         if isinstance(self._painter, _OwnPictures):

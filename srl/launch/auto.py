@@ -14,7 +14,8 @@ from srl.errors import PlanError, RunError, UserError
 from srl.experiment import Resolved, with_overrides
 from srl.launch.measure import Measured
 from srl.overrides import without
-from srl.run.folder import RunFolder, create_run, record
+from srl.run.folder import create_run, record
+from srl.run_record import RunFolder
 from srl.system.child_process import child_command
 
 SECONDS = 4.0

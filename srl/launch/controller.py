@@ -15,9 +15,9 @@ from srl.launch.hook_answers import HookAnswers
 from srl.launch.hosts.hosts import Found, Hosts, ThisHost, WorkerMessage
 from srl.launch.terminal import Terminal
 from srl.loop.stage import Stage
-from srl.run.folder import RunFolder
 from srl.run.hooks import NO_HOOKS, Asking
 from srl.run.terminal import PATIENCE_SECONDS
+from srl.run_record import RunFolder
 from srl.streams import JOINED, LEFT, Refused, Transport
 from srl.system.child_process import crash_place, innermost_frames
 from srl.workers.control import ControlMessage, pack

@@ -17,7 +17,6 @@ from srl.pools.make import threaded
 from srl.run.course import Run, closing, finished
 from srl.run.crash import CrashReporter
 from srl.run.display import Display
-from srl.run.folder import RunFolder
 from srl.run.hooks import Hooks
 from srl.run.terminal import (
     DONE,
@@ -32,6 +31,7 @@ from srl.run.terminal import (
     shown,
 )
 from srl.run.watchdog import Watchdog
+from srl.run_record import RunFolder
 
 logger = logging.getLogger(__name__)
 

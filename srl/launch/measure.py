@@ -20,7 +20,8 @@ from srl.experiment import Experiment
 from srl.launch.controller import Controller
 from srl.launch.local import in_processes
 from srl.loop.choice import make_training
-from srl.run.folder import RunFolder, open_run
+from srl.run.folder import open_run
+from srl.run_record import RunFolder
 
 _WARM_SECONDS = 1.0
 _REPORT_SECONDS = 0.5

@@ -20,7 +20,6 @@ from srl.launch.hosts.hosts import Hosts, Superseded
 from srl.launch.hosts.resources import machine_gpus
 from srl.run.course import finished
 from srl.run.display import Counts, Display
-from srl.run.folder import RunFolder
 from srl.run.hooks import Hooks
 from srl.run.terminal import (
     DONE,
@@ -34,6 +33,7 @@ from srl.run.terminal import (
     report_failure,
     shown,
 )
+from srl.run_record import RunFolder
 from srl.streams import Transport
 
 logger = logging.getLogger(__name__)

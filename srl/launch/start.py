@@ -11,7 +11,8 @@ from srl.experiment import Experiment, Resolved
 from srl.launch.auto import settled
 from srl.launch.local import in_processes
 from srl.pools.make import expect_environment
-from srl.run.folder import RunFolder, create_run
+from srl.run.folder import create_run
+from srl.run_record import RunFolder
 
 
 def begin(

@@ -1,6 +1,7 @@
 """How self-play reaches the loop: two interfaces, each None where past versions do not play.
 
-Nothing else here knows self-play, and a run without it imports no more of it than its settings.
+A fixed policy of another run plays through the first of them: see `acting/fixed_acting.py`. Nothing
+else here knows self-play, and a run without it imports no more of it than its settings.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ Slots = tuple[int, ...]
 
 
 class OpponentActing(Protocol):
-    """The acting side: which slots past versions play, and how they act. All functions are pure."""
+    """The acting side: which slots past versions, or fixed policies, play, and how they act.
+
+    All functions are pure.
+    """
 
     @property
     def period(self) -> int:

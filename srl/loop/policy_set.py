@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,33 +14,54 @@ from srl.algorithms.algorithm import Instance, State
 from srl.algorithms.preprocessing import bound
 from srl.errors import UserError
 from srl.lazy import jax, jnp
+from srl.loop.acting.fixed_acting import FixedActing
 from srl.loop.opponents import OpponentActing, Slots, opponent_acting
+from srl.self_play.fixed import Fixed, first_fitting
 from srl.types import Array, Decision, Policy, Specs, Tree, Unroll
 
 if TYPE_CHECKING:
     from srl.experiment import Experiment
 
 
-def assign(patterns: Mapping[str, str], agents: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    """Gives the indices of the agents that follow each policy; the first fitting pattern counts.
+class Assigned(NamedTuple):
+    """The indices of the agents that follow each policy."""
+
+    trained: dict[str, tuple[int, ...]]
+    """These are the agents by the name of the policy."""
+    fixed: dict[str, tuple[int, ...]]
+    """These are the agents by the pattern of a policy that is not trained."""
+
+
+def assign(patterns: Mapping[str, str | Fixed], agents: tuple[str, ...]) -> Assigned:
+    """Gives the agents that follow each policy; the first fitting pattern counts.
 
     Raises:
         UserError: If an agent fits no pattern, or a policy gets no agent.
     """
-    members: dict[str, list[int]] = {name: [] for name in patterns.values()}
+    trained: dict[str, list[int]] = {p: [] for p in patterns.values() if isinstance(p, str)}
+    fixed: dict[str, list[int]] = {p: [] for p in patterns if isinstance(patterns[p], Fixed)}
     for index, agent in enumerate(agents):
-        name = next((p for pattern, p in patterns.items() if fnmatchcase(agent, pattern)), None)
-        if name is None:
+        pattern = first_fitting(patterns, agent)
+        if pattern is None:
             raise UserError(
                 f"agent {agent!r} fits none of the patterns {list(patterns)} in policies; add one"
             )
-        members[name].append(index)
-    for name, indices in members.items():
-        if not indices:
+        policy = patterns[pattern]
+        own = trained[policy] if isinstance(policy, str) else fixed[pattern]
+        own.append(index)
+    for name, own in trained.items():
+        if not own:
             raise UserError(
                 f"policy {name!r} gets no agent: its patterns fit none of {list(agents)}"
             )
-    return {name: tuple(indices) for name, indices in members.items()}
+    for pattern, own in fixed.items():
+        if not own:
+            raise UserError(
+                f"policies[{pattern!r}] plays no agent: the pattern fits none of {list(agents)} "
+                "that an earlier one does not fit"
+            )
+    members = (trained, fixed)
+    return Assigned(*({name: tuple(own) for name, own in m.items()} for m in members))
 
 
 @dataclass(frozen=True)
@@ -55,17 +75,18 @@ class PolicySet:
     taught: bool = False
     """Whether a decision holds a teacher's advice."""
     opponents: OpponentActing | None = None
-    """Past versions that play some of the slots; environments come in multiples of its period.
+    """Past versions or fixed policies that play some of the slots; environments come in multiples
+    of its period.
 
     Where they play, what acts and what is remembered are dicts of `policies`, which holds what
-    belongs to the present policies, and `opponents`, which holds what belongs to past versions.
+    belongs to the present policies, and `opponents`, which holds what belongs to the others.
     Elsewhere both are what `policies` would hold.
     """
 
     @staticmethod
     def of(
         algorithm: Algorithm,
-        policies: Mapping[str, str],
+        policies: Mapping[str, str | Fixed],
         specs: Specs,
         updates: int | None,
         num_envs: int = 0,
@@ -76,18 +97,21 @@ class PolicySet:
 
         Args:
             algorithm: What all policies are learned by.
-            policies: Names of policies, by the patterns of those agents' names that follow them.
+            policies: Names of policies, or fixed ones, by the patterns of those agents' names
+                that follow them.
             specs: Of the environments.
             updates: Calls of `learn` in the run, where that is known.
             num_envs: Environments that are learned from in the run; 0 where nothing is learned.
             taught: Whether decisions hold a teacher's advice.
         """
-        members = assign(policies, specs.agents)
+        members, others = assign(policies, specs.agents)
         instances = {
             name: bound(algorithm, specs, updates, num_envs * len(own))
             for name, own in members.items()
         }
-        return PolicySet(specs, members, instances, taught)
+        fixed = {p: policy for p, policy in policies.items() if isinstance(policy, Fixed)}
+        opponents = FixedActing(specs, others, fixed) if fixed else None
+        return PolicySet(specs, members, instances, taught, opponents)
 
     @staticmethod
     def of_experiment(
@@ -108,6 +132,8 @@ class PolicySet:
         Raises:
             UserError: If self-play is asked for and does not fit the environments.
         """
+        if experiment.self_play is None:
+            return self
         parts = self.specs.agents, self.members, self.instances
         return replace(self, opponents=opponent_acting(experiment, *parts, num_groups))
 

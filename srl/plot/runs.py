@@ -14,8 +14,8 @@ import numpy as np
 from srl.config_values import flat_values
 from srl.console.number_text import number_text
 from srl.errors import UserError
-from srl.run.folder import RunFolder, read_config
 from srl.run.metrics import read_metrics
+from srl.run_record import RunFolder, read_config
 from srl.tracking.benchmark_keys import benchmark_keys
 
 logger = logging.getLogger(__name__)

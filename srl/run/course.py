@@ -16,10 +16,10 @@ from srl.json_shape import fits
 from srl.loop.stage import Stage
 from srl.loop.training import Training
 from srl.run.evaluation import Evaluated, Evaluations, target_reached
-from srl.run.folder import RunFolder, read_config, write_specs
 from srl.run.hooks import NO_HOOKS, Asking, Happened
 from srl.run.metrics import MetricsWriter, plain
 from srl.run.terminal import DONE, FAILED, INTERRUPTED
+from srl.run_record import RunFolder, read_config, write_specs
 from srl.tracking.trackers import Trackers
 
 logger = logging.getLogger(__name__)

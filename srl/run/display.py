@@ -18,8 +18,8 @@ from srl.experiment import Experiment
 from srl.loop.stage import Stage
 from srl.pools import NamedEnv
 from srl.run.course import report_interval
-from srl.run.folder import RunFolder
 from srl.run.status import note_stage
+from srl.run_record import RunFolder
 
 _REFRESH_SECONDS = 0.25
 _NOTE_SECONDS = 1.0  # between two records of the stage for `srl top`
@@ -88,6 +88,8 @@ class Display:
                 "workers", f"{each:,} of {experiment.workers:,}, one for each environment{group}"
             )
         self._line("algorithm", type(experiment.algorithm).__name__)
+        for pattern, fixed in experiment.fixed.items():
+            self._line("fixed", f"{pattern}: version {fixed.version} of {fixed.run}")
         self._line("budget", f"{_budget(experiment)}, seed {experiment.seed}")
         self._line("run folder", str(folder.path))
 

@@ -67,7 +67,7 @@ class Evaluations:
         self._best = best_value(settings, checkpoints)
         self._offer: _Offer | None = None
         self._thread = ThreadPoolExecutor(1, "evaluations")
-        self._next_look = 0.0
+        self._next_look, self._films_over = 0.0, False
         self.reached = ""
         """How the target was reached; empty before."""
         self.newest = -1
@@ -116,7 +116,14 @@ class Evaluations:
         if met(self._settings, value):
             self.reached = reached_text(self._settings, self.newest, value)
         report = {**offer.counts, "policy_version": self.newest, **metrics}
-        return Evaluated(report, best, _text(offer.counts, metrics, best))
+        return Evaluated(report, best, _text(offer.counts, metrics, best) + self._about_films())
+
+    def _about_films(self) -> str:
+        """Why versions are not filmed any more, once."""
+        if self._films_over or not (reason := self._versions.no_films()):
+            return ""
+        self._films_over = True
+        return f"; versions are not filmed any more: {reason}"
 
     @property
     def given_up(self) -> bool:

@@ -4,137 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
-import importlib.metadata
 import itertools
 import json
 import logging
-import os
 import re
-import shutil
-import socket
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from srl.checkpoint import Checkpoints
-from srl.config_values import config_values, flat_values, unreachable
-from srl.errors import RunError, Unwritable, UserError
-from srl.files import parse_json, write_atomically
-from srl.specs_json import specs_from_json, specs_to_json
-from srl.types import Specs
+from srl.config_values import config_values, flat_values, made_from, unreachable
+from srl.errors import UserError
+from srl.files import write_atomically
+from srl.run_record import SCHEMA, RunFolder, expect_source, read_config, srl_version
 
 if TYPE_CHECKING:
     from srl.experiment import Experiment, Resolved
 
 logger = logging.getLogger(__name__)
 
-SCHEMA = 1
 _TIME, _TIME_PATTERN = "%Y-%m-%d_%H-%M-%S", r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d"
-
-
-@dataclass(frozen=True)
-class RunFolder:
-    """The paths of the parts of one run."""
-
-    path: Path
-
-    @property
-    def config(self) -> Path:
-        """All resolved values, and what they came from."""
-        return self.path / "config.json"
-
-    @property
-    def source(self) -> Path:
-        """The experiment file as it was when the run began."""
-        return self.path / "experiment.py"
-
-    @property
-    def specs(self) -> Path:
-        """What the environments' spaces and agents are, as JSON."""
-        return self.path / "specs.json"
-
-    @property
-    def checkpoints(self) -> Path:
-        """One folder for each version."""
-        return self.path / "checkpoints"
-
-    @property
-    def videos(self) -> Path:
-        """Recorded episodes, once there are any."""
-        return self.path / "videos"
-
-    def log(self, worker: str) -> Path:
-        """The log of one worker."""
-        return self.path / "logs" / f"{worker}.log"
-
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keeps a second process from training the same run, on another machine too.
-
-        Raises:
-            UserError: If there is one, or the folder cannot be locked.
-        """
-        file = self.path / "lock"  # NFS locks no folders
-        try:
-            lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise UserError(f"cannot write {file}: {error.strerror}") from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            raise UserError(
-                f"another process is training {self.path}; stop it first: `srl stop {self.path}` "
-                "ends it after a checkpoint"
-            ) from None
-        try:
-            with contextlib.suppress(OSError):  # on a full disk; then only `srl stop` lacks it
-                os.ftruncate(lock, 0)
-                os.pwrite(lock, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
-            yield
-        finally:
-            os.close(lock)
-
-    def trained_by(self) -> tuple[int, str] | None:
-        """The process that trains the run, and its host; None where none has it locked.
-
-        Raises:
-            UserError: If one has, and its id is not in the lock.
-        """
-        try:
-            lock = os.open(self.path / "lock", os.O_RDONLY)
-        except OSError:
-            return None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return None
-        except BlockingIOError:
-            pid, _, host = os.pread(lock, 1000, 0).decode(errors="replace").strip().partition(" ")
-        finally:
-            os.close(lock)
-        if not pid.isdigit():
-            raise UserError(
-                f"a process has locked {self.path}/lock, and its id is not written there"
-            )
-        return int(pid), host
-
-    def discard(self) -> None:
-        """Removes a run that never began to train; its folder held nothing else."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        with contextlib.suppress(OSError):  # other runs stay
-            self.path.parent.rmdir()
-
-
-def srl_version() -> str:
-    """The installed version of srl."""
-    try:
-        return importlib.metadata.version("srl-rl")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def create_run(resolved: Resolved, run_dir: Path | None = None) -> RunFolder:
@@ -251,14 +142,6 @@ def open_run(
     return folder, resolved
 
 
-def expect_source(folder: RunFolder, config: Mapping[str, Any]) -> None:
-    """Raises UserError if the run's copy of its experiment file is not what it was."""
-    if config["source"] and _sha256(folder.source) != config["sha256"]:
-        raise UserError(
-            f"{folder.source} was changed after the run began; restore it, or start a new run"
-        )
-
-
 def recorded(folder: RunFolder, config: Mapping[str, Any]) -> Resolved:
     """The experiment that a run's configuration records."""
     from srl.experiment import load_experiment, made_again  # which acting does without
@@ -277,7 +160,13 @@ def recorded(folder: RunFolder, config: Mapping[str, Any]) -> Resolved:
         config["overrides"],
         source=folder.source if config["source"] else None,
         directory=Path(config["directory"]),
+        fixed=recorded_fixed(config),
     )
+
+
+def recorded_fixed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The policies that a run's configuration records, by pattern, with the fixed ones made."""
+    return made_from(config["experiment"].get("policies") or {})
 
 
 def recorded_experiment(folder: Path) -> Experiment:
@@ -360,35 +249,6 @@ def record(folder: RunFolder, resolved: Resolved) -> None:
     _write_config(folder, resolved, read_config(folder)["sha256"])
 
 
-def write_specs(folder: RunFolder, specs: Specs) -> None:
-    """Writes the environments' specs, with which policies can act where there are none.
-
-    Raises:
-        Unwritable: If the folder cannot be written.
-    """
-    try:
-        write_atomically(folder.specs, (json.dumps(specs_to_json(specs)) + "\n").encode())
-    except OSError as error:
-        raise Unwritable(f"cannot write {folder.specs}: {error.strerror}") from error
-
-
-def read_specs(folder: RunFolder) -> Specs:
-    """The specs of a run's environments.
-
-    Raises:
-        UserError: If the folder has none, or they are damaged.
-    """
-    try:
-        return specs_from_json(parse_json(folder.specs.read_bytes()))
-    except FileNotFoundError:
-        raise UserError(
-            f"{folder.path} has no specs.json, which holds the spaces of its environments: it was "
-            f"trained by an earlier srl; `srl resume {folder.path} --env-steps N` adds it"
-        ) from None
-    except (OSError, ValueError, RunError) as error:
-        raise UserError(f"{folder.specs} cannot be read ({error})") from error
-
-
 def _write_config(folder: RunFolder, resolved: Resolved, sha256: str | None) -> None:
     from srl.tracking.benchmark_keys import benchmark_keys  # knows environments, as acting does not
 
@@ -410,43 +270,6 @@ def _write_config(folder: RunFolder, resolved: Resolved, sha256: str | None) -> 
     write_atomically(folder.config, (json.dumps(config, indent=2) + "\n").encode())
 
 
-_TYPES: dict[str, type | tuple[type, ...]] = {
-    "schema": int,
-    "target": str,
-    "overrides": list,
-    "source": (str, type(None)),
-    "sha256": (str, type(None)),
-    "directory": str,
-    "experiment": dict,
-}
-
-
-def read_config(folder: RunFolder) -> dict[str, Any]:
-    """The contents of `config.json`; raises UserError where it is missing or broken."""
-    try:
-        config = parse_json(folder.config.read_bytes())
-    except OSError as error:
-        raise UserError(
-            f"{folder.path} is not a run folder: cannot read its config.json ({error.strerror})"
-        ) from error
-    except ValueError as error:
-        raise UserError(f"{folder.config} is not JSON any more ({error})") from error
-    given = config.get("schema") if isinstance(config, dict) else None
-    if given != SCHEMA or _TYPES.keys() - config.keys():
-        raise UserError(
-            f"{folder.config} has schema {given}; srl {srl_version()} reads schema {SCHEMA}"
-        )
-    for name, kind in _TYPES.items():
-        value = config[name]
-        texts = value if isinstance(value, list) else [value] if isinstance(value, str) else []
-        if not isinstance(value, kind) or not all(map(_is_text, texts)):
-            raise UserError(
-                f"{folder.config} is damaged: {name} is {str(value)[:60]!r}, which srl did not "
-                "write; restore the file, or start a new run"
-            )
-    return config
-
-
 def file_metadata(
     config: Mapping[str, Any], counts: Mapping[str, int], policies: list[str]
 ) -> dict[str, str]:
@@ -458,14 +281,6 @@ def file_metadata(
         "env_steps": str(counts["env_steps"]),
         "srl": str(config.get("srl")),
     }
-
-
-def _is_text(value: Any) -> bool:
-    """Whether a value is a text that can name a file."""
-    try:
-        return isinstance(value, str) and b"\0" not in os.fsencode(value)
-    except UnicodeEncodeError:
-        return False
 
 
 def _compare(folder: RunFolder, stored: Any, current: Any, *, refuse: bool) -> None:
@@ -489,12 +304,3 @@ def _compare(folder: RunFolder, stored: Any, current: Any, *, refuse: bool) -> N
             logger.warning("%s, which is what counts here", text)
     for name in stored.keys() ^ current.keys():
         logger.warning("%s is not in both the run's configuration and the present one", name)
-
-
-def _sha256(path: Path) -> str | None:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error

@@ -18,10 +18,11 @@ from srl.files import is_count
 from srl.loop.stage import Stage
 from srl.run.course import finished
 from srl.run.display import Counts, Display
-from srl.run.folder import RunFolder, recorded_experiment
+from srl.run.folder import recorded_experiment
 from srl.run.metrics import FILE, is_evaluation, report_of
 from srl.run.status import read_outcome, read_reason, read_stage
 from srl.run.terminal import DONE, FAILED, INTERRUPTED, MISTAKEN, shown
+from srl.run_record import RunFolder
 
 Say = Callable[[str], object]
 """Shows a line."""

@@ -15,8 +15,8 @@ from typing import Any
 from srl.checkpoint import Checkpoints
 from srl.errors import SrlError, UserError, described, explained, formatted
 from srl.files import short_path
-from srl.run.folder import RunFolder
 from srl.run.status import write_outcome
+from srl.run_record import RunFolder
 from srl.system.child_process import die_of_the_second
 
 logger = logging.getLogger(__name__)

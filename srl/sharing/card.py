@@ -32,7 +32,9 @@ def card(
     files = sorted(file.name for file in folder.iterdir())
     actions = "the most probable actions" if found["greedy"] else "actions drawn as in training"
     rows = "\n".join(f"| {key} | {_spread(one, found)} |" for key, one in found["results"].items())
-    policies = ", ".join(sorted(set(experiment.policies.values())))
+    policies = ", ".join(
+        sorted({name for name in experiment.policies.values() if isinstance(name, str)})
+    )
     agents = ", ".join(f"{len(own)} {kind}" for kind, own in kinds_of(specs.agents).items())
     film = '\n\n<video src="replay.mp4" controls></video>' if "replay.mp4" in files else ""
     graphs = [file for file in files if file.endswith(".onnx")]

@@ -19,7 +19,8 @@ from srl.algorithms.algorithm import Instance
 from srl.errors import UserError
 from srl.files import write_output
 from srl.lazy import jax
-from srl.run.folder import RunFolder, file_metadata, read_config
+from srl.run.folder import file_metadata
+from srl.run_record import RunFolder, read_config
 from srl.spaces import Space, narrow_dtype, space_tree
 from srl.tree import leaves_of, map_tree, names_of
 from srl.types import Array, Policy

@@ -22,8 +22,9 @@ from srl.evaluation.players import trained
 from srl.evaluation.video import Film
 from srl.experiment import Experiment
 from srl.files import UNFINISHED
-from srl.loop.acting.trained import ACTING_PARTS
-from srl.run.folder import RunFolder, open_run, read_config, read_specs
+from srl.loop.acting.fixed_acting import ACTING_PARTS
+from srl.run.folder import open_run
+from srl.run_record import RunFolder, read_config, read_specs
 from srl.sharing.card import card
 from srl.sharing.onnx_graph import write_policy
 
@@ -89,6 +90,9 @@ def _copy_what_acts(folder: RunFolder, made: RunFolder, version: int | str) -> N
         name = target.rpartition(".py:")[2] if ".py:" in target else "experiment"
         config |= {"source": source, "target": f"{source}:{name}"}
     config["directory"] = "."
+    for policy in config["experiment"]["policies"].values():
+        if isinstance(policy, dict):  # a fixed one, which is not shared
+            policy["run"] = Path(policy["run"]).name
     made.config.write_text(json.dumps(config, indent=2) + "\n")
     shutil.copyfile(folder.specs, made.specs)
     learners, counts = Checkpoints(folder.checkpoints).learners(version)

@@ -18,7 +18,8 @@ from srl.experiment import Experiment, load_experiment
 from srl.field_types import text_types
 from srl.overrides import setting_type
 from srl.run.course import CHANGED_SETTINGS
-from srl.run.folder import RunFolder, create_run
+from srl.run.folder import create_run
+from srl.run_record import RunFolder
 from srl.sweep.folder import Chosen, Exploit
 from srl.sweep.space import Searched, Settings
 from srl.sweep.sweep import Sweep

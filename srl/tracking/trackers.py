@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -14,6 +15,7 @@ from typing import Any
 
 from srl.errors import described
 from srl.files import UNFINISHED, parse_json, write_atomically
+from srl.run_record import RunFolder, films
 from srl.tracking.mlflow import MLflow
 from srl.tracking.prometheus import Prometheus
 from srl.tracking.settings import Tracking
@@ -126,16 +128,21 @@ class Trackers:
         self._show_lines()
 
     def _new_films(self, env_steps: int) -> None:
-        for film in self._finished_films():
-            if film not in self._films:
-                self._films.add(film)
-                for lane in self._lanes:
-                    lane.call(lane.tracker.video, film[0], env_steps)
+        new = [film for film in self._finished_films() if film not in self._films]
+        made_at = films(RunFolder(self._folder)) if new else {}
+        for film in new:
+            self._films.add(film)
+            for lane in self._lanes:
+                lane.call(lane.tracker.video, film[0], made_at.get(film[0], env_steps))
 
     def _finished_films(self) -> list[tuple[Path, int]]:
         """The films in the run's folder, with when they were made."""
-        found = sorted((self._folder / "videos").glob("*.mp4"))
-        return [(p, p.stat().st_mtime_ns) for p in found if not p.name.startswith(UNFINISHED)]
+        found: list[tuple[Path, int]] = []
+        for file in sorted((self._folder / "videos").glob("*.mp4")):
+            with suppress(FileNotFoundError):  # the evaluator removes old ones
+                if not file.name.startswith(UNFINISHED):
+                    found.append((file, file.stat().st_mtime_ns))
+        return found
 
     def _show_lines(self) -> None:
         while not self._lines.empty():

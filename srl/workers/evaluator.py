@@ -14,6 +14,7 @@ from srl.algorithms.algorithm import Instance
 from srl.console.number_text import number_text
 from srl.episodes import kinds_of
 from srl.lazy import jax
+from srl.loop.acting.fixed_acting import FixedActing
 from srl.loop.policy_set import PolicySet
 from srl.pools import Pool
 from srl.types import Policy, Specs, Timestep
@@ -25,6 +26,13 @@ class Player:
 
     policy_set: PolicySet
     policies: Mapping[str, Policy]
+
+    def parts(self) -> Iterator[tuple[tuple[int, ...], Instance, Policy]]:
+        """Gives the agents, the functions and the parameters of each policy, fixed ones too."""
+        for name, own in self.policy_set.members.items():
+            yield own, self.policy_set.instances[name], self.policies[name]
+        if isinstance(self.policy_set.opponents, FixedActing):
+            yield from self.policy_set.opponents.parts
 
 
 class Episodes(NamedTuple):
@@ -181,14 +189,13 @@ class Evaluator:
         policies: dict[str, Policy] = {}
         for side, agents in self._sides.items():
             player = lineup[side]
-            for policy, indices in player.policy_set.members.items():
+            for indices, instance, policy in player.parts():
                 if own := tuple(i for i in indices if i in agents):
                     # Named by number: with other names for the same policies, JAX would compile
                     # the same program again.
                     name = f"{side}/{sum(known.startswith(side + '/') for known in members)}"
                     members[name] = own
-                    instances[name] = player.policy_set.instances[policy]
-                    policies[name] = player.policies[policy]
+                    instances[name], policies[name] = instance, policy
         return PolicySet(self.specs, members, instances), policies
 
     def _act(self, policy_set: PolicySet) -> Any:

@@ -8,8 +8,8 @@ import pytest
 from slurm_run import APART, SECONDS, SlurmRun
 
 from srl.checkpoint import Checkpoints
-from srl.run.folder import RunFolder
 from srl.run.status import read_outcome
+from srl.run_record import RunFolder
 from srl.system.child_process import program_command
 
 MISLEADING = {

@@ -20,6 +20,7 @@ from srl.launch.beside import evaluator
 from srl.loop.choice import make_training
 from srl.run.evaluation import Evaluations, best_value
 from srl.run.folder import create_run
+from srl.run_record import films
 
 EXPERIMENT = """
 from srl import Experiment
@@ -120,6 +121,56 @@ def test_an_evaluator_that_dies_is_started_again_and_gives_the_same_result(train
     assert results[0].report == results[1].report
     log = run / "logs" / "evaluator.log"
     assert shown == [f"the evaluator was killed by SIGKILL; it is started again; its log is {log}"]
+
+
+def test_evaluated_versions_are_filmed_and_the_newest_films_stay(training, tmp_path):
+    (tmp_path / "balance.py").write_text(EXPERIMENT)
+    words = ["--evaluation.episodes", "2", "--evaluation.share", "1", "--evaluation.video", "true"]
+    resolved = load_experiment(str(tmp_path / "balance.py"), words)
+    folder, shown = create_run(resolved, tmp_path / "run"), []
+    folder.videos.mkdir()
+    for env_steps in range(20):
+        folder.film(env_steps).touch()
+    newest = folder.film(10**11)
+    newest.touch()
+    with (
+        closing(Checkpoints(folder.checkpoints)) as checkpoints,
+        closing(Evaluations(resolved.experiment.evaluation, folder.path, checkpoints)) as offers,
+        evaluator(folder.path, shown.append, nice=0),
+    ):
+        training.update()
+        offers.offer(training)
+        assert "filmed" not in wait(offers.result).text
+        film = folder.film(training.env_steps)
+        wait(lambda: len(films(folder)) == 20)
+    assert film.stat().st_size > 1000
+    assert list(films(folder).values()) == [*range(2, 20), training.env_steps, 10**11]
+    assert not shown
+
+
+def test_what_cannot_be_filmed_is_reported_once_and_evaluated_on(training, tmp_path):
+    settings, versions = Evaluation(video=True), Versions(tmp_path)
+    with (
+        closing(Checkpoints(tmp_path / "checkpoints")) as checkpoints,
+        closing(Evaluations(settings, tmp_path, checkpoints)) as evaluations,
+    ):
+        texts = []
+        for _ in range(3):
+            evaluations.offer(training)
+            versions.put_result(wait(versions.offered), {"eval/return": 1.0})
+            texts.append(wait(evaluations.result).text)
+            with pytest.raises(OSError, match="no display"), versions.filming():
+                raise OSError("no display")
+        assert [text.partition("; versions")[2] for text in texts] == [
+            "",
+            " are not filmed any more: OSError: no display",
+            "",
+        ]
+        versions.clear()
+        assert not versions.no_films()
+        (tmp_path / "evaluation" / "filming").touch()  # of a process that died then
+        versions.note_death()
+        assert versions.no_films() == "the process died as it rendered"
 
 
 def test_a_late_process_is_started_anew_once_the_run_waits(tmp_path):

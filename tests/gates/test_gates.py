@@ -22,8 +22,8 @@ from srl.gates.gates import _Results
 from srl.gates.runs import GateRun
 from srl.gates.summary import summary
 from srl.gates.table import GATES, Gate
-from srl.run.folder import RunFolder
 from srl.run.metrics import MetricsWriter, read_metrics
+from srl.run_record import RunFolder
 
 SMALL = "native:CartPole-v1 --num-envs 8 --env-steps {} --algorithm.unroll-length 16"
 EASY = Gate("ppo-easy", SMALL.format(2048), 1, "none")

@@ -7,7 +7,8 @@ import pytest
 from srl.cli import main
 from srl.experiment import load_experiment
 from srl.launch import auto
-from srl.run.folder import open_run, read_config
+from srl.run.folder import open_run
+from srl.run_record import read_config
 
 SLOW = """
 import time

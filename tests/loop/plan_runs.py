@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import shutil
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -86,6 +88,13 @@ _PAST = (
     .replace("updates=3", "self_play=SelfPlay(past=0.5, every=1, keep=3, evaluate=0), updates=5")
 )
 """Opponents stay for two updates, so that two play in turn."""
+_FIXED = (
+    _GAME.replace("NETWORK", "MLP(width=16)")
+    .replace("import Experiment\n", "import Experiment, Fixed\n")
+    .replace('"seekers", "hider', 'Fixed("SOURCE"), "hider')
+)
+"""The seekers of a run that is made for it play, which remember."""
+_MADE: list[str] = []
 FILES = {
     "cartpole": _CARTPOLE,
     "cartpole with memory": _CARTPOLE.replace("width=16)", "width=16, memory=8), chunk=4"),
@@ -103,6 +112,10 @@ FILES = {
     "corridor in JAX": _CARTPOLE.replace("native:CartPole-v1", "jax:corridor:Corridor"),
     "game": _GAME.replace("NETWORK", "MLP(width=16)"),
     "game against the past": _PAST,
+    "game against a fixed policy": _FIXED,
+    "game with memory": _GAME.replace("NETWORK", "MLP(width=8, depth=1, memory=2)").replace(
+        "PPO(", "PPO(chunk=4, "
+    ),
     "drawn": (Path(__file__).with_name("drawn.py")).read_text(),
     "hide and seek": _GAME.replace("NETWORK", "EntityAttention(width=8, heads=2)"),
 }
@@ -126,10 +139,23 @@ def loaded(folder: Path, name: str, *options: str) -> Resolved:
     """
     folder.mkdir(parents=True, exist_ok=True)
     file, colon, part = name.partition(":")
-    (folder / "experiment.py").write_text(FILES[file])
+    text = FILES[file]
+    if "SOURCE" in text:
+        text = text.replace("SOURCE", _source())
+    (folder / "experiment.py").write_text(text)
     for module in MODULES:
         shutil.copy(module, folder)
     return load_experiment(f"{folder}/experiment.py{colon}{part}", ["--plan", *options])
+
+
+def _source() -> str:
+    """The folder of a run whose seekers play in another; made once."""
+    if not _MADE:
+        made = Path(tempfile.mkdtemp(prefix="fixed-"))
+        atexit.register(shutil.rmtree, made, ignore_errors=True)
+        trained(made, "game with memory", *PLAIN)
+        _MADE.append(f"{made}/run")
+    return _MADE[0]
 
 
 def trained(

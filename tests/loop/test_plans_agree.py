@@ -20,6 +20,7 @@ QUICK = {
     "cartpole": (*PLANS,),
     "game": ("decoupled",),
     "game against the past": ("decoupled", "parameter_server"),
+    "game against a fixed policy": ("fused", "parameter_server"),
     "cartpole with memory": ("central",),
     "cartpole by DQN": ("fused", "decoupled", "parameter_server"),
     "cartpole by R2D2": ("central",),

@@ -18,8 +18,8 @@ from srl.experiment import load_experiment
 from srl.launch.processes import _Screen
 from srl.loop.stage import Stage
 from srl.run.display import Display
-from srl.run.folder import RunFolder
 from srl.run.status import read_stage
+from srl.run_record import RunFolder
 
 PROGRAM = Path(tiny_trainer.__file__)
 

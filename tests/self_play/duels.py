@@ -63,6 +63,34 @@ class Duel:
         return observed, reward, ended, none, infos
 
 
+class WideDuel(Duel):
+    """One with other observations."""
+
+    def observation_space(self, agent):
+        return spaces.Box(-1, 1, (2,), np.float32)
+
+
+class Masked(Duel):
+    """One of three actions, of which each agent may take another two at each step."""
+
+    def observation_space(self, agent):
+        mask = spaces.Box(0, 1, (3,), np.int8)
+        return spaces.Dict({"seen": spaces.Box(-1, 1, (1,), np.float32), "action_mask": mask})
+
+    def action_space(self, agent):
+        return spaces.Discrete(3)
+
+    def observe(self):
+        mask = np.ones(3, np.int8)
+        mask[self.left % 3] = 0
+        seen = np.full(1, self.left / LONGEST, np.float32)
+        return {agent: {"seen": seen, "action_mask": mask} for agent in self.agents}
+
+    def step(self, actions):
+        assert self.left % 3 not in actions.values(), "an action that the mask forbids"
+        return super().step({agent: (action, 0) for agent, action in actions.items()})
+
+
 def take_duels():
     """The environments that were made since this was last asked, in their order in the run."""
     made = sorted((d for d in Duel.made if d.first_seed is not None), key=lambda d: d.first_seed)
@@ -120,6 +148,20 @@ class LabelInstance(Instance):
 
     def update(self, state, sums):
         return state, sums
+
+
+@dataclass(frozen=True)
+class Halved(Label):
+    """Acts likewise, in halves of what the simulator takes."""
+
+    @property
+    def instance(self):
+        return HalvedInstance
+
+
+class HalvedInstance(LabelInstance):
+    def env_action(self, action):
+        return 2 * action
 
 
 DUEL = Experiment(

@@ -7,7 +7,8 @@ import pytest
 
 from srl.checkpoint import Checkpoints
 from srl.loop.policy_set import PolicySet
-from srl.run.folder import create_run, write_specs
+from srl.run.folder import create_run
+from srl.run_record import write_specs
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,8 @@ from small_runs import assert_same
 from sweeping import RATE, STEPS, begun, sweep
 
 from srl.checkpoint import Checkpoints
-from srl.run.folder import RunFolder, read_config
 from srl.run.metrics import read_metrics
+from srl.run_record import RunFolder, read_config
 from srl.sweep.population import exploits
 from srl.sweep.space import Listed, Range
 

@@ -9,8 +9,8 @@ import pytest
 from sweeping import RATE, SMALL, STEPS, begun, lines, rows, sweep
 
 from srl.cli import main
-from srl.run.folder import RunFolder, read_config
 from srl.run.metrics import read_metrics
+from srl.run_record import RunFolder, read_config
 from srl.sweep.engines.local import divided, gpu_variables
 
 BUDGET = ("--env-steps", str(4 * STEPS))

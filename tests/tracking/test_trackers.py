@@ -132,14 +132,17 @@ def test_films_that_are_made_during_a_run_are_handed_to_trackers(tmp_path, track
     def film(trainer):
         if trainer.updates == 3:
             videos.mkdir()
-            for name in ("version_3.mp4", ".unfinished-other.mp4"):
+            for name in ("version_3.mp4", ".unfinished-other.mp4", "env_steps_000000000200.mp4"):
                 pictures = [np.zeros((32, 32, 3), np.uint8)] * 3
                 imageio.mimwrite(videos / name, pictures, fps=10, macro_block_size=2)
 
     assert new_run(tmp_path / "run", "--trackers", "mlflow", on_update=film) == 0
-    assert [call for call in calls if call[0] == "video"] == [("video", "version_3.mp4", 300)]
+    assert [call for call in calls if call[0] == "video"] == [
+        ("video", "env_steps_000000000200.mp4", 200),
+        ("video", "version_3.mp4", 300),
+    ]
     in_events = [step for step, value in values_of(tmp_path / "run") if value.tag == "videos"]
-    assert in_events == [300]
+    assert in_events == [200, 300]
 
 
 def test_tensorboard_events_are_always_written(tmp_path):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from srl.dataflow.plan import Fragment, Plan
-from srl.run.folder import RunFolder
+from srl.run_record import RunFolder
 
 
 @dataclass(frozen=True)

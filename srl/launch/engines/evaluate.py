@@ -15,8 +15,8 @@ from pathlib import Path
 from srl.evaluating.versions import Versions
 from srl.launch.beside import evaluator
 from srl.launch.submit import goes_on
-from srl.run.folder import RunFolder
 from srl.run.status import read_outcome
+from srl.run_record import RunFolder
 
 logger = logging.getLogger(__name__)
 

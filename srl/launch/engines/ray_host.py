@@ -21,8 +21,8 @@ from typing import Any
 from srl.errors import UserError
 from srl.launch.engines.engine import TERMINAL, Part
 from srl.launch.engines.packed_run import PackedRun
-from srl.run.folder import RunFolder
 from srl.run.status import read_address, write_address
+from srl.run_record import RunFolder
 from srl.streams.transport.keys import VARIABLE
 from srl.system.child_process import child_command
 

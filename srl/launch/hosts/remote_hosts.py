@@ -22,8 +22,8 @@ from srl.launch.hosts.messages import (
     wrapped,
 )
 from srl.loop.learning.unroll_ledger import Ledger
-from srl.run.folder import RunFolder, read_config, srl_version
 from srl.run.status import note_begun, read_address, write_address
+from srl.run_record import RunFolder, read_config, srl_version
 from srl.streams import JOINED, LEFT, Identity, Message, Peer, Refused, listen
 from srl.streams.relay import parents
 from srl.streams.transport.keys import keys_of

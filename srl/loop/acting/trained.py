@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from srl.algorithms import Algorithm
 from srl.checkpoint import Checkpoints
 from srl.lazy import jax
+from srl.loop.acting.fixed_acting import ACTING_PARTS
 from srl.loop.policy_set import PolicySet
+from srl.self_play.fixed import Fixed
 from srl.types import Policy, Specs
-
-ACTING_PARTS = ("params", "n", "observations")
-"""The parts of a learner's state that its policy follows from."""
 
 
 def acting_policy_set(
-    algorithm: Algorithm, policies: Mapping[str, str], specs: Specs, num_envs: int
+    algorithm: Algorithm, policies: Mapping[str, str | Fixed], specs: Specs, num_envs: int
 ) -> PolicySet:
     """The policies of a run that has been trained, for environments of these specs."""
     # Nothing is learned here, so any number of updates will do; with one and the same, policies

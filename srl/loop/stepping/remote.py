@@ -92,7 +92,7 @@ class RemoteEnvironments:
             unrolls=[unrolled.learns for unrolled in graph.unrolls],
             learns=graph.learns,
             # An opponent stays as long as an episode takes: see `opponent_interval`.
-            fixed=learner.policy_set.opponents is not None,
+            fixed=self.experiment.self_play is not None,
         )
         self.sink = SampleSink(
             self._listeners.get("sample") or listen("thread", endpoints.identity, limit_bytes=1),

@@ -20,8 +20,9 @@ from srl.launch.hosts.messages import SCHEMAS, HostCard, HostMessage, wrapped
 from srl.launch.hosts.remote_hosts import RemoteHosts
 from srl.launch.processes import _Screen
 from srl.run.display import Display
-from srl.run.folder import create_run, read_config, srl_version
+from srl.run.folder import create_run
 from srl.run.status import read_address
+from srl.run_record import read_config, srl_version
 from srl.streams import Identity, Message, Refused, connect
 from srl.streams.transport.keys import create_keys
 from srl.workers import message_schemas

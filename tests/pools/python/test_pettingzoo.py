@@ -280,7 +280,9 @@ def test_what_a_dead_agents_rows_hold_changes_no_gradient():
 
 def test_policies_are_mapped_by_the_agents_names():
     with make_pool("pettingzoo:mpe2.simple_tag_v3") as pool:
-        members = assign({"adversary*": "adversaries", "agent*": "runners"}, pool.specs.agents)
+        members = assign(
+            {"adversary*": "adversaries", "agent*": "runners"}, pool.specs.agents
+        ).trained
     assert members == {"adversaries": (0, 1, 2), "runners": (3,)}
 
 

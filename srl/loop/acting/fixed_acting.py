@@ -1,0 +1,194 @@
+"""How fixed policies act for their slots: those of other runs, which learn no more.
+
+Each acts with its own network and algorithm, as the other run's folder records them. Parameters are
+constants of what is compiled, in every worker that acts, so none cross a stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from srl.algorithms.algorithm import Instance
+from srl.algorithms.preprocessing import bound
+from srl.checkpoint import Checkpoints
+from srl.errors import RunError, UserError
+from srl.lazy import jax
+from srl.run_record import RunFolder, read_config, read_specs, recorded_algorithm
+from srl.self_play.fixed import OPPONENTS, Fixed, first_fitting
+from srl.spaces import spaces
+from srl.types import Array, Decision, Policy, Specs, Tree
+
+ACTING_PARTS = ("params", "n", "observations")
+"""The parts of a learner's state that its policy follows from."""
+
+
+class FixedPart(NamedTuple):
+    """Some agents that one policy of another run plays."""
+
+    members: tuple[int, ...]
+    """Their indices."""
+    instance: Instance
+    policy: Policy
+    """Its arrays are NumPy's."""
+
+
+@dataclass(frozen=True)
+class FixedActing:
+    """Acts for the slots of agents that fixed policies play; see `OpponentActing`."""
+
+    specs: Specs
+    """The specs of the environments that are played in."""
+    members: Mapping[str, tuple[int, ...]]
+    """Agent indices by pattern."""
+    fixed: Mapping[str, Fixed]
+    """Whose policy plays them, by pattern."""
+
+    period = 1
+    """The number of environments after which the slots of fixed policies repeat."""
+
+    @cached_property
+    def parts(self) -> tuple[FixedPart, ...]:
+        """The agents with their policies, which are read when they are first asked for."""
+        return tuple(part for pattern in self.members for part in self._parts_of(pattern))
+
+    def present_slots(self, members: tuple[int, ...]) -> tuple[int, ...]:
+        """Gives the slots that these agents' trained policy plays: all."""
+        return members
+
+    def first(self, policies: Mapping[str, Policy]) -> tuple[()]:
+        """Gives nothing: the parameters are constants."""
+        del policies
+        return ()
+
+    def initial_memory(self, num_envs: int) -> Tree:
+        """Gives the memory of each part's slots."""
+        return tuple(
+            part.instance.initial_memory(num_envs * len(part.members)) for part in self.parts
+        )
+
+    def act(
+        self,
+        past: Any,
+        memory: Tree,
+        ended: Array,
+        rows: Callable[[tuple[int, ...]], tuple[Tree, Array, Array, Array]],
+    ) -> tuple[list[tuple[tuple[int, ...], Decision]], Tree]:
+        """Decides for the slots that fixed policies play; see `OpponentActing.act`."""
+        del past, ended
+        decisions: list[tuple[tuple[int, ...], Decision]] = []
+        following: list[Tree] = []
+        for part, remembered in zip(self.parts, memory, strict=True):
+            observation, keys, slots, own_ended = rows(part.members)
+            # Behind a barrier, the compiler computes nothing of them in advance, and so with other
+            # rounding in one program than in another.
+            policy = jax.lax.optimization_barrier(part.policy)
+            decision = part.instance.act(policy, observation, remembered, keys, slots)
+            following.append(part.instance.memory_after(decision.memory, own_ended))
+            decisions.append((part.members, decision))
+        return decisions, tuple(following)
+
+    def expect_actions(self, trained: Instance) -> None:
+        """Checks that fixed policies count actions as a trained one does.
+
+        Args:
+            trained: Whose `env_action` is asked for those of all slots.
+
+        Raises:
+            UserError: If they do not.
+        """
+        shape, numbers = self.specs.action.shape or (), np.zeros(1, np.int32)
+        if isinstance(self.specs.action, spaces.Box):
+            numbers = np.linspace(-2.0, 2.0, 5, dtype=np.float32)
+        probes = np.multiply.outer(numbers, np.ones(shape, numbers.dtype))
+        for part in self.parts:
+            own, other = (np.asarray(i.env_action(probes)) for i in (trained, part.instance))
+            if not np.allclose(own, other, atol=1e-6):
+                raise UserError(
+                    f"policies: {type(part.instance.config).__name__}, by which a fixed policy was "
+                    f"trained, counts actions otherwise than {type(trained.config).__name__}; "
+                    "train with the same algorithm"
+                )
+
+    def _parts_of(self, pattern: str) -> Iterator[FixedPart]:
+        """Reads what plays the agents of a pattern: perhaps several policies of the other run."""
+        fixed, name = self.fixed[pattern], f"policies[{pattern!r}]"
+        folder = RunFolder(Path(fixed.run))
+        config, theirs = read_config(folder), read_specs(folder)
+        named = {"actions": "action", "observations": "observation"}
+        differing = [
+            word
+            for word, part in named.items()
+            if getattr(theirs, part) != getattr(self.specs, part)
+        ]
+        if differing:
+            raise UserError(
+                f"{name}: the policy of {folder.path} cannot play here: its environment differs "
+                f"from this run's in its {' and '.join(differing)}; choose a run on the same "
+                "environment with the same options"
+            )
+        patterns, num_envs = (config["experiment"][key] for key in ("policies", "num_envs"))
+        algorithm = recorded_algorithm(folder, config)
+        agents = [patterns.get(first_fitting(patterns, agent)) for agent in theirs.agents]
+        instances = {
+            policy: bound(algorithm, self.specs, 1, num_envs * agents.count(policy))
+            for policy in patterns.values()
+            if isinstance(policy, str)
+        }
+        members: dict[str, list[int]] = {}
+        for index in self.members[pattern]:
+            policy = _named(patterns, self.specs.agents[index], f"{name}: {folder.path}")
+            members.setdefault(policy, []).append(index)
+        for policy, own in members.items():
+            yield FixedPart(tuple(own), instances[policy], _read(fixed.file, policy, instances))
+
+
+def _named(patterns: Mapping[str, Any], agent: str, run: str) -> str:
+    """The policy of another run that plays an agent."""
+    pattern = first_fitting(patterns, agent)
+    if pattern is None:
+        raise UserError(
+            f"{run} has no policy for {agent!r}, only for {', '.join(patterns)}; choose another run"
+        )
+    policy = patterns[pattern]
+    if not isinstance(policy, str):
+        raise UserError(
+            f"{run} did not train what plays {agent!r}: there, too, a fixed policy plays it, of "
+            f"{policy.get('run')}; give that run"
+        )
+    return policy
+
+
+def _read(file: Path, name: str, instances: Mapping[str, Instance]) -> Policy:
+    """Reads the parameters of one policy of another run, as arrays of NumPy's.
+
+    Args:
+        file: Of the version.
+        name: Of the policy there.
+        instances: The functions of all policies there.
+    """
+    instance = instances[name]
+    try:
+        if file.parent.name == OPPONENTS:
+            from srl.self_play.opponent_pool import OpponentPool
+
+            like = {other: jax.eval_shape(i.policy, _state(i)) for other, i in instances.items()}
+            return OpponentPool(file.parents[1]).read(int(file.stem), like)[name]
+        state = _state(instance)
+        acting = {part: x for part, x in state._asdict().items() if part in ACTING_PARTS}
+        version = int(file.stem) if file.stem.isdecimal() else file.stem
+        learners, _ = Checkpoints(file.parent).learners(version, {name: acting})
+    except RunError as error:  # damaged, which another start would not mend
+        raise UserError(str(error)) from error
+    with jax.ensure_compile_time_eval():  # also while something else is traced
+        return jax.device_get(instance.policy(state._replace(**learners[name])))
+
+
+def _state(instance: Instance) -> Any:
+    """The shapes and types of a learner's state."""
+    return jax.eval_shape(instance.init, jax.random.key(0))

@@ -1,0 +1,247 @@
+"""What the folder of a run records, read without making its experiment again."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib
+import importlib.metadata
+import json
+import os
+import shutil
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from srl.algorithms import Algorithm
+from srl.config_values import made_from
+from srl.errors import RunError, Unwritable, UserError, expect
+from srl.experiment_file import import_file
+from srl.files import parse_json, write_atomically
+from srl.specs_json import specs_from_json, specs_to_json
+from srl.system.search_path import add_folder
+from srl.types import Specs
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The paths of the parts of one run."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """All resolved values, and what they came from."""
+        return self.path / "config.json"
+
+    @property
+    def source(self) -> Path:
+        """The experiment file as it was when the run began."""
+        return self.path / "experiment.py"
+
+    @property
+    def specs(self) -> Path:
+        """What the environments' spaces and agents are, as JSON."""
+        return self.path / "specs.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """One folder for each version."""
+        return self.path / "checkpoints"
+
+    @property
+    def videos(self) -> Path:
+        """Recorded episodes, once there are any."""
+        return self.path / "videos"
+
+    def film(self, env_steps: int) -> Path:
+        """The film of the version of so many env steps, made while the run trains."""
+        return self.videos / f"env_steps_{env_steps:012d}.mp4"
+
+    def log(self, worker: str) -> Path:
+        """The log of one worker."""
+        return self.path / "logs" / f"{worker}.log"
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps a second process from training the same run, on another machine too.
+
+        Raises:
+            UserError: If there is one, or the folder cannot be locked.
+        """
+        file = self.path / "lock"  # NFS locks no folders
+        try:
+            lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise UserError(f"cannot write {file}: {error.strerror}") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise UserError(
+                f"another process is training {self.path}; stop it first: `srl stop {self.path}` "
+                "ends it after a checkpoint"
+            ) from None
+        try:
+            with contextlib.suppress(OSError):  # on a full disk; then only `srl stop` lacks it
+                os.ftruncate(lock, 0)
+                os.pwrite(lock, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
+            yield
+        finally:
+            os.close(lock)
+
+    def trained_by(self) -> tuple[int, str] | None:
+        """The process that trains the run, and its host; None where none has it locked.
+
+        Raises:
+            UserError: If one has, and its id is not in the lock.
+        """
+        try:
+            lock = os.open(self.path / "lock", os.O_RDONLY)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return None
+        except BlockingIOError:
+            pid, _, host = os.pread(lock, 1000, 0).decode(errors="replace").strip().partition(" ")
+        finally:
+            os.close(lock)
+        if not pid.isdigit():
+            raise UserError(
+                f"a process has locked {self.path}/lock, and its id is not written there"
+            )
+        return int(pid), host
+
+    def discard(self) -> None:
+        """Removes a run that never began to train; its folder held nothing else."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        with contextlib.suppress(OSError):  # other runs stay
+            self.path.parent.rmdir()
+
+
+def films(folder: RunFolder) -> dict[Path, int]:
+    """The films that `RunFolder.film` names, the earliest first, with their env steps."""
+    found = {file: file.stem.rpartition("_")[2] for file in folder.videos.glob("env_steps_*.mp4")}
+    return {file: int(steps) for file, steps in sorted(found.items()) if steps.isdecimal()}
+
+
+def srl_version() -> str:
+    """The installed version of srl."""
+    try:
+        return importlib.metadata.version("srl-rl")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "schema": int,
+    "target": str,
+    "overrides": list,
+    "source": (str, type(None)),
+    "sha256": (str, type(None)),
+    "directory": str,
+    "experiment": dict,
+}
+
+
+def read_config(folder: RunFolder) -> dict[str, Any]:
+    """The contents of `config.json`; raises UserError where it is missing or broken."""
+    try:
+        config = parse_json(folder.config.read_bytes())
+    except OSError as error:
+        raise UserError(
+            f"{folder.path} is not a run folder: cannot read its config.json ({error.strerror})"
+        ) from error
+    except ValueError as error:
+        raise UserError(f"{folder.config} is not JSON any more ({error})") from error
+    given = config.get("schema") if isinstance(config, dict) else None
+    if given != SCHEMA or _TYPES.keys() - config.keys():
+        raise UserError(
+            f"{folder.config} has schema {given}; srl {srl_version()} reads schema {SCHEMA}"
+        )
+    for name, kind in _TYPES.items():
+        value = config[name]
+        texts = value if isinstance(value, list) else [value] if isinstance(value, str) else []
+        if not isinstance(value, kind) or not all(map(_is_text, texts)):
+            raise UserError(
+                f"{folder.config} is damaged: {name} is {str(value)[:60]!r}, which srl did not "
+                "write; restore the file, or start a new run"
+            )
+    return config
+
+
+def _is_text(value: Any) -> bool:
+    """Whether a value is a text that can name a file."""
+    try:
+        return isinstance(value, str) and b"\0" not in os.fsencode(value)
+    except UnicodeEncodeError:
+        return False
+
+
+def expect_source(folder: RunFolder, config: Mapping[str, Any]) -> None:
+    """Raises UserError if the run's copy of its experiment file is not what it was."""
+    if config["source"] and _sha256(folder.source) != config["sha256"]:
+        raise UserError(
+            f"{folder.source} was changed after the run began; restore it, or start a new run"
+        )
+
+
+def _sha256(path: Path) -> str | None:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+
+
+def write_specs(folder: RunFolder, specs: Specs) -> None:
+    """Writes the environments' specs, with which policies can act where there are none.
+
+    Raises:
+        Unwritable: If the folder cannot be written.
+    """
+    try:
+        write_atomically(folder.specs, (json.dumps(specs_to_json(specs)) + "\n").encode())
+    except OSError as error:
+        raise Unwritable(f"cannot write {folder.specs}: {error.strerror}") from error
+
+
+def read_specs(folder: RunFolder) -> Specs:
+    """The specs of a run's environments.
+
+    Raises:
+        UserError: If the folder has none, or they are damaged.
+    """
+    try:
+        return specs_from_json(parse_json(folder.specs.read_bytes()))
+    except FileNotFoundError:
+        raise UserError(
+            f"{folder.path} has no specs.json, which holds the spaces of its environments: it was "
+            f"trained by an earlier srl; `srl resume {folder.path} --env-steps N` adds it"
+        ) from None
+    except (OSError, ValueError, RunError) as error:
+        raise UserError(f"{folder.specs} cannot be read ({error})") from error
+
+
+def recorded_algorithm(folder: RunFolder, config: Mapping[str, Any]) -> Algorithm:
+    """The algorithm that a run's configuration records."""
+    directory = Path(config["directory"])
+
+    def import_module(name: str) -> ModuleType:
+        if name == "experiment" and config["source"]:
+            expect_source(folder, config)  # the algorithm is the experiment file's own
+            return import_file(folder.source, directory)
+        add_folder(directory)
+        return importlib.import_module(name)
+
+    algorithm = made_from(config["experiment"].get("algorithm"), import_module=import_module)
+    expect(isinstance(algorithm, Algorithm), f"{folder.config}: algorithm", algorithm, "one")
+    return algorithm
