@@ -24,8 +24,8 @@ def cores_granted() -> float:
 class CpuLimit:
     """Makes a process rest, so that it takes no more than a share of the processors.
 
-    The time of all its threads, from its start on, and of programs that it has started and that
-    have ended, counts against the time that has passed on all cores.
+    The time of all its threads, from its start on, and of programs that it has started since it has
+    the limit and that have ended, counts against the time that has passed on all cores.
     """
 
     def __init__(self, share: float, cores: float) -> None:
@@ -37,13 +37,20 @@ class CpuLimit:
         """
         self._rate = share * cores
         self._now, self._busy, self._debt = time.monotonic(), 0.0, 0.0
+        self._programs = _program_seconds()  # until now
 
     def rest(self) -> None:
         """Waits until the share is kept again; to be called every few milliseconds of work."""
-        now, programs = time.monotonic(), os.times()
-        busy = time.process_time() + programs.children_user + programs.children_system
+        now = time.monotonic()
+        busy = time.process_time() + _program_seconds() - self._programs
         earned = self._rate * (now - self._now)
         self._debt = max(self._debt + busy - self._busy - earned, -_MOST_SAVED_SECONDS)
         self._now, self._busy = now, busy
         if self._debt > 0:
             time.sleep(self._debt / self._rate)
+
+
+def _program_seconds() -> float:
+    """The processor time of the programs that this process has started, and that have ended."""
+    times = os.times()
+    return times.children_user + times.children_system

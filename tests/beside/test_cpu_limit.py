@@ -1,6 +1,8 @@
 """A process that works beside others keeps to its share of the processors."""
 
 import os
+import subprocess
+import sys
 from contextlib import contextmanager
 from unittest import mock
 
@@ -97,3 +99,12 @@ def test_a_quota_of_the_control_group_or_of_one_above_it_bounds_the_cores(
     monkeypatch.setattr("srl.system.control_group.ROOT", tmp_path)
     monkeypatch.setattr("srl.system.control_group.OWN", tmp_path / "own")
     assert cores_granted() == (cores or bound)
+
+
+def test_what_programs_take_counts_when_they_have_ended():
+    machine = Machine()
+    with begun(machine, 0.5, 1) as limit:
+        busy = "import time\nwhile time.process_time() < 0.1: pass"
+        subprocess.run([sys.executable, "-S", "-c", busy], check=True)
+        limit.rest()
+    assert machine.now > 0.1
