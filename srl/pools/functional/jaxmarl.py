@@ -11,7 +11,7 @@ from srl.errors import UserError
 from srl.lazy import jax, jnp
 from srl.pools.functional.environment import Step
 from srl.pools.functional.library import PREFIX, gymnax_space, imported
-from srl.pools.python.masks import MASK, with_mask
+from srl.pools.python.masks import MASK, num_choices, with_mask
 from srl.pools.python.padding import common_space
 from srl.types import Array, Tree
 
@@ -54,7 +54,7 @@ class JaxMARL:
         self.action_space = common_space(actions, "action", full)
         self._discrete = isinstance(self.action_space, spaces.Discrete)
         self._masks = self._mask_method(state) if self._discrete else None
-        differ = len({space.n for space in actions.values()}) > 1 if self._discrete else False
+        differ = self._discrete and any(space != self.action_space for space in actions.values())
         self._masked = self._masks is not None or differ
         self._unpadded = common_space(own, "observation", full).shape or ()
         if self._masked:
@@ -107,11 +107,9 @@ class JaxMARL:
             return joined
         assert isinstance(self.action_space, spaces.Discrete)
         given = self._masks(state) if self._masks else {}
-        allowed = [
-            given[agent] if given else jnp.ones(self._actions[agent].n) for agent in self.agents
-        ]
+        own = [given[x] if given else jnp.ones(num_choices(self._actions[x])) for x in self.agents]
         count = (int(self.action_space.n),)
-        return {"observation": joined, MASK: jnp.stack([_padded(x, count) for x in allowed])}
+        return {"observation": joined, MASK: jnp.stack([_padded(x, count) for x in own])}
 
 
 def _unbounded(array: Any) -> spaces.Box:
