@@ -49,6 +49,14 @@ def test_links_of_the_readme_lead_somewhere():
     assert [target for target in targets if not (ROOT / target).exists()] == []
 
 
+def test_files_of_tests_that_a_page_names_are_there():
+    named = [
+        path for page in PAGES for path in re.findall(r"`(tests/[\w/]+\.py)`", page.read_text())
+    ]
+    assert len(named) > 30
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
 def commands_of(page: Path) -> list[str]:
     """The lines of a page's code blocks that are calls of srl, with those that continue them."""
     text = page.read_text().replace("\\\n", " ")

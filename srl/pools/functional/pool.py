@@ -215,6 +215,7 @@ def _specs_of(env: Any, name: str) -> Specs:
         agents=tuple(getattr(env, "agents", ("agent",))),
         statistics=tuple(getattr(env, "statistics", ())),
         max_episode_steps=getattr(env, "max_episode_steps", None),
+        agent_spaces=tuple(getattr(env, "agent_spaces", ())),
     )
 
 

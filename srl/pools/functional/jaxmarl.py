@@ -1,0 +1,127 @@
+"""Environments of JaxMARL as functional environments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from srl.errors import UserError
+from srl.lazy import jax, jnp
+from srl.pools.functional.environment import Step
+from srl.pools.functional.library import PREFIX, gymnax_space, imported
+from srl.pools.python.masks import MASK, num_choices, with_mask
+from srl.pools.python.padding import common_space
+from srl.types import Array, Tree
+
+_MASKS = ("get_avail_actions", "get_legal_moves")
+
+
+class JaxMARL:
+    """An environment of JaxMARL (https://github.com/FLAIROX/JaxMARL), with several agents.
+
+    Agents whose spaces differ in size are padded to be alike. Where the environment gives masks of
+    Discrete actions, or agents have different numbers of them, observations are Dicts with the
+    parts `observation` and `action_mask`. What ends at `max_steps` is truncated.
+    """
+
+    def __init__(self, name: str, options: dict[str, Any]) -> None:
+        """Makes it; options are those of its class, such as max_steps.
+
+        Raises:
+            UserError: If there is none of this name, it does not take an option, it begins episodes
+                by itself, or its spaces are not supported.
+        """
+        jaxmarl, full = imported("jaxmarl", "jaxmarl"), f"{PREFIX}jaxmarl:{name}"
+        try:
+            self._env = jaxmarl.make(name, **options)
+        except (ValueError, ImportError) as error:
+            raise UserError(f"{full} cannot be made: {error}") from error
+        except TypeError as error:
+            raise UserError(f"{full} does not take these options: {error}") from error
+        if getattr(self._env, "auto_reset", False):
+            raise UserError(f"{full} begins episodes by itself; add the option auto_reset=False")
+        self._limit: int | None = getattr(self._env, "max_steps", None)
+        self.agents = tuple(self._env.agents)
+        key = jax.eval_shape(lambda: jax.random.key(0))
+        observed, state = jax.eval_shape(self._env.reset, key)
+        if not isinstance(observed, dict) or not set(self.agents) <= set(observed):
+            raise UserError(f"{full} does not give observations by the names of its agents")
+        # Traced, as some environments declare other shapes than they give.
+        own = {agent: _unbounded(observed[agent]) for agent in self.agents}
+        actions = {agent: gymnax_space(self._env.action_space(agent)) for agent in self.agents}
+        self.action_space = common_space(actions, "action", full)
+        self._discrete = isinstance(self.action_space, spaces.Discrete)
+        self._masks = self._mask_method(state) if self._discrete else None
+        differ = self._discrete and any(space != self.action_space for space in actions.values())
+        self._masked = self._masks is not None or differ
+        self._unpadded = common_space(own, "observation", full).shape or ()
+        if self._masked:
+            own = {agent: with_mask(own[agent], actions[agent]) for agent in self.agents}
+        self.observation_space = common_space(own, "observation", full)
+        self._actions = actions
+        pairs = tuple(zip(own.values(), actions.values(), strict=True))
+        common = (self.observation_space, self.action_space)
+        self.agent_spaces = () if all(pair == common for pair in pairs) else pairs
+
+    def reset(self, key: Array) -> tuple[Tree, Tree]:
+        """Begins an episode; the state counts its steps."""
+        observations, state = self._env.reset(key)
+        return (state, jnp.int32(0)), self._observed(observations, state)
+
+    def step(self, state: Tree, action: Array, key: Array) -> Step:
+        """Takes a step; an agent's action beyond its own number of them counts as its last one."""
+        before, steps = state
+        actions = {agent: self._own_action(agent, action[i]) for i, agent in enumerate(self.agents)}
+        observations, after, rewards, dones, _ = self._env.step_env(key, before, actions)
+        ended = jnp.stack([dones[agent] | dones["__all__"] for agent in self.agents])
+        steps = steps + 1
+        timed_out = jnp.bool_(False) if self._limit is None else steps >= self._limit
+        reward = jnp.stack([jnp.asarray(rewards[agent], jnp.float32) for agent in self.agents])
+        observed = self._observed(observations, after)
+        return Step((after, steps), observed, reward, ended & ~timed_out, ended & timed_out)
+
+    def _mask_method(self, state: Tree) -> Any:
+        """The method that gives masks, as the environments have two; None without."""
+        for name in _MASKS:
+            method = getattr(self._env, name, None)
+            try:
+                masks = method and jax.eval_shape(method, state)
+            except NotImplementedError:
+                continue
+            if isinstance(masks, dict) and set(self.agents) <= set(masks):
+                return method
+        return None
+
+    def _own_action(self, agent: str, action: Array) -> Array:
+        space = self._actions[agent]
+        if isinstance(space, spaces.Discrete):
+            return jnp.minimum(action, int(space.n) - 1)
+        return action[tuple(slice(size) for size in space.shape or ())]
+
+    def _observed(self, observations: Tree, state: Tree) -> Tree:
+        """Those of all agents, [A, ...], padded with zeros."""
+        joined = jnp.stack([_padded(observations[x], self._unpadded) for x in self.agents])
+        if not self._masked:
+            return joined
+        assert isinstance(self.action_space, spaces.Discrete)
+        given = self._masks(state) if self._masks else {}
+        own = [given[x] if given else jnp.ones(num_choices(self._actions[x])) for x in self.agents]
+        count = (int(self.action_space.n),)
+        return {"observation": joined, MASK: jnp.stack([_padded(x, count) for x in own])}
+
+
+def _unbounded(array: Any) -> spaces.Box:
+    """The space of all arrays of this shape and dtype."""
+    dtype = np.dtype(array.dtype)
+    if np.issubdtype(dtype, np.bool_):
+        return spaces.Box(0, 1, array.shape, np.uint8)
+    whole = np.issubdtype(dtype, np.integer)
+    low, high = (np.iinfo(dtype).min, np.iinfo(dtype).max) if whole else (-np.inf, np.inf)
+    return spaces.Box(low, high, array.shape, dtype.type)
+
+
+def _padded(array: Array, shape: tuple[int, ...]) -> Array:
+    pairs = zip(array.shape, shape, strict=True)
+    return jnp.pad(array, [(0, most - size) for size, most in pairs])

@@ -1,0 +1,121 @@
+"""Environments of Jumanji as functional environments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from srl.errors import UserError
+from srl.lazy import jnp
+from srl.pools.functional.environment import Step
+from srl.pools.functional.library import PREFIX, imported
+from srl.types import Array, Tree
+
+_MASK = "action_mask"
+
+
+class Jumanji:
+    """An environment of Jumanji (https://github.com/instadeepai/jumanji), as one agent.
+
+    An observation with named parts becomes a Dict. A mask with an entry for each combination of
+    several choices makes one Discrete action of them. Where several agents get a reward each, one
+    policy acts for all and gets the sum; an episode ends when it has ended for all.
+    """
+
+    def __init__(self, name: str, options: dict[str, Any]) -> None:
+        """Makes it; options are those of its class, such as time_limit.
+
+        Raises:
+            UserError: If there is none of this name, it does not take an option, or its mask
+                does not fit its actions.
+        """
+        jumanji, self._specs = imported("jumanji", "jumanji"), imported("jumanji", "jumanji.specs")
+        try:
+            self._env = jumanji.make(name, **options)
+        except ValueError as error:
+            raise UserError(f"{PREFIX}jumanji:{name} cannot be made: {error}") from error
+        except TypeError as error:
+            raise UserError(f"{PREFIX}jumanji:{name} has no such option: {error}") from error
+        space = self._space(self._env.observation_spec)
+        self.action_space = self._space(self._env.action_spec)
+        self._choices: tuple[int, ...] = ()  # what one Discrete action stands for
+        if isinstance(space, spaces.Dict) and _MASK in space.spaces:
+            shape = space[_MASK].shape or ()
+            self._join_choices(shape)
+            entries = sum(_counts(self.action_space))
+            if math.prod(shape) != entries:
+                raise UserError(
+                    f"{PREFIX}jumanji:{name} has a mask of shape {shape} for actions in "
+                    f"{self.action_space}; expected an entry for each choice of a Discrete or "
+                    "MultiDiscrete action, or for each combination of several"
+                )
+            space = spaces.Dict({**space.spaces, _MASK: spaces.MultiBinary(entries)})
+        self.observation_space = space
+
+    def reset(self, key: Array) -> tuple[Tree, Tree]:
+        """Begins an episode."""
+        state, timestep = self._env.reset(key)
+        return state, self._observed(timestep.observation)
+
+    def step(self, state: Tree, action: Array, key: Array) -> Step:
+        """Takes a step; what is drawn follows from a key in the state."""
+        if self._choices:
+            action = jnp.stack(jnp.unravel_index(action, self._choices))
+        state, timestep = self._env.step(state, action)
+        last, alive = timestep.last(), jnp.any(jnp.asarray(timestep.discount) > 0)
+        reward = jnp.sum(timestep.reward).astype(jnp.float32)
+        observation = self._observed(timestep.observation)
+        return Step(state, observation, reward, last & ~alive, last & alive)
+
+    def _join_choices(self, mask: tuple[int, ...]) -> None:
+        """Makes one choice of several whose mask, of this shape, has an entry for each of all."""
+        counts = _counts(self.action_space)
+        if len(counts) > 1 and mask == counts:
+            self._choices = counts
+            self.action_space = spaces.Discrete(math.prod(counts))
+
+    def _observed(self, observation: Any) -> Tree:
+        parts = _parts(observation)
+        if parts is None:
+            return observation
+        observed = {name: self._observed(part) for name, part in parts.items()}
+        if _MASK in observed:
+            observed[_MASK] = observed[_MASK].reshape(-1)
+        return observed
+
+    def _space(self, spec: Any) -> spaces.Space:
+        specs = self._specs
+        if isinstance(spec, specs.DiscreteArray):
+            return spaces.Discrete(int(spec.num_values))
+        if isinstance(spec, specs.MultiDiscreteArray):
+            return spaces.MultiDiscrete(np.asarray(spec.num_values))
+        if not isinstance(spec, specs.Array):
+            nested = {name: x for name, x in vars(spec).items() if isinstance(x, specs.Spec)}
+            return spaces.Dict([(name, self._space(x)) for name, x in nested.items()])
+        dtype, shape = np.dtype(spec.dtype), tuple(spec.shape)
+        if np.issubdtype(dtype, np.bool_):
+            return spaces.MultiBinary(shape) if shape else spaces.Discrete(2)
+        if not isinstance(spec, specs.BoundedArray):
+            return spaces.Box(-np.inf, np.inf, shape, dtype.type)
+        low, high = (
+            np.broadcast_to(bound, shape).astype(dtype) for bound in (spec.minimum, spec.maximum)
+        )
+        return spaces.Box(low, high, shape, dtype.type)
+
+
+def _counts(action: spaces.Space) -> tuple[int, ...]:
+    """How many values each choice of an action has; none of a Box."""
+    if isinstance(action, spaces.Discrete):
+        return (int(action.n),)
+    return tuple(map(int, action.nvec.ravel())) if isinstance(action, spaces.MultiDiscrete) else ()
+
+
+def _parts(observation: Any) -> Mapping[str, Any] | None:
+    """The parts of a NamedTuple or a dataclass; None of an array."""
+    if hasattr(observation, "_asdict"):
+        return observation._asdict()
+    return getattr(observation, "__dict__", None) if not hasattr(observation, "shape") else None
