@@ -8,7 +8,7 @@ import pytest
 
 from srl import evaluate
 from srl.algorithms import PPO
-from srl.built_in import config_class
+from srl.built_in_envs import config_class
 from srl.checkpoint import Checkpoints
 from srl.cli import main
 from srl.config_values import config_values

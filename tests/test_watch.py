@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from test_evaluate import saved
 
-from srl.built_in import built_in_configs
+from srl.built_in_envs import built_in_configs
 from srl.cli import main
 from srl.errors import UserError
 from srl.evaluation.watch import encoded, page, watch

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from srl.algorithms.actor_critic import ActorCritic, ActorCriticInstance
-from srl.algorithms.gradient_step import learning_rate, mean_of, step_along
 from srl.algorithms.observing import ObservingState
+from srl.algorithms.optimizer_step import learning_rate, mean_of, step_along
 from srl.algorithms.returns import sums_over, valid_rows, vtrace, zero_unless
 from srl.lazy import jax, jnp, optax
 from srl.types import Array, Metrics, Policy, Tree, Unroll

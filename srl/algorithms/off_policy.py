@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
-from srl.algorithms.gradient_step import mean_of
 from srl.algorithms.normalization import Observing
 from srl.algorithms.observing import ObservingAlgorithm, ObservingInstance
+from srl.algorithms.optimizer_step import mean_of
 from srl.algorithms.replay import (
     Replay,
     Transitions,

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from srl.algorithms.actor_critic import ActorCritic, ActorCriticInstance
-from srl.algorithms.gradient_step import learning_rate, step_along
 from srl.algorithms.minibatches import Batch, Minibatched, minibatch
 from srl.algorithms.normalization import (
     Statistics,
@@ -23,6 +22,7 @@ from srl.algorithms.normalization import (
     standardize,
     unstandardize,
 )
+from srl.algorithms.optimizer_step import learning_rate, step_along
 from srl.algorithms.returns import generalized_advantages, sums_over, valid_rows, zero_unless
 from srl.lazy import jax, jnp, optax
 from srl.types import Array, Metrics, Policy, Tree, Unroll

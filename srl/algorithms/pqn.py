@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from srl.algorithms.gradient_step import learning_rate, mean_of, step_along
 from srl.algorithms.minibatches import Batch, Minibatched, minibatch
 from srl.algorithms.observing import ObservingState
+from srl.algorithms.optimizer_step import learning_rate, mean_of, step_along
 from srl.algorithms.q_learning import QInstance, QLearning, chosen
 from srl.algorithms.returns import generalized_advantages, sums_over, valid_rows, zero_unless
 from srl.lazy import jax, jnp, optax

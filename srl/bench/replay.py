@@ -19,7 +19,7 @@ from srl.console.arguments import Arguments, number
 from srl.console.stages import Stages
 from srl.lazy import jax
 from srl.loop.learning.replay_files import ReplayFiles, expect_room, tree_bytes
-from srl.pools.room import resident_bytes
+from srl.pools.memory_check import resident_bytes
 from srl.types import Unroll
 
 _FRAME = (84, 84)

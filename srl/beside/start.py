@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 
-from srl.beside.share import lower_priority
+from srl.beside.priority import lower_priority
 
 
 def main(argv: Sequence[str]) -> int:

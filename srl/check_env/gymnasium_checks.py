@@ -27,9 +27,9 @@ from srl.check_env.report import (
 )
 from srl.console.number_text import number_text
 from srl.errors import UserError, described
-from srl.pools.memory import empty_observation
 from srl.pools.python.gymnasium import space_of
 from srl.pools.python.masks import mask_method
+from srl.pools.timestep_arrays import empty_observation
 
 SLOW = 5_000
 """Steps per second below which a process of its own for some environments pays."""

@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from srl.beside.cpu_limit import CpuLimit, cores_granted
+from srl.beside.priority import keep_to_one_thread, log_as
 from srl.beside.process import URGENT
-from srl.beside.share import keep_to_one_thread, log_as
 from srl.episodes import kinds_of
 from srl.errors import RunError, UserError, explained
 from srl.evaluating.versions import OFFERED, Versions

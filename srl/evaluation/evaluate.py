@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from srl.built_in import config_class
+from srl.built_in_envs import config_class
 from srl.console.stages import Stages
 from srl.episodes import kinds_of
 from srl.errors import UserError, expect_number

@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from srl.built_in import config_class
+from srl.built_in_envs import config_class
 from srl.episodes import kinds_of
 from srl.errors import RunError, UserError
 from srl.experiment import Experiment

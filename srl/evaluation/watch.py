@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from srl.built_in import built_in_configs, config_class
+from srl.built_in_envs import built_in_configs, config_class
 from srl.console.stages import Stages
 from srl.episodes import kinds_of
 from srl.errors import UserError, expect_number

@@ -10,7 +10,7 @@ from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.launch.beside import processes_beside
 from srl.launch.compilation import keep_compiled_programs
-from srl.loop.choice import make_training
+from srl.loop.make_training import make_training
 from srl.loop.stage import Stage
 from srl.loop.training import Training
 from srl.pools.make import threaded

@@ -19,7 +19,7 @@ from srl.errors import RunError, UserError
 from srl.experiment import Experiment
 from srl.launch.controller import Controller
 from srl.launch.local import in_processes
-from srl.loop.choice import make_training
+from srl.loop.make_training import make_training
 from srl.run.folder import open_run
 from srl.run_record import RunFolder
 

@@ -16,7 +16,7 @@ from srl.lazy import jax, jnp
 from srl.loop.learning.learner import bind_policy_set, decision_spec
 from srl.loop.policy_set import PolicySet
 from srl.loop.shapes import repeated_unroll
-from srl.pools.memory import empty_timestep
+from srl.pools.timestep_arrays import empty_timestep
 from srl.types import Decision, Specs, Timestep, Tree
 
 _SMALL_GRADIENT, _SMALL_ACT = 60_000_000, 10_000_000

@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from srl.built_in import config_class
+from srl.built_in_envs import config_class
 from srl.console.arguments import Arguments, number
 from srl.console.number_text import number_text
 from srl.errors import UserError

@@ -10,9 +10,9 @@ of PettingZoo's parallel environments.
 
 from srl.pools.config import EnvConfig, NamedEnv
 from srl.pools.make import make_pool
-from srl.pools.memory import Rows
 from srl.pools.parallel import ParallelPool
 from srl.pools.pool import Pool
+from srl.pools.timestep_arrays import Rows
 from srl.pools.vector import VectorEnv, make_vec
 
 __all__ = [

@@ -24,8 +24,8 @@ from srl.pools.envpool_specs import (
     space_of,
 )
 from srl.pools.exclusive import ExclusivePool, exclusive
-from srl.pools.memory import Row, empty_observation
 from srl.pools.pool import as_actions, checked_seed
+from srl.pools.timestep_arrays import Row, empty_observation
 from srl.tree import leaves_of
 from srl.types import Specs, Timestep, Tree
 

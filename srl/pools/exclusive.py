@@ -11,8 +11,8 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from srl.errors import UserError
-from srl.pools.memory import Row, Rows
 from srl.pools.pool import Pool, as_array
+from srl.pools.timestep_arrays import Row, Rows
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 

@@ -11,10 +11,10 @@ import gymnasium
 
 from srl.errors import UserError, expect_number
 from srl.pools.config import EnvConfig
+from srl.pools.memory_check import SAMPLE, Growth, check_memory
 from srl.pools.pool import Pool
 from srl.pools.python.sources import VectorMaker, maker_of, source_name, vector_maker
 from srl.pools.python.wrappers import OPTION
-from srl.pools.room import SAMPLE, Growth, check_memory
 
 _IN_PROCESS = "steps in this process: give workers=N"
 EnvSource = str | EnvConfig | Callable[[], gymnasium.Env]

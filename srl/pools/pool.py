@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from srl.errors import UserError, expect
-from srl.pools.memory import Row, Rows, empty_timestep, timestep_at
+from srl.pools.timestep_arrays import Row, Rows, empty_timestep, timestep_at
 from srl.types import Specs, Timestep, Tree
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from srl.beside.cpu_limit import CpuLimit, cores_granted
-from srl.beside.share import keep_to_one_thread, log_as
+from srl.beside.priority import keep_to_one_thread, log_as
 from srl.errors import RunError, UserError
 from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs

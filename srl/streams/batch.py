@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from srl.errors import UserError
-from srl.pools.memory import empty_timestep
+from srl.pools.timestep_arrays import empty_timestep
 from srl.streams.transport.message import Refused
 from srl.system.shared_memory import available_bytes, size_text
 from srl.tree import copy_tree, leaves_of, map_tree

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from srl.pools.memory import aligned_zeros
+from srl.pools.timestep_arrays import aligned_zeros
 from srl.streams.batch import Batch, batches_of, widened
 from srl.streams.group_state import START, Stopped, pack, receive_start
 from srl.streams.layout import Layout

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from srl.built_in import config_class
+from srl.built_in_envs import config_class
 from srl.experiment import default_name
 
 

@@ -82,7 +82,7 @@ class SlurmRun:
     def kill_controller(self):
         """Kills it and what serves in its place at once, as if each had crashed."""
         for pid in processes(
-            lambda words: {"srl.launch.engines.serve", str(self.folder)} <= set(words)
+            lambda words: {"srl.launch.engines.controller_main", str(self.folder)} <= set(words)
         ):
             os.kill(pid, signal.SIGKILL)
 

@@ -82,7 +82,7 @@ class RayRun:
         return [there[name] for name in names]
 
     def controllers(self):
-        own = {"srl.launch.engines.serve", str(self.folder)}
+        own = {"srl.launch.engines.controller_main", str(self.folder)}
         return set(processes(lambda words: own <= set(words)))
 
 

@@ -15,7 +15,8 @@ LONG = (*APART, "--env-steps", "1_000_000_000", "--checkpoint-minutes", "0.05")
 def controllers(run):
     return processes(
         lambda words: (
-            {"srl.launch.engines.serve", str(run.folder)} <= set(words) and "bash" not in words[0]
+            {"srl.launch.engines.controller_main", str(run.folder)} <= set(words)
+            and "bash" not in words[0]
         )
     )
 

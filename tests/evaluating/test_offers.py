@@ -17,7 +17,7 @@ from srl.checkpoint import BEST, Checkpoints
 from srl.evaluating.versions import Versions
 from srl.experiment import load_experiment
 from srl.launch.beside import evaluator
-from srl.loop.choice import make_training
+from srl.loop.make_training import make_training
 from srl.run.evaluation import Evaluations, best_value
 from srl.run.folder import create_run
 from srl.run_record import films

@@ -20,7 +20,7 @@ from srl.loop.stepping.remote import RemoteEnvironments
 from srl.loop.stepping.unrolls import SentUnrolls
 from srl.loop.wiring import Endpoints
 from srl.networks import MLP
-from srl.pools.memory import aligned_zeros
+from srl.pools.timestep_arrays import aligned_zeros
 from srl.streams.batch import widened
 from srl.streams.transport.message import Identity
 from srl.tree import map_tree

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import srl
-from srl.pools.memory import empty_timestep
+from srl.pools.timestep_arrays import empty_timestep
 from srl.tree import leaves_of, map_tree
 
 KINDS = {

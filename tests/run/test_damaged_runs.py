@@ -10,7 +10,7 @@ import pytest
 from srl.checkpoint import Checkpoints
 from srl.cli import main
 from srl.experiment import load_experiment
-from srl.launch.engines import serve
+from srl.launch.engines import controller_main
 from srl.run.folder import create_run, find_run
 from srl.run.metrics import read_metrics
 from srl.run.status import read_address, read_outcome
@@ -178,7 +178,7 @@ def test_a_controller_that_cannot_write_where_it_is_or_how_it_ended_says_so(tmp_
     create_keys(folder)
     for name in ("controller.json", "outcome.json"):
         (folder / name).mkdir()
-    assert serve.main([str(folder)]) == 2
+    assert controller_main.main([str(folder)]) == 2
     assert capsys.readouterr().err.splitlines() == [
         f"srl: cannot write {folder}/controller.json: Is a directory",
         f"srl: cannot write in {folder} how the run ended: Is a directory",

@@ -18,7 +18,7 @@ from srl.loop.learning.learner import Learner
 from srl.loop.training import local_training
 from srl.networks import MLP
 from srl.pools import make_pool
-from srl.pools.memory import empty_timestep
+from srl.pools.timestep_arrays import empty_timestep
 from srl.run.hooks import Event
 from srl.types import Unroll
 from tests.small_runs import CARTPOLE, assert_same

@@ -14,7 +14,7 @@ from srl import Evaluation, Fixed, SelfPlay, UserError
 from srl.algorithms import DQN, PPO
 from srl.dataflow import plans
 from srl.experiment import load_experiment, resolved_value
-from srl.loop.choice import make_training
+from srl.loop.make_training import make_training
 from srl.networks import MLP
 from srl.run.folder import open_run
 

@@ -13,7 +13,7 @@ from srl import SelfPlay, UserError
 from srl.algorithms import PPO
 from srl.checkpoint import Checkpoints
 from srl.dataflow import plans
-from srl.loop.choice import make_training
+from srl.loop.make_training import make_training
 from srl.networks import MLP
 from srl.self_play.opponent_pool import OpponentPool
 

@@ -72,7 +72,7 @@ class HostProcess:
         """Runs the controller to the end of the run; gives the error if this host cannot."""
         if trouble := self.trouble():
             return trouble
-        self._to_the_end(self._folder, TERMINAL, "srl.launch.engines.serve")
+        self._to_the_end(self._folder, TERMINAL, "srl.launch.engines.controller_main")
         return ""
 
     def supervise(self, part: Part, number: int, controller: Any) -> str:
@@ -92,7 +92,7 @@ class HostProcess:
         log, arguments = f"ray-{part.fragment}-{number}", (part.fragment, str(part.slots))
         folder = self._folder
         if part.evaluates:
-            self._to_the_end(folder, log, "srl.launch.engines.evaluate")
+            self._to_the_end(folder, log, "srl.launch.engines.evaluator_main")
             return ""
         if self._seen:
             code = self._to_the_end(folder, log, _SUPERVISOR, *arguments)

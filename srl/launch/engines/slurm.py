@@ -221,9 +221,11 @@ def _script(job: Part, run: Submission) -> str:
     arguments = str(folder.path), job.fragment, str(job.slots)
     supervise = shlex.join(program_command("srl.launch.hosts.supervisor", *arguments))
     if job.evaluates:
-        supervise = shlex.join(program_command("srl.launch.engines.evaluate", str(folder.path)))
+        supervise = shlex.join(
+            program_command("srl.launch.engines.evaluator_main", str(folder.path))
+        )
     if job.controls:
-        serve = shlex.join(program_command("srl.launch.engines.serve", str(folder.path)))
+        serve = shlex.join(program_command("srl.launch.engines.controller_main", str(folder.path)))
         srun = shlex.join(
             [
                 *("srun", "--kill-on-bad-exit=0", "--wait=0", f"--cpus-per-task={job.cores}"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from srl.dataflow.plan import Fragment, Plan
-from srl.pools.room import MEMORY
+from srl.pools.memory_check import MEMORY
 
 Worker = tuple[str, int]
 """Fragment and replica."""

@@ -19,7 +19,7 @@ from srl.loop.learning.learner import decision_spec, run_key
 from srl.loop.policy_set import PolicySet
 from srl.loop.stepping.group import keep_memory
 from srl.loop.wiring import Endpoints
-from srl.pools.memory import empty_timestep
+from srl.pools.timestep_arrays import empty_timestep
 from srl.streams.group_state import Start, Stopped, unpacked_state
 from srl.streams.inference import FIELDS, InferenceMessage, Session
 from srl.streams.layout import Layout

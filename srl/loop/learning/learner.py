@@ -22,7 +22,7 @@ from srl.loop.learning.replicas import Sharded
 from srl.loop.opponents import Opponents, opponents
 from srl.loop.policy_set import PolicySet
 from srl.loop.projection import Gathered
-from srl.pools.memory import empty_timestep
+from srl.pools.timestep_arrays import empty_timestep
 from srl.streams.batch import Batch, batch_spec
 from srl.streams.batch import expect_room as expect_batches
 from srl.tracking.tracker import Histogram

@@ -11,7 +11,7 @@ import numpy as np
 from srl.dataflow.loop import Interact
 from srl.loop.policy_set import PolicySet
 from srl.pools import Pool, Rows
-from srl.pools.memory import empty_timestep
+from srl.pools.timestep_arrays import empty_timestep
 from srl.streams.batch import Batch
 from srl.tree import copy_tree, leaves_of, map_tree
 from srl.types import Decision, Timestep, Tree

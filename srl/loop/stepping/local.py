@@ -16,7 +16,7 @@ from srl.loop.stepping.environments import environments_text, make_group
 from srl.loop.stepping.group import Group
 from srl.loop.stepping.unrolls import OwnUnrolls
 from srl.pools import Pool
-from srl.pools.memory import aligned_zeros
+from srl.pools.timestep_arrays import aligned_zeros
 from srl.streams.batch import Batch, widened
 from srl.tree import map_tree
 from srl.types import Policy, Specs, Tree

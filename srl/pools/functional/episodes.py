@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from srl.errors import UserError
 from srl.lazy import jax, jnp
 from srl.pools.functional.environment import FunctionalEnv, Step
-from srl.pools.memory import empty_timestep
+from srl.pools.timestep_arrays import empty_timestep
 from srl.spaces import space_tree
 from srl.tree import leaves_of, map_tree
 from srl.types import Array, Specs, Timestep, Tree

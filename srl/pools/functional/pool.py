@@ -13,9 +13,9 @@ from srl.errors import RunError, UserError, described
 from srl.lazy import jax, jnp
 from srl.pools.functional.environment import FunctionalEnv
 from srl.pools.functional.episodes import Episodes, PoolState
-from srl.pools.memory import Row
 from srl.pools.pool import Pool, as_actions, as_array, checked_seed
 from srl.pools.python.simulator import narrowed, supported_action
+from srl.pools.timestep_arrays import Row
 from srl.spaces import outside
 from srl.tree import leaves_of, map_tree
 from srl.types import Array, Specs, Timestep, Tree

@@ -13,10 +13,10 @@ from gymnasium import spaces
 
 from srl.errors import RunError, UserError
 from srl.pools.exclusive import ExclusivePool, exclusive
-from srl.pools.memory import Row, empty_timestep
 from srl.pools.pool import as_actions, as_array, checked_seed
 from srl.pools.python.simulator import Rendered
 from srl.pools.python.stepper import Control, Failure, Target
+from srl.pools.timestep_arrays import Row, empty_timestep
 from srl.spaces import corner, limits, outside
 from srl.tree import leaves_of
 from srl.types import Specs, Timestep, Tree

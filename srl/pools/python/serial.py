@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from srl.pools.memory import Row
 from srl.pools.python.python_pool import PythonPool
 from srl.pools.python.simulator import Rendered, rendered
 from srl.pools.python.sources import SimulatorSource, make_simulators, source_name
 from srl.pools.python.stepper import Stepper, empty_control
+from srl.pools.timestep_arrays import Row
 
 
 class SerialPool(PythonPool):

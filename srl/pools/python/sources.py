@@ -13,12 +13,12 @@ import gymnasium
 from gymnasium.vector import VectorEnv
 
 from srl.errors import RunError, UserError, described
+from srl.pools.memory_check import SAMPLE, Growth, check_memory
 from srl.pools.python.atari import atari_maker, atari_spec, game_of, is_atari
 from srl.pools.python.gymnasium import GymnasiumSimulator
 from srl.pools.python.pettingzoo import PettingZooSimulator, is_parallel_env, parallel_maker
 from srl.pools.python.simulator import Simulator
 from srl.pools.python.wrappers import split_wrappers, wrapped
-from srl.pools.room import SAMPLE, Growth, check_memory
 from srl.types import Specs
 
 _PETTINGZOO = "pettingzoo:"

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from srl.errors import described
-from srl.pools.memory import Allocate, aligned_zeros
 from srl.pools.python.simulator import InvalidOutput, Simulator
+from srl.pools.timestep_arrays import Allocate, aligned_zeros
 from srl.tree import leaves_of
 from srl.types import Array, Specs, Timestep
 

@@ -25,7 +25,6 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from srl.errors import RunError, UserError, described
-from srl.pools.memory import Row, empty_observation
 from srl.pools.python.masks import (
     MASK,
     add_mask,
@@ -53,6 +52,7 @@ from srl.pools.python.sources import (
 from srl.pools.python.stepper import Episodes, Failure, empty_control
 from srl.pools.python.wrappers import split_wrappers, wrapped
 from srl.pools.python.writer import observation_writer
+from srl.pools.timestep_arrays import Row, empty_observation
 from srl.spaces import choice_counts
 from srl.tree import leaves_of
 from srl.types import Specs, Timestep, Tree

@@ -9,8 +9,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from srl.pools.memory import empty_observation
 from srl.pools.python.simulator import InvalidOutput
+from srl.pools.timestep_arrays import empty_observation
 from srl.spaces import narrow_dtype, outside
 from srl.types import Tree
 

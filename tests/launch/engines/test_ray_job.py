@@ -61,4 +61,4 @@ def test_what_evaluates_versions_has_a_host_of_its_own(capsys, engine):
         assert groups["evaluator"] == {"strategy": "PACK", "bundles": [{"CPU": 1}]}
     else:
         assert "--job-name=srl-native-CartPole-v1-evaluator" in told
-        assert "-P -m srl.launch.engines.evaluate" in told
+        assert "-P -m srl.launch.engines.evaluator_main" in told

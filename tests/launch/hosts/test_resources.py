@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from srl.dataflow import plans
 from srl.dataflow.plan import Fragment, Plan
 from srl.launch.hosts.resources import shares
-from srl.pools.room import MEMORY
+from srl.pools.memory_check import MEMORY
 
 counts = st.sampled_from([0, 0, 1, 2, 0.5])
 fragment = st.builds(

@@ -68,7 +68,9 @@ class Cluster:
     def serve(self, *within):
         self.terminal = self.run.log("terminal")
         with self.terminal.open("a") as file:
-            return self.start("srl.launch.engines.serve", stdout=file, stderr=file, within=within)
+            return self.start(
+                "srl.launch.engines.controller_main", stdout=file, stderr=file, within=within
+            )
 
     def process(self, *words):
         """The process of Python's that runs a module of these words."""
@@ -184,11 +186,11 @@ def test_processes_that_abort_end_no_run_of_several_hosts(cluster):
     os.kill(run.process("srl.launch.hosts.supervisor", "learner"), signal.SIGABRT)
     run.until(lambda: "learner-0 was lost with its host" in run.terminal.read_text())
     run.goes_on()
-    os.kill(run.process("srl.launch.engines.serve"), signal.SIGABRT)
+    os.kill(run.process("srl.launch.engines.controller_main"), signal.SIGABRT)
     log = run.run.log("controller")
     run.until(lambda: log.read_text().count("found ") == 4)
     run.goes_on()
-    os.kill(run.process("srl.launch.engines.serve"), signal.SIGUSR1)
+    os.kill(run.process("srl.launch.engines.controller_main"), signal.SIGUSR1)
     assert controller.wait(SECONDS) == 130
 
 

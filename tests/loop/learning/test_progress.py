@@ -12,7 +12,7 @@ from srl.loop.acting.parameters import Published
 from srl.loop.learning.learner import bind_policy_set
 from srl.loop.learning.progress import Progress
 from srl.loop.projection import Gathered
-from srl.pools.memory import empty_timestep
+from srl.pools.timestep_arrays import empty_timestep
 from srl.streams.transport.message import Refused
 
 AGENTS = replace(SPECS, agents=("cat", "dog", "cow"))

@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 import numpy as np
 
 from srl.errors import RunError, UserError, WorkerLost
-from srl.pools.memory import Row, Rows, empty_timestep, timestep_at
 from srl.pools.python.processes.handle import ProcessHandle, end_all
 from srl.pools.python.processes.protocol import (
     FAILED,
@@ -30,6 +29,7 @@ from srl.pools.python.python_pool import PythonPool, copy_rows, slots_of
 from srl.pools.python.simulator import Rendered
 from srl.pools.python.sources import SimulatorSource, check_alike, difference, source_name
 from srl.pools.python.stepper import Failure, empty_control
+from srl.pools.timestep_arrays import Row, Rows, empty_timestep, timestep_at
 from srl.system.child_process import process_state
 from srl.tree import leaves_of
 

@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from srl.pools.memory import ALIGNMENT, Allocate
+from srl.pools.timestep_arrays import ALIGNMENT, Allocate
 from srl.system.shared_memory import SharedMemory
 
 T = TypeVar("T")

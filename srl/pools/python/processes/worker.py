@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from srl.errors import UserError, described, explained, foreign_frames
-from srl.pools.memory import empty_timestep, timestep_at
 from srl.pools.python.processes.protocol import (
     FAILED,
     FAILURES,
@@ -30,6 +29,7 @@ from srl.pools.python.processes.setup import make_from_setup
 from srl.pools.python.processes.shared_memory import shared_arrays
 from srl.pools.python.simulator import Simulator, rendered
 from srl.pools.python.stepper import Control, Failure, Stepper, Target, empty_control
+from srl.pools.timestep_arrays import empty_timestep, timestep_at
 
 PROMPT_SECONDS = 200e-6
 """Results of quick environments are reported together if they come within this time."""

@@ -1,4 +1,6 @@
-"""The controller of a run on several hosts: python -P -m srl.launch.engines.serve RUN_DIR.
+"""The controller of a run on several hosts.
+
+    python -P -m srl.launch.engines.controller_main RUN_DIR
 
 An engine such as Slurm starts it beside a learner, and again where it was killed: what runs goes on
 meanwhile, and the next controller finds it. How the run ended stands in the run's folder.

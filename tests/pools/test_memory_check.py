@@ -3,7 +3,7 @@
 import pytest
 
 from srl import UserError, make_pool
-from srl.pools.room import MEMORY, resident_bytes
+from srl.pools.memory_check import MEMORY, resident_bytes
 
 
 @pytest.mark.parametrize(

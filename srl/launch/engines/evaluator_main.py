@@ -1,4 +1,4 @@
-"""The evaluator of a run on a cluster: python -P -m srl.launch.engines.evaluate RUN_DIR.
+"""The evaluator of a run on a cluster: python -P -m srl.launch.engines.evaluator_main RUN_DIR.
 
 An engine starts it on a host that sees the run's folder and has a core for it alone, so that it
 need not rest. It ends with the run.
