@@ -53,11 +53,13 @@ clean:
 
 # Editable, so that Python changes act at once; a change of the C++ sources installs again.
 .venv/installed: $(SOURCES) | .venv/bin/python
+	@echo 'installing into .venv, and compiling: some minutes without another line'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	$(BIN)/python -c 'import srl.pools.native.core'
 	touch $@
 
 .venv/installed-for-tests: $(SOURCES) | .venv/bin/python
+	@echo 'installing into .venv, and compiling: some minutes without another line'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
 	$(BIN)/python -c 'import srl.pools.native.core'
 	touch $@ .venv/installed
