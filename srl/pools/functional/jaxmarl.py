@@ -101,7 +101,7 @@ class JaxMARL:
         return action[tuple(slice(size) for size in space.shape or ())]
 
     def _observed(self, observations: Tree, state: Tree) -> Tree:
-        """Those of all agents, [A, ...], padded with zeros."""
+        """Gives those of all agents, [A, ...], padded with zeros."""
         joined = jnp.stack([_padded(observations[x], self._unpadded) for x in self.agents])
         if not self._masked:
             return joined
