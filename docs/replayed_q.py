@@ -78,8 +78,11 @@ class ReplayedQInstance(QInstance):
     def recall(self, state, replay, batch):
         """Draws the transitions of all gradient steps, the same number of each slot."""
         key = jax.random.wrap_key_data(state.key)
-        each = self.config.batch
-        draws = draw(key, replay, state.n, batch.slot, self.rounds, share=each, length=2)
+        each, starts = (
+            self.config.batch,
+            self.config.unroll_length,
+        )  # two rows from any but the last
+        draws = draw(key, replay, state.n, batch.slot, self.rounds, share=each, starts=starts)
         return transitions(draws.take(replay, 2, self.stack), self.config.discount)
 
     def gradient(self, state, batch, round):

@@ -23,6 +23,7 @@ from srl.algorithms.replay import (
     Draws,
     Replay,
     Transitions,
+    draw,
     draw_by_priority,
     transitions,
     windows,
@@ -113,7 +114,8 @@ class Prioritized(NamedTuple):
     """A replay, and the priority of the windows of rows that are drawn from it."""
 
     unrolls: Replay
-    priority: Array  # float32 [K, W, B], of the W windows of an unroll; 0: nothing to learn from
+    priority: Tree  # float32 [K, W, B], of the W windows of an unroll; 0: nothing to learn from;
+    # () where all are drawn alike
 
 
 class Drawn(NamedTuple):
@@ -122,9 +124,9 @@ class Drawn(NamedTuple):
     window: Any  # what `window_of` makes of the rows: of DQN, transitions
     ready: Array  # bool, whether its slot is learned from
     draws: Draws
-    priority: Array  # of each, over the sum of its slot's
-    slot_mass: Array  # the sum of the slot's priorities
-    windows: Array  # how many there are of the slot
+    priority: Tree = ()  # of each, over the sum of its slot's; () where all are drawn alike
+    slot_mass: Tree = ()  # the sum of the slot's priorities
+    windows: Tree = ()  # how many there are of the slot
 
 
 @dataclass(frozen=True)
@@ -199,51 +201,61 @@ class DQNInstance(QInstance[DQNState], OffPolicyInstance[DQNState]):
 
     def empty_replay(self, unroll: Unroll) -> Prioritized:
         """Gives a replay for the steps that are to be remembered of the slots here."""
-        priority = jnp.zeros((self.blocks, self.starts, len(unroll.slot)))
-        return Prioritized(super().empty_replay(unroll), priority)
+        unrolls = super().empty_replay(unroll)
+        if not self.config.priorities:
+            return Prioritized(unrolls, ())
+        return Prioritized(unrolls, jnp.zeros((self.blocks, self.starts, len(unroll.slot))))
 
     def remember(self, state: DQNState, replay: Prioritized, unroll: Unroll) -> Prioritized:
         """Gives the replay with an unroll in it, whose priorities are its errors (Ape-X)."""
+        unrolls = super().remember(state, replay.unrolls, unroll)
+        if not self.config.priorities:
+            return Prioritized(unrolls, ())
         window = self.window_of(windows(unroll, self.length, self.stride))
         window = jax.tree.map(lambda x: x[0], window)
-        error = jnp.ones(window.valid.shape)
-        if self.config.priorities:
-            error = self.errors(state.params, state, window)[0]
+        error = self.errors(state.params, state, window)[0]
         priority = self.priority(error, window.valid).reshape(self.starts, -1)
-        return Prioritized(
-            super().remember(state, replay.unrolls, unroll),
-            write(replay.priority, priority, state.n),
-        )
+        return Prioritized(unrolls, write(replay.priority, priority, state.n))
 
     def look(
         self, state: DQNState, replay: Prioritized, unroll: Unroll
     ) -> tuple[Prioritized, Drawn, dict[str, Any]]:
         """Draws the windows of all rounds; also measures the priorities of the slots."""
         replay = self.remember(state, replay, unroll)
+        _, sums = self.measure(state, unroll)
+        key, slot = jax.random.wrap_key_data(state.key), unroll.slot
+        ready = self.ready(replay.unrolls, state.n)
+        drawn_for = slot, self.rounds, self.share
+        turn = self.rounds_before(state.n)
+        if not self.config.priorities:
+            draws = draw(key, replay.unrolls, state.n, *drawn_for, self.starts, turn)
+            return replay, Drawn(self._taken(replay, draws), ready[draws.column], draws), sums
+
         update = replay.unrolls.update  # [K, 1, B]; a later one was undone by a restart
         there = jnp.logical_and(update >= 0, update <= state.n)
         replay = replay._replace(priority=jnp.where(there, replay.priority, 0.0))
-        _, sums = self.measure(state, unroll)
         masses = jnp.sum(replay.priority, axis=(0, 1))
-        sums["mass"] = jnp.sum(masses)
-        key, slot = jax.random.wrap_key_data(state.key), unroll.slot
-        turn = self.rounds_before(state.n)
-        draws = draw_by_priority(key, replay.priority, state.n, slot, self.rounds, self.share, turn)
-        first = draws._replace(row=draws.row * self.stride)
-        rows = first.take(replay.unrolls, self.length, self.stack)
+        draws = draw_by_priority(key, replay.priority, state.n, *drawn_for, turn)
         slot_mass = masses[draws.column]
         drawn = Drawn(
-            self.window_of(rows),
-            self.ready(replay.unrolls, state.n)[draws.column],
+            self._taken(replay, draws),
+            ready[draws.column],
             draws,
             priority=draws.of(replay.priority) / jnp.maximum(slot_mass, 1e-12),
             slot_mass=slot_mass,
             windows=self.starts * jnp.sum(there[:, 0], axis=0)[draws.column],
         )
-        return replay, drawn, sums
+        return replay, drawn, {**sums, "mass": jnp.sum(masses)}
+
+    def _taken(self, replay: Prioritized, draws: Draws) -> Any:
+        """Gives what is learned from of the drawn windows."""
+        first = draws._replace(row=draws.row * self.stride)
+        return self.window_of(first.take(replay.unrolls, self.length, self.stack))
 
     def adapt(self, state: DQNState, sums: Any) -> DQNState:
         """Notes the mean of the slots' priorities."""
+        if not self.config.priorities:
+            return state
         return state._replace(mass=sums["mass"] / max(self.slots, 1))
 
     def revise(self, state: DQNState, replay: Prioritized, batch: Drawn, notes: Any) -> Prioritized:

@@ -211,8 +211,8 @@ class OffPolicyInstance(ObservingInstance[F]):
     def recall(self, state: F, replay: Replay, batch: Unroll) -> Any:
         """Draws the transitions of all rounds."""
         key, length = jax.random.wrap_key_data(state.key), self.config.n_step + 1
-        first = self.rounds_before(state.n)
-        draws = draw(key, replay, state.n, batch.slot, self.rounds, self.share, length, first)
+        first, starts = self.rounds_before(state.n), self.config.unroll_length + 2 - length
+        draws = draw(key, replay, state.n, batch.slot, self.rounds, self.share, starts, first)
         drawn = transitions(draws.take(replay, length, self.stack), self.config.discount)
         valid = drawn.valid & self.ready(replay, state.n)[draws.column]
         return Drawn(drawn._replace(valid=valid), draws.slot)

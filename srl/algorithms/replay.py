@@ -156,9 +156,9 @@ def filled(replay: Replay, n: Array) -> Array:
         n: int32 [], the present update.
     """
     blocks = len(replay.reward)
-    newest = n - jnp.arange(blocks)  # updates, from this one back
-    there = (replay.update[newest % blocks, 0] == newest[:, None]) & (newest >= 0)[:, None]
-    return jnp.sum(jnp.cumprod(there, axis=0), axis=0)
+    age = (n - jnp.arange(blocks)) % blocks  # updates back, of what each block should hold
+    there = (replay.update[:, 0] == (n - age)[:, None]) & (age <= n)[:, None]
+    return jnp.min(jnp.where(there, blocks, age[:, None]), axis=0)  # the newest gap
 
 
 def draw(
@@ -168,7 +168,7 @@ def draw(
     slot: Array,
     rounds: int,
     share: float,
-    length: int,
+    starts: int,
     first: Array | None = None,
 ) -> Draws:
     """Draws windows uniformly: all slots, and the unrolls and rows of a slot, are alike.
@@ -181,10 +181,10 @@ def draw(
         rounds: Gradient steps that are drawn for.
         share: Windows of each slot in each round; below 1, a slot has one in every 1 / share
             rounds, in turn with its neighbours.
-        length: Rows of a window.
+        starts: Rows of an unroll that a window may begin at, its first ones.
         first: int32 [], the run's rounds before these, where they are not n * rounds.
     """
-    blocks, rows, _ = replay.reward.shape
+    blocks = len(replay.reward)
     each, turns = portions(share)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, n), slot)
 
@@ -192,7 +192,7 @@ def draw(
         one, other = jax.random.split(key)
         shape = (rounds, each)
         age = jax.random.randint(one, shape, 0, unrolls)
-        return (n - age) % blocks, jax.random.randint(other, shape, 0, rows - length + 1)
+        return (n - age) % blocks, jax.random.randint(other, shape, 0, starts)
 
     block, row = jax.vmap(of_slot, out_axes=2)(keys, filled(replay, n))
     return _in_turn(block, row, n * rounds if first is None else first, slot, turns)

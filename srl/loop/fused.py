@@ -132,7 +132,7 @@ class CompiledLoop(LocalEnvironments):
         key: Array,
         settings: Settings,
     ) -> tuple[Any, ...]:
-        """One update; also gives the timesteps after the actions, [T, ...], and the metrics."""
+        """One update; also gives the timesteps after the actions, [T, ...], policies, metrics."""
         policy_set = self._learner.policy_set.adjusted(settings)
         parts = policy_set, self._xla, key, replays, acting, states, opponents, version
         run = traced_pass(self.experiment.algorithm, *parts)
@@ -142,20 +142,20 @@ class CompiledLoop(LocalEnvironments):
                 f"it had {_summary(traced.unrolls, traced.learns)}, and has "
                 f"{_summary(run.unrolls, run.learns)} as it is compiled"
             )
-        return run.replays, run.acting, run.states, run.timesteps, run.metrics
+        return run.replays, run.acting, run.states, run.timesteps, run.policies, run.metrics
 
     def run(self) -> None:
         """Runs one pass of the loop."""
         before = time.perf_counter()
         learner = self._learner
         done = self._program(*self._operands())
-        learner.replays, acting, learner.states, timesteps, losses = done
+        learner.replays, acting, learner.states, timesteps, policies, losses = done
         self._pool_state, self._now, self._memory, self._clock = acting
         progress = learner.progress
         for followed in timesteps:
             progress.count_steps(jax.tree.map(np.asarray, followed))
         for _ in range(self.experiment.graph.learns):
-            learner.count_update(learner.policy_set.policies(learner.states), losses)
+            learner.count_update(policies, losses)
         progress.spend("trainer", "update", time.perf_counter() - before)
 
     # ---- between two updates ----
@@ -249,6 +249,7 @@ class _TracedLoop(Loop):
         self._opponents = opponents
         self.acting, self.states, self.replays = acting, states, replays
         self.metrics: Metrics = {}
+        self.policies: Any = {}
         self.unrolls: list[Unrolled] = []
         self.learns = 0
         self._called: list[str] = []  # nodes, in the step that is traced
@@ -321,6 +322,6 @@ class _TracedLoop(Loop):
     def learn(self, batch: Unroll) -> None:
         self.learns += 1
         learned = self._policy_set.learn(self.states, self.replays, batch)
-        self.states, self.replays, _, metrics = learned
+        self.states, self.replays, self.policies, metrics = learned
         self.metrics = jax.tree.map(jnp.add, self.metrics, metrics) if self.metrics else metrics
         self._version = self._version + jnp.array([0, 1], jnp.int32)

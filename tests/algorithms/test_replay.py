@@ -29,7 +29,9 @@ def filled(updates, slots=range(SLOTS)):
 def test_slots_draw_the_same_however_they_are_divided(shards, share, n, length):
     def drawn(slots):
         replay = filled(n + 1, slots)
-        draws = draw(KEY, replay, n, np.array(slots), rounds=4, share=share, length=length)
+        draws = draw(
+            KEY, replay, n, np.array(slots), rounds=4, share=share, starts=STEPS + 2 - length
+        )
         return np.asarray(draws.take(replay, length).observation), np.asarray(draws.slot)
 
     whole, of_whole = drawn(range(SLOTS))
@@ -48,7 +50,7 @@ def test_slots_draw_the_same_however_they_are_divided(shards, share, n, length):
 @given(n=st.integers(0, 7), length=st.integers(2, STEPS + 1))
 def test_a_window_is_of_one_slot_and_one_unroll_that_is_remembered(n, length):
     replay = filled(n + 1)
-    draws = draw(KEY, replay, n, np.arange(SLOTS), rounds=5, share=2.0, length=length)
+    draws = draw(KEY, replay, n, np.arange(SLOTS), rounds=5, share=2.0, starts=STEPS + 2 - length)
     update, row, slot = np.moveaxis(np.asarray(draws.take(replay, length).observation), -1, 0)
     assert (update == update[:, :1]).all()
     assert (slot == np.asarray(draws.slot)[:, None]).all()
