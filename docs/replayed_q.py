@@ -78,10 +78,8 @@ class ReplayedQInstance(QInstance):
     def recall(self, state, replay, batch):
         """Draws the transitions of all gradient steps, the same number of each slot."""
         key = jax.random.wrap_key_data(state.key)
-        each, starts = (
-            self.config.batch,
-            self.config.unroll_length,
-        )  # two rows from any but the last
+        each = self.config.batch
+        starts = self.config.unroll_length  # of windows of two rows: all rows but the last
         draws = draw(key, replay, state.n, batch.slot, self.rounds, share=each, starts=starts)
         return transitions(draws.take(replay, 2, self.stack), self.config.discount)
 
