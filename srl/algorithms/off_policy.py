@@ -50,7 +50,7 @@ class OffPolicy(ObservingAlgorithm):
     """Transitions of a gradient step, rounded to a multiple or a part of the slots."""
     samples_per_insert: float = 256.0
     """How often each step is learned from, on average; with 256 in a batch of 256, a gradient step
-    each. It holds whatever the batch is rounded to."""
+    each. The rounding of the batch does not change it."""
     n_step: int = 1
     """Steps of a transition, which lies within an unroll: none begins at an unroll's last
     n_step - 1 steps."""
@@ -66,7 +66,7 @@ class OffPolicy(ObservingAlgorithm):
         "replay": (1,),
         "warm_up": (0,),
         "batch_size": (1,),
-        "samples_per_insert": (0.0,),
+        "samples_per_insert": (0.001,),
         "n_step": (1,),
         "target_rate": (0.0, 1.0),
     }

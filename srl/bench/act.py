@@ -20,6 +20,8 @@ from srl.experiment import Experiment, load_experiment
 from srl.launch.compilation import keep_compiled_programs
 from srl.loop.acting.local_acting import LocalActing, compiled_act
 from srl.loop.learning.learner import Learner
+from srl.loop.policy_set import PolicySet
+from srl.loop.xla_threads import choose_for_acting
 from srl.streams.group_state import STATE_BYTES
 from srl.streams.inference import RemoteActing
 from srl.streams.transport import connect
@@ -29,7 +31,8 @@ from srl.types import Specs
 
 _THROUGH = ("thread", "host", "network")
 
-_NOTES = """Lists are separated by commas. What is not listed goes to the experiment:
+_NOTES = """Lists are separated by commas. XLA has as many threads as the largest number of slots is
+given in a run. What is not listed goes to the experiment:
 --algorithm.network.width 128."""
 
 
@@ -52,6 +55,9 @@ def main(argv: list[str]) -> int:
             f"--num-slots {given}: an environment has {agents} slots; expected multiples of "
             f"{agents}, separated by commas"
         )
+    largest = max(options.num_slots) // agents
+    policy_set = PolicySet.of_experiment(experiment, first_timestep(experiment, 1)[0])
+    choose_for_acting(experiment, policy_set, largest)
     for size in options.num_slots:
         sized = replace(experiment, num_envs=size // agents, groups=1)
         with contextlib.ExitStack() as stack:

@@ -14,7 +14,7 @@ from srl.lazy import jax, jnp
 from srl.loop.fused import Acting, traced_pass
 from srl.loop.policy_set import PolicySet
 from srl.loop.shapes import repeated_unroll
-from srl.loop.xla_threads import start_for_acting, start_for_learning
+from srl.loop.xla_threads import choose_for_learning
 from srl.pools import make_pool
 from srl.types import Specs, Timestep, Unroll
 
@@ -29,7 +29,6 @@ def act_alone(experiment: Experiment, num_envs: int) -> Callable[[], Any]:
     """A compiled `act` for all slots of so many environments; a call waits for its result."""
     specs, timestep = first_timestep(experiment, num_envs)
     policy_set = PolicySet.of_experiment(experiment, specs)
-    start_for_acting(experiment, policy_set, num_envs)
     states = policy_set.init(jax.random.key(experiment.seed))
     act = jax.jit(policy_set.act)
     operands = jax.device_put(_to_act(policy_set, states, timestep))
@@ -39,20 +38,20 @@ def act_alone(experiment: Experiment, num_envs: int) -> Callable[[], Any]:
 def learn_alone(experiment: Experiment) -> tuple[Callable[[], Any], int]:
     """A compiled `learn`, and how many samples it learns from.
 
-    A call waits for its result. Each begins at the same state, with an unroll whose steps repeat
-    the first one: the work does not depend on what is in it.
+    A call waits for its result, and learns on from where the last one ended: algorithms with a
+    replay take no gradient step before there is enough in it. The unroll's steps repeat the first.
     """
     _, timestep, policy_set, states = _started(experiment)
     unroll = jax.jit(partial(_repeated, policy_set, experiment))(states, timestep)
-    learn = jax.jit(policy_set.learn, donate_argnums=1)
+    learn = jax.jit(policy_set.learn, donate_argnums=(0, 1))
     return _going_on(learn, states, policy_set.empty_replays(unroll), unroll), unroll.log_prob.size
 
 
 def loop_alone(experiment: Experiment) -> tuple[Callable[[], Any], int]:
     """The training loop as one compiled program without its environments, and its env steps.
 
-    A call waits for its result. Environments repeat their first timestep, and each call begins at
-    the same state.
+    A call waits for its result, and learns on from where the last one ended. Environments repeat
+    their first timestep.
     """
     _, timestep, policy_set, states = _started(experiment)
     memory = policy_set.initial_memory(experiment.num_envs)
@@ -65,7 +64,7 @@ def loop_alone(experiment: Experiment) -> tuple[Callable[[], Any], int]:
         return run.states, run.replays, run.acting, run.metrics
 
     unroll = jax.jit(partial(_repeated, policy_set, experiment))(states, timestep)
-    program = jax.jit(loop, donate_argnums=1)
+    program = jax.jit(loop, donate_argnums=(0, 1))
     steps = sum(unrolled.length for unrolled in experiment.graph.unrolls)
     call = _going_on(program, states, policy_set.empty_replays(unroll), acting)
     return call, steps * experiment.num_envs
@@ -74,7 +73,7 @@ def loop_alone(experiment: Experiment) -> tuple[Callable[[], Any], int]:
 def _started(experiment: Experiment) -> tuple[Specs, Timestep, PolicySet, Any]:
     """What all of it begins with, with as many XLA threads as in a run."""
     specs, timestep = first_timestep(experiment, experiment.num_envs)
-    start_for_learning(experiment, specs, experiment.num_envs)
+    choose_for_learning(experiment, specs, experiment.num_envs)
     policy_set = PolicySet.of_experiment(experiment, specs)
     return specs, timestep, policy_set, policy_set.init(jax.random.key(experiment.seed))
 
@@ -82,15 +81,15 @@ def _started(experiment: Experiment) -> tuple[Specs, Timestep, PolicySet, Any]:
 def _going_on(
     program: Callable[..., Any], states: Any, replays: Any, given: Any
 ) -> Callable[[], Any]:
-    """A call of a program (states, replays, given) -> (states, replays, ...), from one state.
+    """Calls of a program (states, replays, given) -> (states, replays, ...), one after the other.
 
-    Replays are donated, so each call gets what the last one gave.
+    States and replays are donated.
     """
 
     def call() -> None:
-        nonlocal replays
-        changed, replays, *others = program(states, replays, given)
-        jax.block_until_ready((changed, others))
+        nonlocal states, replays
+        states, replays, *others = program(states, replays, given)
+        jax.block_until_ready((states, others))
 
     return call
 

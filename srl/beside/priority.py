@@ -38,9 +38,10 @@ def lower_priority(nice: int) -> None:
 
 def keep_to_one_thread() -> None:
     """Makes JAX start as many threads as for one core, which may then run on any core."""
-    cores = os.sched_getaffinity(0)
+    cores, others = os.sched_getaffinity(0), set(os.listdir("/proc/self/task"))
     os.sched_setaffinity(0, {min(cores)})
     jax.devices()
-    for thread in os.listdir("/proc/self/task"):
+    os.sched_setaffinity(0, cores)
+    for thread in set(os.listdir("/proc/self/task")) - others:
         with suppress(ProcessLookupError):
             os.sched_setaffinity(int(thread), cores)

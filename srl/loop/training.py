@@ -19,7 +19,7 @@ from srl.loop.projection import Projection
 from srl.loop.stage import Stage
 from srl.loop.stepping.environments import Environments
 from srl.loop.stepping.local import LocalEnvironments
-from srl.loop.xla_threads import start_for_learning
+from srl.loop.xla_threads import choose_for_learning
 from srl.streams.batch import Batch
 from srl.streams.group_state import STATE_BYTES, Stopped, pack, unpack
 from srl.tracking.tracker import Histogram
@@ -86,7 +86,7 @@ class Training:
         self.on_stage(Stage.COMPILING)
         slots = environments.slots(specs)
         if environments.calls_one_program:
-            start_for_learning(experiment, specs, len(slots) // len(specs.agents))
+            choose_for_learning(experiment, specs, len(slots) // len(specs.agents))
         self._maybe_learner = learner = Learner(experiment, specs, environments.worker, slots)
         learner.neighbours = self.neighbours
         if self.chooses_opponents:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from srl.beside.priority import keep_to_one_thread
 from srl.experiment import Experiment
 from srl.files import write_atomically
 from srl.lazy import jax, jnp
@@ -17,37 +18,39 @@ from srl.loop.learning.learner import bind_policy_set, decision_spec
 from srl.loop.policy_set import PolicySet
 from srl.loop.shapes import repeated_unroll
 from srl.pools.timestep_arrays import empty_timestep
+from srl.run_record import srl_version
 from srl.types import Decision, Specs, Timestep, Tree
 
 _SMALL_GRADIENT, _SMALL_ACT = 60_000_000, 10_000_000
 """FLOPs up to which a gradient step and a call of `act` are faster on one thread than on two, as
 measured (docs/tuning.md): to wake another thread takes longer than what it would do."""
 
-_THREADS = "NPROC"  # where XLA looks for their number, as it starts
 
+def choose_for_learning(experiment: Experiment, specs: Specs, num_envs: int) -> None:
+    """Gives XLA one thread if the largest program is small, and that learns; else all cores.
 
-def start_for_learning(experiment: Experiment, specs: Specs, num_envs: int) -> None:
-    """Starts XLA for a worker that calls one program at a time, the largest of which learns.
+    For workers that call one program at a time. It has no effect where XLA has started already.
 
     Args:
         experiment: What is trained.
         specs: Of its environments.
         num_envs: Environments that the worker learns from.
     """
-    if _may_choose():
+    if _may_choose(experiment):
         policy_set = bind_policy_set(experiment, specs)
-        counted = experiment.settled_algorithm, policy_set.members, specs, num_envs
+        counted = _counted("learn", experiment, specs, num_envs)
         flops = _kept(counted, lambda: gradient_flops(policy_set, experiment, num_envs))
-        _start(one_thread=flops <= _SMALL_GRADIENT)
+        if flops <= _SMALL_GRADIENT:
+            keep_to_one_thread()
 
 
-def start_for_acting(experiment: Experiment, policy_set: PolicySet, num_envs: int) -> None:
-    """Starts XLA for a worker that only acts, for `num_envs` environments a call."""
-    if _may_choose():
-        parts = policy_set.members, policy_set.specs, num_envs
-        counted = "act", experiment.settled_algorithm, *parts
+def choose_for_acting(experiment: Experiment, policy_set: PolicySet, num_envs: int) -> None:
+    """The same for a worker that only acts, for `num_envs` environments a call."""
+    if _may_choose(experiment):
+        counted = _counted("act", experiment, policy_set.specs, num_envs)
         flops = _kept(counted, lambda: act_flops(policy_set, num_envs))
-        _start(one_thread=flops <= _SMALL_ACT)
+        if flops <= _SMALL_ACT:
+            keep_to_one_thread()
 
 
 def gradient_flops(policy_set: PolicySet, experiment: Experiment, num_envs: int) -> int:
@@ -117,35 +120,35 @@ def _inner(params: Mapping[str, Any]) -> Iterator[Any]:
                 yield each
 
 
-def _kept(counted: object, count: Callable[[], int]) -> int:
+def _may_choose(experiment: Experiment) -> bool:
+    """Whether there are several cores, of which the user has not chosen a number.
+
+    Where fixed policies play, XLA has to run to read them, before anything can be counted.
+    """
+    return "NPROC" not in os.environ and len(os.sched_getaffinity(0)) > 1 and not experiment.fixed
+
+
+def _counted(node: str, experiment: Experiment, specs: Specs, num_envs: int) -> str:
+    """All that the FLOPs of a node depend on, but for code outside srl."""
+    played = dict(experiment.policies), experiment.self_play
+    parts = experiment.settled_algorithm, experiment.graph, played, specs, num_envs
+    return repr((jax.__version__, srl_version(), node, *parts))
+
+
+def _kept(counted: str, count: Callable[[], int]) -> int:
     """Gives what `count` gives, which is kept beside JAX's compiled programs: tracing takes long.
 
     Args:
-        counted: What the result depends on; its `repr` shows all of it.
+        counted: What the result depends on.
         count: Counts FLOPs.
     """
     folder = jax.config.values["jax_compilation_cache_dir"]
-    if folder is None:
+    if folder is None or " at 0x" in counted:  # an address, which the next start has not
         return count()
-    digest = hashlib.sha256(repr((jax.__version__, counted)).encode()).hexdigest()
-    file = Path(folder) / f"srl-flops-{digest}"
+    file = Path(folder) / f"srl-flops-{hashlib.sha256(counted.encode()).hexdigest()}"
     with suppress(OSError, ValueError):
         return int(file.read_text())
     flops = count()
     with suppress(OSError):
         write_atomically(file, str(flops).encode())
     return flops
-
-
-def _may_choose() -> bool:
-    return _THREADS not in os.environ and len(os.sched_getaffinity(0)) > 1
-
-
-def _start(*, one_thread: bool) -> None:
-    """Starts XLA; without effect where it runs already."""
-    if one_thread:
-        os.environ[_THREADS] = "1"
-        try:
-            jax.devices()
-        finally:
-            del os.environ[_THREADS]

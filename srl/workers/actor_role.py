@@ -24,9 +24,9 @@ def run_actor(context: WorkerContext) -> None:
     try:
         if endpoints.has("act"):
             from srl.loop.acting.parameters import received_policies
-            from srl.loop.xla_threads import start_for_acting
+            from srl.loop.xla_threads import choose_for_acting
 
-            start_for_acting(endpoints.experiment, policy_set, endpoints.group_envs)
+            choose_for_acting(endpoints.experiment, policy_set, endpoints.group_envs)
             newest = received_policies(endpoints, policy_set).newest
         groups = ActorThreads(endpoints, pools, policy_set, newest)
 

@@ -6,7 +6,7 @@ from srl.loop.acting.parameters import received_policies
 from srl.loop.acting.policy_server import batch_envs, serve_policies
 from srl.loop.learning.learner import bind_policy_set
 from srl.loop.stage import Stage
-from srl.loop.xla_threads import start_for_acting
+from srl.loop.xla_threads import choose_for_acting
 from srl.streams.group_state import Stopped
 from srl.workers.worker import WorkerContext
 
@@ -26,7 +26,7 @@ def run_policy(context: WorkerContext) -> None:
 
     try:
         context.stage(Stage.COMPILING)
-        start_for_acting(endpoints.experiment, policy_set, batch_envs(endpoints))
+        choose_for_acting(endpoints.experiment, policy_set, batch_envs(endpoints))
         received = received_policies(endpoints, policy_set)
         server = serve_policies(endpoints, policy_set, received, listeners["inference"], None)
         context.stage(Stage.STEPPING)

@@ -17,16 +17,16 @@ from pathlib import Path
 from srl.experiment import load_experiment
 from srl.launch.compilation import keep_compiled_programs
 from srl.loop.learning.learner import bind_policy_set
-from srl.loop.xla_threads import start_for_acting, start_for_learning
+from srl.loop.xla_threads import choose_for_acting, choose_for_learning
 from srl.pools import make_pool
 
 keep_compiled_programs()
 experiment = load_experiment("native:CartPole-v1", sys.argv[2:]).experiment
 specs = make_pool(experiment.env, 1).specs
 if sys.argv[1] == "act":
-    start_for_acting(experiment, bind_policy_set(experiment, specs), experiment.num_envs)
+    choose_for_acting(experiment, bind_policy_set(experiment, specs), experiment.num_envs)
 else:
-    start_for_learning(experiment, specs, experiment.num_envs)
+    choose_for_learning(experiment, specs, experiment.num_envs)
 import jax
 jax.devices()
 names = [file.read_text().strip() for file in Path("/proc/self/task").glob("*/comm")]

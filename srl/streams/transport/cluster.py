@@ -44,7 +44,7 @@ class ClusterListener(PolledListener):
 
     @property
     def dropped(self) -> int:
-        """How many messages were for peers that had gone."""
+        """How many messages were for or from peers that had gone or been cut off."""
         return self._dropped + sum(way.dropped for way in self._ways)
 
     def close(self) -> None:

@@ -173,7 +173,7 @@ class Listener(ABC):
 
     @property
     def dropped(self) -> int:
-        """How many messages were for peers that had gone."""
+        """How many messages were for or from peers that had gone or been cut off."""
         return self._dropped
 
     def receive(self, timeout: float | None) -> tuple[Peer, Message] | None:

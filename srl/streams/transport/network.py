@@ -292,13 +292,16 @@ class NetworkListener(PolledListener):
                 self._unidentified.pop(fd, None)
         if connection := self._connected.get(fd):
             connection.read_bytes += wire + wire_bytes(len(header), self._encrypted)
+        hung_up = peer is not None and self._peers.get(peer.identity.sender) is not peer
+        self._dropped += hung_up
         try:
             identity, message = join_frames(header.buffer, bodies, self.limit_bytes)
         except Refused as reason:
-            self.refuse(peer or "a process that has sent nothing yet", reason)
+            if not hung_up:
+                self.refuse(peer or "a process that has sent nothing yet", reason)
             return True
         if peer:
-            if self._peers.get(peer.identity.sender) is peer:  # or it was hung up on
+            if not hung_up:
                 self._deliver(peer, identity, message)
             if message.kind == LEFT:
                 self._forget(peer)
