@@ -228,6 +228,18 @@ def test_a_round_without_a_gradient_step_changes_nothing():
     assert (np.asarray(replay.priority) > 0).any()
 
 
+def test_without_priorities_all_steps_that_a_transition_fits_after_are_drawn_as_often():
+    config = DQN(**{**SMALL, "n_step": 2, "samples_per_insert": 64.0, "batch_size": 64})
+    instance = config.bind(DISCRETE, 10, SLOTS)
+    state, unrolls = instance.init(KEY), instance.empty_replay(unroll_of(0))
+    for n in range(2):
+        unrolls, drawn, _ = instance.look(state._replace(n=n), unrolls, unroll_of(n))
+    counts = np.zeros((2, STEPS - 1, SLOTS))
+    np.add.at(counts, tuple(np.asarray(x) for x in drawn.draws[:3]), 1)
+    np.testing.assert_allclose(counts / counts.sum(), 1 / counts.size, atol=0.01)
+    assert not jax.tree.leaves(unrolls.priority)
+
+
 def test_a_lost_replay_is_filled_as_in_the_beginning_before_learning_goes_on():
     settings = {**SMALL, "warm_up": 3 * STEPS * SLOTS, "replay": 8 * STEPS * SLOTS}
     for algorithm in (

@@ -9,7 +9,7 @@ import pytest
 from small_runs import CARTPOLE, GAME, RECURRENT, assert_same, train
 
 from srl import UserError
-from srl.algorithms import PPO
+from srl.algorithms import DQN, PPO
 from srl.checkpoint import Checkpoints
 from srl.errors import PlanError
 from srl.loop.fused import Fused
@@ -83,6 +83,18 @@ def test_a_run_goes_on_under_the_other_plan(start, first, second):
     train(resumed, 2)
     assert resumed.env_steps == whole.env_steps
     assert_close(whole, resumed)
+
+
+def test_what_acts_after_an_update_has_the_newest_parameters_and_share_of_random_actions(start):
+    algorithm = DQN(network=MLP(width=4), warm_up=0, replay=1_000)
+    trainer = start(replace(CARTPOLE, algorithm=algorithm), Fused)
+    train(trainer, 3)
+    learner = trainer._learner
+    policy_set = learner.policy_set
+    expected = policy_set.acting(policy_set.policies(learner.states), learner.past)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), learner.policies, expected
+    )
 
 
 def test_episodes_are_counted_whole(start):
