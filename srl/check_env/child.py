@@ -133,7 +133,8 @@ def main(arguments: Sequence[str]) -> None:
     for fd in (dump, results):
         os.set_inheritable(fd, False)
     try:
-        with closing(_Alarm(dump, settings["seconds"])) as alarm:
+        compiles = settings["env"].startswith("jax:")
+        with closing(_Alarm(dump, settings["seconds"], compiles)) as alarm:
             for found in findings(Settings(**settings), alarm):
                 if isinstance(found, str):
                     send("check", found)
@@ -155,13 +156,14 @@ class _Alarm:
     keeps the interpreter to itself is found too.
     """
 
-    def __init__(self, dump: int, seconds: float) -> None:
-        self._dump, self._seconds = dump, seconds
+    def __init__(self, dump: int, seconds: float, compiles: bool) -> None:
+        """Sets no alarm yet; where any call may compile it has as long as making has."""
+        self._dump, self._seconds, self._compiles = dump, seconds, compiles
         self._armed, self._limit = 0.0, 0.0
 
     def __call__(self, making: bool = False) -> None:
-        seconds = self._seconds
-        limit = _making_seconds(seconds) if making else _CALLS_OF_A_CHECK * seconds
+        seconds, long = self._seconds, making or self._compiles
+        limit = _making_seconds(seconds) if long else _CALLS_OF_A_CHECK * seconds
         now = time.monotonic()
         slack = min(1.0, limit / 4)  # arming takes longer than a quick step
         if limit != self._limit or now - self._armed > slack:

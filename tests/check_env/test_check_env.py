@@ -195,6 +195,12 @@ def test_a_hang_after_many_steps_is_found_too(capsys):
     assert "in step" in found[-1][2]
 
 
+def test_an_environment_in_jax_may_take_its_time_to_compile(capsys, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "docs")
+    code, found = checked(capsys, "jax:corridor:Corridor", "--seconds", "0.01")
+    assert (code, [check for check, verdict, _ in found if verdict == "mend"]) == (0, [])
+
+
 def test_a_file_in_place_of_an_id_is_answered_with_what_to_write(capsys, monkeypatch):
     monkeypatch.chdir(Path(__file__).parent)
     assert main(["check-env", "broken_environments.py"]) == 2
