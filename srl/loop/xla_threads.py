@@ -39,9 +39,10 @@ def choose_for_learning(experiment: Experiment, specs: Specs, num_envs: int) -> 
     if _may_choose(experiment):
         policy_set = bind_policy_set(experiment, specs)
         counted = _counted("learn", experiment, specs, num_envs)
-        flops = _kept(counted, lambda: gradient_flops(policy_set, experiment, num_envs))
-        if flops <= _SMALL_GRADIENT:
-            keep_to_one_thread()
+        with suppress(OverflowError):  # more than memory holds, which is refused later
+            flops = _kept(counted, lambda: gradient_flops(policy_set, experiment, num_envs))
+            if flops <= _SMALL_GRADIENT:
+                keep_to_one_thread()
 
 
 def choose_for_acting(experiment: Experiment, policy_set: PolicySet, num_envs: int) -> None:
