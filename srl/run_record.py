@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.parse import quote
 
 from srl.algorithms import Algorithm
 from srl.config_values import made_from
@@ -59,6 +60,15 @@ class RunFolder:
     def videos(self) -> Path:
         """Recorded episodes, once there are any."""
         return self.path / "videos"
+
+    @property
+    def fixed(self) -> Path:
+        """Copies of what fixed policies need of other runs, once there are any."""
+        return self.path / "fixed"
+
+    def fixed_copy(self, pattern: str) -> Path:
+        """The copy for the fixed policy of the agents that fit a pattern; a run's folder, too."""
+        return self.fixed / quote(pattern, safe="").replace(".", "%2E")
 
     def film(self, env_steps: int) -> Path:
         """The film of the version of so many env steps, made while the run trains."""
