@@ -22,7 +22,7 @@ from srl.algorithms import Algorithm
 from srl.config_values import made_from
 from srl.errors import RunError, Unwritable, UserError, expect
 from srl.experiment_file import import_file
-from srl.files import parse_json, write_atomically
+from srl.files import UNFINISHED, parse_json, write_atomically
 from srl.specs_json import specs_from_json, specs_to_json
 from srl.system.search_path import add_folder
 from srl.types import Specs
@@ -140,6 +140,12 @@ def films(folder: RunFolder) -> dict[Path, int]:
     """The films that `RunFolder.film` names, the earliest first, with their env steps."""
     found = {file: file.stem.rpartition("_")[2] for file in folder.videos.glob("env_steps_*.mp4")}
     return {file: int(steps) for file, steps in sorted(found.items()) if steps.isdecimal()}
+
+
+def remove_unfinished_films(folder: RunFolder) -> None:
+    """Removes what a process that was killed has left of such films."""
+    for file in folder.videos.glob(f"{UNFINISHED}env_steps_*.mp4"):
+        file.unlink(missing_ok=True)
 
 
 def srl_version() -> str:
