@@ -29,9 +29,13 @@ Import = Callable[[str], Any]
 
 
 def config_values(value: Any) -> Any:
-    """All values of settings, as nested dicts and lists that JSON can hold."""
+    """All values of settings, as nested dicts and lists that JSON can hold.
+
+    Fields of a dataclass that can neither be given nor count as two are compared are none.
+    """
     if is_dataclass(value) and not isinstance(value, type):
-        values = {f.name: config_values(getattr(value, f.name)) for f in fields(value)}
+        names = [field.name for field in fields(value) if field.init or field.compare]
+        values = {name: config_values(getattr(value, name)) for name in names}
         return {"type": _import_path(type(value)), **values}
     if isinstance(value, Mapping):
         return {str(key): config_values(item) for key, item in value.items()}

@@ -377,12 +377,13 @@ def _settled(experiment: Experiment, fixed: Mapping[str, Any]) -> Experiment:
     return replace(experiment, plan=plan, algorithm=algorithm, policies=policies)
 
 
-def made_again(values: Any, directory: Path) -> Resolved:
+def made_again(values: Any, directory: Path, fixed: Mapping[str, Any] = _NONE) -> Resolved:
     """The experiment that a program has made, from its values.
 
     Args:
         values: As `config_values` gives them.
         directory: For imports.
+        fixed: As for `load_experiment`.
 
     Raises:
         UserError: If what the values name cannot be imported.
@@ -394,7 +395,7 @@ def made_again(values: Any, directory: Path) -> Resolved:
         raise UserError(f"the values of an experiment make {experiment!r}")
     experiment = replace(experiment, **hooks)
     experiment.validate()
-    policies = pinned_policies(experiment.policies, experiment.fixed)
+    policies = pinned_policies(experiment.policies, fixed or experiment.fixed)
     return Resolved(replace(experiment, policies=policies), "", (), None, directory)
 
 

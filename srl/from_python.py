@@ -70,7 +70,7 @@ def train(
             f"overrides is {overrides!r}; expected a list, such as {shlex.split(overrides)}"
         )
     folder = find_run(Path(run_dir)) if resume and run_dir is not None else None
-    fixed = {} if folder is None else recorded_fixed(read_config(folder))
+    fixed = {} if folder is None else recorded_fixed(folder, read_config(folder))
     resolved = _resolved(experiment, plan, overrides, fixed)
     hooks = {
         "on_report": on_report,

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.parse import quote
 
 from srl.algorithms import Algorithm
 from srl.config_values import made_from
 from srl.errors import RunError, Unwritable, UserError, expect
 from srl.experiment_file import import_file
-from srl.files import parse_json, write_atomically
+from srl.files import UNFINISHED, parse_json, write_atomically
 from srl.specs_json import specs_from_json, specs_to_json
 from srl.system.search_path import add_folder
 from srl.types import Specs
@@ -59,6 +60,15 @@ class RunFolder:
     def videos(self) -> Path:
         """Recorded episodes, once there are any."""
         return self.path / "videos"
+
+    @property
+    def fixed(self) -> Path:
+        """Copies of what fixed policies need of other runs, once there are any."""
+        return self.path / "fixed"
+
+    def fixed_copy(self, pattern: str) -> Path:
+        """The copy for the fixed policy of the agents that fit a pattern; a run's folder, too."""
+        return self.fixed / quote(pattern, safe="").replace(".", "%2E")
 
     def film(self, env_steps: int) -> Path:
         """The film of the version of so many env steps, made while the run trains."""
@@ -130,6 +140,12 @@ def films(folder: RunFolder) -> dict[Path, int]:
     """The films that `RunFolder.film` names, the earliest first, with their env steps."""
     found = {file: file.stem.rpartition("_")[2] for file in folder.videos.glob("env_steps_*.mp4")}
     return {file: int(steps) for file, steps in sorted(found.items()) if steps.isdecimal()}
+
+
+def remove_unfinished_films(folder: RunFolder) -> None:
+    """Removes what a process that was killed has left of such films."""
+    for file in folder.videos.glob(f"{UNFINISHED}env_steps_*.mp4"):
+        file.unlink(missing_ok=True)
 
 
 def srl_version() -> str:

@@ -27,7 +27,7 @@ from srl.loop.seeds import environment_seed
 from srl.pools import make_pool
 from srl.pools.make import threaded
 from srl.run.folder import recorded_experiment
-from srl.run_record import RunFolder, films
+from srl.run_record import RunFolder, films, remove_unfinished_films
 from srl.workers.evaluator import Episodes, Evaluator, Player, estimates
 
 logger = logging.getLogger(__name__)
@@ -90,6 +90,7 @@ class _Evaluating:
         self._run = RunFolder(folder)
         self._film: Film | None = None
         self._versions.note_death()
+        remove_unfinished_films(self._run)
         self._evaluators = {name: self._evaluator(greedy) for name, greedy in self._ways()}
 
     def __enter__(self) -> _Evaluating:
@@ -148,14 +149,22 @@ class _Evaluating:
         return True
 
     def _record(self, player: Player, file: Path) -> None:
-        """Films the first episode of the evaluation; a failure ends filming, and nothing else."""
+        """Films the first episode of the evaluation; a failure ends filming, and nothing else.
+
+        No film is left where the run waits for another result before this one ends.
+        """
         settings = self._settings
         try:
-            with self._versions.filming():
+            with self._versions.filming() as expect_time:
+
+                def progress(ended: int) -> None:
+                    expect_time()
+                    self._cpu_limit.rest()
+
                 self._film = self._film or _film_of(self._filmed)
                 self._film.record(
                     *(file, player, 1, settings.seed, settings.actions != "sampled"),
-                    progress=lambda ended: self._cpu_limit.rest(),
+                    progress=progress,
                     most_seconds=_FILM_SECONDS,
                 )
         except Exception as error:  # of a library that renders, too

@@ -7,7 +7,7 @@ nothing piles up, and either may die at any time. There is at most one version w
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,10 @@ OFFERED = "offered"
 """The version's file is of the form of a checkpoint, and has this name in place of a number."""
 
 _LONGEST = 300  # characters of an error
+
+
+class _RunWaits(Exception):
+    """The run waits for a result, and a film would delay it."""
 
 
 class Versions:
@@ -130,15 +134,20 @@ class Versions:
         return None
 
     @contextmanager
-    def filming(self) -> Iterator[None]:
+    def filming(self) -> Iterator[Callable[[], None]]:
         """Notes that a film is being made, until it ends; what fails then ends all filming.
+
+        Gives a function to call as it is made, which ends it, and nothing else, where the run waits
+        for a result by now.
 
         Raises:
             Exception: What making it has raised.
         """
         self._filming.touch()
         try:
-            yield
+            yield self._expect_time
+        except _RunWaits:
+            pass
         except Exception as error:
             text = " ".join(described(error).split())
             write_atomically(self._no_films, text[:_LONGEST].encode())
@@ -147,11 +156,18 @@ class Versions:
             self._filming.unlink(missing_ok=True)
 
     def note_death(self) -> None:
-        """Ends all filming if the process before this one has died of it."""
-        if self._filming.exists():
+        """Ends all filming if the process before this one has died of it.
+
+        Where the run waits for a result, it was killed to be started anew.
+        """
+        if self._filming.exists() and not self.urgent:
             text = "the process died as it rendered"
             write_atomically(self._no_films, text.encode())
-            self._filming.unlink(missing_ok=True)
+        self._filming.unlink(missing_ok=True)
+
+    def _expect_time(self) -> None:
+        if self.urgent:
+            raise _RunWaits
 
     @property
     def urgent(self) -> bool:

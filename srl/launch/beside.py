@@ -10,6 +10,7 @@ from pathlib import Path
 from srl.beside.process import BesideProcess
 from srl.evaluating.versions import Versions
 from srl.experiment import Experiment
+from srl.run_record import RunFolder, remove_unfinished_films
 
 _NICE = 14
 """The nice value of what evaluates: 4 % of a core that the run would take; with 19 a start could
@@ -68,8 +69,9 @@ def rater(run: Path, show: Callable[[str], None]) -> BesideProcess:
     return BesideProcess("rater", "srl.self_play.rater", run, show, without=without)
 
 
-def evaluator(run: Path, show: Callable[[str], None], nice: int = _NICE) -> BesideProcess:
-    """The process that evaluates versions.
+@contextlib.contextmanager
+def evaluator(run: Path, show: Callable[[str], None], nice: int = _NICE) -> Iterator[None]:
+    """Keeps the process that evaluates versions running for as long as this is entered.
 
     Args:
         run: The run's folder.
@@ -78,7 +80,7 @@ def evaluator(run: Path, show: Callable[[str], None], nice: int = _NICE) -> Besi
     """
     versions = Versions(run)
     versions.begin()
-    return BesideProcess(
+    process = BesideProcess(
         "evaluator",
         "srl.evaluating.evaluator",
         run,
@@ -88,3 +90,8 @@ def evaluator(run: Path, show: Callable[[str], None], nice: int = _NICE) -> Besi
         urgent=lambda: versions.urgent,
         on_given_up=versions.give_up,
     )
+    try:
+        with process:
+            yield
+    finally:
+        remove_unfinished_films(RunFolder(run))

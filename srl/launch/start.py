@@ -11,7 +11,7 @@ from srl.experiment import Experiment, Resolved
 from srl.launch.auto import settled
 from srl.launch.local import in_processes
 from srl.pools.make import expect_environment
-from srl.run.folder import create_run
+from srl.run.folder import copy_fixed, create_run
 from srl.run_record import RunFolder
 
 
@@ -36,7 +36,7 @@ def begin(
     )
     folder = create_run(resolved, run_dir)
     try:
-        return folder, settled(folder, resolved, say)
+        return folder, settled(folder, copy_fixed(folder, resolved), say)
     except BaseException:
         folder.discard()
         raise

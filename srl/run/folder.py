@@ -19,6 +19,7 @@ from srl.config_values import config_values, flat_values, made_from, unreachable
 from srl.errors import UserError
 from srl.files import write_atomically
 from srl.run_record import SCHEMA, RunFolder, expect_source, read_config, srl_version
+from srl.self_play.fixed import Fixed
 
 if TYPE_CHECKING:
     from srl.experiment import Experiment, Resolved
@@ -37,7 +38,8 @@ def create_run(resolved: Resolved, run_dir: Path | None = None) -> RunFolder:
             for its user alone, one that exists keeps its mode.
 
     Raises:
-        UserError: When it cannot be written, or holds a run or anything else already.
+        UserError: When it cannot be written, or holds a run or anything else already, or another
+            run's policy cannot be copied.
     """
     path = run_dir or Path("runs") / resolved.experiment.name / time.strftime(_TIME)
     if run_dir is None:
@@ -55,12 +57,22 @@ def create_run(resolved: Resolved, run_dir: Path | None = None) -> RunFolder:
             part.mkdir(exist_ok=True)
         if source is not None:
             folder.source.write_bytes(source)
+        _copy_or_discard(folder, resolved)
         _write_config(folder, resolved, hashlib.sha256(source).hexdigest() if source else None)
     except OSError as error:
         raise UserError(
             f"cannot write the run folder {path}: {error.strerror}; choose one with --run-dir"
         ) from error
     return folder
+
+
+def _copy_or_discard(folder: RunFolder, resolved: Resolved) -> None:
+    """Copies what is needed of other runs; leaves no folder where that cannot be done."""
+    try:
+        copy_fixed(folder, resolved)
+    except UserError:
+        folder.discard()
+        raise
 
 
 def find_run(run_dir: Path, *, trained: bool = False) -> RunFolder:
@@ -154,19 +166,44 @@ def recorded(folder: RunFolder, config: Mapping[str, Any]) -> Resolved:
                 f"other can import: srl.train(experiment, run_dir={str(folder.path)!r}, resume=True"
                 ") goes on with it; what is to be loaded has to be at the top level of a module"
             )
-        return made_again(config["experiment"], Path(config["directory"]))
+        directory = Path(config["directory"])
+        return made_again(config["experiment"], directory, recorded_fixed(folder, config))
     return load_experiment(
         config["target"],
         config["overrides"],
         source=folder.source if config["source"] else None,
         directory=Path(config["directory"]),
-        fixed=recorded_fixed(config),
+        fixed=recorded_fixed(folder, config),
     )
 
 
-def recorded_fixed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The policies that a run's configuration records, by pattern, with the fixed ones made."""
-    return made_from(config["experiment"].get("policies") or {})
+def recorded_fixed(folder: RunFolder, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The fixed policies that a run's configuration records, by pattern, read from its copies."""
+    policies = made_from(config["experiment"].get("policies") or {})
+    return {
+        pattern: policy.read_in(folder.fixed_copy(pattern))
+        for pattern, policy in policies.items()
+        if isinstance(policy, Fixed)
+    }
+
+
+def copy_fixed(folder: RunFolder, resolved: Resolved) -> Resolved:
+    """Copies what is needed of other runs whose policies play; gives the same with the copies read.
+
+    Raises:
+        UserError: As `Fixed.copied`.
+    """
+    experiment = resolved.experiment
+    copies = {
+        pattern: policy.copied(folder.fixed_copy(pattern))
+        for pattern, policy in experiment.fixed.items()
+    }
+    if not copies:
+        return resolved
+    policies = {**experiment.policies, **copies}
+    return dataclasses.replace(
+        resolved, experiment=dataclasses.replace(experiment, policies=policies)
+    )
 
 
 def recorded_experiment(folder: Path) -> Experiment:
@@ -246,6 +283,7 @@ def return_to(folder: RunFolder, version: int) -> list[Path]:
 
 def record(folder: RunFolder, resolved: Resolved) -> None:
     """Records in `config.json` the experiment that the run has from now on."""
+    copy_fixed(folder, resolved)
     _write_config(folder, resolved, read_config(folder)["sha256"])
 
 

@@ -2,15 +2,17 @@
 
     experiment = Experiment(..., policies={"seeker*": Fixed("runs/seekers"), "hider*": "hiders"})
 
-What an experiment file gives, and the file in the other run's folder that it stands for. Importing
-this loads no JAX: experiment files do.
+What an experiment file gives, and the file in the other run's folder that it stands for. A run that
+begins copies what it needs of the other, and reads its copy from then on. Importing this loads no
+JAX: experiment files do.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -18,12 +20,13 @@ from typing import Any
 from srl.array_file import SUFFIX, Unreadable, read_header
 from srl.checkpoint import BEST, Checkpoints
 from srl.errors import UserError, expect
-from srl.files import is_count
+from srl.files import UNFINISHED, is_count
 
 LATEST = "latest"
 """The version that stands for the newest checkpoint."""
 CHECKPOINTS, OPPONENTS = "checkpoints", "opponents"
 """The folders of a run in which versions lie: checkpoints, and past versions in self-play."""
+_NEEDED, _IF_THERE = ("config.json", "specs.json"), ("experiment.py",)
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class Fixed:
     weights: str = ""
     """The checksum of the version's file; a run records it when it begins, and goes on with no
     other."""
+    copy: Path | None = field(default=None, init=False, repr=False, compare=False)
+    """The folder in which a run that has begun holds its copy of what it needs of the other run."""
 
     def validate(self, name: str) -> None:
         """Raises UserError where a setting is not what is expected.
@@ -55,15 +60,19 @@ class Fixed:
 
         Args:
             name: Of the setting that holds this, for messages.
-            recorded: What this gave when the run began, if it has begun.
+            recorded: What this gave when the run began, if it has begun; it is given again unless
+                this stands for another run or version.
 
         Raises:
             UserError: If there is no such run or version, or it has other weights than recorded.
         """
         self.validate(name)
+        given = self
         if isinstance(recorded, Fixed) and self._may_be(recorded):
-            return recorded.pinned(name)
-        path = Path(self.run).absolute()
+            given = recorded
+        elif isinstance(recorded, Fixed) and self.weights == recorded.weights:
+            given = replace(self, weights="")  # those of the version that it had before
+        path = given.folder.absolute()
         if not (path / "config.json").is_file():
             runs = sorted(file.parent.name for file in path.glob("*/config.json"))
             hint = (
@@ -72,8 +81,14 @@ class Fixed:
                 else ("give the folder of a run, such as runs/NAME/TIME")
             )
             raise UserError(f"{name}: {path} is not the folder of a run (no config.json); {hint}")
-        version, weights = self._found(name, path)
-        return replace(self, run=str(path), version=version, weights=weights)
+        version, weights = given._found(name, path)
+        run = str(Path(given.run).absolute())
+        return replace(given, run=run, version=version, weights=weights)._read_from(given.copy)
+
+    @property
+    def folder(self) -> Path:
+        """Where it is read: in the run's copy, or in the other run's folder before there is one."""
+        return self.copy or Path(self.run)
 
     @property
     def file(self) -> Path:
@@ -82,17 +97,71 @@ class Fixed:
         Raises:
             UserError: If it is not there any more.
         """
-        for file, _, weights in _files(Path(self.run), self.version):
-            if weights == self.weights:
-                return file
-        raise UserError(
-            f"version {self.version} of {self.run} is not there any more; bring it back"
-        )
+        if (file := self._file) is None:
+            raise UserError(
+                f"version {self.version} of {self.folder} is not there any more, or has other "
+                "weights than this run began with; bring it back"
+            )
+        return file
+
+    def read_in(self, copy: Path) -> Fixed:
+        """Gives the same, read from a folder that `copied` has made; as it is where there is none.
+
+        Args:
+            copy: The folder.
+        """
+        return self._read_from(copy) if (copy / "config.json").is_file() else self
+
+    def copied(self, copy: Path) -> Fixed:
+        """Copies what is needed of the other run, and gives the same, read from the copy.
+
+        Args:
+            copy: The folder for it. One that holds the version stays as it is; another is replaced.
+
+        Raises:
+            UserError: If the other run cannot be read, or the copy cannot be written.
+        """
+        there = self._read_from(copy)
+        if there._file is not None:
+            return there
+        file, unfinished = self.file, copy.with_name(f"{UNFINISHED}{copy.name}")
+        there_too = [name for name in _IF_THERE if (self.folder / name).exists()]
+        try:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            for name in (*_NEEDED, *there_too, str(file.relative_to(self.folder))):
+                (unfinished / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(self.folder / name, unfinished / name)
+            shutil.rmtree(copy, ignore_errors=True)
+            unfinished.rename(copy)
+        except OSError as error:
+            raise UserError(
+                f"cannot copy {error.filename or self.folder}, of the fixed policy of "
+                f"{self.folder}, to {copy}: {error.strerror}"
+            ) from error
+        there.file  # noqa: B018  (raises if it was replaced just before)
+        return there
+
+    @property
+    def _file(self) -> Path | None:
+        """The version's file; None where it is not there with the weights that were recorded."""
+        files = _files(self.folder, self.version)
+        return next((file for file, _, weights in files if weights == self.weights), None)
+
+    def _read_from(self, copy: Path | None) -> Fixed:
+        given = replace(self)
+        object.__setattr__(given, "copy", copy)
+        return given
 
     def _may_be(self, recorded: Fixed) -> bool:
-        """Whether this could have given what is recorded, in some folder."""
-        same_run = Path(self.run).name == Path(recorded.run).name
-        return same_run and self.version in (LATEST, BEST, recorded.version)
+        """Whether this could have given what is recorded.
+
+        Where a path leads to no run, as it may from another folder or host, or when the other run
+        has been moved, its last name has to be the same.
+        """
+        path, other = Path(self.run).absolute(), Path(recorded.run)
+        elsewhere = path.name == other.name and not (path / "config.json").is_file()
+        same_version = self.version in (LATEST, BEST, recorded.version)
+        return (path == other or elsewhere) and same_version
 
     def _found(self, name: str, path: Path) -> tuple[int, str]:
         """The number and the checksum of the version."""

@@ -30,6 +30,29 @@ from srl.networks import MLP
 algorithm = PPO(network=MLP(width=16), unroll_length=16, epochs=2)
 experiment = Experiment(name="balance", env="native:CartPole-v1", num_envs=8, algorithm=algorithm)
 """
+SLOW_FILMS = """
+import threading
+from pathlib import Path
+from dataclasses import replace
+
+from balance import experiment
+from gymnasium.envs.classic_control import CartPoleEnv
+
+
+class SlowFilms(CartPoleEnv):
+    pictures = 0
+
+    def render(self):
+        self.pictures += 1
+        if self.pictures == 5:
+            (Path({run!r}) / "filmed").touch()
+            while {forever} or not (Path({run!r}) / "evaluation" / "urgent").exists():
+                threading.Event().wait(0.01)
+        return super().render()
+
+
+experiment = replace(experiment, env=SlowFilms)
+"""
 SECONDS = 300  # on a busy machine
 
 
@@ -171,6 +194,30 @@ def test_what_cannot_be_filmed_is_reported_once_and_evaluated_on(training, tmp_p
         (tmp_path / "evaluation" / "filming").touch()  # of a process that died then
         versions.note_death()
         assert versions.no_films() == "the process died as it rendered"
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_film_ends_once_the_run_waits_for_its_last_version(training, tmp_path, killed):
+    (tmp_path / "balance.py").write_text(EXPERIMENT)
+    source = SLOW_FILMS.format(run=str(tmp_path / "run"), forever=killed)
+    (tmp_path / "slow_films.py").write_text(source)
+    words = ["--evaluation.episodes", "1", "--evaluation.share", "1", "--evaluation.video", "true"]
+    resolved = load_experiment(str(tmp_path / "slow_films.py"), words)
+    folder, shown = create_run(resolved, tmp_path / "run"), []
+    with (
+        closing(Checkpoints(folder.checkpoints)) as checkpoints,
+        closing(Evaluations(resolved.experiment.evaluation, folder.path, checkpoints)) as offers,
+        evaluator(folder.path, shown.append, nice=14 if killed else 0),
+    ):
+        offers.offer(training)
+        wait(offers.result)
+        wait((folder.path / "filmed").exists)
+        training.update()
+        offers.offer(training, urgent=True)
+        assert "filmed" not in wait(offers.result).text
+        assert not list((folder.path / "evaluation").glob("*film*"))
+    assert not list(folder.videos.iterdir())
+    assert not shown
 
 
 def test_a_late_process_is_started_anew_once_the_run_waits(tmp_path):

@@ -13,10 +13,10 @@ import srl
 from srl import Evaluation, Fixed, SelfPlay, UserError
 from srl.algorithms import DQN, PPO
 from srl.dataflow import plans
-from srl.experiment import load_experiment, resolved_value
+from srl.experiment import load_experiment, resolved_value, with_overrides
 from srl.loop.make_training import make_training
 from srl.networks import MLP
-from srl.run.folder import open_run
+from srl.run.folder import create_run, open_run
 
 CAT, DOG = 0, 1
 ALONE = replace(DUEL, self_play=None, num_envs=4, plan="threads", keep_checkpoints=10)
@@ -131,15 +131,42 @@ def test_a_stopped_run_resumes_bitwise(start, tmp_path):
     assert_same(whole.state()["learners"], resumed.state()["learners"])
 
 
-def test_a_run_does_not_go_on_with_other_weights(own_source, tmp_path):
-    run = trained(against(own_source), tmp_path / "run", 2)
-    checkpoints = own_source / "checkpoints"
-    shutil.copy(checkpoints / "1.safetensors", checkpoints / "3.safetensors")
+def test_a_run_goes_on_when_the_other_run_is_gone(own_source, tmp_path):
+    experiment = against(own_source)
+    trained(experiment, tmp_path / "begun", 2)
+    shutil.rmtree(own_source)
+    (tmp_path / "begun").rename(tmp_path / "moved")
+    srl.Run(tmp_path / "moved").resume(env_steps=4 * 16, quiet=True)
+    srl.evaluate(tmp_path / "moved", episodes=2)
+    trained(experiment, tmp_path / "moved", 6, resume=True)
+    assert {did[DOG][0] for *_, did in actions()} == {3}
+
+
+def test_a_run_does_not_go_on_with_other_weights(source, tmp_path):
+    folder = create_run(resolved_value(against(source)), tmp_path / "run")
+    copy = folder.fixed_copy("dog") / "checkpoints" / "3.safetensors"
+    shutil.copy(source / "checkpoints" / "1.safetensors", copy)
     with pytest.raises(UserError, match="has other weights than this run began with"):
-        open_run(run.path, to_train=True)
-    (checkpoints / "3.safetensors").unlink()
-    with pytest.raises(UserError, match="has no version 3 that can be read; there are 1"):
-        open_run(run.path, to_train=True)
+        open_run(folder.path, to_train=True)
+    copy.unlink()
+    with pytest.raises(UserError, match="run/fixed/dog has no version 3 that can be read; it has"):
+        open_run(folder.path, to_train=True)
+
+
+def test_a_run_does_not_go_on_with_another_policy(own_source, tmp_path):
+    run = create_run(resolved_value(against(own_source)), tmp_path / "run").path
+    another = shutil.copytree(own_source, tmp_path / "another" / "source")
+    for other in (against(another), against(own_source, 1)):
+        with pytest.raises(UserError, match=r"began with policies.dog.\w+=.*, but"):
+            srl.train(other, run_dir=run, resume=True, quiet=True)
+
+
+def test_a_policy_that_cannot_be_copied_leaves_no_folder(own_source, tmp_path):
+    resolved = resolved_value(against(own_source))
+    (own_source / "specs.json").unlink()
+    with pytest.raises(UserError, match=r"cannot copy .*source/specs.json, of the fixed policy"):
+        create_run(resolved, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_overrides_choose_the_version(source, tmp_path):
@@ -149,8 +176,10 @@ def test_overrides_choose_the_version(source, tmp_path):
         f"policies = {{'dog': Fixed({str(source)!r}), '*': 'cats'}}\n"
         "experiment = Experiment(name='against', env='CartPole-v1', policies=policies)\n"
     )
-    chosen = load_experiment(str(file), ["--policies.dog.version", "1"]).experiment
-    assert chosen.fixed["dog"].version == 1
+    words = ["--policies.dog.version", "1"]
+    made = resolved_value(against(source))
+    for chosen in (load_experiment(str(file), words), with_overrides(made, words)):
+        assert chosen.experiment.fixed["dog"].version == 1
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from srl.streams.transport.keys import keys_of
 class PackedRun:
     """Everything that workers need which write no checkpoints."""
 
-    files: Mapping[str, str]
-    """The texts of the files that a run begins with, by name."""
+    files: Mapping[str, bytes]
+    """The contents of the files that a run begins with, by their paths in its folder."""
     keys: str = field(repr=False)
     """The run's keys, as their variable holds them: a secret."""
 
@@ -27,8 +27,13 @@ class PackedRun:
         Raises:
             UserError: If this process may not have its keys.
         """
-        files = [file for file in (folder.source, folder.config) if file.exists()]
-        return cls({file.name: file.read_text() for file in files}, keys_of(folder.path).to_text())
+        begun_with = (folder.source, folder.config, *folder.fixed.rglob("*"))
+        files = {
+            str(file.relative_to(folder.path)): file.read_bytes()
+            for file in begun_with
+            if file.is_file()
+        }
+        return cls(files, keys_of(folder.path).to_text())
 
     def unpack(self) -> RunFolder:
         """A folder of this host's own that serves workers as the run's would, but for the keys.
@@ -37,6 +42,7 @@ class PackedRun:
         """
         folder = RunFolder(Path(tempfile.mkdtemp(prefix="srl-")))
         folder.log("supervisor").parent.mkdir()
-        for name, text in self.files.items():
-            (folder.path / name).write_text(text)
+        for name, content in self.files.items():
+            (folder.path / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder.path / name).write_bytes(content)
         return folder

@@ -1,6 +1,7 @@
 """How fixed policies act for their slots: those of other runs, which learn no more.
 
-Each acts with its own network and algorithm, as the other run's folder records them. Parameters are
+Each acts with its own network and algorithm, as the other run's folder records them, or the copy of
+it that a run makes when it begins. Parameters are
 constants of what is compiled, in every worker that acts, so none cross a stream.
 """
 
@@ -118,7 +119,7 @@ class FixedActing:
     def _parts_of(self, pattern: str) -> Iterator[FixedPart]:
         """Reads what plays the agents of a pattern: perhaps several policies of the other run."""
         fixed, name = self.fixed[pattern], f"policies[{pattern!r}]"
-        folder = RunFolder(Path(fixed.run))
+        folder = RunFolder(fixed.folder)
         config, theirs = read_config(folder), read_specs(folder)
         named = {"actions": "action", "observations": "observation"}
         differing = [
@@ -128,7 +129,7 @@ class FixedActing:
         ]
         if differing:
             raise UserError(
-                f"{name}: the policy of {folder.path} cannot play here: its environment differs "
+                f"{name}: the policy of {fixed.run} cannot play here: its environment differs "
                 f"from this run's in its {' and '.join(differing)}; choose a run on the same "
                 "environment with the same options"
             )
@@ -142,7 +143,7 @@ class FixedActing:
         }
         members: dict[str, list[int]] = {}
         for index in self.members[pattern]:
-            policy = _named(patterns, self.specs.agents[index], f"{name}: {folder.path}")
+            policy = _named(patterns, self.specs.agents[index], f"{name}: {fixed.run}")
             members.setdefault(policy, []).append(index)
         for policy, own in members.items():
             yield FixedPart(tuple(own), instances[policy], _read(fixed.file, policy, instances))

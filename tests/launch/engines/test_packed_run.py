@@ -22,6 +22,9 @@ def run(tmp_path):
 
 def test_a_host_that_does_not_see_the_folder_gets_the_same_experiment(run, tmp_path, monkeypatch):
     keys = create_keys(run.path)
+    held = run.fixed_copy("seeker*") / "specs.json"  # of another run, whose policy plays
+    held.parent.mkdir(parents=True)
+    held.write_bytes(b"{}\xff")
     packed = PackedRun.of(run)
     (tmp_path / "run").rename(tmp_path / "elsewhere")
     (tmp_path / "small.py").unlink()
@@ -30,6 +33,7 @@ def test_a_host_that_does_not_see_the_folder_gets_the_same_experiment(run, tmp_p
     assert folder.path.parent == tmp_path
     assert resolved.experiment.name == "small"
     assert resolved.experiment.num_envs == 16
+    assert (folder.fixed_copy("seeker*") / "specs.json").read_bytes() == b"{}\xff"
     assert packed.keys == keys.to_text()
     assert packed.keys not in repr(packed)
 
