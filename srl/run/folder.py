@@ -97,7 +97,8 @@ def find_run(run_dir: Path, *, trained: bool = False) -> RunFolder:
             "%s has no checkpoint yet; %s is the newest that has", newest.path, found.path
         )
     elif runs:
-        logger.warning("%s is taken, the newest of %d in %s", found.path, len(runs), run_dir)
+        newest = "using %s, the newest of the runs (%d) in %s"
+        logger.warning(newest, found.path, len(runs), run_dir)
     return found
 
 

@@ -187,7 +187,7 @@ def test_a_folder_of_runs_means_its_newest(tmp_path, caplog):
         os.utime(folder.config, (number, number))
     folder, resolved = open_run(tmp_path)
     assert (folder.path.name, resolved.experiment.seed) == ("a", 2)
-    assert f"{folder.path} is taken, the newest of 3 in {tmp_path}" in caplog.text
+    assert f"using {folder.path}, the newest of the runs (3) in {tmp_path}" in caplog.text
     assert open_run(tmp_path / "b")[0].path.name == "b"
 
 
