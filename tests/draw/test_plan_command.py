@@ -45,16 +45,18 @@ def test_a_plan_is_told_in_the_terminal(capsys):
         assert part in told
 
 
-def test_what_each_fragment_holds_is_told_with_its_size(capsys):
-    words = ["--algorithm", "DQN", "--algorithm.replay", "51200", "--plan"]
+@pytest.mark.parametrize("priorities", [0, 0.6])
+def test_what_each_fragment_holds_is_told_with_its_size(capsys, priorities):
+    words = ["--algorithm", "DQN", "--algorithm.replay", "51200"]
+    words += ["--algorithm.priorities", str(priorities), "--plan"]
     drawn = scene("parameter_server", *words[:-1])
     actors, server = (drawn.plan.fragments[name] for name in ("actors", "server"))
     assert set(drawn.held(actors)) == {"replay"}
     assert set(drawn.held(server)) == {"state"}
     # In 100 unrolls of 8 steps and one more row, of 64 slots: the observation, the reward and two
-    # flags of a row, the action of a step, the priority of a transition of three steps, and which
-    # unroll it is.
-    whole = 100 * 64 * (9 * (16 + 4 + 2) + 8 * 4 + 6 * 4 + 4)
+    # flags of a row, the action of a step, which unroll it is and, where they are drawn by
+    # priority, that of a transition of three steps.
+    whole = 100 * 64 * (9 * (16 + 4 + 2) + 8 * 4 + 4 + bool(priorities) * 6 * 4)
     assert drawn.held(actors)["replay"] == whole // actors.replicas
     assert any("holds replay of" in text for text in texts(picture(drawn)) if text)
     told = shown(capsys, ENV, *words, "inline")
