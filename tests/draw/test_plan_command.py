@@ -60,7 +60,7 @@ def test_what_each_fragment_holds_is_told_with_its_size(capsys, priorities):
     assert drawn.held(actors)["replay"] == whole // actors.replicas
     assert any("holds replay of" in text for text in texts(picture(drawn)) if text)
     told = shown(capsys, ENV, *words, "inline")
-    assert re.search(rf"holds state of [\d.]+ [kM]B, replay of {whole / 1e6:.2f} MB", told), told
+    assert re.search(rf"holds state of [\d.]+ [kM]B, replay of {whole / 1e6:.3g}0? MB", told), told
 
 
 def test_the_processes_beside_a_run_are_fragments_of_their_own(capsys):
