@@ -48,7 +48,8 @@ def main(argv: list[str]) -> int:
     # Past versions would play a part of the slots: what is measured here is one policy's acting.
     experiment = replace(load_experiment(options.target, overrides).experiment, self_play=None)
     keep_compiled_programs()
-    agents = len(first_timestep(experiment, 1)[0].agents)
+    specs, _ = first_timestep(experiment, 1)
+    agents = len(specs.agents)
     if any(size % agents for size in options.num_slots):
         given = ",".join(map(str, options.num_slots))
         raise UserError(
@@ -56,7 +57,7 @@ def main(argv: list[str]) -> int:
             f"{agents}, separated by commas"
         )
     largest = max(options.num_slots) // agents
-    policy_set = PolicySet.of_experiment(experiment, first_timestep(experiment, 1)[0])
+    policy_set = PolicySet.of_experiment(experiment, specs)
     choose_for_acting(experiment, policy_set, largest)
     for size in options.num_slots:
         sized = replace(experiment, num_envs=size // agents, groups=1)

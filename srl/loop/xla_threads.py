@@ -36,22 +36,20 @@ def choose_for_learning(experiment: Experiment, specs: Specs, num_envs: int) -> 
         specs: Of its environments.
         num_envs: Environments that the worker learns from.
     """
-    if _may_choose(experiment):
-        policy_set = bind_policy_set(experiment, specs)
-        counted = _counted("learn", experiment, specs, num_envs)
-        with suppress(OverflowError):  # more than memory holds, which is refused later
-            flops = _kept(counted, lambda: gradient_flops(policy_set, experiment, num_envs))
-            if flops <= _SMALL_GRADIENT:
-                keep_to_one_thread()
+
+    def count() -> int:
+        return gradient_flops(bind_policy_set(experiment, specs), experiment, num_envs)
+
+    _choose("learn", experiment, specs, num_envs, count, _SMALL_GRADIENT)
 
 
 def choose_for_acting(experiment: Experiment, policy_set: PolicySet, num_envs: int) -> None:
     """The same for a worker that only acts, for `num_envs` environments a call."""
-    if _may_choose(experiment):
-        counted = _counted("act", experiment, policy_set.specs, num_envs)
-        flops = _kept(counted, lambda: act_flops(policy_set, num_envs))
-        if flops <= _SMALL_ACT:
-            keep_to_one_thread()
+
+    def count() -> int:
+        return act_flops(policy_set, num_envs)
+
+    _choose("act", experiment, policy_set.specs, num_envs, count, _SMALL_ACT)
 
 
 def gradient_flops(policy_set: PolicySet, experiment: Experiment, num_envs: int) -> int:
@@ -121,19 +119,28 @@ def _inner(params: Mapping[str, Any]) -> Iterator[Any]:
                 yield each
 
 
-def _may_choose(experiment: Experiment) -> bool:
-    """Whether there are several cores, of which the user has not chosen a number.
+def _choose(
+    node: str,
+    experiment: Experiment,
+    specs: Specs,
+    num_envs: int,
+    count: Callable[[], int],
+    small: int,
+) -> None:
+    """Gives XLA one thread if a node takes at most `small` FLOPs, as `count` counts them.
 
-    Where fixed policies play, XLA has to run to read them, before anything can be counted.
+    A number of threads that the user has chosen stays. Where fixed policies play, XLA has to run to
+    read them, before anything can be counted.
     """
-    return "NPROC" not in os.environ and len(os.sched_getaffinity(0)) > 1 and not experiment.fixed
-
-
-def _counted(node: str, experiment: Experiment, specs: Specs, num_envs: int) -> str:
-    """All that the FLOPs of a node depend on, but for code outside srl."""
+    if "NPROC" in os.environ or len(os.sched_getaffinity(0)) == 1 or experiment.fixed:
+        return
+    # All that the FLOPs depend on, but for code outside srl.
     played = dict(experiment.policies), experiment.self_play
     parts = experiment.settled_algorithm, experiment.graph, played, specs, num_envs
-    return repr((jax.__version__, srl_version(), node, *parts))
+    counted = repr((jax.__version__, srl_version(), node, *parts))
+    with suppress(OverflowError):  # more than memory holds, which is refused later
+        if _kept(counted, count) <= small:
+            keep_to_one_thread()
 
 
 def _kept(counted: str, count: Callable[[], int]) -> int:
