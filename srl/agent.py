@@ -145,8 +145,8 @@ class Agent:
         name = self._policy_of.get(agent, "")
         if not name:
             raise UserError(
-                f"{agent} was played by a fixed policy of another run, which {self.path} names in "
-                "its config.json and does not hold; load that run for it"
+                f"{agent} was played by a fixed policy of another run, which the config.json of "
+                f"{self.path} names; load that run for it"
             )
         instance, policy = self.instances[name], self.policies[name]
         remembered = self._memory(instance.initial_memory(count), memory, single, of)

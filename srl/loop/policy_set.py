@@ -110,7 +110,9 @@ class PolicySet:
             for name, own in members.items()
         }
         fixed = {p: policy for p, policy in policies.items() if isinstance(policy, Fixed)}
-        opponents = FixedActing(specs, others, fixed) if fixed else None
+        opponents = (
+            FixedActing(specs, others, fixed, next(iter(instances.values()))) if fixed else None
+        )
         return PolicySet(specs, members, instances, taught, opponents)
 
     @staticmethod

@@ -49,6 +49,8 @@ class FixedActing:
     """Agent indices by pattern."""
     fixed: Mapping[str, Fixed]
     """Whose policy plays them, by pattern."""
+    trained: Instance
+    """A policy of this run, as which fixed ones have to count actions."""
 
     period = 1
     """The number of environments after which the slots of fixed policies repeat."""
@@ -56,7 +58,10 @@ class FixedActing:
     @cached_property
     def parts(self) -> tuple[FixedPart, ...]:
         """The agents with their policies, which are read when they are first asked for."""
-        return tuple(part for pattern in self.members for part in self._parts_of(pattern))
+        parts = tuple(part for pattern in self.members for part in self._parts_of(pattern))
+        for part in parts:
+            self._expect_actions(part.instance)
+        return parts
 
     def present_slots(self, members: tuple[int, ...]) -> tuple[int, ...]:
         """Gives the slots that these agents' trained policy plays: all."""
@@ -94,27 +99,22 @@ class FixedActing:
             decisions.append((part.members, decision))
         return decisions, tuple(following)
 
-    def expect_actions(self, trained: Instance) -> None:
-        """Checks that fixed policies count actions as a trained one does.
+    def _expect_actions(self, instance: Instance) -> None:
+        """Raises UserError unless a fixed policy counts actions as the trained one does.
 
-        Args:
-            trained: Whose `env_action` is asked for those of all slots.
-
-        Raises:
-            UserError: If they do not.
+        The trained one's `env_action` is asked for those of all slots.
         """
         shape, numbers = self.specs.action.shape or (), np.zeros(1, np.int32)
         if isinstance(self.specs.action, spaces.Box):
             numbers = np.linspace(-2.0, 2.0, 5, dtype=np.float32)
         probes = np.multiply.outer(numbers, np.ones(shape, numbers.dtype))
-        for part in self.parts:
-            own, other = (np.asarray(i.env_action(probes)) for i in (trained, part.instance))
-            if not np.allclose(own, other, atol=1e-6):
-                raise UserError(
-                    f"policies: {type(part.instance.config).__name__}, by which a fixed policy was "
-                    f"trained, counts actions otherwise than {type(trained.config).__name__}; "
-                    "train with the same algorithm"
-                )
+        own, other = (np.asarray(i.env_action(probes)) for i in (self.trained, instance))
+        if not np.allclose(own, other, atol=1e-6):
+            raise UserError(
+                f"policies: {type(instance.config).__name__}, by which a fixed policy was "
+                f"trained, counts actions otherwise than {type(self.trained.config).__name__}; "
+                "train with the same algorithm"
+            )
 
     def _parts_of(self, pattern: str) -> Iterator[FixedPart]:
         """Reads what plays the agents of a pattern: perhaps several policies of the other run."""

@@ -14,7 +14,6 @@ from srl.block_files import Files
 from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.lazy import jax, jnp
-from srl.loop.acting.fixed_acting import FixedActing
 from srl.loop.learning.histograms import histograms_of, histograms_of_actions
 from srl.loop.learning.progress import Progress
 from srl.loop.learning.replay_files import ReplayFiles, Saved, expect_room, tree_bytes
@@ -96,8 +95,6 @@ class Learner:
         """
         self.experiment, self.worker = experiment, worker
         self.policy_set = policy_set = bind_policy_set(experiment, specs)
-        if isinstance(policy_set.opponents, FixedActing):
-            policy_set.opponents.expect_actions(next(iter(policy_set.instances.values())))
         self.progress = Progress(specs, policy_set.members, experiment.action_repeat)
         self.progress.busy[worker].begin(threads=1)
         self.parameters: dict[str, int] = {}

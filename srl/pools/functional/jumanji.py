@@ -13,9 +13,9 @@ from srl.errors import UserError
 from srl.lazy import jnp
 from srl.pools.functional.environment import Step
 from srl.pools.functional.library import PREFIX, imported
+from srl.pools.python.masks import MASK
+from srl.spaces import choice_counts
 from srl.types import Array, Tree
-
-_MASK = "action_mask"
 
 
 class Jumanji:
@@ -43,8 +43,8 @@ class Jumanji:
         space = self._space(self._env.observation_spec)
         self.action_space = self._space(self._env.action_spec)
         self._choices: tuple[int, ...] = ()  # what one Discrete action stands for
-        if isinstance(space, spaces.Dict) and _MASK in space.spaces:
-            shape = space[_MASK].shape or ()
+        if isinstance(space, spaces.Dict) and MASK in space.spaces:
+            shape = space[MASK].shape or ()
             self._join_choices(shape)
             entries = sum(_counts(self.action_space))
             if math.prod(shape) != entries:
@@ -53,7 +53,7 @@ class Jumanji:
                     f"{self.action_space}; expected an entry for each choice of a Discrete or "
                     "MultiDiscrete action, or for each combination of several"
                 )
-            space = spaces.Dict({**space.spaces, _MASK: spaces.MultiBinary(entries)})
+            space = spaces.Dict({**space.spaces, MASK: spaces.MultiBinary(entries)})
         self.observation_space = space
 
     def reset(self, key: Array) -> tuple[Tree, Tree]:
@@ -83,8 +83,8 @@ class Jumanji:
         if parts is None:
             return observation
         observed = {name: self._observed(part) for name, part in parts.items()}
-        if _MASK in observed:
-            observed[_MASK] = observed[_MASK].reshape(-1)
+        if MASK in observed:
+            observed[MASK] = observed[MASK].reshape(-1)
         return observed
 
     def _space(self, spec: Any) -> spaces.Space:
@@ -109,9 +109,9 @@ class Jumanji:
 
 def _counts(action: spaces.Space) -> tuple[int, ...]:
     """How many values each choice of an action has; none of a Box."""
-    if isinstance(action, spaces.Discrete):
-        return (int(action.n),)
-    return tuple(map(int, action.nvec.ravel())) if isinstance(action, spaces.MultiDiscrete) else ()
+    if not isinstance(action, spaces.Discrete | spaces.MultiDiscrete):
+        return ()
+    return tuple(map(int, choice_counts(action).ravel()))
 
 
 def _parts(observation: Any) -> Mapping[str, Any] | None:
