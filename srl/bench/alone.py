@@ -41,8 +41,7 @@ def learn_alone(experiment: Experiment) -> tuple[Callable[[], Any], int]:
     A call waits for its result, and learns on from where the last one ended: algorithms with a
     replay take no gradient step before there is enough in it. The unroll's steps repeat the first.
     """
-    _, timestep, policy_set, states = _started(experiment)
-    unroll = jax.jit(partial(_repeated, policy_set, experiment))(states, timestep)
+    _, policy_set, states, unroll = _started(experiment)
     learn = jax.jit(policy_set.learn, donate_argnums=(0, 1))
     return _going_on(learn, states, policy_set.empty_replays(unroll), unroll), unroll.log_prob.size
 
@@ -53,7 +52,7 @@ def loop_alone(experiment: Experiment) -> tuple[Callable[[], Any], int]:
     A call waits for its result, and learns on from where the last one ended. Environments repeat
     their first timestep.
     """
-    _, timestep, policy_set, states = _started(experiment)
+    timestep, policy_set, states, unroll = _started(experiment)
     memory = policy_set.initial_memory(experiment.num_envs)
     acting = Acting((), timestep, memory, jnp.uint32(0))
 
@@ -63,19 +62,24 @@ def loop_alone(experiment: Experiment) -> tuple[Callable[[], Any], int]:
         run = traced_pass(experiment.algorithm, *parts)
         return run.states, run.replays, run.acting, run.metrics
 
-    unroll = jax.jit(partial(_repeated, policy_set, experiment))(states, timestep)
     program = jax.jit(loop, donate_argnums=(0, 1))
     steps = sum(unrolled.length for unrolled in experiment.graph.unrolls)
     call = _going_on(program, states, policy_set.empty_replays(unroll), acting)
     return call, steps * experiment.num_envs
 
 
-def _started(experiment: Experiment) -> tuple[Specs, Timestep, PolicySet, Any]:
-    """What all of it begins with, with as many XLA threads as in a run."""
+def _started(experiment: Experiment) -> tuple[Timestep, PolicySet, Any, Unroll]:
+    """What all of it begins with, with as many XLA threads as in a run.
+
+    Gives the first timestep, the policies, their states, and an unroll whose steps repeat the first
+    one.
+    """
     specs, timestep = first_timestep(experiment, experiment.num_envs)
     choose_for_learning(experiment, specs, experiment.num_envs)
     policy_set = PolicySet.of_experiment(experiment, specs)
-    return specs, timestep, policy_set, policy_set.init(jax.random.key(experiment.seed))
+    states = policy_set.init(jax.random.key(experiment.seed))
+    unroll = jax.jit(partial(_repeated, policy_set, experiment))(states, timestep)
+    return timestep, policy_set, states, unroll
 
 
 def _going_on(
