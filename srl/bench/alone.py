@@ -11,7 +11,7 @@ import numpy as np
 
 from srl.experiment import Experiment
 from srl.lazy import jax, jnp
-from srl.loop.fused import Acting, traced_pass
+from srl.loop.fused import Acting, TracedLoop
 from srl.loop.policy_set import PolicySet
 from srl.loop.shapes import repeated_unroll
 from srl.loop.xla_threads import choose_for_learning
@@ -59,7 +59,8 @@ def loop_alone(experiment: Experiment) -> tuple[Callable[[], Any], int]:
     def loop(states: Any, replays: Any, acting: Acting) -> Any:
         key, version = jax.random.key(experiment.seed), jnp.zeros(2, jnp.int32)
         parts = policy_set, _Still(acting.timestep), key, replays, acting, states, None, version
-        run = traced_pass(experiment.algorithm, *parts)
+        run = TracedLoop(*parts)
+        experiment.algorithm.loop(run)
         return run.states, run.replays, run.acting, run.metrics
 
     program = jax.jit(loop, donate_argnums=(0, 1))

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from srl.algorithms import Algorithm
 from srl.dataflow.graph import Unrolled
 from srl.dataflow.loop import Interact, Loop
 from srl.dataflow.trace import Value
@@ -135,7 +134,8 @@ class CompiledLoop(LocalEnvironments):
         """One update; also gives the timesteps after the actions, [T, ...], policies, metrics."""
         policy_set = self._learner.policy_set.adjusted(settings)
         parts = policy_set, self._xla, key, replays, acting, states, opponents, version
-        run = traced_pass(self.experiment.algorithm, *parts)
+        run = TracedLoop(*parts)
+        self.experiment.algorithm.loop(run)
         traced = self.experiment.graph
         if (tuple(run.unrolls), run.learns) != (traced.unrolls, traced.learns):
             raise changed(
@@ -201,37 +201,7 @@ class Steps(Protocol):
         ...
 
 
-def traced_pass(
-    algorithm: Algorithm,
-    policy_set: PolicySet,
-    steps: Steps,
-    key: Array,
-    replays: Any,
-    acting: Acting,
-    states: Any,
-    opponents: Any,
-    version: Array,
-) -> _TracedLoop:
-    """One pass of an algorithm's loop, for a program that is being traced.
-
-    Args:
-        algorithm: Whose loop it is.
-        policy_set: Its policies.
-        steps: Its environments.
-        key: The key of the run's sampling.
-        replays: What is remembered, by policy.
-        acting: Where the environments are.
-        states: What was learned, by policy.
-        opponents: The past versions that play; None where none does.
-        version: int32 [2], of the policies.
-    """
-    parts = policy_set, steps, key, replays, acting, states, opponents, version
-    run = _TracedLoop(*parts)
-    algorithm.loop(run)
-    return run
-
-
-class _TracedLoop(Loop):
+class TracedLoop(Loop):
     """The values that flow through a loop while it is traced, each replaced by its successor."""
 
     def __init__(
@@ -245,6 +215,18 @@ class _TracedLoop(Loop):
         opponents: Any,
         version: Array,
     ) -> None:
+        """Begins where the last pass ended.
+
+        Args:
+            policy_set: The policies of the loop.
+            steps: Its environments.
+            key: The key of the run's sampling.
+            replays: What is remembered, by policy.
+            acting: Where the environments are.
+            states: What was learned, by policy.
+            opponents: The past versions that play; None where none does.
+            version: int32 [2], of the policies.
+        """
         self._policy_set, self._steps, self._key, self._version = policy_set, steps, key, version
         self._opponents = opponents
         self.acting, self.states, self.replays = acting, states, replays
@@ -257,9 +239,11 @@ class _TracedLoop(Loop):
         """The timesteps that followed each unroll's actions, [T, ...]; without observations."""
 
     def latest(self) -> Any:
+        """The policies as they are in the pass by now."""
         return self._policy_set.acting(self._policy_set.policies(self.states), self._opponents)
 
     def act(self, policy: Any, timestep: Timestep, memory: Tree) -> Decision:
+        """Decides, at the next clock."""
         self._called.append("act")
         ended = jnp.logical_or(timestep.terminated, timestep.truncated)
         slots = jnp.arange(timestep.reward.size, dtype=jnp.int32)
@@ -270,20 +254,25 @@ class _TracedLoop(Loop):
         )
 
     def step(self, action: Array, repeat: int = 1) -> Timestep:
+        """Steps the environments from inside the program."""
         self._called.append("step")
         pool, timestep = self._steps.step(self.acting.pool, self._policy_set.env_action(action))
         self.acting = self.acting._replace(pool=pool)
         return timestep
 
     def teach(self, timestep: Timestep) -> Any:
+        """Stands for the advice, which comes with the decision."""
         self._called.append("teach")
-        return Value("advice", "teach")  # it comes with the decision
+        return Value("advice", "teach")
 
     def collect(self, timestep: Timestep, decision: Decision, advice: Any = None) -> Any:
+        """Gives a row of the unroll."""
         self._called.append("collect")
         return timestep, decision._replace(memory=())
 
     def unroll(self, interact: Interact, length: int) -> Unroll:
+        """Traces a step once, for a loop of the compiler's."""
+
         def step(acting: Acting, _: None) -> tuple[Acting, Any]:
             self.acting, self._called = acting, []
             timestep, memory, row = interact(acting.timestep, acting.memory)
@@ -317,9 +306,11 @@ class _TracedLoop(Loop):
         )
 
     def gather(self, unroll: Unroll) -> Unroll:
-        return unroll  # of all environments already
+        """Gives the unroll, which is of all environments already."""
+        return unroll
 
     def learn(self, batch: Unroll) -> None:
+        """Learns, and goes on with the next version."""
         self.learns += 1
         learned = self._policy_set.learn(self.states, self.replays, batch)
         self.states, self.replays, self.policies, metrics = learned

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,12 @@ from srl.beside.priority import keep_to_one_thread
 from srl.experiment import Experiment
 from srl.files import write_atomically
 from srl.lazy import jax, jnp
-from srl.loop.learning.learner import bind_policy_set, decision_spec
+from srl.loop.learning.learner import bind_policy_set, decision_spec, first_decision
 from srl.loop.policy_set import PolicySet
 from srl.loop.shapes import repeated_unroll
 from srl.pools.timestep_arrays import empty_timestep
 from srl.run_record import srl_version
-from srl.types import Decision, Specs, Timestep, Tree
+from srl.types import Decision, Specs, Timestep
 
 _SMALL_GRADIENT, _SMALL_ACT = 60_000_000, 10_000_000
 """FLOPs up to which a gradient step and a call of `act` are faster on one thread than on two, as
@@ -73,18 +74,8 @@ def gradient_flops(policy_set: PolicySet, experiment: Experiment, num_envs: int)
 
 def act_flops(policy_set: PolicySet, num_envs: int) -> int:
     """Counts the FLOPs of a call of `act`."""
-
-    def policies() -> Any:
-        return policy_set.acting(policy_set.policies(policy_set.init(jax.random.key(0))))
-
-    def act(policies: Any, observation: Tree, ended: Any) -> Any:
-        key, slots = jax.random.key(0), jnp.arange(len(ended), dtype=jnp.int32)
-        memory = policy_set.initial_memory(num_envs)
-        return policy_set.act(policies, observation, ended, memory, key, jnp.uint32(0), slots)
-
-    timestep = empty_timestep(policy_set.specs, num_envs)
-    operands = jax.eval_shape(policies), timestep.observation, timestep.terminated
-    return flops_of(jax.make_jaxpr(act)(*operands).jaxpr)
+    decide = partial(first_decision, policy_set, num_envs)
+    return flops_of(jax.make_jaxpr(decide)(empty_timestep(policy_set.specs, num_envs)).jaxpr)
 
 
 def flops_of(jaxpr: Any) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from srl.streams.batch import Batch, batch_spec
 from srl.streams.batch import expect_room as expect_batches
 from srl.tracking.tracker import Histogram
 from srl.tree import map_tree
-from srl.types import Decision, Metrics, Policy, Specs, Tree, Unroll
+from srl.types import Decision, Metrics, Policy, Specs, Timestep, Tree, Unroll
 
 logger = logging.getLogger(__name__)
 
@@ -64,15 +65,22 @@ def batch_specs(experiment: Experiment, policy_set: PolicySet, num_envs: int) ->
 def decision_spec(policy_set: PolicySet, num_envs: int) -> Decision:
     """Shapes and dtypes of a group's decision."""
     timestep = empty_timestep(policy_set.specs, num_envs)
+    return jax.eval_shape(partial(first_decision, policy_set, num_envs), timestep)
 
-    def decide(observation: Tree, ended: Any) -> Decision:
-        key = jax.random.key(0)
-        slots = jnp.arange(len(ended), dtype=jnp.int32)
-        memory = policy_set.initial_memory(num_envs)
-        policies = policy_set.acting(policy_set.policies(policy_set.init(key)))
-        return policy_set.act(policies, observation, ended, memory, key, jnp.uint32(0), slots)
 
-    return jax.eval_shape(decide, timestep.observation, timestep.terminated)
+def first_decision(policy_set: PolicySet, num_envs: int, timestep: Timestep) -> Decision:
+    """What policies decide whose parameters are just drawn; to be traced, for its shapes and costs.
+
+    Args:
+        policy_set: The policies.
+        num_envs: Environments of the group.
+        timestep: Of the group.
+    """
+    key, ended = jax.random.key(0), timestep.terminated
+    slots = jnp.arange(len(ended), dtype=jnp.int32)
+    memory = policy_set.initial_memory(num_envs)
+    policies = policy_set.acting(policy_set.policies(policy_set.init(key)))
+    return policy_set.act(policies, timestep.observation, ended, memory, key, jnp.uint32(0), slots)
 
 
 class Learner:
