@@ -1,8 +1,8 @@
 """How fixed policies act for their slots: those of other runs, which learn no more.
 
 Each acts with its own network and algorithm, as the other run's folder records them, or the copy of
-it that a run makes when it begins. Parameters are
-constants of what is compiled, in every worker that acts, so none cross a stream.
+it that a run makes when it begins. Parameters are constants of what is compiled, in every worker
+that acts, so none cross a stream.
 """
 
 from __future__ import annotations
@@ -180,16 +180,37 @@ def _read(file: Path, name: str, instances: Mapping[str, Instance]) -> Policy:
 
             like = {other: jax.eval_shape(i.policy, _state(i)) for other, i in instances.items()}
             return OpponentPool(file.parents[1]).read(int(file.stem), like)[name]
-        state = _state(instance)
-        acting = {part: x for part, x in state._asdict().items() if part in ACTING_PARTS}
         version = int(file.stem) if file.stem.isdecimal() else file.stem
-        learners, _ = Checkpoints(file.parent).learners(version, {name: acting})
+        states = {name: _state(instance)}
+        states, _ = states_that_act(states, Checkpoints(file.parent), version)
     except RunError as error:  # damaged, which another start would not mend
         raise UserError(str(error)) from error
     with jax.ensure_compile_time_eval():  # also while something else is traced
-        return jax.device_get(instance.policy(state._replace(**learners[name])))
+        return jax.device_get(instance.policy(states[name]))
 
 
 def _state(instance: Instance) -> Any:
     """The shapes and types of a learner's state."""
     return jax.eval_shape(instance.init, jax.random.key(0))
+
+
+def states_that_act(
+    states: Mapping[str, Any], checkpoints: Checkpoints, version: int | str | None
+) -> tuple[dict[str, Any], dict[str, int]]:
+    """Gives states with what acting needs of a checkpoint, and its counts.
+
+    Args:
+        states: Learners' states, or their shapes, by policy. What only learning needs stays as it
+            is here, as a checkpoint may have it in another form.
+        checkpoints: Of the run.
+        version: Of the checkpoint; None for the newest.
+
+    Raises:
+        UserError: If there is no such checkpoint, or it is of another network.
+    """
+    acting = {
+        name: {part: x for part, x in state._asdict().items() if part in ACTING_PARTS}
+        for name, state in states.items()
+    }
+    learners, counts = checkpoints.learners(version, acting)
+    return {name: state._replace(**learners[name]) for name, state in states.items()}, counts

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from srl.algorithms import Algorithm
 from srl.checkpoint import Checkpoints
 from srl.lazy import jax
-from srl.loop.acting.fixed_acting import ACTING_PARTS
+from srl.loop.acting.fixed_acting import states_that_act
 from srl.loop.policy_set import PolicySet
 from srl.self_play.fixed import Fixed
 from srl.types import Policy, Specs
@@ -31,12 +31,5 @@ def trained_policies(
         UserError: If there is no such checkpoint, or it is of another network.
     """
     states = policy_set.init(jax.random.key(0))
-    # What only learning needs may have another form.
-    acting = {
-        name: {part: x for part, x in state._asdict().items() if part in ACTING_PARTS}
-        for name, state in states.items()
-    }
-    learners, counts = checkpoints.learners(version, acting)
-    for name, parts in jax.device_put(learners).items():
-        states[name] = states[name]._replace(**parts)
-    return policy_set.policies(states), counts
+    states, counts = states_that_act(states, checkpoints, version)
+    return policy_set.policies(jax.device_put(states)), counts
