@@ -80,7 +80,7 @@ def explained(error: BaseException) -> str:
 def foreign_frames(error: BaseException) -> str:
     """The traceback of an error without srl's own frames at its beginning.
 
-    Empty for an error that was raised by srl, whose text says everything.
+    Empty for an error that was raised by srl, whose text is complete.
     """
     frames = error.__traceback__
     while frames is not None and is_own(frames.tb_frame.f_code.co_filename):

@@ -135,7 +135,7 @@ class _Film:
         return f'<polygon fill="{color}" fill-opacity="0.2"{move[0]}>{move[1]}</polygon>'
 
     def _item(self, item: int) -> str:
-        """A box or a ramp: its colour tells whose lock it has, a thick rim that it is held."""
+        """A box or a ramp: its colour shows whose lock it has, a thick rim that it is held."""
         first = self.first
         ramp = item >= len(first.boxes)
         width, depth = (RAMP_SIZE, RAMP_SIZE) if ramp else first.boxes[item, 4:6]

@@ -21,7 +21,7 @@ class HideAndSeek(EnvConfig):
     stand still for a first part of each episode, in which nobody is rewarded. Agents move, grab
     what they see nearby, and lock it in place, where only their own team can unlock it.
 
-    The other tasks put one agent into the same world. All is told in docs/hide_and_seek.md. What
+    The other tasks put one agent into the same world. docs/hide_and_seek.md describes all. What
     is None follows from the task and the scenario; what means nothing there is refused.
     """
 

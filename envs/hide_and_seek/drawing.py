@@ -119,7 +119,7 @@ class _View:
             self._polygon([center, *edge], (*color, 22 if asleep else 52))
 
     def item(self, item: int) -> None:
-        """A box or a ramp: its colour tells whose lock it has, a bright rim that it is held."""
+        """A box or a ramp: its colour shows whose lock it has, a bright rim that it is held."""
         scene = self.scene
         team = scene.locking_team(item)
         color = scene.color(item)
@@ -230,7 +230,7 @@ class _View:
 
 
 def captioned(picture: np.ndarray, scene: Scene, remark: str = "") -> np.ndarray:
-    """The picture [height, width, 3] under a strip that says how the game stands, and a remark."""
+    """The picture [height, width, 3] under a strip that shows how the game stands, and a remark."""
     width = picture.shape[1]
     strip = Image.new("RGB", (width, _CAPTION_HEIGHT), WHITE)
     pen = ImageDraw.Draw(strip)

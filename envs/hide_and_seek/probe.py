@@ -1,4 +1,4 @@
-"""Whether MuJoCo can render off screen here: a process that ends well, or else tells why not."""
+"""Whether MuJoCo can render off screen here: a process that ends well, or else reports why not."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class GameRecorder:
     def record(self, pool: Any, env_id: int, timestep: Timestep) -> Mapping[str, np.ndarray]:
         """The numbers of one step, for A agents, B boxes, R ramps and W walls.
 
-        Sites, cylinders and food are there where the environment tells of them.
+        Sites, cylinders and food are there where the environment reports them.
 
         Args:
             pool: Of hide-and-seek.

@@ -1,4 +1,4 @@
-"""What a game looks like at one step, for whoever draws it."""
+"""What a game looks like at one step, for what draws it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HIDERS, SEEKERS = 0, 1
 TEAM_NAMES = ("hiders", "seekers")
 
 TASKS: tuple[str, ...] = get_args(Task)
-"""The tasks, by the number that the environment tells."""
+"""The tasks, by the number that the environment gives."""
 
 Color = tuple[int, int, int]
 
@@ -97,7 +97,7 @@ class Scene:
 
     @staticmethod
     def of(numbers: Mapping[str, np.ndarray], rewards: np.ndarray, returns: np.ndarray) -> Scene:
-        """Reads what the environment tells of itself.
+        """Reads what the environment reports of itself.
 
         Args:
             numbers: What the pool's `inspect` gives.

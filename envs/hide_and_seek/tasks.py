@@ -12,4 +12,4 @@ Task = Literal[
     "shelter",
     "object_counting",
 ]
-"""The tasks, in the order of the numbers that the environment tells."""
+"""The tasks, in the order of the numbers that the environment gives."""

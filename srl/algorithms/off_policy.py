@@ -104,7 +104,7 @@ class OffPolicyState(Observing, Protocol):
 
 
 _PERIOD = 1024
-"""The most updates after which gradient steps are as many as `samples_per_insert` says."""
+"""The most updates after which gradient steps are as many as `samples_per_insert` asks for."""
 
 F = TypeVar("F", bound=OffPolicyState)
 """The state of an algorithm that learns from a replay."""

@@ -1,4 +1,4 @@
-"""The plans that ship; each says in a few lines which nodes of the loop run where.
+"""The built-in plans; each is a few lines that give which nodes of the loop run where.
 
     experiment = Experiment(..., plan=plans.inline(actors=4))
 

@@ -37,7 +37,7 @@ class Run:
     keys: Mapping[str, str]
     """The keys of Open RL Benchmark but the seed."""
     settings: Settings
-    """All but the seed, what says how the run is tracked, and what was to be ignored."""
+    """All but the seed, what describes how the run is tracked, and what was to be ignored."""
     reports: Sequence[Mapping[str, Any]]
     """The lines of its metrics; at least one."""
 

@@ -318,7 +318,7 @@ class GradientSink:
             alive: Called about twice a second.
 
         Returns:
-            What each worker that is connected says of its files.
+            What each worker that is connected reports of its files.
         """
         return self._replies(
             Message(GradientMessage.WANT_REPLAY, counts=(updates,)), GradientMessage.REPLAY, alive

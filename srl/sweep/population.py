@@ -83,7 +83,7 @@ class PopulationSearch:
         return found
 
     def _end_interval(self) -> None:
-        """Decides who goes on from whose checkpoint, and records it."""
+        """Decides which member goes on from which checkpoint, and records it."""
         sweep, record = self._sweep, self._sweep.record
         scores = [
             -math.inf if trial.failure else sweep.objective.score(trial.value(sweep.objective))

@@ -98,5 +98,5 @@ def failure_of(run: KeptRun, log: Path) -> str:
         lines = log.read_text(errors="replace").split("\n") if log.exists() else []
     except UserError as error:
         return str(error)
-    said = [line for line in lines if line.strip()]
-    return said[-1].removeprefix("srl: ") if said else "it ended without a word"
+    written = [line for line in lines if line.strip()]
+    return written[-1].removeprefix("srl: ") if written else "it ended without a word"

@@ -121,7 +121,7 @@ class ReplayFiles:
         """Gives the replays as they were saved after n updates.
 
         Slots of which a checkpoint holds no replay, since their worker was away when it was made,
-        begin with an empty one; a warning says so.
+        begin with an empty one; a warning reports it.
 
         Args:
             folder: Of the files.
