@@ -14,7 +14,7 @@ from srl.cli import main
 from srl.config_values import config_values
 from srl.episodes import kinds_of
 from srl.errors import UserError
-from srl.evaluation.matches import OTHER, OURS, Match, compare, lineups, tables
+from srl.evaluation.matches import OTHER, OURS, Match, compare, lineups, plural, tables
 from srl.evaluation.players import trained
 from srl.experiment import load_experiment
 from srl.launch.local import train
@@ -219,6 +219,13 @@ def test_a_team_that_plays_for_both_sides_plays_as_alone(teams_run):
 
 
 # ---- what it says ----
+
+
+def test_several_agents_of_a_kind_are_named_in_english():
+    kinds = ("hider", "adversary", "boy", "fox", "boss", "coach", "blue_team")
+    named = " ".join(plural(kind) for kind in kinds)
+    assert named == "hiders adversaries boys foxes bosses coaches blue_teams"
+
 
 CONTEST = Contest("unseen", "share of steps", "hider", "evade", "seeker", "catch")
 

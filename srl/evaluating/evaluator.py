@@ -16,7 +16,6 @@ from pathlib import Path
 from srl.beside.cpu_limit import CpuLimit, cores_granted
 from srl.beside.priority import keep_to_one_thread, log_as
 from srl.beside.process import URGENT
-from srl.episodes import kinds_of
 from srl.errors import RunError, UserError, explained
 from srl.evaluating.versions import OFFERED, Versions
 from srl.evaluation.video import Film
@@ -28,7 +27,7 @@ from srl.pools import make_pool
 from srl.pools.make import threaded
 from srl.run.folder import recorded_experiment
 from srl.run_record import RunFolder, films, remove_unfinished_films
-from srl.workers.evaluator import Episodes, Evaluator, Player, estimates
+from srl.workers.evaluator import Episodes, Evaluator, Player, estimates, teams_of
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +85,7 @@ class _Evaluating:
         self._policy_set = acting_policy_set(
             experiment.algorithm, experiment.policies, specs, experiment.num_envs
         )
+        self._teams = teams_of(self._policy_set).members
         self._filmed = replace(experiment, env=env)
         self._run = RunFolder(folder)
         self._film: Film | None = None
@@ -114,6 +114,7 @@ class _Evaluating:
             env_seed=environment_seed(seed, "evaluation"),
             seed=seed,
             greedy=greedy,
+            sides=self._teams,
         )
 
     def play(self) -> bool:
@@ -136,7 +137,7 @@ class _Evaluating:
                 ) from error
             raise
         player = Player(self._policy_set, policies)
-        lineup = dict.fromkeys(kinds_of(self._specs.agents), player)
+        lineup = dict.fromkeys(self._teams, player)
         metrics: dict[str, float] = {"eval/episodes": self._settings.episodes}
         for name, evaluator in self._evaluators.items():
             played = evaluator.play(lineup, lambda ended: self._cpu_limit.rest())
@@ -173,9 +174,9 @@ class _Evaluating:
             old.unlink(missing_ok=True)
 
     def _metrics(self, name: str, played: Episodes) -> dict[str, float]:
-        policies, kinds = self._policy_set.members, kinds_of(self._specs.agents)
-        found = estimates(played, self._specs, policies)
-        for kind, agents in kinds.items():
+        policies = self._policy_set.members
+        found = estimates(played, self._specs, self._teams, policies)
+        for kind, agents in self._teams.items():
             if len(policies) > 1 and kind not in policies and agents in policies.values():
                 # It is there by the policy's name.
                 found.pop(f"episode_return/{kind}", None)

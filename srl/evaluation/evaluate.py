@@ -8,9 +8,8 @@ from typing import Any, Literal
 
 from srl.built_in_envs import config_class
 from srl.console.stages import Stages
-from srl.episodes import kinds_of
 from srl.errors import UserError, expect_number
-from srl.evaluation.matches import OTHER, OURS, Match, compare, lineups, tables
+from srl.evaluation.matches import OTHER, Match, compare, lineups, tables
 from srl.evaluation.players import UNTRAINED, Side, opponent, trained
 from srl.evaluation.video import Film, expect_film
 from srl.experiment import Experiment
@@ -20,7 +19,7 @@ from srl.loop.stepping.environments import make_group
 from srl.run.folder import find_run, open_run
 from srl.run_record import RunFolder
 from srl.self_play.ratings import newest_ratings, ratings_line
-from srl.workers.evaluator import Estimate, Evaluator, estimates
+from srl.workers.evaluator import Estimate, Evaluator, estimates, teams_of
 
 
 class Results(dict[str, Any]):
@@ -100,8 +99,14 @@ def evaluate(
             env_seed=environment_seed(seed, "evaluation"),
             seed=seed,
             greedy=greedy,
+            sides=teams_of(ours.player.policy_set).members,
         )
         settings = {**ours.source, "episodes": episodes, "seed": seed, "greedy": greedy}
+        if experiment.fixed:
+            settings["fixed"] = {
+                pattern: {"run": str(fixed.run), "version": fixed.version}
+                for pattern, fixed in experiment.fixed.items()
+            }
         if other is None:
             found, lines = _alone(evaluator, ours)
         else:
@@ -126,8 +131,7 @@ def _film_in(folder: RunFolder, version: int, seed: int, *how: str) -> Path:
 
 def _alone(evaluator: Evaluator, ours: Side) -> tuple[dict[str, Any], list[str]]:
     """The results of one side's policies among themselves, for JSON and as lines."""
-    lineup = dict.fromkeys(kinds_of(evaluator.specs.agents), ours)
-    results = _play(evaluator, lineup, "")
+    results = _play(evaluator, dict.fromkeys(evaluator.sides, ours), "")
     shown = {k: v for k, v in results.items() if k not in _repeated(evaluator, ours)}
     width = max(map(len, shown))
     lines = [f"{name:<{width}}  {estimate}" for name, estimate in shown.items()]
@@ -136,7 +140,7 @@ def _alone(evaluator: Evaluator, ours: Side) -> tuple[dict[str, Any], list[str]]
 
 def _repeated(evaluator: Evaluator, side: Side) -> set[str]:
     """The returns by kind of agents that a policy of exactly these agents has, too."""
-    kinds, policies = kinds_of(evaluator.specs.agents), side.player.policy_set.members
+    kinds, policies = evaluator.sides, side.player.policy_set.members
     if len(policies) == 1:  # whose returns are there by kind alone
         return set()
     others = {name: set(agents) for name, agents in policies.items() if name not in kinds}
@@ -147,11 +151,10 @@ def _against(
     evaluator: Evaluator, ours: Side, other: Side, experiment: Experiment
 ) -> tuple[dict[str, Any], list[str]]:
     """The results of all combinations of two sides' teams, for JSON and as lines."""
-    kinds = list(kinds_of(evaluator.specs.agents))
-    combinations = lineups(kinds)
+    combinations = lineups(list(evaluator.sides), teams_of(ours.player.policy_set).fixed)
     matches = []
     for number, lineup in enumerate(combinations, 1):
-        sides = {kind: ours if name == OURS else other for kind, name in lineup.items()}
+        sides = {kind: other if name == OTHER else ours for kind, name in lineup.items()}
         title = f"combination {number} of {len(combinations)}"
         matches.append(Match(lineup, _play(evaluator, sides, title)))
     config = config_class(experiment.env)
@@ -181,12 +184,14 @@ def _play(evaluator: Evaluator, sides: Mapping[str, Side], title: str) -> dict[s
         played = evaluator.play({kind: side.player for kind, side in sides.items()}, progress)
     # A policy's own return means something where one side has all the policies.
     policies = first.player.policy_set.members if alone else {}
-    return estimates(played, evaluator.specs, policies)
+    return estimates(played, evaluator.specs, evaluator.sides, policies)
 
 
 def _heading(settings: Mapping[str, Any]) -> list[str]:
     actions = "the most probable actions" if settings["greedy"] else "actions drawn as in training"
     lines = [f"run       {_named(settings)}"]
+    for pattern, fixed in settings.get("fixed", {}).items():
+        lines.append(f"fixed     {pattern}: {fixed['run']}, version {fixed['version']}")
     if "against" in settings:
         lines.append(f"against   {_named(settings['against'])}")
     return [

@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from srl.pools.config import Contest
 from srl.workers.evaluator import Estimate
 
-OURS, OTHER = "ours", "other"
+OURS, OTHER, FIXED = "ours", "other", "fixed"
+"""Who plays a team: either side, or in all combinations the fixed policy of another run."""
 
 
-def lineups(kinds: Sequence[str]) -> list[dict[str, str]]:
-    """Every way in which two sides can play the kinds of agents: the side of each."""
-    sides = itertools.product((OURS, OTHER), repeat=len(kinds))
-    return [dict(zip(kinds, lineup, strict=True)) for lineup in sides]
+def lineups(kinds: Sequence[str], fixed: Collection[str] = ()) -> list[dict[str, str]]:
+    """Every way in which two sides can play the kinds of agents: the side of each.
+
+    Args:
+        kinds: All of them.
+        fixed: Those that fixed policies play, in all combinations.
+    """
+    choices = [(FIXED,) if kind in fixed else (OURS, OTHER) for kind in kinds]
+    return [dict(zip(kinds, sides, strict=True)) for sides in itertools.product(*choices)]
+
+
+def plural(kind: str) -> str:
+    """Several agents of a kind, in English."""
+    if re.search(r"[^aeiou]y$", kind):
+        return f"{kind[:-1]}ies"
+    return f"{kind}es" if re.search(r"(s|x|z|ch|sh)$", kind) else f"{kind}s"
 
 
 class Match(NamedTuple):
@@ -49,23 +63,27 @@ class Comparison:
 
 
 def compare(matches: Sequence[Match], contest: Contest | None, label: str) -> list[Comparison]:
-    """Compares both sides' agents of each kind, the other side playing all other kinds.
+    """Compares both sides' agents of each kind, the other side playing all others but fixed ones.
 
     Args:
         matches: All combinations.
         contest: The statistic that decides; without one, returns do.
         label: Names the other side in a sentence: untrained.
     """
-    kinds = list(matches[0].lineup)
+    kinds = _varied(matches)
     return [_compare(matches, kind, contest, label) for kind in kinds]
+
+
+def _varied(matches: Sequence[Match]) -> list[str]:
+    """The kinds of agents that either side plays."""
+    return [kind for kind, side in matches[0].lineup.items() if side != FIXED]
 
 
 def _compare(
     matches: Sequence[Match], kind: str, contest: Contest | None, label: str
 ) -> Comparison:
-    kinds = list(matches[0].lineup)
-    statistic, sign = _statistic(kind, kinds, contest)
-    theirs = dict.fromkeys(kinds, OTHER)
+    theirs = {k: side if side == FIXED else OTHER for k, side in matches[0].lineup.items()}
+    statistic, sign = _statistic(kind, list(theirs), contest)
     ours = _result(matches, {**theirs, kind: OURS}, statistic)
     other = _result(matches, theirs, statistic)
     difference, error = ours.mean - other.mean, None
@@ -74,14 +92,19 @@ def _compare(
     better = sign * difference > 0
     beyond = error is not None and abs(difference) > 2 * error
     degree = ("better" if better else "worse") if beyond else "no better or worse"
-    opponents = " and ".join(f"{label} {k}s" for k in kinds if k != kind)
+    opponents = " and ".join(
+        f"fixed {plural(k.removeprefix('fixed_'))}" if side == FIXED else f"{label} {plural(k)}"
+        for k, side in theirs.items()
+        if k != kind
+    )
     if contest and sign and statistic == f"env/{contest.statistic}":
         verb = contest.raising if kind == contest.raised_by else contest.lowering
         deed = f"{verb} {opponents} {degree}"
     else:
         deed = f"do {degree} against {opponents}" if opponents else f"do {degree}"
     sentence = (
-        f"Our {kind}s {deed} than {label} {kind}s do: {statistic.removeprefix('env/')} "
+        f"Our {plural(kind)} {deed} than {label} {plural(kind)} do: "
+        f"{statistic.removeprefix('env/')} "
         f"{Estimate(ours.mean, None)} against {Estimate(other.mean, None)}, difference "
         f"{Estimate(difference, error)}; beyond twice its standard error: "
         f"{'yes' if beyond else 'no'}."
@@ -105,15 +128,15 @@ def _result(matches: Sequence[Match], lineup: Mapping[str, str], statistic: str)
 
 
 def tables(matches: Sequence[Match], contest: Contest | None, other: str = OTHER) -> list[str]:
-    """The deciding statistic and the returns, as lines: a table each for two kinds, else one.
+    """The deciding statistic and the returns, as lines: a table each for two teams, else one.
 
     Args:
         matches: All combinations.
         contest: The statistic that decides.
         other: Names the other side.
     """
-    kinds, shown = list(matches[0].lineup), {OURS: OURS, OTHER: other}
-    if len(kinds) != 2:
+    kinds, shown = _varied(matches), {OURS: OURS, OTHER: other, FIXED: FIXED}
+    if not len(kinds) == len(matches[0].lineup) == 2:
         return _list(matches, shown)
     rows, columns = kinds
     lines = []
@@ -123,12 +146,12 @@ def tables(matches: Sequence[Match], contest: Contest | None, other: str = OTHER
     for statistic in statistics:
         meaning = f": {contest.meaning}" if contest and statistic.startswith("env/") else ""
         lines += [statistic.removeprefix("env/") + meaning]
-        heads = [f"{columns}s: {name}" for name in shown.values()]
+        heads = [f"{plural(columns)}: {shown[side]}" for side in (OURS, OTHER)]
         lines += [_row("", heads)]
         for side in (OURS, OTHER):
             lineups = [{rows: side, columns: column} for column in (OURS, OTHER)]
             cells = [str(_result(matches, lineup, statistic)) for lineup in lineups]
-            lines += [_row(f"{rows}s: {shown[side]}", cells)]
+            lines += [_row(f"{plural(rows)}: {shown[side]}", cells)]
         lines += [""]
     return lines
 
@@ -138,8 +161,8 @@ def _list(matches: Sequence[Match], shown: Mapping[str, str]) -> list[str]:
     single = len(matches[0].lineup) == 1
     heads = [
         ", ".join(
-            shown[side] if single else f"{kind}s: {shown[side]}"
-            for kind, side in match.lineup.items()
+            shown[match.lineup[kind]] if single else f"{plural(kind)}: {shown[match.lineup[kind]]}"
+            for kind in _varied(matches)
         )
         for match in matches
     ]

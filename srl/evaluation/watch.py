@@ -13,9 +13,8 @@ import numpy as np
 
 from srl.built_in_envs import built_in_configs, config_class
 from srl.console.stages import Stages
-from srl.episodes import kinds_of
 from srl.errors import UserError, expect_number
-from srl.evaluation.matches import OTHER, OURS, lineups
+from srl.evaluation.matches import FIXED, OTHER, OURS, lineups, plural
 from srl.evaluation.players import UNTRAINED, Side, opponent, trained
 from srl.experiment import Experiment
 from srl.files import expect_place, write_output
@@ -24,7 +23,7 @@ from srl.loop.seeds import environment_seed
 from srl.pools import Pool, make_pool
 from srl.pools.config import Recorder
 from srl.run.folder import open_run
-from srl.workers.evaluator import Evaluator
+from srl.workers.evaluator import Evaluator, teams_of
 
 _PAGE = Path(__file__).parent / "page"
 _DECIMALS = 3
@@ -71,10 +70,14 @@ def watch(
         ours = trained(experiment, folder, pool.specs, version)
         other = opponent(against, experiment, pool.specs, seed) if against else None
         evaluator = Evaluator(
-            pool, 1, env_seed=environment_seed(seed, "evaluation"), seed=seed, greedy=greedy
+            *(pool, 1),
+            env_seed=environment_seed(seed, "evaluation"),
+            seed=seed,
+            greedy=greedy,
+            sides=teams_of(ours.player.policy_set).members,
         )
         played: list[dict[str, Any]] = []
-        for title, sides in _lineups(list(kinds_of(pool.specs.agents)), ours, other):
+        for title, sides in _lineups(ours, other):
             with Stages() as stages:
                 progress = stages.counter("playing", f"episodes {title}".strip(), episodes)
                 shown = list(_play(evaluator, pool, recorder, sides, episodes, progress))
@@ -136,18 +139,17 @@ def _recorder(experiment: Experiment) -> Recorder:
     return recorder
 
 
-def _lineups(
-    kinds: list[str], ours: Side, other: Side | None
-) -> Iterator[tuple[str, dict[str, Side]]]:
+def _lineups(ours: Side, other: Side | None) -> Iterator[tuple[str, dict[str, Side]]]:
     """Gives which side plays each kind of agents; of two sides, each way in which both play."""
+    members, fixed = teams_of(ours.player.policy_set)
     if other is None:
-        yield "", dict.fromkeys(kinds, ours)
+        yield "", dict.fromkeys(members, ours)
         return
-    sides = {OURS: ours, OTHER: other}
-    names = {OURS: OURS, OTHER: UNTRAINED if other.untrained else OTHER}
-    for lineup in lineups(kinds):
-        if len(kinds) == 1 or len(set(lineup.values())) > 1:
-            title = ", ".join(f"{kind}s: {names[side]}" for kind, side in lineup.items())
+    sides = {OURS: ours, OTHER: other, FIXED: ours}
+    names = {OURS: OURS, OTHER: UNTRAINED if other.untrained else OTHER, FIXED: FIXED}
+    for lineup in lineups(list(members), fixed):
+        if len(members) == 1 or len(set(lineup.values())) > 1:
+            title = ", ".join(f"{plural(kind)}: {names[side]}" for kind, side in lineup.items())
             yield title, {kind: sides[side] for kind, side in lineup.items()}
 
 

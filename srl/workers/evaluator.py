@@ -20,6 +20,15 @@ from srl.pools import Pool
 from srl.types import Policy, Specs, Timestep
 
 
+class Teams(NamedTuple):
+    """The agents that are evaluated together, by name: those of a kind."""
+
+    members: dict[str, tuple[int, ...]]
+    """Their indices. Of a kind that is trained in part, the others are a team of their own."""
+    fixed: frozenset[str]
+    """The teams that fixed policies play."""
+
+
 @dataclass(frozen=True)
 class Player:
     """Policies that can play every agent of an environment."""
@@ -33,6 +42,21 @@ class Player:
             yield own, self.policy_set.instances[name], self.policies[name]
         if isinstance(self.policy_set.opponents, FixedActing):
             yield from self.policy_set.opponents.parts
+
+
+def teams_of(policy_set: PolicySet) -> Teams:
+    """Gives the teams that policies make of an environment's agents."""
+    trained = {index for own in policy_set.members.values() for index in own}
+    members: dict[str, tuple[int, ...]] = {}
+    fixed: set[str] = set()
+    for kind, agents in kinds_of(policy_set.specs.agents).items():
+        if own := tuple(index for index in agents if index in trained):
+            members[kind] = own
+        if others := tuple(index for index in agents if index not in trained):
+            name = f"fixed_{kind}" if own else kind
+            members[name] = others
+            fixed.add(name)
+    return Teams(members, frozenset(fixed))
 
 
 class Episodes(NamedTuple):
@@ -70,17 +94,19 @@ def _decimals(value: float) -> str:
 
 
 def estimates(
-    episodes: Episodes, specs: Specs, policies: Mapping[str, tuple[int, ...]]
+    episodes: Episodes, specs: Specs, *groupings: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Estimate]:
     """Means by the names that a run's metrics have.
 
     Args:
         episodes: What was played.
         specs: Of the environment.
-        policies: The agents of each policy.
+        groupings: The agents of each policy or team, whose returns are given as those of each kind
+            of agents are, where there are several.
     """
-    returns, kinds = episodes.returns, kinds_of(specs.agents)
-    groups = {**(kinds if len(kinds) > 1 else {}), **(policies if len(policies) > 1 else {})}
+    returns = episodes.returns
+    several = [each for each in (kinds_of(specs.agents), *groupings) if len(each) > 1]
+    groups = {name: agents for grouping in several for name, agents in grouping.items()}
     values = {
         "episode_return": returns.mean(1),
         **{f"episode_return/{k}": returns[:, list(v)].mean(1) for k, v in groups.items()},
@@ -120,7 +146,7 @@ class Evaluator:
         self.specs = pool.specs
         self.episodes = episodes
         self._pool = pool
-        self._sides = sides or kinds_of(pool.specs.agents)
+        self.sides = sides or kinds_of(pool.specs.agents)
         self._greedy = greedy
         self.seed(env_seed, seed)
         envs = np.arange(pool.num_envs)
@@ -187,7 +213,7 @@ class Evaluator:
         members: dict[str, tuple[int, ...]] = {}
         instances: dict[str, Instance] = {}
         policies: dict[str, Policy] = {}
-        for side, agents in self._sides.items():
+        for side, agents in self.sides.items():
             player = lineup[side]
             for indices, instance, policy in player.parts():
                 if own := tuple(i for i in indices if i in agents):

@@ -55,12 +55,19 @@ class Duel:
         self.ended += not self.left
         ended = dict.fromkeys(self.agents, bool(self.left == 0))
         none = dict.fromkeys(self.agents, False)
-        cat, dog = (version for version, _ in self.episodes[-1][-1])
-        reward = {"cat": float(np.sign(cat - dog)), "dog": float(np.sign(dog - cat))}
+        first, second = (version for version, _ in self.episodes[-1][-1])
+        rewards = float(np.sign(first - second)), float(np.sign(second - first))
+        reward = dict(zip(self.possible_agents, rewards, strict=True))
         observed, infos = self.observe(), {agent: {} for agent in self.agents}
         if self.left == 0:
             self.agents = []
         return observed, reward, ended, none, infos
+
+
+class Equals(Duel):
+    """One between agents of one kind."""
+
+    possible_agents = ("ally_0", "ally_1")
 
 
 class WideDuel(Duel):

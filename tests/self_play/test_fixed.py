@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from duels import DUEL, Halved, Masked, WideDuel, take_duels
+from duels import DUEL, Equals, Halved, Masked, WideDuel, take_duels
 from small_runs import GAME, assert_same, train
 
 import srl
@@ -84,6 +84,38 @@ def test_the_fixed_policy_plays_in_evaluations_too(source, tmp_path):
     assert {did[DOG][0] for *_, did in actions()} == {1}
     assert found["results"]["episode_return/cat"]["mean"] > 0, "version 3 beats version 1"
     assert "episode_return/cat" in found.text
+
+
+def test_only_trained_policies_are_compared_and_the_fixed_one_plays_all_the_while(source, tmp_path):
+    run = trained(against(source, 1), tmp_path / "run")
+    take_duels()
+    found = run.evaluate(against="untrained", episodes=4)
+    assert {did[DOG][0] for *_, did in actions()} == {1}
+    casts = [match["cast"] for match in found["matches"]]
+    assert casts == [{"cat": "ours", "dog": "fixed"}, {"cat": "other", "dog": "fixed"}]
+    (cats,) = found["comparisons"]
+    assert cats["kind"] == "cat"
+    assert cats["ours"] > 0 > cats["other"], "version 3 beats version 1, which beats version 0"
+    assert found["fixed"] == {"dog": {"run": str(source), "version": 1}}
+    lines = found.text.splitlines()
+    assert f"fixed     dog: {source}, version 1" in lines
+    assert next(line for line in lines if "ours" in line).split() == [
+        *("cats:", "ours", "cats:", "untrained")
+    ]
+    assert "Our cats do better against fixed dogs than untrained cats do" in found.text
+
+
+def test_agents_of_one_kind_are_compared_without_those_that_are_fixed(tmp_path):
+    equals = replace(ALONE, env=Equals)
+    source = trained(replace(equals, policies={"*": "all"}), tmp_path / "source").path
+    policies = {"ally_1": Fixed(source, 1), "*": "all"}
+    beside = Evaluation(episodes=2, actions="sampled", share=1)
+    run = trained(replace(equals, policies=policies, evaluation=beside), tmp_path / "run")
+    assert next(line for line in run.metrics if "eval/return" in line)["eval/return/ally"] > 0
+    found = run.evaluate(against="untrained", episodes=4)
+    (allies,) = found["comparisons"]
+    assert allies["ours"] > 0 > allies["other"]
+    assert "Our allies do better against fixed allies than untrained allies do" in found.text
 
 
 def test_a_past_version_of_a_pool_of_opponents_plays(tmp_path):
