@@ -21,8 +21,7 @@ from srl.config_values import made_from
 from srl.errors import UserError, expect
 from srl.lazy import jax, jnp
 from srl.loop.acting.trained import acting_policy_set, trained_policies
-from srl.run.folder import find_run
-from srl.run_record import RunFolder, read_config, read_specs, recorded_algorithm
+from srl.run_record import RunFolder, find_run, read_config, read_specs, recorded_algorithm
 from srl.spaces import Space, choice_counts, corner, narrow_dtype, outside, space_tree, spaces
 from srl.tree import leaves_of, map_tree, names_of
 from srl.types import Array, Tree

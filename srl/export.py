@@ -14,8 +14,8 @@ from srl import array_file
 from srl.array_file import SUFFIX
 from srl.checkpoint import Checkpoints
 from srl.errors import UserError
-from srl.run.folder import file_metadata, find_run
-from srl.run_record import read_config
+from srl.run.folder import file_metadata
+from srl.run_record import find_run, read_config
 from srl.sharing.onnx_graph import SUFFIX as ONNX
 from srl.tree import leaves_of, names_of
 

@@ -17,11 +17,11 @@ from srl.launch.auto import settled
 from srl.launch.local import train as train_here
 from srl.launch.start import begin
 from srl.launch.submit import refuse_running
-from srl.run.folder import continue_run, extend_run, find_run, open_run, recorded_fixed
+from srl.run.folder import continue_run, extend_run, open_run, recorded_fixed
 from srl.run.hooks import Event
 from srl.run.metrics import FILE, is_evaluation, read_metrics
 from srl.run.terminal import INTERRUPTED, failed
-from srl.run_record import RunFolder, read_config
+from srl.run_record import RunFolder, find_run, read_config
 
 Hook = Callable[[Event], Any]
 """A function that is called as a run goes."""

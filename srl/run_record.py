@@ -8,7 +8,9 @@ import hashlib
 import importlib
 import importlib.metadata
 import json
+import logging
 import os
+import re
 import shutil
 import socket
 from collections.abc import Iterator, Mapping
@@ -19,6 +21,7 @@ from typing import Any
 from urllib.parse import quote
 
 from srl.algorithms import Algorithm
+from srl.checkpoint import Checkpoints
 from srl.config_values import made_from
 from srl.errors import RunError, Unwritable, UserError, expect
 from srl.experiment_file import import_file
@@ -27,7 +30,12 @@ from srl.specs_json import specs_from_json, specs_to_json
 from srl.system.search_path import add_folder
 from srl.types import Specs
 
+logger = logging.getLogger(__name__)
+
 SCHEMA = 1
+TIME = "%Y-%m-%d_%H-%M-%S"
+"""The form of a run's folder's name, where none is given."""
+_TIME_PATTERN = r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d"
 
 
 @dataclass(frozen=True)
@@ -134,6 +142,63 @@ class RunFolder:
         shutil.rmtree(self.path, ignore_errors=True)
         with contextlib.suppress(OSError):  # other runs stay
             self.path.parent.rmdir()
+
+
+def find_run(run_dir: Path, *, trained: bool = False) -> RunFolder:
+    """The run in this folder, or the newest of several runs in it, such as `runs/<name>`.
+
+    Args:
+        run_dir: The folder.
+        trained: Whether a run without any checkpoint is passed over for an older one that has one.
+
+    Raises:
+        UserError: If the folder cannot be read.
+    """
+    folder = RunFolder(run_dir.absolute())
+    if _written(folder) is not None:
+        return folder
+    runs = sorted(_runs_in(folder.path), key=lambda run: _written(run) or 0, reverse=True)
+    newest = found = runs[0] if runs else folder
+    if trained:
+        found = next((run for run in runs if _has_checkpoint(run)), newest)
+    if found is not newest:
+        logger.warning(
+            "%s has no checkpoint yet; %s is the newest that has", newest.path, found.path
+        )
+    elif runs:
+        newest = "using %s, the newest of the runs (%d) in %s"
+        logger.warning(newest, found.path, len(runs), run_dir)
+    return found
+
+
+def _has_checkpoint(run: RunFolder) -> bool:
+    """Whether a run has a checkpoint; of a folder that cannot be read, as if it had none."""
+    try:
+        return bool(Checkpoints(run.checkpoints).versions())
+    except UserError as error:
+        logger.warning("%s", error)
+        return False
+
+
+def _runs_in(folder: Path) -> list[RunFolder]:
+    """The runs of a folder of runs: of one whose folders are all runs, or have the time as name."""
+    with contextlib.suppress(OSError):
+        inner = [path for path in folder.iterdir() if path.is_dir() and path.name[0] != "."]
+        runs = [path for path in inner if (path / "config.json").is_file()]
+        if len(runs) < len(inner):
+            runs = [path for path in runs if re.match(_TIME_PATTERN, path.name)]
+        return [RunFolder(path) for path in runs]
+    return []
+
+
+def _written(run: RunFolder) -> int | None:
+    """When a run's configuration was written; None where there is none."""
+    try:
+        return run.config.stat().st_mtime_ns
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise UserError(f"cannot read {run.path}: {error.strerror}") from error
 
 
 def films(folder: RunFolder) -> dict[Path, int]:

@@ -16,8 +16,8 @@ from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
 from srl.loop.seeds import environment_seed
 from srl.loop.stepping.environments import make_group
-from srl.run.folder import find_run, open_run
-from srl.run_record import RunFolder
+from srl.run.folder import open_run
+from srl.run_record import RunFolder, find_run
 from srl.self_play.ratings import newest_ratings, ratings_line
 from srl.workers.evaluator import Estimate, Evaluator, estimates, teams_of
 

@@ -16,11 +16,11 @@ from srl.launch.engines import ray, slurm
 from srl.launch.engines.engine import TERMINAL, Engine, Submission, names_file
 from srl.launch.follow import Jobs, follow
 from srl.launch.local import in_processes
-from srl.run.folder import create_run, find_run
+from srl.run.folder import create_run
 from srl.run.follow_here import Say, follow_here, stop_here
 from srl.run.status import BEGUN_FILE, OUTCOME_FILE, read_outcome
 from srl.run.terminal import shown
-from srl.run_record import RunFolder, read_config
+from srl.run_record import RunFolder, find_run, read_config
 from srl.streams.transport.keys import create_keys, key_file
 
 ENGINES: dict[str, Engine] = {"slurm": slurm, "ray": ray}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import itertools
 import json
 import logging
-import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,15 +16,21 @@ from srl.checkpoint import Checkpoints
 from srl.config_values import config_values, flat_values, made_from, unreachable
 from srl.errors import UserError
 from srl.files import write_atomically
-from srl.run_record import SCHEMA, RunFolder, expect_source, read_config, srl_version
+from srl.run_record import (
+    SCHEMA,
+    TIME,
+    RunFolder,
+    expect_source,
+    find_run,
+    read_config,
+    srl_version,
+)
 from srl.self_play.fixed import Fixed
 
 if TYPE_CHECKING:
     from srl.experiment import Experiment, Resolved
 
 logger = logging.getLogger(__name__)
-
-_TIME, _TIME_PATTERN = "%Y-%m-%d_%H-%M-%S", r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d"
 
 
 def create_run(resolved: Resolved, run_dir: Path | None = None) -> RunFolder:
@@ -41,7 +45,7 @@ def create_run(resolved: Resolved, run_dir: Path | None = None) -> RunFolder:
         UserError: When it cannot be written, or holds a run or anything else already, or another
             run's policy cannot be copied.
     """
-    path = run_dir or Path("runs") / resolved.experiment.name / time.strftime(_TIME)
+    path = run_dir or Path("runs") / resolved.experiment.name / time.strftime(TIME)
     if run_dir is None:
         numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
         path = next(p for p in itertools.chain([path], numbered) if not p.exists())
@@ -73,63 +77,6 @@ def _copy_or_discard(folder: RunFolder, resolved: Resolved) -> None:
     except UserError:
         folder.discard()
         raise
-
-
-def find_run(run_dir: Path, *, trained: bool = False) -> RunFolder:
-    """The run in this folder, or the newest of several runs in it, such as `runs/<name>`.
-
-    Args:
-        run_dir: The folder.
-        trained: Whether a run without any checkpoint is passed over for an older one that has one.
-
-    Raises:
-        UserError: If the folder cannot be read.
-    """
-    folder = RunFolder(run_dir.absolute())
-    if _written(folder) is not None:
-        return folder
-    runs = sorted(_runs_in(folder.path), key=lambda run: _written(run) or 0, reverse=True)
-    newest = found = runs[0] if runs else folder
-    if trained:
-        found = next((run for run in runs if _has_checkpoint(run)), newest)
-    if found is not newest:
-        logger.warning(
-            "%s has no checkpoint yet; %s is the newest that has", newest.path, found.path
-        )
-    elif runs:
-        newest = "using %s, the newest of the runs (%d) in %s"
-        logger.warning(newest, found.path, len(runs), run_dir)
-    return found
-
-
-def _has_checkpoint(run: RunFolder) -> bool:
-    """Whether a run has a checkpoint; of a folder that cannot be read, as if it had none."""
-    try:
-        return bool(Checkpoints(run.checkpoints).versions())
-    except UserError as error:
-        logger.warning("%s", error)
-        return False
-
-
-def _runs_in(folder: Path) -> list[RunFolder]:
-    """The runs of a folder of runs: of one whose folders are all runs, or have the time as name."""
-    with contextlib.suppress(OSError):
-        inner = [path for path in folder.iterdir() if path.is_dir() and path.name[0] != "."]
-        runs = [path for path in inner if (path / "config.json").is_file()]
-        if len(runs) < len(inner):
-            runs = [path for path in runs if re.match(_TIME_PATTERN, path.name)]
-        return [RunFolder(path) for path in runs]
-    return []
-
-
-def _written(run: RunFolder) -> int | None:
-    """When a run's configuration was written; None where there is none."""
-    try:
-        return run.config.stat().st_mtime_ns
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise UserError(f"cannot read {run.path}: {error.strerror}") from error
 
 
 def open_run(

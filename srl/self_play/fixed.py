@@ -9,6 +9,7 @@ JAX: experiment files do.
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,7 @@ from srl.array_file import SUFFIX, Unreadable, read_header
 from srl.checkpoint import BEST, Checkpoints
 from srl.errors import UserError, expect
 from srl.files import UNFINISHED, is_count
+from srl.run_record import find_run
 
 LATEST = "latest"
 """The version that stands for the newest checkpoint."""
@@ -34,7 +36,8 @@ class Fixed:
     """A policy that another run has trained, and that learns no more."""
 
     run: str | Path
-    """The folder of the other run."""
+    """The folder of the other run, or of several, of which the newest with a checkpoint is
+    meant."""
     version: int | str = LATEST
     """Which of its versions plays: latest, best, or the number of a checkpoint or of a past version
     in its pool of opponents. A run records the number when it begins."""
@@ -72,17 +75,14 @@ class Fixed:
             given = recorded
         elif isinstance(recorded, Fixed) and self.weights == recorded.weights:
             given = replace(self, weights="")  # those of the version that it had before
-        path = given.folder.absolute()
+        path = find_run(given.folder, trained=True).path
         if not (path / "config.json").is_file():
-            runs = sorted(file.parent.name for file in path.glob("*/config.json"))
-            hint = (
-                f"it holds the runs {', '.join(runs)}: give one of them"
-                if runs
-                else ("give the folder of a run, such as runs/NAME/TIME")
+            raise UserError(
+                f"{name}: {path} is not the folder of a run (no config.json), nor of several; give "
+                "one such as runs/NAME/TIME"
             )
-            raise UserError(f"{name}: {path} is not the folder of a run (no config.json); {hint}")
         version, weights = given._found(name, path)
-        run = str(Path(given.run).absolute())
+        run = str(path if given.copy is None else given.run)
         return replace(given, run=run, version=version, weights=weights)._read_from(given.copy)
 
     @property
@@ -155,13 +155,15 @@ class Fixed:
     def _may_be(self, recorded: Fixed) -> bool:
         """Whether this could have given what is recorded.
 
-        Where a path leads to no run, as it may from another folder or host, or when the other run
-        has been moved, its last name has to be the same.
+        That run may be one of several in this folder. Where a path leads to no run, as it may from
+        another folder or host, or when the other run has been moved, its last name has to be the
+        same.
         """
-        path, other = Path(self.run).absolute(), Path(recorded.run)
-        elsewhere = path.name == other.name and not (path / "config.json").is_file()
+        path, others = Path(self.run).absolute(), (Path(recorded.run), Path(recorded.run).parent)
+        runs = itertools.chain(path.glob("config.json"), path.glob("*/config.json"))
+        elsewhere = path.name in (other.name for other in others) and not any(runs)
         same_version = self.version in (LATEST, BEST, recorded.version)
-        return (path == other or elsewhere) and same_version
+        return (path in others or elsewhere) and same_version
 
     def _found(self, name: str, path: Path) -> tuple[int, str]:
         """The number and the checksum of the version."""

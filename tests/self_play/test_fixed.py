@@ -147,6 +147,25 @@ def test_a_run_records_which_version_plays_and_goes_on_with_it(own_source, tmp_p
     assert resolved_value(experiment).experiment.fixed["dog"].version == 5
 
 
+def test_of_a_folder_of_runs_the_newest_plays_and_the_run_goes_on_with_that_one(
+    source, tmp_path, caplog
+):
+    several = tmp_path / "several"
+    first = shutil.copytree(source, several / "first")
+    experiment = against(several)
+    run = trained(experiment, tmp_path / "run", 2)
+    recorded = json.loads((run.path / "config.json").read_text())["experiment"]["policies"]["dog"]
+    assert recorded["run"] == str(first)
+    assert f"using {first}, the newest of the runs (1) in {several}" in caplog.text
+    second = shutil.copytree(source, several / "second")
+    (second / "config.json").touch()
+    (second / "checkpoints" / "3.safetensors").unlink()
+    create_run(resolved_value(ALONE), several / "third")  # without a checkpoint
+    assert resolved_value(experiment).experiment.fixed["dog"].run == str(second)
+    trained(experiment, run.path, 4, resume=True)
+    assert {did[DOG][0] for *_, did in actions()} == {3}
+
+
 def test_a_stopped_run_resumes_bitwise(start, tmp_path):
     ppo = PPO(network=MLP(width=8, depth=1), unroll_length=8, epochs=1, minibatches=1)
     remembers = replace(ppo, network=MLP(width=8, depth=1, memory=2), chunk=8)
@@ -218,7 +237,6 @@ def test_overrides_choose_the_version(source, tmp_path):
     ("policies", "text"),
     [
         ({"dog": Fixed("/nowhere"), "*": "cats"}, "'dog'.: /nowhere is not the folder of a run"),
-        ({"dog": "{parent}", "*": "cats"}, "it holds the runs source: give one of them"),
         ({"dog": "{source}:7", "*": "cats"}, "has no version 7 that can be read; there are 1, 3"),
         ({"dog": "{source}:first", "*": "cats"}, "version is 'first'; expected latest, best or"),
         ({"dog": "{source}", "cat": "{source}"}, "so that none is left to train"),
@@ -228,7 +246,7 @@ def test_what_cannot_play_is_refused_as_the_experiment_is_loaded(source, policie
     def made(policy):
         if not str(policy).startswith("{"):
             return policy
-        run, _, version = policy.format(source=source, parent=source.parent).partition(":")
+        run, _, version = policy.format(source=source).partition(":")
         return Fixed(run, int(version) if version.isdigit() else version or "latest")
 
     policies = {pattern: made(policy) for pattern, policy in policies.items()}

@@ -35,9 +35,9 @@ from srl.launch.hosts.messages import (
 from srl.launch.hosts.remote_hosts import LEASE_SECONDS
 from srl.launch.hosts.worker_process import WorkerProcess
 from srl.loop.wiring import server, streams_of
-from srl.run.folder import find_run, recorded_experiment
+from srl.run.folder import recorded_experiment
 from srl.run.status import read_address, read_outcome
-from srl.run_record import read_config, srl_version
+from srl.run_record import find_run, read_config, srl_version
 from srl.streams import JOINED, LEFT, Connection, Disconnected, Identity, Message, connect, listen
 from srl.streams.group_state import STATE_BYTES
 from srl.streams.relay import Relay
