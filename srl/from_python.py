@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from srl.agent import Agent, load
 from srl.dataflow.plan import Plan
@@ -29,8 +29,8 @@ Hook = Callable[[Event], Any]
 
 def train(
     experiment: Experiment | str | Path,
-    *,
     run_dir: Path | str | None = None,
+    *,
     plan: Plan | str | None = None,
     overrides: Sequence[str] = (),
     resume: bool = False,
@@ -145,10 +145,10 @@ class Run:
         """The policies of a checkpoint, to act with; see `srl.load`."""
         return load(self.path, version, seed=seed)
 
-    def evaluate(self, **settings: Any) -> Results:
+    def evaluate(self, version: int | Literal["best"] | None = None, **settings: Any) -> Results:
         """Plays whole episodes; see `srl.evaluate`."""
         experiment = None if self._resolved is None else self._resolved.experiment
-        return evaluate(self.path, experiment=experiment, **settings)
+        return evaluate(self.path, version, experiment=experiment, **settings)
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"

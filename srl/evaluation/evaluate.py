@@ -31,8 +31,8 @@ class Results(dict[str, Any]):
 
 def evaluate(
     run_dir: Path | str,
-    *,
     version: int | Literal["best"] | None = None,
+    *,
     against: str | None = None,
     episodes: int = 100,
     greedy: bool = False,
