@@ -209,6 +209,9 @@ class Run:
         self._save_last()
         if self.finished and not self._reached:
             self._evaluate_last()
+        if self.finished and self._evaluations and (text := self._evaluations.about_last_film()):
+            self.show.say(text)
+            logger.info("%s", text)
         if self._evaluated:
             self._call_hooks(("evaluation",), [("evaluation", it) for it in self._evaluated])
         if self._failure is not None:

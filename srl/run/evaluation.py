@@ -21,6 +21,7 @@ from srl.errors import RunError, UserError
 from srl.evaluating.settings import Evaluation
 from srl.evaluating.versions import Versions
 from srl.loop.training import Training
+from srl.run_record import RunFolder
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +69,8 @@ class Evaluations:
         self._offer: _Offer | None = None
         self._thread = ThreadPoolExecutor(1, "evaluations")
         self._next_look, self._films_over = 0.0, False
+        self._run = RunFolder(run)
+        self._film: Path | None = None  # of the newest version of which there is a result
         self.reached = ""
         """How the target was reached; empty before."""
         self.newest = -1
@@ -106,6 +109,7 @@ class Evaluations:
         if metrics is None:
             return None
         self._offer, self.newest = None, offer.counts["updates"]
+        self._film = self._run.film(offer.counts["env_steps"])
         value = metrics.get(f"eval/{self._settings.metric}")
         best = value is not None and (self._best is None or value > self._best)
         if best:
@@ -124,6 +128,15 @@ class Evaluations:
             return ""
         self._films_over = True
         return f"; versions are not filmed any more: {reason}"
+
+    def about_last_film(self) -> str:
+        """Why the version that was evaluated last has no film; empty where there is no need to."""
+        if not self._settings.video or self._films_over or not self._film or self._film.exists():
+            return ""
+        return (
+            f"version {self.newest:,} was not filmed, as a run does not wait for films; "
+            f"`srl eval {self._run.path} --video` can do so"
+        )
 
     @property
     def given_up(self) -> bool:

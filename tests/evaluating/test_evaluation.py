@@ -69,6 +69,17 @@ def test_the_last_version_is_evaluated_and_training_stays_the_same(tmp_path, cap
     assert "there is no version best" in capsys.readouterr().err
 
 
+def test_a_run_that_ends_before_its_last_version_is_filmed_reports_that(tmp_path, capsys):
+    code, folder = run(tmp_path, EXPERIMENT, "--updates", "2", "--evaluation.video", "true")
+    assert code == 0
+    assert evaluations(folder)[-1]["updates"] == 2
+    text = (
+        f"version 2 was not filmed, as a run does not wait for films; `srl eval {folder} --video`"
+    )
+    assert text in capsys.readouterr().out
+    assert text in (folder / "logs" / "trainer.log").read_text()
+
+
 def test_a_run_ends_at_its_target_and_goes_on_if_its_budget_is_extended(tmp_path, capsys):
     code, folder = run(
         tmp_path, EXPERIMENT, "--env-steps", "500_000_000", "--evaluation.target", "5"
