@@ -290,6 +290,7 @@ def _nearest(name: str) -> str:
 
 def _print(text: str) -> int:
     sys.stdout.write(text.rstrip("\n") + "\n")
+    sys.stdout.flush()  # also into a file, as more may take a while
     return 0
 
 

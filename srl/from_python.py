@@ -196,7 +196,7 @@ def _raise_failure(error: BaseException, folder: RunFolder, worker: str, what: s
 
 def print_line(text: str) -> None:
     """Shows a line of text on standard output."""
-    print(text)  # noqa: T201
+    print(text, flush=True)  # noqa: T201
 
 
 def _silent(text: str) -> None:

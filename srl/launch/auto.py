@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -43,22 +43,25 @@ def choose(resolved: Resolved, say: Callable[[str], object]) -> Resolved:
     experiment = resolved.experiment
     found: list[tuple[float, str, Resolved]] = []
     reason, pace = "none fits", 0.0  # updates a second
-    say(f"trains for {SECONDS:g} s under each plan; env steps/s, and what holds it back:")
+    plans = list(candidates(resolved))
+    say(f"trains for {SECONDS:g} s under each plan, once it is warm:")
     with tempfile.TemporaryDirectory(prefix="srl-auto-", ignore_cleanup_errors=True) as scratch:
-        for arguments, candidate in candidates(resolved):
+        for number, (arguments, candidate) in enumerate(plans, 1):
+            name = " ".join(arguments)
+            say(f"plan {number} of {len(plans)}: {name}")
             try:
                 measured = _measure(candidate, Path(scratch) / "_".join(arguments[1:]), pace)
             except (UserError, RunError) as error:
                 reason = str(error)
-                say(f"  {_shown(arguments)} {'-':>11}  {reason}")
+                say(f"    not measured: {reason}")
                 continue
-            say(f"  {_shown(arguments)} {measured.fps:>11,.0f}  {measured.bottleneck}")
+            say(f"    {measured.fps:,.0f} env steps/s; {measured.bottleneck}")
             pace = max(pace, measured.fps / experiment.steps_per_update)
-            found.append((measured.fps, " ".join(arguments), candidate))
+            found.append((measured.fps, name, candidate))
     if not found:
         raise UserError(f"no plan could be measured: {reason}")
-    _, chosen, fastest = max(found, key=lambda each: each[0])
-    say(f"chosen: {chosen}; the run's config.json keeps it")
+    fps, chosen, fastest = max(found, key=lambda each: each[0])
+    say(f"chosen: {chosen}, {fps:,.0f} env steps/s; the run's config.json keeps it")
     return fastest
 
 
@@ -80,10 +83,6 @@ def candidates(resolved: Resolved) -> Iterator[tuple[tuple[str, ...], Resolved]]
     for arguments in plans:
         with suppress(PlanError):
             yield arguments, with_overrides(resolved, (*kept, *arguments))
-
-
-def _shown(arguments: Sequence[str]) -> str:
-    return f"{' '.join(arguments):<46}"
 
 
 def _measure(resolved: Resolved, path: Path, pace: float) -> Measured:

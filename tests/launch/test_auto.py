@@ -1,5 +1,6 @@
 """`--plan auto` measures plans, and the run keeps its choice."""
 
+import re
 import tempfile
 
 import pytest
@@ -55,7 +56,12 @@ def test_a_run_keeps_the_plan_that_was_chosen_so_that_resume_measures_nothing(tm
     words = ["--num-envs", "1", "--plan", "auto", "--updates", "2", "--run-dir", str(run)]
     assert main(["run", "CartPole-v1", *words]) == 0
     told = capfd.readouterr().out
-    assert "chosen: --plan replicated" in told
+    lines = told.splitlines()
+    assert lines[0] == "trains for 0.5 s under each plan, once it is warm:"
+    assert lines[1] == "plan 1 of 1: --plan replicated --plan.learners.replicas 1"
+    assert re.fullmatch(r"    [\d,]+ env steps/s; .+", lines[2])
+    rate = lines[2].partition(";")[0].strip()
+    assert f"chosen: --plan replicated --plan.learners.replicas 1, {rate};" in lines[3]
     folder, resolved = open_run(run, to_train=True)
     assert resolved.experiment.settled_plan.name == "replicated"
     chosen = ["--plan", "replicated", "--plan.learners.replicas", "1"]
@@ -70,7 +76,7 @@ def test_a_slow_simulator_gets_several_actors(tmp_path, capfd):
     file.write_text(SLOW)
     assert main(["run", str(file), "--run-dir", str(run)]) == 0
     told = capfd.readouterr().out
-    assert "--plan replicated --plan.learners.replicas 1 " in told
+    assert ": --plan replicated --plan.learners.replicas 1\n" in told
     assert "fused" not in told  # it is not native
     plan = open_run(run)[1].experiment.settled_plan
     assert plan.name in ("threads", "inline")
