@@ -62,9 +62,9 @@ def _beside(scene: Scene) -> list[Panel]:
 
 def _streams(scene: Scene) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("stream", "from -> to", "by", "carries", "per env step", "per second"):
-        whole = heading != "carries"
-        table.add_column(heading, header_style="dim", no_wrap=whole)
+    # What is short stands in two lines, so that narrow terminals have room for what is carried.
+    for heading in ("stream", "from -> to\nby", "carries", "per env step\nper second"):
+        table.add_column(heading, header_style="dim", overflow="fold")
     for stream in scene.streams:
         carried = ", ".join(names(stream.request))
         if stream.reply:
@@ -72,5 +72,6 @@ def _streams(scene: Scene) -> Table:
         same = stream.source == stream.target
         ends = f"among {stream.source}" if same else f"{stream.source} -> {stream.target}"
         kind = Text(stream.kind, _COLOURS[stream.kind])
-        table.add_row(kind, ends, stream.transport, carried, *scene.rates(stream))
+        rates = "\n".join(scene.rates(stream))
+        table.add_row(kind, f"{ends}\n{stream.transport}", carried, rates)
     return table

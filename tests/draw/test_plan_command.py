@@ -39,10 +39,28 @@ def test_a_plan_is_told_in_the_terminal(capsys):
         "actors x 4",
         "step -> collect: timestep",
         "actors -> policies",
-        "26 B 2.6 MB/s",
+        "26 B",
+        "2.6 MB/s",
         "per second at 100,000 env steps/s; --fps N assumes another number",
     ):
         assert part in told
+
+
+@pytest.mark.parametrize("columns", ["60", "80"])
+def test_a_narrow_terminal_shows_all_that_streams_carry(columns, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    told = shown(capsys, GAME, "--plan", "decoupled")
+    streams = told[told.index("from -> to") :]
+    for part in (
+        "parameters",
+        "inference",
+        "observation,",
+        "terminated,",
+        "truncated",
+        "log_prob,",
+    ):
+        assert part in streams
+    assert "…" not in told
 
 
 @pytest.mark.parametrize("priorities", [0, 0.6])
