@@ -1,3 +1,4 @@
+import os
 import shutil
 import subprocess
 import sys
@@ -142,6 +143,16 @@ class Picture(gymnasium.Env):
         return np.full((51, 63, 3), 60 * self.steps, np.uint8)
 
 
+class Seeing(Picture):
+    """One that keeps which drivers SDL has as it renders."""
+
+    drivers = ()
+
+    def render(self):
+        Seeing.drivers = os.environ.get("SDL_AUDIODRIVER"), os.environ.get("SDL_VIDEODRIVER")
+        return super().render()
+
+
 class NoPicture(Picture):
     def render(self):
         return None
@@ -159,6 +170,33 @@ def test_any_environment_of_gymnasium_that_renders_is_filmed(tmp_path):
     assert len(frames) == 4 + 5
     assert frames[0].shape == (52, 64, 3)
     assert [int(frame.mean().round(-1)) for frame in frames[:4]] == [0, 60, 120, 180]
+
+
+@pytest.mark.parametrize(
+    ("given", "drivers"),
+    [
+        ({}, ("dummy", "dummy")),
+        ({"DISPLAY": ":0"}, ("dummy", None)),
+        ({"SDL_AUDIODRIVER": "alsa", "SDL_VIDEODRIVER": "x11"}, ("alsa", "x11")),
+    ],
+)
+def test_films_need_neither_sound_nor_a_display(given, drivers, tmp_path, monkeypatch):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_AUDIODRIVER", "SDL_VIDEODRIVER"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    before = dict(os.environ)
+    recorded(Seeing, tmp_path / "picture.mp4")
+    assert Seeing.drivers == drivers
+    assert dict(os.environ) == before
+
+
+def test_rendering_by_pygame_writes_nothing_on_standard_error(cartpole_run, tmp_path, capfd):
+    pytest.importorskip("pygame", reason="CartPole-v1 is drawn by pygame")
+    assert film(cartpole_run, "--video", tmp_path / "film.mp4") == 0
+    told = capfd.readouterr().err
+    assert "ALSA" not in told
+    assert "XDG_RUNTIME_DIR" not in told
 
 
 def test_an_environment_without_pictures_leaves_no_file(tmp_path):

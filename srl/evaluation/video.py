@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -109,6 +110,7 @@ class Film:
         with contextlib.ExitStack() as stack:
             stack.callback(self._painter.close)
             stack.enter_context(_programs_may_start())
+            stack.enter_context(_without_devices())
             pool = stack.enter_context(self._pool())
             env_seed = environment_seed(seed, "evaluation")
             evaluator = Evaluator(pool, episodes, env_seed=env_seed, seed=seed, greedy=greedy)
@@ -242,6 +244,24 @@ def _programs_may_start() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"os\.fork\(\)", category=RuntimeWarning)
         yield
+
+
+@contextlib.contextmanager
+def _without_devices() -> Iterator[None]:
+    """Has SDL, by which pygame draws, look for no sound, and without a display for no window.
+
+    It reports on standard error what it does not find. What the user has set stays as it is.
+    """
+    drivers = {"SDL_AUDIODRIVER": "dummy"}
+    if not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
+        drivers["SDL_VIDEODRIVER"] = "dummy"
+    added = {name: driver for name, driver in drivers.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
 
 
 @contextlib.contextmanager
