@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +20,8 @@ class EpisodeWindow:
     def __init__(self, specs: Specs, policies: Mapping[str, tuple[int, ...]]) -> None:
         """Starts empty."""
         self._specs = specs
-        # In zero-sum play the mean return is 0: it is reported by policy, or by kind of agent.
-        groups = policies if len(policies) > 1 else kinds_of(specs.agents)
+        # In zero-sum play the mean return is 0: it is reported by policy, or by team.
+        groups = policies if len(policies) > 1 else teams_of(specs.agents, policies).members
         self._groups = dict(groups) if len(groups) > 1 else {}
         self.total = 0
         width = len(specs.agents) + 1 + len(specs.statistics)
@@ -86,6 +87,35 @@ def kinds_of(agents: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     for index, agent in enumerate(agents):
         kinds.setdefault(re.sub(r"_?\d+$", "", agent), []).append(index)
     return {name: tuple(indices) for name, indices in kinds.items()}
+
+
+class Teams(NamedTuple):
+    """The agents that are counted together, by name: those of a kind."""
+
+    members: dict[str, tuple[int, ...]]
+    """Their indices. Of a kind that is trained in part, the others are a team of their own."""
+    fixed: frozenset[str]
+    """The teams that fixed policies play."""
+
+
+def teams_of(agents: tuple[str, ...], policies: Mapping[str, tuple[int, ...]]) -> Teams:
+    """Gives the teams of an environment's agents.
+
+    Args:
+        agents: Their names.
+        policies: The agents of each policy that is trained; fixed ones play the others.
+    """
+    trained = {index for own in policies.values() for index in own}
+    members: dict[str, tuple[int, ...]] = {}
+    fixed: set[str] = set()
+    for kind, indices in kinds_of(agents).items():
+        if own := tuple(index for index in indices if index in trained):
+            members[kind] = own
+        if others := tuple(index for index in indices if index not in trained):
+            name = f"fixed_{kind}" if own else kind
+            members[name] = others
+            fixed.add(name)
+    return Teams(members, frozenset(fixed))
 
 
 def _mean(values: list[float | None]) -> float | None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from srl.beside.cpu_limit import CpuLimit, cores_granted
 from srl.beside.priority import keep_to_one_thread, log_as
 from srl.beside.process import URGENT
+from srl.episodes import teams_of
 from srl.errors import RunError, UserError, explained
 from srl.evaluating.versions import OFFERED, Versions
 from srl.evaluation.video import Film
@@ -27,7 +28,7 @@ from srl.pools import make_pool
 from srl.pools.make import threaded
 from srl.run.folder import recorded_experiment
 from srl.run_record import RunFolder, films, remove_unfinished_films
-from srl.workers.evaluator import Episodes, Evaluator, Player, estimates, teams_of
+from srl.workers.evaluator import Episodes, Evaluator, Player, estimates
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ class _Evaluating:
         self._policy_set = acting_policy_set(
             experiment.algorithm, experiment.policies, specs, experiment.num_envs
         )
-        self._teams = teams_of(self._policy_set).members
+        self._teams = teams_of(specs.agents, self._policy_set.members).members
         self._filmed = replace(experiment, env=env)
         self._run = RunFolder(folder)
         self._film: Film | None = None

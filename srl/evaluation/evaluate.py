@@ -19,7 +19,7 @@ from srl.loop.stepping.environments import make_group
 from srl.run.folder import open_run
 from srl.run_record import RunFolder, find_run
 from srl.self_play.ratings import newest_ratings, ratings_line
-from srl.workers.evaluator import Estimate, Evaluator, estimates, teams_of
+from srl.workers.evaluator import Estimate, Evaluator, estimates
 
 
 class Results(dict[str, Any]):
@@ -99,7 +99,7 @@ def evaluate(
             env_seed=environment_seed(seed, "evaluation"),
             seed=seed,
             greedy=greedy,
-            sides=teams_of(ours.player.policy_set).members,
+            sides=ours.player.teams.members,
         )
         settings = {**ours.source, "episodes": episodes, "seed": seed, "greedy": greedy}
         if experiment.fixed:
@@ -151,7 +151,7 @@ def _against(
     evaluator: Evaluator, ours: Side, other: Side, experiment: Experiment
 ) -> tuple[dict[str, Any], list[str]]:
     """The results of all combinations of two sides' teams, for JSON and as lines."""
-    combinations = lineups(list(evaluator.sides), teams_of(ours.player.policy_set).fixed)
+    combinations = lineups(list(evaluator.sides), ours.player.teams.fixed)
     matches = []
     for number, lineup in enumerate(combinations, 1):
         sides = {kind: other if name == OTHER else ours for kind, name in lineup.items()}

@@ -23,7 +23,7 @@ from srl.loop.seeds import environment_seed
 from srl.pools import Pool, make_pool
 from srl.pools.config import Recorder
 from srl.run.folder import open_run
-from srl.workers.evaluator import Evaluator, teams_of
+from srl.workers.evaluator import Evaluator
 
 _PAGE = Path(__file__).parent / "page"
 _DECIMALS = 3
@@ -74,7 +74,7 @@ def watch(
             env_seed=environment_seed(seed, "evaluation"),
             seed=seed,
             greedy=greedy,
-            sides=teams_of(ours.player.policy_set).members,
+            sides=ours.player.teams.members,
         )
         played: list[dict[str, Any]] = []
         for title, sides in _lineups(ours, other):
@@ -141,7 +141,7 @@ def _recorder(experiment: Experiment) -> Recorder:
 
 def _lineups(ours: Side, other: Side | None) -> Iterator[tuple[str, dict[str, Side]]]:
     """Gives which side plays each kind of agents; of two sides, each way in which both play."""
-    members, fixed = teams_of(ours.player.policy_set)
+    members, fixed = ours.player.teams
     if other is None:
         yield "", dict.fromkeys(members, ours)
         return

@@ -12,21 +12,12 @@ import numpy as np
 
 from srl.algorithms.algorithm import Instance
 from srl.console.number_text import number_text
-from srl.episodes import kinds_of
+from srl.episodes import Teams, kinds_of, teams_of
 from srl.lazy import jax
 from srl.loop.acting.fixed_acting import FixedActing
 from srl.loop.policy_set import PolicySet
 from srl.pools import Pool
 from srl.types import Policy, Specs, Timestep
-
-
-class Teams(NamedTuple):
-    """The agents that are evaluated together, by name: those of a kind."""
-
-    members: dict[str, tuple[int, ...]]
-    """Their indices. Of a kind that is trained in part, the others are a team of their own."""
-    fixed: frozenset[str]
-    """The teams that fixed policies play."""
 
 
 @dataclass(frozen=True)
@@ -43,20 +34,10 @@ class Player:
         if isinstance(self.policy_set.opponents, FixedActing):
             yield from self.policy_set.opponents.parts
 
-
-def teams_of(policy_set: PolicySet) -> Teams:
-    """Gives the teams that policies make of an environment's agents."""
-    trained = {index for own in policy_set.members.values() for index in own}
-    members: dict[str, tuple[int, ...]] = {}
-    fixed: set[str] = set()
-    for kind, agents in kinds_of(policy_set.specs.agents).items():
-        if own := tuple(index for index in agents if index in trained):
-            members[kind] = own
-        if others := tuple(index for index in agents if index not in trained):
-            name = f"fixed_{kind}" if own else kind
-            members[name] = others
-            fixed.add(name)
-    return Teams(members, frozenset(fixed))
+    @property
+    def teams(self) -> Teams:
+        """The teams that the agents make, as some may be played by fixed policies."""
+        return teams_of(self.policy_set.specs.agents, self.policy_set.members)
 
 
 class Episodes(NamedTuple):

@@ -112,6 +112,7 @@ def test_agents_of_one_kind_are_compared_without_those_that_are_fixed(tmp_path):
     beside = Evaluation(episodes=2, actions="sampled", share=1)
     run = trained(replace(equals, policies=policies, evaluation=beside), tmp_path / "run")
     assert next(line for line in run.metrics if "eval/return" in line)["eval/return/ally"] > 0
+    assert run.last["episode_return/ally"] == -run.last["episode_return/fixed_ally"] != 0
     found = run.evaluate(against="untrained", episodes=4)
     (allies,) = found["comparisons"]
     assert allies["ours"] > 0 > allies["other"]
