@@ -312,13 +312,15 @@ def test_a_team_with_a_policy_of_its_own_is_shown_once(teams_run, capsys):
 def test_a_table_of_three_teams_has_what_all_matches_have():
     kinds = ("cat", "dog", "hen")
     own = {"episode_return/cats": Estimate(1.0, None)}  # of a policy, where it plays all
-    shared = {"episode_return/cat": Estimate(2.0, None)}
+    long = "env/share_of_steps_in_which_cats_sleep"
+    shared = {"episode_return/cat": Estimate(2.0, None), long: Estimate(0.5, None)}
     played = [
         Match(lineup, {**shared, **(own if set(lineup.values()) == {OURS} else {})})
         for lineup in lineups(kinds)
     ]
-    names = [line.split()[0] for line in tables(played, None)[1:] if line]
-    assert names == ["episode_return/cat"]
+    lines = [line for line in tables(played, None)[1:] if line]
+    assert [line.split()[0] for line in lines] == ["episode_return/cat", long]
+    assert len(lines[0]) == len(lines[1]), "columns that do not stand below each other"
 
 
 def test_from_python_there_is_what_the_command_prints_as_json(cartpole_run, capsys):

@@ -166,12 +166,13 @@ def _list(matches: Sequence[Match], shown: Mapping[str, str]) -> list[str]:
         )
         for match in matches
     ]
-    lines = [_row("", heads)]
     # Returns of policies are there only where one side plays all agents.
-    for name in (n for n in matches[0].results if all(n in match.results for match in matches)):
-        lines += [_row(name, [str(match.results[name]) for match in matches])]
-    return [*lines, ""]
+    names = [n for n in matches[0].results if all(n in match.results for match in matches)]
+    width = max(map(len, names))
+    rows = [_row(n, [str(match.results[n]) for match in matches], width) for n in names]
+    return [_row("", heads, width), *rows, ""]
 
 
-def _row(head: str, cells: Sequence[str]) -> str:
-    return "  ".join([f"{head:<24}", *(f"{cell:>20}" for cell in cells)]).rstrip()
+def _row(head: str, cells: Sequence[str], width: int = 0) -> str:
+    """A line of a table whose first column is at least so wide."""
+    return "  ".join([f"{head:<{max(width, 24)}}", *(f"{cell:>20}" for cell in cells)]).rstrip()
