@@ -51,9 +51,8 @@ class ReinforceInstance(ActorCriticInstance):
     def loss(self, params, state, unroll):
         """Sums the losses of the policy and of the baseline over the steps that count."""
         ended = unroll.terminated | unroll.truncated
-        memory = self.network.initial_memory(ended.shape[1])
-        inputs = (state.observations, unroll.observation, memory, ended)
-        value, _ = self.value(params["value"], *inputs)
+        inputs = (state.observations, unroll.observation, self.value_memory(unroll), ended)
+        value, _ = self.value(params, *inputs)
         baseline = jax.lax.stop_gradient(value)
         rows = (unroll.reward, unroll.terminated, unroll.truncated, baseline)
         advantage = generalized_advantages(*rows, self.config.discount, gae_lambda=1.0)

@@ -18,7 +18,7 @@ experiment = Experiment(
     env="atari:Pong",
     num_envs=8,
     algorithm=PPO(
-        network=CNN(),
+        network=CNN(shared=True),
         unroll_length=128,
         epochs=4,
         minibatches=4,

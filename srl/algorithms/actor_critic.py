@@ -15,13 +15,16 @@ from srl.algorithms.distributions import (
 )
 from srl.algorithms.normalization import Observing
 from srl.algorithms.observing import ObservingAlgorithm, ObservingInstance
+from srl.lazy import jax
 from srl.networks import PolicyAndValue
-from srl.types import Array, Decision, Policy, Tree
+from srl.types import Array, Decision, Policy, Tree, Unroll
 
 
 @dataclass(frozen=True)
 class ActorCritic(ObservingAlgorithm):
     """Settings of the policy and of the value, which are networks of the same form."""
+
+    values_states: ClassVar[bool] = True
 
     initial_log_std: float = -0.5
     """The logarithm of the standard deviation that actions of a Box start with, its bounds being -1
@@ -118,14 +121,49 @@ class ActorCriticInstance(ObservingInstance[A]):
     def value(
         self, params: Tree, statistics: Any, observation: Tree, memory: Tree, ended: Array
     ) -> tuple[Array, Tree]:
-        """Gives the value of each row, and the value network's memory before each.
+        """Gives the value of each row, and the memory before each.
 
         Args:
-            params: Of the value network.
+            params: Of the policy and of the value.
             statistics: Of observations.
             observation: [L, B, ...]; without memory, any leading axes.
-            memory: [B, ...], of the value network, before the first row. Only learning knows it.
+            memory: [B, ...], before the first row; see `value_memory`.
             ended: bool [L, B], rows that end an episode.
         """
         inputs = self.normalizer.normalize(statistics, observation)
-        return self.network.value_sequence(params, inputs, memory, ended)
+        return self.network.value_sequence(self._networks(params), inputs, memory, ended)
+
+    def value_memory(self, unroll: Unroll) -> Tree:
+        """Gives the memory that values are computed with from an unroll's first row on, [B, ...].
+
+        The value network's own starts from zeros at each unroll, as only learning knows it.
+        """
+        if self.network.shared:
+            return jax.tree.map(lambda x: x[0], unroll.memory)
+        return self.network.initial_memory(unroll.reward.shape[1])
+
+    def evaluate(
+        self,
+        params: Tree,
+        statistics: Any,
+        observation: Tree,
+        memory: Mapping[str, Tree],
+        ended: Array,
+    ) -> tuple[Distribution, Array]:
+        """Gives what `distribution` and `value` do, with less work where layers are shared.
+
+        Args:
+            params: Of the policy and of the value.
+            statistics: Of observations.
+            observation: [L, B, ...]; without memory, any leading axes.
+            memory: [B, ...] of `policy` and of `value`, before the first row.
+            ended: bool [L, B], rows that end an episode.
+        """
+        inputs = self.normalizer.normalize(statistics, observation)
+        networks = self._networks(params)
+        outputs, value = self.network.both_sequences(networks, inputs, memory, ended)
+        mask = action_mask(observation)
+        return self.actions(params["policy"]["actions"], outputs, mask), value
+
+    def _networks(self, params: Tree) -> Tree:
+        return {"policy": params["policy"]["network"], "value": params["value"]}

@@ -381,19 +381,7 @@ class Instance(ABC, Generic[S]):
             The new state and replay, and metrics: the means over the rounds, and what `finish`
             gave.
         """
-
-        def measure(state: S, unroll: Unroll) -> tuple[Any, Tree]:
-            remembered, batch, sums = self.look(state, replay, unroll)
-            return (remembered, batch), total(sums)
-
-        def gradient(state: S, batch: Any, round: Array) -> tuple[Tree, Tree]:
-            sums, notes = self.noted_gradient(state, batch[1], round)
-            return total(sums), notes
-
-        nodes = LearnNodes(self.rounds, measure, self.adapt, gradient, self.update, self.finish)
-        learned = learn(nodes, state, unroll, compiled_rounds)
-        remembered, batch = learned.batch
-        revised = self.revise(state, remembered, batch, learned.notes)
+        learned, revised = compiled_learn(self, state, replay, unroll, total)
         return learned.state, revised, {**learned.metrics, **learned.finished}
 
 
@@ -454,6 +442,33 @@ def learn(nodes: LearnNodes, state: Any, unroll: Any, repeat: Repeat) -> Learned
     state, metrics, notes = repeat(step, nodes.adapt(state, sums), nodes.rounds)
     state, finished = nodes.finish(state, sums)
     return Learned(state, metrics, finished, batch, notes)
+
+
+def compiled_learn(
+    learns: Any, state: Any, replay: Any, unroll: Any, total: Callable[[Tree], Tree]
+) -> tuple[Learned, Any]:
+    """One call of `learn` within a compiled program; gives what it led to, and the new replay.
+
+    Args:
+        learns: An `Instance`, or what has such functions for several of them.
+        state: What was learned before.
+        replay: What is remembered of these slots.
+        unroll: The slots that are here.
+        total: Adds sums to those of the slots that are elsewhere.
+    """
+
+    def measure(state: Any, unroll: Any) -> tuple[Any, Tree]:
+        remembered, batch, sums = learns.look(state, replay, unroll)
+        return (remembered, batch), total(sums)
+
+    def gradient(state: Any, batch: Any, round: Array) -> tuple[Tree, Tree]:
+        sums, notes = learns.noted_gradient(state, batch[1], round)
+        return total(sums), notes
+
+    parts = learns.adapt, gradient, learns.update, learns.finish
+    learned = learn(LearnNodes(learns.rounds, measure, *parts), state, unroll, compiled_rounds)
+    remembered, batch = learned.batch
+    return learned, learns.revise(state, remembered, batch, learned.notes)
 
 
 def compiled_rounds(step: Step, state: Any, rounds: int) -> tuple[Any, Any, Any]:

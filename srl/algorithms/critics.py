@@ -182,7 +182,7 @@ class ContinuousInstance(CriticsInstance):
             "observation": self.normalizer.normalize(statistics, observation),
             "action": action.reshape(*action.shape[:1], -1),
         }
-        return jax.vmap(lambda params: self.critic.value_sequence(params, inputs)[0])(params)
+        return jax.vmap(lambda each: self.critic.value_sequence({"value": each}, inputs)[0])(params)
 
     def noise(self, key: Array, slot: Array) -> Array:
         """Draws normal numbers for each transition, [S, numbers], that follow from its slot.

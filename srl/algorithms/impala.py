@@ -15,7 +15,7 @@ from srl.algorithms.observing import ObservingState
 from srl.algorithms.optimizer_step import learning_rate, mean_of, step_along
 from srl.algorithms.returns import sums_over, valid_rows, vtrace, zero_unless
 from srl.lazy import jax, jnp, optax
-from srl.types import Array, Metrics, Policy, Tree, Unroll
+from srl.types import Array, Metrics, Tree, Unroll
 
 
 @dataclass(frozen=True)
@@ -97,15 +97,16 @@ class IMPALAInstance(ActorCriticInstance[ObservingState]):
         config = self.config
         valid = valid_rows(unroll.terminated, unroll.truncated)
         ended = jnp.logical_or(unroll.terminated, unroll.truncated)
-        memory = self.network.initial_memory(ended.shape[1])
-        inputs = state.observations, unroll.observation, memory, ended
-        value, _ = self.value(params["value"], *inputs)
-
-        policy = Policy(params["policy"], state.observations)
-        observation = jax.tree.map(lambda x: x[:-1], unroll.observation)
-        acting_memory = jax.tree.map(lambda x: x[0], unroll.memory)
-        distribution = self.distribution(policy, observation, acting_memory, ended[:-1])
-        log_prob = distribution.log_prob(zero_unless(valid, unroll.action))
+        memory = {
+            "policy": jax.tree.map(lambda x: x[0], unroll.memory),
+            "value": self.value_memory(unroll),
+        }
+        inputs = params, state.observations, unroll.observation, memory, ended
+        distribution, value = self.evaluate(*inputs)
+        action = zero_unless(valid, unroll.action)
+        # After the last row nothing has been done yet.
+        action = jnp.concatenate([action, jnp.zeros_like(action[:1])])
+        log_prob = distribution.log_prob(action)[:-1]
         log_ratio = jnp.where(valid, log_prob - unroll.log_prob, 0.0)
 
         rows = unroll.reward, unroll.terminated, unroll.truncated, jax.lax.stop_gradient(value)
@@ -118,7 +119,7 @@ class IMPALAInstance(ActorCriticInstance[ObservingState]):
         metrics = {
             "policy_loss": -weight * advantage * log_prob,
             "value_loss": jnp.square(error),
-            "entropy": distribution.entropy(),
+            "entropy": distribution.entropy()[:-1],
             "importance": weight,
         }
         sums = sums_over(valid, metrics)

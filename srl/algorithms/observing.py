@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from srl.algorithms.algorithm import Algorithm, Instance
 from srl.algorithms.normalization import ObservationNormalizer, Observing, Statistics
 from srl.algorithms.returns import valid_rows
+from srl.errors import UserError
 from srl.lazy import jax, jnp, optax
 from srl.networks import AutoNetwork, Network
 from srl.types import Array, Metrics, Tree, Unroll
@@ -23,6 +24,18 @@ class ObservingAlgorithm(Algorithm):
     """The network that is trained; by default one that fits what is observed."""
     normalize_observations: bool = True
     """Standardise observations by running statistics."""
+
+    values_states: ClassVar[bool] = False
+    """Whether it learns a policy and a value of states, which may share layers."""
+
+    def validate(self) -> None:
+        """Raises UserError where settings are out of their limits or do not fit each other."""
+        super().validate()
+        if self.network.shared and not self.values_states:
+            raise UserError(
+                f"network.shared=True: {type(self).__name__} has no policy and value that could "
+                "share layers; leave it out, or take PPO, APPO or IMPALA"
+            )
 
 
 class ObservingState(NamedTuple):

@@ -25,7 +25,7 @@ from srl.algorithms.normalization import (
 from srl.algorithms.optimizer_step import learning_rate, step_along
 from srl.algorithms.returns import generalized_advantages, sums_over, valid_rows, zero_unless
 from srl.lazy import jax, jnp, optax
-from srl.types import Array, Metrics, Policy, Tree, Unroll
+from srl.types import Array, Metrics, Tree, Unroll
 
 
 @dataclass(frozen=True)
@@ -215,8 +215,8 @@ class PPOInstance(ActorCriticInstance[PPOState]):
             memory: [B, ...] of the policy and of the value, before the first row.
         """
         config, ended = self.config, ~samples.valid
-        policy = Policy(params["policy"], state.observations)
-        distribution = self.distribution(policy, samples.observation, memory["policy"], ended)
+        inputs = params, state.observations, samples.observation, memory, ended
+        distribution, value = self.evaluate(*inputs)
         log_prob = distribution.log_prob(samples.action)
         log_ratio = jnp.where(samples.valid, log_prob - samples.log_prob, 0)
         ratio = jnp.exp(log_ratio)
@@ -224,8 +224,6 @@ class PPOInstance(ActorCriticInstance[PPOState]):
         advantage = self.advantage(state, samples)
         surrogate = jnp.minimum(ratio * advantage, clipped * advantage)
 
-        inputs = (state.observations, samples.observation, memory["value"], ended)
-        value, _ = self.value(params["value"], *inputs)
         target = samples.target
         if config.normalize_values:
             target = standardize(state.values, target)
@@ -268,13 +266,11 @@ class PPOInstance(ActorCriticInstance[PPOState]):
         return super().finish(state, sums)[0], metrics
 
     def _values(self, state: PPOState, unroll: Unroll) -> tuple[Array, Tree]:
-        """Gives the value of every row, and the value network's memory at chunk starts.
-
-        Only learning knows that memory. It starts from zeros at each unroll.
-        """
-        memory = self.network.initial_memory(unroll.reward.shape[1])
-        inputs = (unroll.observation, memory, unroll.terminated | unroll.truncated)
-        value, memories = self.value(state.params["value"], state.observations, *inputs)
+        """Gives the value of every row, and the value network's own memory at chunk starts."""
+        ended = unroll.terminated | unroll.truncated
+        inputs = (unroll.observation, self.value_memory(unroll), ended)
+        value, memories = self.value(state.params, state.observations, *inputs)
         if self.config.normalize_values:
             value = unstandardize(state.values, value)
-        return value, jax.tree.map(lambda x: x[:-1][:: self.chunk], memories)
+        own = () if self.network.shared else memories
+        return value, jax.tree.map(lambda x: x[:-1][:: self.chunk], own)

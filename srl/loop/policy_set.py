@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from srl.algorithms import Algorithm
-from srl.algorithms.algorithm import Instance, State
+from srl.algorithms.algorithm import Instance, State, compiled_learn
 from srl.algorithms.preprocessing import bound
 from srl.errors import UserError
 from srl.lazy import jax, jnp
@@ -221,8 +221,8 @@ class PolicySet:
 
     @property
     def rounds(self) -> int:
-        """Gradient steps of one `learn`."""
-        return next(iter(self.instances.values())).rounds
+        """Rounds of one `learn`: of the policy that has most; others take no step in the last."""
+        return max(instance.rounds for instance in self.instances.values())
 
     def act(
         self,
@@ -304,19 +304,17 @@ class PolicySet:
     ) -> tuple[dict[str, State], dict[str, Tree], dict[str, Policy], dict[str, Any]]:
         """Improves every policy with its slots' part of an unroll; gives metrics by policy.
 
+        A round is one of all policies, whose gradients are computed at the same time.
+
         Args:
             states: By policy name.
             replays: By policy name, of the same slots.
             unroll: The slots of the batch that are here.
             total: Adds sums to those of the slots that are elsewhere.
         """
-        learned: dict[str, State] = {}
-        remembered: dict[str, Tree] = {}
-        metrics: dict[str, Any] = {}
-        for name, instance in self.instances.items():
-            known = states[name], self._unroll_of(name, unroll), replays[name]
-            learned[name], remembered[name], metrics[name] = instance.learn(*known, total)
-        return learned, remembered, self.policies(learned), metrics
+        learned, revised = compiled_learn(self, states, replays, unroll, total)
+        metrics = {n: {**learned.metrics[n], **learned.finished[n]} for n in self.instances}
+        return learned.state, revised, self.policies(learned.state), metrics
 
     # The steps of `learn` one by one, for all policies; see Instance.
 
@@ -335,7 +333,7 @@ class PolicySet:
         """Takes in the total of what was measured."""
         return {name: i.adapt(states[name], sums[name]) for name, i in self.instances.items()}
 
-    def gradient(
+    def noted_gradient(
         self, states: Mapping[str, State], batches: Mapping[str, Tree], round: Array
     ) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """Gives the sums of one round, and notes."""

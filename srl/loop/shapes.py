@@ -49,7 +49,7 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
         own = unroll._replace(memory=policy_set.own(unroll.memory))
         replays = policy_set.empty_replays(own)
         _, batches, _ = policy_set.look(states, replays, own)
-        sums, _ = policy_set.gradient(states, batches, jnp.int32(0))
+        sums, _ = policy_set.noted_gradient(states, batches, jnp.int32(0))
         return {
             "decision": decision,
             "unrolls": unrolls,

@@ -65,7 +65,7 @@ def gradient_flops(policy_set: PolicySet, experiment: Experiment, num_envs: int)
         return states, batches
 
     def gradient(states: Any, batches: Any) -> Any:
-        return policy_set.gradient(states, batches, jnp.int32(0))
+        return policy_set.noted_gradient(states, batches, jnp.int32(0))
 
     timestep = empty_timestep(policy_set.specs, num_envs)
     operands = jax.eval_shape(recall, timestep, decision_spec(policy_set, num_envs))

@@ -7,7 +7,7 @@ import math
 import jax.numpy as jnp
 from flax import linen as nn
 
-from srl.networks._layers import HIDDEN_SCALE, dense, flatten, leaves
+from srl.networks._layers import HIDDEN_SCALE, dense, flatten, leaves, orthogonal
 from srl.spaces import Space, is_image
 from srl.types import Array, Tree
 
@@ -47,7 +47,9 @@ class CNNFeatures(nn.Module):
 class Convolution(nn.Module):
     """A convolution without padding, as a matrix product over patches.
 
-    XLA's convolutions, and above all their gradients, are slow on CPU inside loops.
+    XLA's convolutions, and above all their gradients, are slow on CPU inside loops. Where squares
+    of pixels tile both the window and its steps, they are taken as pixels with more channels: then
+    a patch is made of a few long pieces.
     """
 
     filters: int
@@ -57,17 +59,31 @@ class Convolution(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """Takes [rows, height, width, channels]."""
-        height, width = ((side - self.kernel) // self.stride + 1 for side in x.shape[1:3])
-        rows = [self._every(x, 1, offset, height) for offset in range(self.kernel)]
-        x = jnp.stack(rows, axis=3)  # [rows, height, input width, kernel, channels]
-        columns = [self._every(x, 2, offset, width) for offset in range(self.kernel)]
-        x = jnp.stack(columns, axis=4)  # [rows, height, width, kernel, kernel, channels]
-        return dense(self.filters, HIDDEN_SCALE)(x.reshape(*x.shape[:3], -1))
+        channels, side = x.shape[-1], math.gcd(self.kernel, self.stride)
+        shape = (self.kernel, self.kernel, channels, self.filters)
+        kernel = self.param("kernel", orthogonal(HIDDEN_SCALE), shape)
+        bias = self.param("bias", nn.initializers.zeros, (self.filters,))
 
-    def _every(self, x: Array, axis: int, start: int, count: int) -> Array:
-        """Takes `count` places of an axis, one for each stride."""
-        if self.stride == 1:
-            return jnp.take(x, jnp.arange(start, start + count), axis=axis, mode="clip")
-        index = [slice(None)] * x.ndim
-        index[axis] = slice(start, start + (count - 1) * self.stride + 1, self.stride)
-        return x[tuple(index)]
+        window, step = self.kernel // side, self.stride // side
+        x, kernel = _squares(x, side), _squares(jnp.moveaxis(kernel, -1, 0), side)
+        height, width = ((length - window) // step + 1 for length in x.shape[1:3])
+        pieces = [
+            x[:, top : top + step * height : step, left : left + step * width : step]
+            for top in range(window)
+            for left in range(window)
+        ]
+        return jnp.concatenate(pieces, axis=-1) @ kernel.reshape(self.filters, -1).T + bias
+
+
+def _squares(x: Array, side: int) -> Array:
+    """Takes squares of pixels [rows, height, width, channels] as pixels with more channels.
+
+    What is left over at the edges is no square, and in no window.
+    """
+    if side == 1:
+        return x
+    rows, height, width, channels = x.shape
+    height, width = height // side, width // side
+    x = x[:, : height * side, : width * side]
+    x = x.reshape(rows, height, side, width, side, channels)
+    return x.transpose(0, 1, 3, 2, 4, 5).reshape(rows, height, width, -1)

@@ -27,14 +27,17 @@ def policy_and_value(
         policy_features: Observation [..., ...] to features [..., units].
         value_features: The same, for the value.
         num_outputs: Of the policy.
-        network: Its `memory` and `cell` choose the recurrent layer, if any.
+        network: Its `memory` and `cell` choose the recurrent layer, if any; `shared` lets the value
+            be computed from the policy's features.
     """
     if network.cell not in CELLS:
         raise UserError(f"network.cell={network.cell!r}: expected {' or '.join(CELLS)}")
     memory = network.memory, network.cell
     policy = Headed(policy_features, *memory, num_outputs, head_scale=0.01)
-    value = Headed(value_features, *memory, 1, head_scale=1.0)
     numbers = network.memory * (2 if network.cell == "lstm" else 1)
+    if network.shared:
+        return PolicyAndValue(space, policy, dense(1, 1.0), numbers, shared=True)
+    value = Headed(value_features, *memory, 1, head_scale=1.0)
     return PolicyAndValue(space, policy, value, numbers)
 
 
@@ -50,12 +53,12 @@ class Headed(nn.Module):
     @nn.compact
     def __call__(
         self, observation: Tree, memory: Tree = (), ended: Array | None = None
-    ) -> tuple[Array, Tree]:
+    ) -> tuple[Array, Tree, Array]:
         """See PolicyAndValue."""
         x = self.features(observation)
         if self.memory:
             x, memory = CELLS[self.cell](self.memory, name="memory")(x, memory, ended)
-        return dense(self.num_outputs, self.head_scale, name="head")(x), memory
+        return dense(self.num_outputs, self.head_scale, name="head")(x), memory, x
 
 
 class GatedRecurrentUnit(nn.Module):

@@ -27,4 +27,5 @@ class AutoNetwork(Network):
         kind: Network = EntityAttention() if EntityAttention.fits(space) else self.mlp
         if not EntityAttention.fits(space) and CNN.fits(space):
             kind = CNN()
-        return replace(kind, memory=self.memory, cell=self.cell, layer_norm=self.layer_norm)
+        common = {name: getattr(self, name) for name in ("memory", "cell", "layer_norm", "shared")}
+        return replace(kind, **common)

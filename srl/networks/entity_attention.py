@@ -34,6 +34,11 @@ class EntityAttention(Network):
 
         if not self.fits(space):
             raise unsupported(space, f"a Dict with {SELF}, and with any of {', '.join(ENTITIES)}")
+        if self.shared:
+            raise UserError(
+                "network.shared=True: the value of EntityAttention sees what is hidden from the "
+                "policy, so they cannot share layers; leave it out"
+            )
         if self.width % self.heads:
             raise UserError(f"width={self.width} must be a multiple of heads={self.heads}")
 

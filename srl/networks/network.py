@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from srl.errors import UserError
@@ -26,6 +28,9 @@ class Network:
     layer_norm: bool = field(default=False, kw_only=True)
     """Normalise each hidden layer before its activation (Ba et al., 2016), as learning the values
     of actions needs it; entity attention is normalised in any case."""
+    shared: bool = field(default=False, kw_only=True)
+    """Whether policy and value share all layers but the last. It halves the work of learning, which
+    is most of all for images; apart, neither disturbs the features of the other."""
 
     def build(self, space: Space, num_outputs: int) -> PolicyAndValue:
         """Gives the functions for observations of `space` and a policy of `num_outputs` numbers."""
@@ -34,32 +39,42 @@ class Network:
 
 @dataclass(frozen=True)
 class PolicyAndValue:
-    """Two networks that share no parameters: only the policy leaves the learner.
+    """A policy and a value network, of which only the policy leaves the learner.
+
+    They share no parameters, or all but the last layer: then the policy has the common ones.
 
     Observations are already normalised. Without memory they may have any leading axes. With memory
     they are [B, ...] for one step and [L, B, ...] for a sequence; memory starts as zeros.
 
     A module is a function of (observations, memory, ended) like `policy_sequence`; it gives
-    outputs [L, B, ...] and memories [L + 1, B, units], before each row and after the last.
+    outputs [L, B, ...], memories [L + 1, B, units], before each row and after the last, and the
+    features [L, B, ...] that the last layer computes outputs from.
     """
 
     space: Space
     policy_module: linen.Module
     """The module whose outputs are the policy's, [..., num_outputs]."""
     value_module: linen.Module
-    """The module whose output is the value, [..., 1]."""
+    """The module whose output is the value, [..., 1]; a function of the policy's features alone,
+    where they are shared."""
     memory: int = 0
     """Numbers in the memory of each of the two; 0: none."""
+    shared: bool = False
+    """Whether they share all but the last layer."""
 
     def init(self, key: Array) -> dict[str, Tree]:
         """Draws the parameters, under the names `policy` and `value`."""
         rows = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct((1, 1, *x.shape), x.dtype), example(self.space)
         )
-        inputs = (rows, self.initial_memory(1), jnp.zeros((1, 1), bool))
+        inputs: tuple[Any, ...] = (rows, self.initial_memory(1), jnp.zeros((1, 1), bool))
         policy_key, value_key = jax.random.split(key)
+        policy = self.policy_module.lazy_init(policy_key, *inputs)["params"]
+        if self.shared:
+            *_, features = jax.eval_shape(partial(self._apply, self.policy_module), policy, *inputs)
+            inputs = (features,)
         return {
-            "policy": self.policy_module.lazy_init(policy_key, *inputs)["params"],
+            "policy": policy,
             "value": self.value_module.lazy_init(value_key, *inputs)["params"],
         }
 
@@ -73,7 +88,7 @@ class PolicyAndValue:
             return self.policy_sequence(params, observation), memory
         row = jax.tree.map(lambda x: x[None], observation)
         going_on = jnp.zeros((1, memory.shape[0]), bool)
-        outputs, memories = self._apply(self.policy_module, params, row, memory, going_on)
+        outputs, memories, _ = self._apply(self.policy_module, params, row, memory, going_on)
         return outputs[0], memories[1]
 
     def policy_sequence(
@@ -97,9 +112,45 @@ class PolicyAndValue:
     def value_sequence(
         self, params: Tree, observation: Tree, memory: Tree = (), ended: Array | None = None
     ) -> tuple[Array, Tree]:
-        """Gives the value of each row [L, B], and the memory before it [L, B, units]."""
-        outputs, memories = self._apply(self.value_module, params, observation, memory, ended)
-        return outputs[..., 0], jax.tree.map(lambda x: x[:-1], memories)
+        """Gives the value of each row [L, B], and the memory before it [L, B, units].
+
+        Args:
+            params: {"policy", "value"}; of the policy only where layers are shared.
+            observation: [L, B, ...].
+            memory: [B, units], of the network that has it: of the policy, where layers are shared.
+            ended: As for `policy_sequence`.
+        """
+        if self.shared:
+            inputs = params["policy"], observation, memory, ended
+            _, memories, features = self._apply(self.policy_module, *inputs)
+            value = self._value_of(params, features)
+        else:
+            inputs = params["value"], observation, memory, ended
+            outputs, memories, _ = self._apply(self.value_module, *inputs)
+            value = outputs[..., 0]
+        return value, jax.tree.map(lambda x: x[:-1], memories)
+
+    def both_sequences(
+        self, params: Tree, observation: Tree, memory: Mapping[str, Tree], ended: Array
+    ) -> tuple[Array, Array]:
+        """Gives what `policy_sequence` and `value_sequence` do; one pass where layers are shared.
+
+        Args:
+            params: {"policy", "value"}.
+            observation: [L, B, ...].
+            memory: {"policy", "value"}, before the first row; of the policy alone where layers are
+                shared.
+            ended: As for `policy_sequence`.
+        """
+        if not self.shared:
+            outputs = self.policy_sequence(params["policy"], observation, memory["policy"], ended)
+            return outputs, self.value_sequence(params, observation, memory["value"], ended)[0]
+        inputs = params["policy"], observation, memory["policy"], ended
+        outputs, _, features = self._apply(self.policy_module, *inputs)
+        return outputs, self._value_of(params, features)
+
+    def _value_of(self, params: Tree, features: Array) -> Array:
+        return self._apply(self.value_module, params["value"], features)[..., 0]
 
     def _apply(self, module: linen.Module, params: Tree, *inputs: Any) -> Any:
         return module.apply({"params": params}, *inputs)

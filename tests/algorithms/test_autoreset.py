@@ -98,6 +98,6 @@ def test_values_tend_to_the_discounted_future_which_a_terminal_ends_and_a_time_l
     state = instance.init(jax.random.key(0))
     for _ in range(100):
         state, *_ = learn(state, unroll)
-    value, _ = instance.network.value_sequence(state.params["value"], unroll.observation[:5])
+    value, _ = instance.value(state.params, state.observations, unroll.observation[:5], (), ())
     future = np.full(5, 10.0) if truncates else [(1 - 0.9**n) / 0.1 for n in (5, 4, 3, 2, 1)]
     np.testing.assert_allclose(value[:, 0], future, rtol=0.1)

@@ -10,7 +10,7 @@ from drawn_unrolls import SLOTS, STEPS, parts
 from drawn_unrolls import unroll_of as drawn
 from gymnasium import spaces
 
-from srl.algorithms import DQN, IMPALA, PQN, R2D2, SAC, TD3, DiscreteSAC
+from srl.algorithms import APPO, DQN, IMPALA, PQN, R2D2, SAC, TD3, DiscreteSAC
 from srl.errors import UserError
 from srl.networks import MLP
 from srl.types import Specs
@@ -31,6 +31,8 @@ def instances():
     discrete_sac = DiscreteSAC(network=network, batch_size=16, samples_per_insert=2.0, **sizes)
     pqn = {"unroll_length": STEPS, "minibatches": 2, "chunk": 2, "epochs": 2}
     memory = MLP(width=8, memory=4)
+    shared = MLP(width=8, memory=4, shared=True)
+    impala = {"unroll_length": STEPS}
     r2d2 = R2D2(network=memory, batch_size=8, chunk=1, burn_in=1, sequence=2, n_step=2, **sizes)
     return {
         "DQN": (q.bind(discrete, 10, SLOTS), None),
@@ -40,12 +42,11 @@ def instances():
         "DiscreteSAC": (discrete_sac.bind(discrete, 10, SLOTS), None),
         "R2D2": (r2d2.bind(discrete, 10, SLOTS), None),
         "PQN": (PQN(network=network, **pqn).bind(discrete, 10, SLOTS), None),
-        "IMPALA": (IMPALA(network=network, unroll_length=STEPS).bind(discrete, 10, SLOTS), None),
+        "IMPALA": (IMPALA(network=network, **impala).bind(discrete, 10, SLOTS), None),
         "PQN with memory": (PQN(network=memory, **pqn).bind(discrete, 10, SLOTS), None),
-        "IMPALA with memory": (
-            IMPALA(network=memory, unroll_length=STEPS).bind(discrete, 10, SLOTS),
-            None,
-        ),
+        "IMPALA with memory": (IMPALA(network=memory, **impala).bind(discrete, 10, SLOTS), None),
+        "IMPALA, shared": (IMPALA(network=shared, **impala).bind(discrete, 10, SLOTS), None),
+        "APPO, shared": (APPO(network=shared, **pqn).bind(discrete, 10, SLOTS), None),
     }
 
 
@@ -153,6 +154,8 @@ def test_actions_of_sac_are_within_the_bounds_of_their_space():
         (SAC(subset=3), spaces.Box(-1, 1, (2,), np.float32), "subset=3 of critics=2"),
         (DQN(n_step=9), spaces.Discrete(2), "n_step=9 and unroll_length=8"),
         (SAC(network=MLP(memory=4)), spaces.Box(-1, 1, (2,), np.float32), "has memory"),
+        (SAC(network=MLP(shared=True)), spaces.Box(-1, 1, (2,), np.float32), "could share layers"),
+        (PQN(network=MLP(shared=True)), spaces.Discrete(2), "could share layers"),
         (DQN(network=MLP(memory=4)), spaces.Discrete(2), "has memory"),
         (DQN(value_range=(1.0, 1.0)), spaces.Discrete(2), "value_range"),
     ],

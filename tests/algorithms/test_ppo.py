@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 
 import gymnasium
@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from srl.algorithms import APPO, PPO
+from srl.algorithms.ppo import PPOInstance
 from srl.config_values import config_values
 from srl.errors import UserError
 from srl.experiment import load_experiment
 from srl.networks import MLP
-from srl.types import Specs, Unroll
+from srl.types import Policy, Specs, Unroll
 
 CONFIG = PPO(network=MLP(width=8), unroll_length=8, minibatches=4, epochs=2)
 STALE_CONFIG = APPO(
@@ -244,6 +245,33 @@ def test_the_statistics_that_acted_are_those_that_learn(instance, learn, unroll)
     metrics = jax.jit(first_loss)(state, other)
     np.testing.assert_allclose(metrics["approx_kl"], 0, atol=1e-5)
     assert metrics["clipfrac"] == 0
+
+
+class TwoPasses(PPOInstance):
+    """Computes distributions and values one after the other."""
+
+    def evaluate(self, params, statistics, observation, memory, ended):
+        policy = Policy(params["policy"], statistics)
+        distribution = self.distribution(policy, observation, memory["policy"], ended)
+        inputs = params, statistics, observation, memory["policy"], ended
+        return distribution, self.value(*inputs)[0]
+
+
+@pytest.mark.parametrize("memory", [0, 4])
+def test_shared_layers_get_the_gradients_of_policy_and_value(memory):
+    network = MLP(width=8, memory=memory, shared=True)
+    one_pass = replace(CONFIG, network=network, chunk=2).bind(specs())
+    two_passes = TwoPasses(
+        **{field.name: getattr(one_pass, field.name) for field in fields(one_pass)}
+    )
+    unroll, state = draw_unroll(one_pass), one_pass.init(jax.random.key(3))
+    batch, _ = jax.jit(one_pass.measure)(state, unroll)
+    gradients = [
+        jax.jit(instance.gradient)(state, batch, jnp.int32(0))
+        for instance in (one_pass, two_passes)
+    ]
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), *gradients)
+    assert all(np.any(x) for x in jax.tree.leaves(gradients[0]["gradient"]))
 
 
 def test_the_statistics_are_of_the_valid_rows(instance, learn, unroll):

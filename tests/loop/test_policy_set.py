@@ -41,7 +41,7 @@ def measure(policy_set):
 
 @pytest.fixture(scope="module")
 def gradient(policy_set):
-    gradient = jax.jit(policy_set.gradient)
+    gradient = jax.jit(policy_set.noted_gradient)
     return lambda *operands: gradient(*operands)[0]
 
 

@@ -79,14 +79,14 @@ def test_functions_agree_over_any_leading_axes(network, space):
     observation = draw(space, (2, 3))
     policy, value = jax.jit(built.policy), jax.jit(lambda p, o: built.value_sequence(p, o)[0])
     outputs, memory = policy(params["policy"], observation, ())
-    values = value(params["value"], observation)
+    values = value(params, observation)
     assert outputs.shape == (2, 3, 5)
     assert values.shape == (2, 3)
     assert memory == ()
     single = jax.tree.map(lambda x: x[1, 2], observation)
     alone, _ = policy(params["policy"], single, ())
     np.testing.assert_allclose(alone, outputs[1, 2], rtol=1e-3, atol=1e-5)
-    np.testing.assert_allclose(value(params["value"], single), values[1, 2], rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(value(params, single), values[1, 2], rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_sequence_is_its_steps_and_memory_starts_anew_after_an_end(network, sp
     ended = np.random.default_rng(0).random((7, 4)) < 0.3
     start = jnp.ones((4, 6))
     actual = jax.jit(built.policy_sequence)(params["policy"], observation, start, ended)
-    _, memories = jax.jit(built.value_sequence)(params["value"], observation, start, ended)
+    _, memories = jax.jit(built.value_sequence)(params, observation, start, ended)
     policy, memory = jax.jit(built.policy), start
     for t in range(7):
         row = jax.tree.map(lambda x, t=t: x[t], observation)
@@ -188,16 +188,19 @@ def test_categories_enter_as_one_hot_and_the_action_mask_does_not_enter():
     np.testing.assert_array_equal(actual, expected)
 
 
-@pytest.mark.parametrize(("kernel", "stride"), [(8, 4), (4, 2), (3, 1), (3, 2)])
+@pytest.mark.parametrize(("kernel", "stride"), [(8, 4), (4, 2), (3, 1), (3, 2), (6, 4), (4, 4)])
 def test_convolutions_are_those_of_xla(kernel, stride):
     from srl.networks._cnn import Convolution
 
     x = np.random.default_rng(0).normal(size=(2, 17, 14, 3)).astype(np.float32)
     module = Convolution(5, kernel, stride)
     params = module.init(KEY, x)
-    weights = params["params"]["Dense_0"]["kernel"].reshape(kernel, kernel, 3, 5)
     expected = jax.lax.conv_general_dilated(
-        x, weights, (stride, stride), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        x,
+        params["params"]["kernel"],
+        (stride, stride),
+        "VALID",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
     )
     np.testing.assert_allclose(module.apply(params, x), expected, rtol=1e-4, atol=1e-5)
 
@@ -225,7 +228,7 @@ def test_the_policy_is_blind_to_what_is_not_visible_and_the_value_is_not():
     functions = jax.jit(
         lambda o: (
             built.policy(params["policy"], o)[0],
-            built.value_sequence(params["value"], o)[0],
+            built.value_sequence(params, o)[0],
         )
     )
     expected = functions(observation)
@@ -305,3 +308,32 @@ def test_the_network_is_chosen_by_what_is_observed(space, chosen):
 def test_what_does_not_fit_is_refused(network, space):
     with pytest.raises(UserError):
         network.build(space, 2).init(KEY)
+
+
+@pytest.mark.parametrize(
+    ("network", "space"),
+    [
+        (MLP(width=8, shared=True), spaces.Box(-1, 1, (3,))),
+        (AutoNetwork(memory=6, shared=True), spaces.Box(-1, 1, (3,))),
+        (CNN((4,), (4,), (2,), width=8, memory=3, cell="lstm", shared=True), IMAGE),
+    ],
+)
+def test_shared_layers_give_by_one_pass_what_policy_and_value_give_alone(network, space):
+    built = network.build(space, 5)
+    params = built.init(KEY)
+    assert set(params["value"]) == {"kernel", "bias"}  # of its last layer alone
+    observation = draw(space, (7, 4))
+    ended = np.random.default_rng(0).random((7, 4)) < 0.3
+    memory = jax.tree.map(jnp.ones_like, built.initial_memory(4))
+    both = jax.jit(built.both_sequences)
+    outputs, values = both(params, observation, {"policy": memory, "value": ()}, ended)
+    alone = built.policy_sequence(params["policy"], observation, memory, ended)
+    np.testing.assert_allclose(outputs, alone, rtol=1e-5, atol=1e-6)
+    alone, _ = built.value_sequence(params, observation, memory, ended)
+    np.testing.assert_allclose(values, alone, rtol=1e-5, atol=1e-6)
+    assert values.shape == (7, 4)
+
+
+def test_entity_attention_shares_no_layers_as_its_value_sees_more():
+    with pytest.raises(UserError, match=r"network.shared=True: the value .* sees what is hidden"):
+        EntityAttention(shared=True).build(entities(), 5)

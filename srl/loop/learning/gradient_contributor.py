@@ -98,7 +98,7 @@ class Contributor(LocalEnvironments):
 
     def _gradient_of(self, state: Vectors, batches: Any, round: Any) -> tuple[Vectors, Any]:
         policy_set, states = self._learning(state)
-        sums, notes = policy_set.gradient(states, batches, round)
+        sums, notes = policy_set.noted_gradient(states, batches, round)
         return vectors_of(sums), notes
 
     def _revised(self, state: Vectors, replays: Any, batches: Any, notes: Any) -> Any:

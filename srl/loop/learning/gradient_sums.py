@@ -40,7 +40,7 @@ class Crossing(NamedTuple):
             _, batches, measured = policy_set.look(states, policy_set.empty_replays(unroll), unroll)
             policies = policy_set.policies(states)
             past = None if policy_set.opponents is None else policy_set.opponents.first(policies)
-            gradient, _ = policy_set.gradient(states, batches, jnp.int32(0))
+            gradient, _ = policy_set.noted_gradient(states, batches, jnp.int32(0))
             return needed(states, past, learner.setting_operands), measured, gradient
 
         shapes = jax.eval_shape(trees, learner.states, learner.unroll(batch))
