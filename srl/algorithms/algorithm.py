@@ -67,11 +67,14 @@ class Algorithm:
     rewards: Literal["usual", "raw", "sign", "clip"] = field(default="usual", kw_only=True)
     """What is learned from: rewards as they are (raw), their signs, or rewards cut at -1 and 1.
     usual is sign in atari:..., else raw. Returns are reported of rewards as they are."""
+    reward_scale: float = field(default=1.0, kw_only=True)
+    """What rewards are multiplied by, after that, before they are learned from."""
 
     limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
         "unroll_length": (1, 2**31 - 1),
         "discount": (0.0, 1.0),
         "frame_stack": (0, 256),
+        "reward_scale": (1e-9, 1e9),
     }
     """The least and, where there is one, the largest value of settings."""
     adjustable: ClassVar[tuple[str, ...]] = ()

@@ -16,12 +16,12 @@ def bound(algorithm: Algorithm, specs: Specs, updates: int | None, slots: int) -
     """Gives what `algorithm.bind` gives, which sees stacks and transformed rewards where asked to.
 
     Args:
-        algorithm: Its `frame_stack` and `rewards` say what is asked for.
+        algorithm: Its `frame_stack`, `rewards` and `reward_scale` say what is asked for.
         specs: Of the environments.
         updates: As for `bind`.
         slots: As for `bind`.
     """
-    transform = _TRANSFORMS.get(algorithm.rewards)
+    transform = _reward_transform(algorithm)
     if algorithm.frame_stack <= 1:
         instance = algorithm.bind(specs, updates, slots)
         return Preprocessed(instance, None, transform) if transform else instance  # type: ignore
@@ -29,6 +29,14 @@ def bound(algorithm: Algorithm, specs: Specs, updates: int | None, slots: int) -
     seen = replace(specs, observation=stack.stacked)
     instance = replace(algorithm.bind(seen, updates, slots), stack=stack)
     return Preprocessed(instance, stack, transform)  # type: ignore[return-value]
+
+
+def _reward_transform(algorithm: Algorithm) -> Callable[[Array], Array] | None:
+    """Gives what is done to rewards; None where they are learned from as they are."""
+    transform, scale = _TRANSFORMS.get(algorithm.rewards), algorithm.reward_scale
+    if scale == 1.0:
+        return transform
+    return lambda reward: scale * (transform(reward) if transform else reward)
 
 
 _TRANSFORMS: dict[str, Callable[[Array], Array]] = {

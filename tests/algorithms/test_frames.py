@@ -167,10 +167,16 @@ def test_returns_are_reported_of_rewards_as_they_are():
 def test_rewards_are_transformed_before_they_are_learned_from():
     box = Specs(spaces.Box(0, 1, (1,)), spaces.Discrete(2), ("agent",))
     reward = jnp.array([[0.0], [-3.0], [0.25]])
-    for rewards, expected in (("sign", [0, -1, 1]), ("clip", [0, -1, 0.25])):
-        instance = bound(DQN(network=MLP(width=4), unroll_length=4, rewards=rewards), box, None, 1)
+    for rewards, scale, expected in (
+        ("sign", 1.0, [0, -1, 1]),
+        ("clip", 1.0, [0, -1, 0.25]),
+        ("clip", 2.0, [0, -2, 0.5]),
+        ("raw", 0.1, [0, -0.3, 0.025]),
+    ):
+        settings = {"rewards": rewards, "reward_scale": scale}
+        instance = bound(DQN(network=MLP(width=4), unroll_length=4, **settings), box, None, 1)
         unroll = Unroll(*[None] * len(Unroll._fields))._replace(reward=reward)
-        assert instance._seen(unroll).reward[:, 0].tolist() == expected
+        np.testing.assert_allclose(instance._seen(unroll).reward[:, 0], expected, rtol=1e-6)
 
 
 def test_settings_that_change_reach_what_stacks_and_transforms():
