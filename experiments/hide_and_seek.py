@@ -31,7 +31,6 @@ laptop = Experiment(
     ),
     policies={"hider*": "hiders", "seeker*": "seekers"},
     self_play=SelfPlay(past=0.2),
-    plan=plans.fused(),
     env_steps=500_000,
 )
 experiment = laptop
@@ -55,7 +54,6 @@ shelter = Experiment(
     num_envs=128,
     algorithm=replace(laptop.algorithm, discount=0.99, entropy_cost=0.01, anneal=False),
     policies=laptop.policies,
-    plan=laptop.plan,
     env_steps=3_000_000,
 )
 

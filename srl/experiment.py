@@ -324,6 +324,7 @@ def load_experiment(
     source: Path | None = None,
     directory: Path | None = None,
     fixed: Mapping[str, Any] = _NONE,
+    usual_plan: Plan | str | None = None,
 ) -> Resolved:
     """The experiment that `target` names, with `overrides` applied.
 
@@ -333,6 +334,8 @@ def load_experiment(
         source: Read in place of the target's file (a run's own copy of it).
         directory: For imports, in place of the target's own.
         fixed: The fixed policies by pattern, of a run that has begun: it goes on with the same.
+        usual_plan: The plan of a run that has begun, where it names none: processes and machines
+            that go on with it may have other devices.
 
     Raises:
         UserError: When the target or an override is wrong.
@@ -347,6 +350,8 @@ def load_experiment(
         directory = (directory or source.parent).resolve()
         experiment = _named(import_file(source, directory), name, path)
     expect_declared("experiment", experiment)  # or an override of such a setting were unknown
+    if experiment.plan is None:
+        experiment = replace(experiment, plan=usual_plan)
     experiment = _settled(override(experiment, overrides), fixed)
     return Resolved(experiment, target, tuple(overrides), source, directory)
 

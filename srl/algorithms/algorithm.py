@@ -223,7 +223,8 @@ class Instance(ABC, Generic[S]):
     def policy(self, state: S) -> Policy:
         """Gives what acting needs of the state.
 
-        These may be the state's own arrays: copy them before the state is donated.
+        These may be the state's own arrays, which the next update donates: outside of compiled
+        functions copy them.
         """
         raise NotImplementedError
 

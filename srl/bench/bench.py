@@ -13,6 +13,7 @@ _BENCHMARKS = {
     "act": "decisions of a policy, by the number of slots",
     "learn": "samples that are learned from",
     "train": "whole training under one plan or several",
+    "gpu": "training on a GPU: rates, the pool's share and the GPU's load, by game and plan",
     "actors": "many actors, policy workers and a learner: what each role costs",
     "parameters": "new parameters, until many hosts have them",
     "stream": "blocks and messages that pass between threads, processes and hosts",

@@ -7,7 +7,7 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -71,15 +71,36 @@ class PlanSide:
         Raises:
             RunError: With the run's own error, if it ends by itself.
         """
+        first, last = self.reports(seconds)
+        return (last["env_steps"] - first["env_steps"]) / (last["time"] - first["time"])
+
+    def reports(self, seconds: float) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Trains for so long after the first report; gives that and the last one.
+
+        Raises:
+            RunError: With the run's own error, if it ends by itself.
+        """
         with TemporaryDirectory() as folder, self._run(Path(folder)) as run:
             first = last = _next_report(run, Path(folder), after=0.0)
             while last["time"] - first["time"] < seconds:
                 last = _next_report(run, Path(folder), after=last["time"])
-        elapsed = last["time"] - first["time"]
         # Reports take time too: about ten in the next round.
-        updates = (last["updates"] - first["updates"]) / elapsed
+        updates = (last["updates"] - first["updates"]) / (last["time"] - first["time"])
         self._report_every = max(1, round(updates * seconds / 10))
-        return (last["env_steps"] - first["env_steps"]) / elapsed
+        return first, last
+
+    def until(self, reached: Callable[[dict[str, Any]], bool]) -> tuple[float, dict[str, Any]]:
+        """Trains until a report is as wanted; gives that, and the seconds since the run's start.
+
+        Raises:
+            RunError: With the run's own error, if it ends by itself.
+        """
+        begin = time.time()
+        with TemporaryDirectory() as folder, self._run(Path(folder)) as run:
+            report = _next_report(run, Path(folder), after=0.0)
+            while not reached(report):
+                report = _next_report(run, Path(folder), after=report["time"])
+        return report["time"] - begin, report
 
     @contextlib.contextmanager
     def _run(self, folder: Path) -> Iterator[subprocess.Popen[bytes]]:

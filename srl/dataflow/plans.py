@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from srl.dataflow.plan import Fragment, Plan
 from srl.errors import PlanError
+from srl.system.gpus import jax_gpus
 
 _STEP, _INTERACT = ("step",), ("step", "act", "collect")
 _LEARN, _ALL = ("learn",), ("step", "act", "collect", "learn")
@@ -109,21 +110,45 @@ def resolve(plan: Plan | str | None, env: Any) -> Plan | Literal["auto"]:
         return "auto"
     if isinstance(plan, str):
         return named(plan)
-    return usual(env) if plan is None else plan
+    return usual(env, accelerated=bool(jax_gpus())) if plan is None else plan
 
 
-IN_PROGRAMS = ("native:", "jax:")
+_NATIVE = "native:"
+IN_PROGRAMS = (_NATIVE, "jax:")
 """Prefixes of environments that a compiled program can step."""
 
 
-def usual(env: Any) -> Plan:
-    """The plan for an experiment that names none.
+def usual(env: Any, *, accelerated: bool) -> Plan:
+    """The plan for an experiment that names none; it learns on the accelerator where there is one.
 
-    The loop of a native environment, or of one in JAX, is compiled whole; any other is stepped by
-    the plain loop in one process.
+    The loop of a native environment, or of one in JAX, is compiled whole if the program can run
+    there. Any other is the plain loop in one process, which has the same groups: so what a run has
+    saved under one of the two goes on under the other.
 
     Args:
         env: What the experiment trains on.
+        accelerated: Whether JAX has an accelerator.
     """
-    name = env if isinstance(env, str) else getattr(env, "pool_id", "")
-    return fused() if name.startswith(IN_PROGRAMS) else replicated(learners=1)
+    whole = _pool_id(env).startswith(IN_PROGRAMS)
+    if accelerated and programs_need_cpu(env):
+        whole = False
+    return fused() if whole else replicated(learners=1)
+
+
+def programs_need_cpu(env: Any) -> bool:
+    """Whether a program that steps such environments runs on the CPU alone, as native ones do."""
+    return _pool_id(env).startswith(_NATIVE)
+
+
+def idle_gpu(plan: Plan, env: Any) -> str:
+    """A sentence for a plan that leaves this machine's GPU idle; empty for any other."""
+    if not (plan.fragment("step").compiled and programs_need_cpu(env) and jax_gpus()):
+        return ""
+    return (
+        f"the plan {plan.name} runs on the CPU alone, as a program that steps native environments "
+        "does; the GPU is idle: without --plan, or under threads, it acts and learns"
+    )
+
+
+def _pool_id(env: Any) -> str:
+    return env if isinstance(env, str) else getattr(env, "pool_id", "")

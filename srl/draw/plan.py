@@ -13,14 +13,15 @@ from pathlib import Path
 from srl.console.arguments import Arguments, number
 from srl.dataflow.cut import cut
 from srl.dataflow.plan import num_groups, shortage
+from srl.dataflow.plans import idle_gpu
 from srl.dataflow.trace import trace
 from srl.draw.scene import Scene
 from srl.errors import UserError
 from srl.experiment import Experiment, load_experiment
 from srl.files import write_output
 from srl.launch.beside import beside
-from srl.launch.hosts.resources import machine_gpus
 from srl.pools import make_pool
+from srl.system.gpus import machine_gpus
 
 FPS = 100_000.0
 """Environment steps a second that rates are given for, unless another number is given."""
@@ -74,7 +75,8 @@ def scene_of(experiment: Experiment, fps: float = FPS) -> Scene:
     with make_pool(experiment.env, 1) as pool:
         shapes = shapes_of(experiment, pool.specs, pool.rows(1)[0].timestep, count)
     graph = trace(experiment.algorithm, shapes)
-    warning = shortage(chosen, len(os.sched_getaffinity(0)), len(machine_gpus()))
+    lacking = shortage(chosen, len(os.sched_getaffinity(0)), len(machine_gpus()))
+    warning = lacking or idle_gpu(chosen, experiment.env)
     staleness = experiment.max_staleness
     processes = beside(experiment)
     return Scene(experiment.name, graph, chosen, count, staleness, fps, warning, processes)

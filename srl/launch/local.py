@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 from srl.dataflow.plan import Plan
+from srl.dataflow.plans import idle_gpu
 from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.launch.beside import processes_beside
@@ -90,6 +91,8 @@ def train(
             show.say(f"{folder.path} is finished: {done}; extend it with --env-steps N")
             return end(DONE)
         show.display.header(folder)
+        if idle := idle_gpu(plan, experiment.env):
+            show.say(idle)
         try:
             crash = CrashReporter(folder.path, WORKER, _after_a_crash(experiment))
 

@@ -17,7 +17,6 @@ from srl.experiment import Experiment
 from srl.launch.beside import processes_beside
 from srl.launch.controller import Controller
 from srl.launch.hosts.hosts import Hosts, Superseded
-from srl.launch.hosts.resources import machine_gpus
 from srl.run.course import finished
 from srl.run.display import Counts, Display
 from srl.run.hooks import Hooks
@@ -35,6 +34,7 @@ from srl.run.terminal import (
 )
 from srl.run_record import RunFolder
 from srl.streams import Transport
+from srl.system.gpus import machine_gpus
 
 logger = logging.getLogger(__name__)
 

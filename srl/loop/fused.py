@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from srl.block_files import Files
 from srl.dataflow.graph import Unrolled
 from srl.dataflow.loop import Interact, Loop
 from srl.dataflow.trace import Value
 from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.lazy import jax, jnp
+from srl.loop.devices import program_device
 from srl.loop.learning.learner import Learner, Settings, batch_specs, run_key
 from srl.loop.policy_set import PolicySet
 from srl.loop.projection import changed
@@ -23,7 +26,7 @@ from srl.loop.stepping.local import LocalEnvironments
 from srl.loop.training import Training
 from srl.streams.batch import Batch
 from srl.tree import map_tree
-from srl.types import Array, Decision, Metrics, Timestep, Tree, Unroll
+from srl.types import Array, Decision, Metrics, Specs, Timestep, Tree, Unroll
 
 
 class Acting(NamedTuple):
@@ -48,6 +51,28 @@ class Fused(Training):
     def _projection_of(self, learning: Any) -> CompiledLoop:
         return self.environments
 
+    # All that makes arrays makes them where the program runs.
+
+    def start(self) -> None:
+        """Makes everything, compiles the program, and begins the first episodes."""
+        with program_device(self.experiment.env):
+            super().start()
+
+    def update(self) -> bool:
+        """Runs the program once."""
+        with program_device(self.experiment.env):
+            return super().update()
+
+    def restore(self, tree: Tree) -> None:
+        """Goes on from a saved state, of whichever plan."""
+        with program_device(self.experiment.env):
+            super().restore(tree)
+
+    def restore_replays(self, folder: Path, files: Files) -> None:
+        """Goes on from the replays in files, after `restore`."""
+        with program_device(self.experiment.env):
+            super().restore_replays(folder, files)
+
 
 class CompiledLoop(LocalEnvironments):
     """Both halves of the loop and the loop itself; the native pool is stepped from inside it.
@@ -56,28 +81,39 @@ class CompiledLoop(LocalEnvironments):
     the state that it saves.
     """
 
+    def __init__(self, experiment: Experiment) -> None:
+        """Makes nothing yet."""
+        super().__init__(experiment)
+        self._pool_state: Any = None
+
     def count_groups(self) -> int:
         """One."""
         return 1
 
-    def prepare(self, learner: Learner, alive: Callable[[], None]) -> list[Batch]:
-        """Takes the pool; batches are the program's own."""
-        experiment, (pool,) = self.experiment, self._pools
-        self._learner, self._pool = learner, pool
-        self._array_specs = batch_specs(experiment, learner.policy_set, experiment.num_envs)
-        learner.expect_room_of(self._array_specs)
+    def make(self) -> Specs:
+        """Makes the pool, if that is still to be done."""
+        specs, (self._pool,) = super().make(), self._pools
         try:
-            self._xla = pool.xla()
+            self._xla = self._pool.xla()
         except UserError as error:
             raise UserError(
                 f"the plan fused: {error}; choose another, such as --plan inline"
             ) from None
+        return specs
+
+    def prepare(self, learner: Learner, alive: Callable[[], None]) -> list[Batch]:
+        """Takes the learner; batches are the program's own."""
+        experiment = self.experiment
+        self._learner = learner
+        self._array_specs = batch_specs(experiment, learner.policy_set, experiment.num_envs)
+        learner.expect_room_of(self._array_specs)
         return []
 
     def compile(self, batches: Sequence[Batch]) -> None:
         """Compiles the program, for the first episodes."""
         learner = self._learner
         self._key = run_key(self.experiment)
+        self._version = jnp.array(learner.progress.version)
         self._clock: Any = jnp.zeros((), jnp.uint32)
         self.reset("environments")
         empty = map_tree(lambda f: np.zeros(f.shape, f.dtype), self._array_specs[0])
@@ -86,7 +122,8 @@ class CompiledLoop(LocalEnvironments):
         learner.forget(example)
         run = jax.jit(self._run)  # so that it is traced once
         *_, metrics = jax.eval_shape(run, *self._operands()[:-1])
-        learner.progress.losses = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), metrics)
+        zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), metrics)
+        learner.progress.begin_losses(learner.placed(zeros))
 
         def program(
             replays: Any,
@@ -101,8 +138,9 @@ class CompiledLoop(LocalEnvironments):
             *changed, metrics = run(replays, acting, states, opponents, version, key, settings)
             return *changed, jax.tree.map(jnp.add, losses, metrics)
 
-        compiled = jax.jit(program, donate_argnums=0).lower(*self._operands()).compile()
-        self._program = compiled
+        # What a pass changes is written over in place. Losses are not: see Learner.
+        donating = jax.jit(program, donate_argnums=(0, 1, 2))
+        self._program = donating.lower(*self._operands()).compile()
 
     def begin(self) -> None:
         """Does nothing: the first episodes have begun."""
@@ -115,11 +153,10 @@ class CompiledLoop(LocalEnvironments):
     def _operands(self) -> tuple[Any, ...]:
         acting = Acting(self._pool_state, self._now, self._memory, self._clock)
         learner = self._learner
-        progress = learner.progress
         learned = learner.replays, acting, learner.states
         # The key is an operand, so that runs of other seeds find the same compiled program.
-        given = learner.past, progress.version, self._key, learner.setting_operands
-        return *learned, *given, progress.losses
+        given = learner.past, self._version, self._key, learner.setting_operands
+        return *learned, *given, learner.progress.losses
 
     def _run(
         self,
@@ -142,18 +179,20 @@ class CompiledLoop(LocalEnvironments):
                 f"it had {_summary(traced.unrolls, traced.learns)}, and has "
                 f"{_summary(run.unrolls, run.learns)} as it is compiled"
             )
-        return run.replays, run.acting, run.states, run.timesteps, run.policies, run.metrics
+        following = run.replays, run.acting, run.states, run.version
+        return *following, run.timesteps, run.policies, run.metrics
 
     def run(self) -> None:
         """Runs one pass of the loop."""
         before = time.perf_counter()
         learner = self._learner
         done = self._program(*self._operands())
-        learner.replays, acting, learner.states, timesteps, policies, losses = done
+        learner.replays, acting, learner.states, self._version, *given = done
+        timesteps, policies, losses = given
         self._pool_state, self._now, self._memory, self._clock = acting
         progress = learner.progress
         for followed in timesteps:
-            progress.count_steps(jax.tree.map(np.asarray, followed))
+            progress.count_steps(jax.device_get(followed))
         for _ in range(self.experiment.graph.learns):
             learner.count_update(policies, losses)
         progress.spend("trainer", "update", time.perf_counter() - before)
@@ -162,26 +201,35 @@ class CompiledLoop(LocalEnvironments):
 
     def reset(self, salt: str) -> None:
         """Starts episodes whose seeds follow from the run's and from `salt`."""
+        self._keep()
         seed = environment_seed(self.experiment.seed, salt)
         self._go_on_from(self._pool.reset(seed))
-        self._memory: Tree = self._learner.policy_set.initial_memory(self.experiment.num_envs)
+        memory = self._learner.policy_set.initial_memory(self.experiment.num_envs)
+        self._memory: Tree = jax.tree.map(jnp.array, memory)  # copies: arrays may stand twice in it
 
     def _go_on_from(self, timestep: Timestep) -> None:
         self._now = jax.tree.map(jnp.array, timestep)  # copies: these may be the pool's own
         self._pool_state = self._xla.init()
 
+    def _keep(self) -> None:
+        """Lets the pool go on from where programs have led: they may have taken its own state."""
+        if self._pool_state is not None:
+            self._xla.keep(self._pool_state)
+
     def states(self) -> dict[int, Tree]:
         """The state of the one group."""
-        self._xla.keep(self._pool_state)
+        self._keep()
         return {0: group_state(self._pool, self._now, self._memory, self._clock)}
 
     def restore(self, states: Mapping[int, Tree]) -> None:
         """Goes on from a state of one group, or anew from one of several."""
+        self._version = jnp.array(self._learner.progress.version)
         if len(states) != 1:
             self.resumes_exactly = False
             self.reset(f"environments {self._learner.progress.epoch}")
             return
         state = states[0]
+        self._keep()
         self._pool.restore(np.asarray(state["pool"]).tobytes())
         self._go_on_from(Timestep(**state["timestep"]))
         self._memory = jax.tree.map(jnp.array, state["memory"])
@@ -227,8 +275,9 @@ class TracedLoop(Loop):
             opponents: The past versions that play; None where none does.
             version: int32 [2], of the policies.
         """
-        self._policy_set, self._steps, self._key, self._version = policy_set, steps, key, version
+        self._policy_set, self._steps, self._key = policy_set, steps, key
         self._opponents = opponents
+        self.version = version
         self.acting, self.states, self.replays = acting, states, replays
         self.metrics: Metrics = {}
         self.policies: Any = {}
@@ -300,7 +349,7 @@ class TracedLoop(Loop):
             action=decision.action,
             log_prob=decision.log_prob,
             memory=self._policy_set.own(memory),
-            version=jnp.tile(self._version, (length, 1, 1)),
+            version=jnp.tile(self.version, (length, 1, 1)),
             slot=jnp.arange(decision.log_prob.shape[1], dtype=jnp.int32),
             advice=decision.advice,
         )
@@ -315,4 +364,4 @@ class TracedLoop(Loop):
         learned = self._policy_set.learn(self.states, self.replays, batch)
         self.states, self.replays, self.policies, metrics = learned
         self.metrics = jax.tree.map(jnp.add, self.metrics, metrics) if self.metrics else metrics
-        self._version = self._version + jnp.array([0, 1], jnp.int32)
+        self.version = self.version + jnp.array([0, 1], jnp.int32)

@@ -122,6 +122,7 @@ def recorded(folder: RunFolder, config: Mapping[str, Any]) -> Resolved:
         source=folder.source if config["source"] else None,
         directory=Path(config["directory"]),
         fixed=recorded_fixed(folder, config),
+        usual_plan=made_from(config["experiment"].get("plan")),
     )
 
 

@@ -93,8 +93,7 @@ class League:
         if pairings is not None:
             self._interval = opponent_interval(experiment, settings, specs)
             self._matches = PastMatches(specs, pairings, self._interval, experiment.graph)
-            first = _copied(policies)
-            self.playing = self._past_policies(first, first)
+            self.playing = self._past_policies(policies, policies)
 
     def count(self, timesteps: Timestep, updates: int) -> np.ndarray | None:
         """Counts the past matches in the timesteps [T, ...] of an update, after so many updates.
@@ -146,13 +145,13 @@ class League:
         for version in self._settings.opponents(self._seed, self._number, self._updates, rates):
             try:
                 if version == self._updates:
-                    return version, _copied(present)
+                    return version, dict(present)
                 wait = 0.0 if self._writes else _READ_SECONDS
                 return version, jax.device_put(self._pool.read(version, self._like, wait))
             except RunError as error:
                 logger.warning("%s; another one plays", error)
         logger.warning("the pool of opponents has none that can be read; the present one plays")
-        return self._updates, _copied(present)
+        return self._updates, dict(present)
 
     def _past_policies(
         self, newer: Mapping[str, Policy], older: Mapping[str, Policy]
@@ -199,8 +198,3 @@ class League:
             for name in ("newer", "older")
         )
         self.playing = self._past_policies(newer, older)
-
-
-def _copied(policies: Mapping[str, Policy]) -> dict[str, Policy]:
-    """Copies policies: the learner's own arrays may be donated."""
-    return jax.device_put(jax.device_get(dict(policies)))

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from srl.dataflow.plan import Fragment, Plan
 from srl.pools.memory_check import MEMORY
@@ -52,18 +49,6 @@ def shares(
             environment[MEMORY] = str(memory // len(steppers))
         result[worker] = Share(own_cores[worker], environment)
     return result
-
-
-def machine_gpus() -> list[str]:
-    """The GPUs that this process may use."""
-    platforms = os.environ.get("JAX_PLATFORMS", "cuda")
-    if not re.search("cuda|gpu", platforms):
-        return []
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return [name for name in visible.split(",") if name.strip()]
-    count = sum(bool(re.fullmatch(r"nvidia\d+", path.name)) for path in Path("/dev").iterdir())
-    return [str(k) for k in range(count)]
 
 
 def _cores(plan: Plan, workers: list[Worker], cores: Sequence[int]) -> dict[Worker, tuple]:

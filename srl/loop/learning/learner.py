@@ -15,10 +15,11 @@ from srl.block_files import Files
 from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.lazy import jax, jnp
+from srl.loop.devices import local_devices, several_devices
 from srl.loop.learning.histograms import histograms_of, histograms_of_actions
 from srl.loop.learning.progress import Progress
 from srl.loop.learning.replay_files import ReplayFiles, Saved, expect_room, tree_bytes
-from srl.loop.learning.replicas import Sharded
+from srl.loop.learning.replicas import Sharded, first_copy
 from srl.loop.opponents import Opponents, opponents
 from srl.loop.policy_set import PolicySet
 from srl.loop.projection import Gathered
@@ -27,7 +28,7 @@ from srl.streams.batch import Batch, batch_spec
 from srl.streams.batch import expect_room as expect_batches
 from srl.tracking.tracker import Histogram
 from srl.tree import map_tree
-from srl.types import Decision, Metrics, Policy, Specs, Timestep, Tree, Unroll
+from srl.types import Array, Decision, Metrics, Policy, Specs, Timestep, Tree, Unroll
 
 logger = logging.getLogger(__name__)
 
@@ -39,8 +40,8 @@ def run_key(experiment: Experiment) -> Any:
     return jax.random.fold_in(jax.random.key(experiment.seed), _ACT)
 
 
-Settings = dict[str, np.float32]
-"""Values of adjustable settings, as operands."""
+Settings = dict[str, Array]
+"""Values of adjustable settings, as operands: float32 []."""
 
 
 def bind_policy_set(experiment: Experiment, specs: Specs) -> PolicySet:
@@ -110,15 +111,19 @@ class Learner:
         self.agents: dict[str, tuple[str, ...]] = {}
         """The agents that follow each policy."""
         root = jax.random.key(experiment.seed)
+        self.sharded: Sharded | None = None
+        """`learn` over several devices, in this process or with other replicas; None for one."""
         self.states = policy_set.init(jax.random.fold_in(root, _INIT))
-        """All that learning changes, by policy."""
+        """All that learning changes, by policy; each update donates them to the next ones."""
         algorithm = experiment.algorithm
         self.settings = {name: float(getattr(algorithm, name)) for name in algorithm.adjustable}
-        """The algorithm's adjustable settings, as they are now."""
+        """The algorithm's adjustable settings, as they are now; a change is another dict."""
+        self._placed_settings: tuple[dict[str, float], Settings] | None = None
         self.replays: Any = {}
         """What is remembered of the slots here, by policy; made by `compile`."""
-        self.policies: Mapping[str, Any] = policy_set.acting(policy_set.policies(self.states))
-        """What acts, of version `progress.version`."""
+        self.policies: Mapping[str, Any] = policy_set.acting(self._present())
+        """What acts, of version `progress.version`; in arrays of their own, which stay as they are
+        however long something acts with them."""
         for name, state in self.states.items():
             self.parameters[name] = sum(x.size for x in jax.tree.leaves(state.params))
             self.agents[name] = tuple(specs.agents[i] for i in policy_set.members[name])
@@ -128,14 +133,13 @@ class Learner:
         self.meanwhile: Callable[[Callable[[], bool]], None] = lambda learned: None
         """Called while the device computes, with a function that gives whether it is done."""
         self._opponents: Opponents | None = None
-        self.sharded: Sharded | None = None
-        """`learn` over several devices, in this process or with other replicas; None for one."""
         self.neighbours = 1
         """Learners that share the memory of this host, itself among them."""
         self._replay_files = [ReplayFiles()]  # of each device here
         self._example: Unroll | None = None  # of the slots here
         self._traced = jax.jit(self._adjusted_learn)  # so that it is traced once
-        self._learn: Callable[..., Any] = jax.jit(self._learn_and_count, donate_argnums=1)
+        # Losses are not donated: a report and a checkpoint read them, and they are a few numbers.
+        self._learn: Callable[..., Any] = jax.jit(self._learn_and_count, donate_argnums=(0, 1))
         self._actions: Tree | None = None  # of the last batch, where histograms are made
 
     def compile(self, batches: Sequence[Batch]) -> None:
@@ -148,26 +152,43 @@ class Learner:
         replays = self.expect_room(example)
         operands = self.states, replays, example, self.setting_operands
         *_, losses = jax.eval_shape(self._traced, *operands)
-        self.progress.losses = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), losses)
-        if jax.device_count() > 1 and self._divisible(batches[0]):
-            self._learn = self.sharded = Sharded(self._learn_and_count, example, replays)
-            first, parts = jax.process_index() * jax.local_device_count(), jax.device_count()
-            own = range(first, first + jax.local_device_count())
-            self._replay_files = [ReplayFiles(part, parts) for part in own]
+        if several_devices() and self._divisible(batches[0]):
+            self._spread(Sharded(self._learn_and_count, example, replays))
+        zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), losses)
+        self.progress.begin_losses(self.placed(zeros))
         self.forget(example)
         for batch in {len(batch.log_prob): batch for batch in batches}.values():
-            unroll = self.prepared(batch)
-            operands = (
-                self.states,
-                self.replays,
-                unroll,
-                self.progress.losses,
-                self.setting_operands,
-            )
+            _, *others = self._operands(self.prepared(batch))
+            states = self.placed(self._host_states())  # a copy: it is donated
             if self.sharded is not None:
-                self.sharded.compile(*operands)
-            _, self.replays, *_ = jax.block_until_ready(self._learn(*operands))
+                self.sharded.compile(states, *others)
+            _, self.replays, *_ = jax.block_until_ready(self._learn(states, *others))
         self.forget(example)
+
+    def _spread(self, sharded: Sharded) -> None:
+        """Learns on several devices from now on: the states go there, and stay there."""
+        states = self._host_states()
+        self._learn = self.sharded = sharded
+        self.states, self._placed_settings = self.placed(states), None
+        first, parts = jax.process_index() * jax.local_device_count(), jax.device_count()
+        own = range(first, first + jax.local_device_count())
+        self._replay_files = [ReplayFiles(part, parts) for part in own]
+
+    def _host_states(self) -> Any:
+        return jax.tree.map(np.array, self.states)
+
+    def placed(self, tree: Tree) -> Any:
+        """A tree of NumPy's arrays on the learner's devices, the whole on each."""
+        return jax.device_put(tree) if self.sharded is None else self.sharded.replicated(tree)
+
+    def _present(self) -> Mapping[str, Policy]:
+        """The policies as the states have them, in arrays of their own on the device that acts."""
+        states = self.states if self.sharded is None else first_copy(self.states)
+        return jax.device_put(self.policy_set.policies(states), may_alias=False)
+
+    def _operands(self, unroll: Unroll) -> tuple[Any, ...]:
+        """What learning takes; all of it is on the learner's devices."""
+        return self.states, self.replays, unroll, self.progress.losses, self.setting_operands
 
     def expect_room(self, example: Unroll) -> Any:
         """Gives the shapes of the replays.
@@ -189,7 +210,7 @@ class Learner:
             array_specs: The unrolls' array specs.
         """
         expect_batches(array_specs)
-        if jax.default_backend() != "cpu":  # which learns in memory of its own
+        if local_devices()[0].platform != "cpu":  # which learns in memory of its own
             return
         longest = max(array_specs, key=lambda spec: spec.log_prob.shape[0])
         # One number repeated, which takes no memory.
@@ -218,7 +239,7 @@ class Learner:
         Raises:
             UserError: If they cannot, and the other replicas count on it.
         """
-        envs, devices = batch.timesteps.lost.shape[1], jax.local_device_count()
+        envs, devices = batch.timesteps.lost.shape[1], len(local_devices())
         period = self.policy_set.period
         if envs % (devices * period) == 0:
             return True
@@ -289,14 +310,7 @@ class Learner:
         """Improves every policy with one batch; returns when its memory may be written again."""
         before = time.perf_counter()
         batch.unroll = batch.unroll or self.prepared(batch.batch)
-        operands = (
-            self.states,
-            self.replays,
-            batch.unroll,
-            self.progress.losses,
-            self.setting_operands,
-        )
-        called = self._learn(*operands)
+        called = self._learn(*self._operands(batch.unroll))
         self.states, self.replays, policies, losses = called
         if not batch.learned:
             self.progress.count_batch(batch)
@@ -326,7 +340,7 @@ class Learner:
             folder: The run's folder, which holds the pool of opponents.
             writes: Whether this learner keeps the pool; one of several replicas does.
         """
-        policies = self.policy_set.policies(self.states)
+        policies = self._present()
         parts = self.experiment, self.policy_set.specs, policies, folder
         self._opponents = self.progress.opponents = opponents(*parts, writes=writes)
         self.policies = self.policy_set.acting(policies, self.past)
@@ -344,8 +358,14 @@ class Learner:
 
     @property
     def setting_operands(self) -> Settings:
-        """The settings as operands of all that is compiled, so that a change compiles nothing."""
-        return {name: np.float32(value) for name, value in self.settings.items()}
+        """The settings as operands of all that is compiled, so that a change compiles nothing.
+
+        They are on the learner's devices, to which only a change takes others.
+        """
+        if self._placed_settings is None or self._placed_settings[0] is not self.settings:
+            values = {name: np.float32(value) for name, value in self.settings.items()}
+            self._placed_settings = self.settings, self.placed(values)
+        return self._placed_settings[1]
 
     def state(self) -> dict[str, Tree]:
         """Gives what `restore` needs."""
@@ -392,10 +412,10 @@ class Learner:
     def restore(self, tree: Mapping[str, Tree]) -> None:
         """Goes on from a saved state, in the next epoch."""
         self.states = {
-            name: state._replace(**jax.device_put(tree["learners"][name]))
+            name: state._replace(**self.placed(tree["learners"][name]))
             for name, state in self.states.items()
         }
-        self.progress.restore(tree)
+        self.progress.restore({**tree, "losses": self.placed(tree["losses"])})
         if self._opponents is not None:
             self._opponents.restore(self.progress.updates, tree)
-        self.policies = self.policy_set.acting(self.policy_set.policies(self.states), self.past)
+        self.policies = self.policy_set.acting(self._present(), self.past)

@@ -209,7 +209,7 @@ class Server:
         learned = learn(alone, learner.states, None, rounds_in_turn)
         metrics = learned.metrics, learned.finished
         none = jax.tree.map(jnp.zeros_like, _by_policy(*metrics))
-        learner.progress.losses = none
+        learner.progress.begin_losses(none)
         jax.block_until_ready(
             (
                 self._count(none, *metrics),
@@ -219,6 +219,7 @@ class Server:
 
     def _with_settings(self, part: Callable[..., Any]) -> Callable[[Any, Any], Any]:
         """A part of learning, compiled, with the settings that the learner has at each call."""
+        # No state is donated: an update begins anew with the first one when a worker has left.
         learner = self._learner
         compiled = jax.jit(
             lambda settings, *operands: part(learner.policy_set.adjusted(settings), *operands)

@@ -12,7 +12,7 @@ import numpy as np
 
 from srl.episodes import EpisodeWindow
 from srl.errors import RunError
-from srl.lazy import jax, jnp
+from srl.lazy import jax
 from srl.loop.busy_time import BusyTime
 from srl.loop.learning.bottleneck import bottleneck
 from srl.loop.opponents import Opponents
@@ -39,6 +39,7 @@ class Progress:
         self.epoch = 0
         self.losses: Metrics = {}
         """Sums since the last report, by policy; they are added up where learning is compiled."""
+        self._no_losses: Metrics = {}
         self.busy: dict[str, BusyTime] = defaultdict(BusyTime)
         """The time of workers by their kind; of those in other processes, as far as they have
         reported it."""
@@ -54,6 +55,10 @@ class Progress:
         self._agents = len(specs.agents)
         self._updates_reported = 0
         self.restart_clock()
+
+    def begin_losses(self, zeros: Metrics) -> None:
+        """Takes the losses' sums before the first update, which are those after a report, too."""
+        self.losses = self._no_losses = zeros
 
     @property
     def version(self) -> np.ndarray:
@@ -115,7 +120,7 @@ class Progress:
             "bottleneck": bottleneck(self._shares),
         }
         self._updates_reported = self.updates
-        self.losses = jax.tree.map(jnp.zeros_like, self.losses)
+        self.losses = self._no_losses
         return report
 
     def _take_shares(self) -> None:
@@ -169,7 +174,7 @@ class Progress:
     def restore(self, state: Mapping[str, Tree]) -> None:
         """Goes on from a saved state, in the next epoch."""
         self.episodes.restore(state["episodes"])
-        self.losses = jax.device_put(state["losses"])
+        self.losses = state["losses"]
         epoch, *counts = (int(count) for count in state["counts"])
         self.updates, self.env_steps, self.agent_steps, self._updates_reported = counts
         self.epoch = epoch + 1

@@ -19,6 +19,7 @@ from srl.block_files import Blocks, Files
 from srl.errors import RunError, Unwritable, UserError
 from srl.files import parse_json
 from srl.lazy import jax
+from srl.loop.devices import local_devices
 from srl.system.shared_memory import available_bytes, memory_bytes
 from srl.types import Array, Tree
 
@@ -196,7 +197,7 @@ def expect_room(replays: Tree, neighbours: int = 1) -> None:
     Raises:
         UserError: With their size, and what makes them smaller.
     """
-    size, devices = tree_bytes(replays), jax.local_devices()
+    size, devices = tree_bytes(replays), local_devices()
     if devices[0].platform == "cpu":
         free, whole = available_bytes(), memory_bytes()
     else:

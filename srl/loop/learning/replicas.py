@@ -46,7 +46,7 @@ class Sharded:
     """`learn`, for a batch whose slots lie on several devices, of this process and of others.
 
     Each device looks at its own slots; their sums are added by an all-reduce, and so every device
-    computes the same states.
+    computes the same states. They stay there from update to update.
     """
 
     def __init__(self, learn: Callable[..., Any], example: Unroll, replays: Any) -> None:
@@ -84,7 +84,7 @@ class Sharded:
                 out_specs=(whole, remembered, whole, whole, rows),
                 check_vma=False,
             ),
-            donate_argnums=1,
+            donate_argnums=(0, 1),
         )
         self._compiled: dict[int, Any] = {}  # by the length of the unroll
         self._everywhere = NamedSharding(mesh, whole)
@@ -93,18 +93,21 @@ class Sharded:
         self._replays = jax.tree.map(lambda spec: NamedSharding(mesh, spec), remembered)
         self._devices = jax.local_devices()
         self._local = len(self._devices)
-        self._wishes = self._granted = (False, False)
+        self._wishes = (False, False)
+        self._wish_arrays: dict[tuple[bool, ...], Any] = {}  # on the devices
+        self._granted: Any = None  # of the last update; on its devices
 
     def agree(self, *wishes: bool) -> tuple[bool, ...]:
         """Which wishes any replica had before the last update; these count from the next one on."""
         self._wishes = wishes
-        return self._granted
+        if self._granted is None:
+            return tuple(False for _ in wishes)
+        return tuple((np.asarray(self._granted.addressable_data(0))[0] > 0).tolist())
 
     def compile(
         self, states: Any, replays: Any, unroll: Unroll, losses: Any, settings: Any
     ) -> None:
         """Compiles, and waits until the other replicas have: a collective waits half a minute."""
-        states, losses, settings = jax.tree.map(self._replicate, (states, losses, settings))
         steps = len(unroll.log_prob)
         operands = states, replays, unroll, losses, settings, self._wished()
         self._compiled[steps] = self._learn.lower(*operands).compile()
@@ -116,8 +119,16 @@ class Sharded:
             client.wait_at_barrier(name, timeout_in_ms=patience)
 
     def _wished(self) -> Any:
-        wishes = np.tile(np.array(self._wishes, np.int32), (self._local, 1))
-        return jax.make_array_from_process_local_data(self._rows, wishes)
+        if self._wishes not in self._wish_arrays:
+            wishes = np.tile(np.array(self._wishes, np.int32), (self._local, 1))
+            placed = jax.make_array_from_process_local_data(self._rows, wishes)
+            self._wish_arrays[self._wishes] = placed
+        return self._wish_arrays[self._wishes]
+
+    def replicated(self, tree: Tree) -> Tree:
+        """A tree of NumPy's arrays, which all replicas have alike, on each device of them all."""
+        place = partial(jax.make_array_from_process_local_data, self._everywhere)
+        return jax.tree.map(lambda x: place(np.asarray(x)), tree)
 
     def place(self, unroll: Unroll) -> Unroll:
         """The batch of all replicas, of which this process has its part."""
@@ -162,17 +173,20 @@ class Sharded:
     def __call__(
         self, states: Any, replays: Any, unroll: Unroll, losses: Any, settings: Any
     ) -> Any:
-        """Learns; takes and gives states as arrays of this process alone, replays as all's."""
-        states, losses, settings = jax.tree.map(self._replicate, (states, losses, settings))
+        """Learns; the states and the replays that it takes are donated.
+
+        All are arrays of all devices, but for the policies that it gives: they are to act with, on
+        the first device of this process, in whose memory they are already.
+        """
         learn = self._compiled.get(len(unroll.log_prob), self._learn)
         operands = states, replays, unroll, losses, settings, self._wished()
-        states, replays, *results, granted = learn(*operands)
-        self._granted = tuple(np.asarray(granted.addressable_data(0))[0] > 0)
-        states, *results = jax.tree.map(lambda x: x.addressable_data(0), [states, *results])
-        return states, replays, *results
+        states, replays, policies, losses, self._granted = learn(*operands)
+        return states, replays, first_copy(policies), losses
 
-    def _replicate(self, x: Any) -> Any:
-        return jax.make_array_from_process_local_data(self._everywhere, np.asarray(x))
+
+def first_copy(tree: Tree) -> Tree:
+    """The copies on the first device of this process, of arrays that all devices have alike."""
+    return jax.tree.map(lambda x: x.addressable_data(0), tree)
 
 
 def gathered(body: np.ndarray) -> list[np.ndarray]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from srl.kept_run import KeptRun
-from srl.launch.hosts.resources import machine_gpus
+from srl.system.gpus import machine_gpus
 
 _GPU_MEMORY = 0.9  # of a GPU, that the runs on it take together
 

@@ -71,6 +71,7 @@ def test_staleness_is_the_age_of_the_oldest_that_acted_but_for_the_loops_own_lag
 
 
 def test_a_report_is_of_the_time_since_the_last_one(progress, policy_set):
+    progress.begin_losses(sums(loss=0))
     progress.count_update(sums(loss=1))
     progress.count_update(sums(loss=6))  # the sum of both updates
     progress.count_batch(gathered(policy_set, acted=[1, 0]))

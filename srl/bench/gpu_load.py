@@ -1,0 +1,62 @@
+"""How busy the GPUs of this machine are, as `nvidia-smi` reports it."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+
+_PROGRAM = "nvidia-smi"
+_INTERVAL_MS = 500
+_NAME, _LOAD = "name", "utilization.gpu"
+
+
+class GpuLoad:
+    """Samples the GPUs' load until it is closed; none where there is no `nvidia-smi`."""
+
+    def __init__(self) -> None:
+        """Begins."""
+        self._samples: list[tuple[float, float]] = []  # time, and percent of one GPU
+        self._process: subprocess.Popen[str] | None = None
+        argv = _query(_LOAD, f"--loop-ms={_INTERVAL_MS}")
+        try:
+            self._process = subprocess.Popen(
+                argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            )
+        except OSError:
+            return
+        self._thread = threading.Thread(target=self._read, args=(self._process,), daemon=True)
+        self._thread.start()
+
+    def _read(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.strip().isdigit():  # else "[N/A]", or that there is no driver
+                self._samples.append((time.time(), float(line)))
+
+    def mean(self, begin: float, end: float) -> float | None:
+        """The mean percentage of all GPUs between two times; None where nothing is known of it."""
+        taken = [load for when, load in tuple(self._samples) if begin <= when <= end]
+        return sum(taken) / len(taken) if taken else None
+
+    def close(self) -> None:
+        """Ends the sampling."""
+        if self._process is not None:
+            self._process.terminate()
+            self._thread.join()
+            with self._process:  # closes its output, and waits for its end
+                pass
+
+
+def gpu_names() -> list[str]:
+    """The names of the machine's GPUs; none where there is no `nvidia-smi`."""
+    try:
+        done = subprocess.run(_query(_NAME), capture_output=True, text=True, check=False)
+    except OSError:
+        return []
+    return done.stdout.splitlines() if done.returncode == 0 else []
+
+
+def _query(what: str, *more: str) -> Sequence[str]:
+    return [_PROGRAM, f"--query-gpu={what}", "--format=csv,noheader,nounits", *more]

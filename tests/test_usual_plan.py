@@ -1,0 +1,70 @@
+"""The plan of an experiment that names none, by what the machine has."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from srl.dataflow import plans
+from srl.experiment import load_experiment
+from srl.run.folder import create_run, recorded_experiment
+from srl.system.gpus import jax_gpus
+
+NATIVE, IN_JAX, PYTHON = "native:CartPole-v1", "jax:gymnax:CartPole-v1", "CartPole-v1"
+PLUGIN = "def initialize():\n    pass  # registers nothing, as where a driver is missing\n"
+
+
+def load(env, *words):
+    return load_experiment(env, words).experiment
+
+
+@pytest.fixture
+def gpu(tmp_path, monkeypatch):
+    """A GPU, and JAX's plugin for it: as much as can be seen of them before JAX starts."""
+    package = tmp_path / "plugins" / "jax_plugins" / "xla_cuda12"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(PLUGIN)
+    monkeypatch.syspath_prepend(tmp_path / "plugins")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "plugins"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    assert jax_gpus() == ["0"]
+
+
+def test_without_a_gpu_programs_step_what_they_can(monkeypatch):
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    assert load(NATIVE).plan == load(IN_JAX).plan == plans.fused()
+    assert load(PYTHON).plan == plans.replicated(1)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_with_a_gpu_the_usual_plan_learns_on_it():
+    assert load(IN_JAX).plan == plans.fused()
+    assert load(NATIVE).plan == load(PYTHON).plan == plans.replicated(1)
+    assert load(NATIVE, "--plan", "fused").plan == plans.fused()
+
+
+def test_a_gpu_that_jax_or_the_process_may_not_use_is_none(gpu, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert load(NATIVE).plan == plans.fused()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    assert load(NATIVE).plan == plans.fused()
+
+
+def test_a_run_keeps_the_plan_of_the_machine_that_it_began_on(tmp_path, request):
+    begun = create_run(load_experiment(NATIVE, ["--num-envs", "8"]), tmp_path / "run")
+    request.getfixturevalue("gpu")
+    assert load(NATIVE).plan == plans.replicated(1)
+    assert recorded_experiment(begun.path).plan == plans.fused()
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_plan_that_leaves_the_gpu_idle_is_run_and_reported(tmp_path):
+    settings = ["--plan", "fused", "--num-envs", "8", "--updates", "1"]
+    for command in (["plan"], ["run", "--run-dir", str(tmp_path / "run")]):
+        argv = [sys.executable, "-m", "srl", command[0], NATIVE, *settings, *command[1:]]
+        done = subprocess.run(argv, capture_output=True, text=True, env=os.environ, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "the plan fused runs on the CPU alone" in " ".join(done.stdout.split())
