@@ -191,14 +191,6 @@ def test_films_need_neither_sound_nor_a_display(given, drivers, tmp_path, monkey
     assert dict(os.environ) == before
 
 
-def test_rendering_by_pygame_writes_nothing_on_standard_error(cartpole_run, tmp_path, capfd):
-    pytest.importorskip("pygame", reason="CartPole-v1 is drawn by pygame")
-    assert film(cartpole_run, "--video", tmp_path / "film.mp4") == 0
-    told = capfd.readouterr().err
-    assert "ALSA" not in told
-    assert "XDG_RUNTIME_DIR" not in told
-
-
 def test_an_environment_without_pictures_leaves_no_file(tmp_path):
     with pytest.raises(UserError, match="gave no picture"):
         recorded(NoPicture, tmp_path / "picture.mp4")

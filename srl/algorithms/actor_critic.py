@@ -15,6 +15,7 @@ from srl.algorithms.distributions import (
 )
 from srl.algorithms.normalization import Observing
 from srl.algorithms.observing import ObservingAlgorithm, ObservingInstance
+from srl.errors import UserError
 from srl.lazy import jax
 from srl.networks import PolicyAndValue
 from srl.types import Array, Decision, Policy, Tree, Unroll
@@ -24,7 +25,7 @@ from srl.types import Array, Decision, Policy, Tree, Unroll
 class ActorCritic(ObservingAlgorithm):
     """Settings of the policy and of the value, which are networks of the same form."""
 
-    values_states: ClassVar[bool] = True
+    learns_state_value: ClassVar[bool] = True
 
     initial_log_std: float = -0.5
     """The logarithm of the standard deviation that actions of a Box start with, its bounds being -1
@@ -57,7 +58,14 @@ class ActorCriticInstance(ObservingInstance[A]):
     @cached_property
     def network(self) -> PolicyAndValue:
         """The network's functions."""
-        return self.config.network.build(self.specs.observation, self.actions.num_outputs)
+        network = self.config.network
+        built = network.build(self.specs.observation, self.actions.num_outputs)
+        if built.shared != network.shared:
+            raise UserError(
+                f"network.shared={network.shared}, and what {type(network).__name__}.build gives "
+                f"has shared={built.shared}: let it follow the setting"
+            )
+        return built
 
     def draw_params(self, key: Array) -> Tree:
         """Draws the parameters of the policy and of the value."""

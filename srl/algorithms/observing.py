@@ -25,13 +25,13 @@ class ObservingAlgorithm(Algorithm):
     normalize_observations: bool = True
     """Standardise observations by running statistics."""
 
-    values_states: ClassVar[bool] = False
+    learns_state_value: ClassVar[bool] = False
     """Whether it learns a policy and a value of states, which may share layers."""
 
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
         super().validate()
-        if self.network.shared and not self.values_states:
+        if self.network.shared and not self.learns_state_value:
             raise UserError(
                 f"network.shared=True: {type(self).__name__} has no policy and value that could "
                 "share layers; leave it out, or take PPO, APPO or IMPALA"

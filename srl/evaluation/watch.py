@@ -148,7 +148,8 @@ def _lineups(ours: Side, other: Side | None) -> Iterator[tuple[str, dict[str, Si
     sides = {OURS: ours, OTHER: other, FIXED: ours}
     names = {OURS: OURS, OTHER: UNTRAINED if other.untrained else OTHER, FIXED: FIXED}
     for lineup in lineups(list(members), fixed):
-        if len(members) == 1 or len(set(lineup.values())) > 1:
+        trained = [side for side in lineup.values() if side != FIXED]
+        if len(trained) == 1 or len(set(trained)) > 1:
             title = ", ".join(f"{plural(kind)}: {names[side]}" for kind, side in lineup.items())
             yield title, {kind: sides[side] for kind, side in lineup.items()}
 

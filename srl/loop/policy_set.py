@@ -221,8 +221,20 @@ class PolicySet:
 
     @property
     def rounds(self) -> int:
-        """Rounds of one `learn`: of the policy that has most; others take no step in the last."""
-        return max(instance.rounds for instance in self.instances.values())
+        """Rounds of one `learn`, for plans that take those of all policies at once.
+
+        Raises:
+            UserError: If policies have different numbers of them.
+        """
+        rounds = {name: instance.rounds for name, instance in self.instances.items()}
+        if len(set(rounds.values())) > 1:
+            each = ", ".join(f"{name} {count}" for name, count in rounds.items())
+            raise UserError(
+                f"policies take different numbers of gradient steps in an update ({each}), and the "
+                "plan takes the steps of all at once: choose another plan, or give each policy as "
+                "many agents"
+            )
+        return next(iter(rounds.values()))
 
     def act(
         self,
@@ -304,7 +316,8 @@ class PolicySet:
     ) -> tuple[dict[str, State], dict[str, Tree], dict[str, Policy], dict[str, Any]]:
         """Improves every policy with its slots' part of an unroll; gives metrics by policy.
 
-        A round is one of all policies, whose gradients are computed at the same time.
+        Policies with the same number of rounds go through them together: their gradients are
+        computed at the same time.
 
         Args:
             states: By policy name.
@@ -312,9 +325,20 @@ class PolicySet:
             unroll: The slots of the batch that are here.
             total: Adds sums to those of the slots that are elsewhere.
         """
-        learned, revised = compiled_learn(self, states, replays, unroll, total)
-        metrics = {n: {**learned.metrics[n], **learned.finished[n]} for n in self.instances}
-        return learned.state, revised, self.policies(learned.state), metrics
+        following, remembered, metrics = {}, {}, {}
+        for part in self._by_rounds():
+            learned, replayed = compiled_learn(part, states, replays, unroll, total)
+            following |= learned.state
+            remembered |= replayed
+            metrics |= {n: {**learned.metrics[n], **learned.finished[n]} for n in part.instances}
+        return following, remembered, self.policies(following), metrics
+
+    def _by_rounds(self) -> list[PolicySet]:
+        """The policies in parts that have the same number of rounds."""
+        parts: dict[int, dict[str, Instance]] = {}
+        for name, instance in self.instances.items():
+            parts.setdefault(instance.rounds, {})[name] = instance
+        return [replace(self, instances=instances) for instances in parts.values()]
 
     # The steps of `learn` one by one, for all policies; see Instance.
 

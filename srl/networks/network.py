@@ -29,8 +29,8 @@ class Network:
     """Normalise each hidden layer before its activation (Ba et al., 2016), as learning the values
     of actions needs it; entity attention is normalised in any case."""
     shared: bool = field(default=False, kw_only=True)
-    """Whether policy and value share all layers but the last. It halves the work of learning, which
-    is most of all for images; apart, neither disturbs the features of the other."""
+    """Whether policy and value share all layers but the last. This about halves the work of
+    learning, above all from images; separate networks do not disturb each other's features."""
 
     def build(self, space: Space, num_outputs: int) -> PolicyAndValue:
         """Gives the functions for observations of `space` and a policy of `num_outputs` numbers."""
@@ -58,7 +58,7 @@ class PolicyAndValue:
     """The module whose output is the value, [..., 1]; a function of the policy's features alone,
     where they are shared."""
     memory: int = 0
-    """Numbers in the memory of each of the two; 0: none."""
+    """Numbers in the memory of each of the two, or in the one that they share; 0: none."""
     shared: bool = False
     """Whether they share all but the last layer."""
 
@@ -79,7 +79,7 @@ class PolicyAndValue:
         }
 
     def initial_memory(self, batch: int) -> Tree:
-        """Gives the memory of one of the two networks at the start of an episode."""
+        """Gives the memory of a network at the start of an episode."""
         return jnp.zeros((batch, self.memory)) if self.memory else ()
 
     def policy(self, params: Tree, observation: Tree, memory: Tree = ()) -> tuple[Array, Tree]:

@@ -77,9 +77,11 @@ class Fixed:
             given = replace(self, weights="")  # those of the version that it had before
         path = find_run(given.folder, trained=True).path
         if not (path / "config.json").is_file():
+            runs = sorted(file.parent.name for file in path.glob("*/config.json"))
+            hint = f"give one of its runs: {', '.join(runs)}" if runs else "such as runs/NAME/TIME"
             raise UserError(
-                f"{name}: {path} is not the folder of a run (no config.json), nor of several; give "
-                "one such as runs/NAME/TIME"
+                f"{name}: {path} is not the folder of a run (no config.json), nor of several that "
+                f"have a checkpoint; {hint}"
             )
         version, weights = given._found(name, path)
         run = str(path if given.copy is None else given.run)

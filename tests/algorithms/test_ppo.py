@@ -247,6 +247,32 @@ def test_the_statistics_that_acted_are_those_that_learn(instance, learn, unroll)
     assert metrics["clipfrac"] == 0
 
 
+def test_values_of_shared_layers_begin_from_the_memory_that_acted():
+    network = MLP(width=8, memory=4, shared=True)
+    instance = replace(CONFIG, network=network, chunk=2).bind(specs())
+    unroll, state = draw_unroll(instance, end=0.0), instance.init(jax.random.key(3))
+    later = unroll._replace(memory=unroll.memory + 1.0)
+    values = [jax.jit(instance._values)(state, each)[0] for each in (unroll, later)]
+    assert np.abs(values[0][0] - values[1][0]).min() > 1e-4
+    memory, params = later.memory[0], instance._networks(state.params)
+    inputs = instance.normalizer.normalize(state.observations, unroll.observation)
+    ended = np.zeros(unroll.reward.shape, bool)
+    expected, _ = instance.network.value_sequence(params, inputs, memory, ended)
+    np.testing.assert_allclose(values[1], expected, rtol=1e-5, atol=1e-6)
+
+
+class Unshared(MLP):
+    """A network of one's own, which does not look at the setting."""
+
+    def build(self, space, num_outputs):
+        return MLP(width=self.width).build(space, num_outputs)
+
+
+def test_a_network_that_does_not_share_what_it_is_told_to_is_refused():
+    with pytest.raises(UserError, match=r"network.shared=True, and what Unshared.build gives"):
+        PPO(network=Unshared(width=8, shared=True)).bind(specs()).init(jax.random.key(0))
+
+
 class TwoPasses(PPOInstance):
     """Computes distributions and values one after the other."""
 

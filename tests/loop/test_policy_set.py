@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from srl.algorithms import APPO
+from srl.algorithms import APPO, DQN
+from srl.errors import UserError
 from srl.loop.policy_set import PolicySet
 from srl.networks import MLP
 from srl.types import Specs, Unroll
@@ -138,3 +139,43 @@ def test_without_what_was_remembered_the_probabilities_are_others(states, acted,
     batches, _ = measure(states, forgotten)
     sums = gradient(states, batches, np.int64(0))
     assert all(part["metrics"]["approx_kl"] > 1e-3 for part in sums.values())
+
+
+def test_policies_with_other_numbers_of_gradient_steps_learn_as_each_does_alone():
+    agents, envs, steps = ("cat_0", "cat_1", "cat_2", "dog"), 8, 4
+    slots, random = envs * len(agents), np.random.default_rng(0)
+    algorithm = DQN(
+        network=MLP(width=8, depth=1),
+        unroll_length=steps,
+        n_step=1,
+        warm_up=0,
+        replay=4096,
+        batch_size=8,
+        samples_per_insert=1.0,
+        priorities=0.6,
+    )
+    specs = Specs(SPECS.observation, spaces.Discrete(2), agents)
+    members = {"cat*": "cats", "dog": "dogs"}
+    policy_set = PolicySet.of(algorithm, members, specs, updates=5, num_envs=envs)
+    rounds = {name: instance.rounds for name, instance in policy_set.instances.items()}
+    assert rounds == {"cats": 12, "dogs": 4}
+    unroll = Unroll(
+        observation=random.normal(size=(steps + 1, slots, 3)).astype(np.float32),
+        reward=random.normal(size=(steps + 1, slots)).astype(np.float32),
+        terminated=np.zeros((steps + 1, slots), bool),
+        truncated=np.zeros((steps + 1, slots), bool),
+        action=random.integers(0, 2, (steps, slots)).astype(np.int32),
+        log_prob=np.zeros((steps, slots), np.float32),
+        memory={"cats": (), "dogs": ()},
+        version=np.zeros((steps, 1, 2), np.int32),
+        slot=np.arange(slots, dtype=np.int32),
+    )
+    states, replays = policy_set.init(KEY), policy_set.empty_replays(unroll)
+    together = jax.jit(policy_set.learn)(states, replays, unroll)
+    for name, instance in policy_set.instances.items():
+        own = policy_set._unroll_of(name, unroll)
+        alone = jax.jit(instance.learn)(states[name], own, replays[name])
+        found = together[0][name], together[1][name], together[3][name]
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), found, alone)
+    with pytest.raises(UserError, match=r"cats 12, dogs 4.*choose another plan"):
+        _ = policy_set.rounds
