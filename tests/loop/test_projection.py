@@ -4,6 +4,7 @@ import itertools
 from contextlib import closing
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 from drawn import Drawn
@@ -62,7 +63,8 @@ def learner():
 @pytest.fixture
 def whole(learner):
     """Whole loops in one worker; each with a learner that has learned nothing since its report."""
-    made, state = [], learner.state()
+    made = []
+    state = jax.tree.map(np.array, learner.state())  # a copy: learning donates the arrays
 
     def make(program):
         experiment = with_program(PLAIN, program)

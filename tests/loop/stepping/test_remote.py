@@ -4,6 +4,7 @@ import itertools
 import threading
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 from small_runs import assert_same
@@ -39,7 +40,9 @@ def compiled():
     local.make()
     learner.compile(local.prepare(learner, lambda: None))
     local.close()
-    return learner, learner.state(), compiled_act(learner.policy_set)
+    # A copy: learning donates the arrays.
+    state = jax.tree.map(np.array, learner.state())
+    return learner, state, compiled_act(learner.policy_set)
 
 
 @pytest.fixture
