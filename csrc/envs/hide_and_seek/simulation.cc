@@ -26,8 +26,10 @@ void Simulation::Build(const World& world) {
     model_.reset(mj_copyModel(nullptr, &source));
     data_.reset(mj_makeData(model_.get()));
     if (!model_ || !data_) throw std::bad_alloc();
+    mujoco::DropArena(data_.get());
     num_boxes_ = world.num_boxes;
   }
+  const mujoco::SharedArena arena(data_.get());
   Furnish(config_, world, model_.get(), data_.get());
   mj_resetData(model_.get(), data_.get());
 }
@@ -39,10 +41,12 @@ void Simulation::Start(const World& world) {
     data_->qpos[kJoints * i] = world.corners[i].x;
     data_->qpos[kJoints * i + 1] = world.corners[i].y;
   }
+  const mujoco::SharedArena arena(data_.get());
   mj_forward(model_.get(), data_.get());
 }
 
 void Simulation::Advance(std::span<const double> control) {
+  const mujoco::SharedArena arena(data_.get());
   std::copy(control.begin(), control.end(), data_->ctrl);
   if (tape_ != nullptr) tape_->push_back(CurrentSettings());
   for (int i = 0; i < kSubsteps; ++i) {
@@ -75,6 +79,7 @@ void Replay(const StepSettings& settings, mjModel* model, mjData* data) {
   std::copy(settings.grips.begin(), settings.grips.end(), data->eq_active);
   std::copy(settings.limited.begin(), settings.limited.end(), model->jnt_limited);
   for (int i : settings.woken) data->qvel[i] = -0.0;
+  const mujoco::SharedArena arena(data);
   for (int i = 0; i < kSubsteps; ++i) mj_step(model, data);
 }
 
@@ -175,6 +180,7 @@ void Simulation::SetVelocities(int first, std::span<const double> values) {
 }
 
 void Simulation::Refresh() {
+  const mujoco::SharedArena arena(data_.get());
   std::vector<mjtNum> state(mj_stateSize(model_.get(), mjSTATE_INTEGRATION));
   mj_getState(model_.get(), data_.get(), state.data(), mjSTATE_INTEGRATION);
   mj_resetData(model_.get(), data_.get());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <mutex>
+#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -27,6 +28,44 @@ void ThrowErrors() {
       throw std::runtime_error(std::string("MuJoCo: ") + message);
     };
   });
+}
+
+namespace {
+
+// Memory of the calling thread, at least so large.
+void* ThreadArena(mjtSize size) {
+  thread_local std::unique_ptr<void, decltype(&mju_free)> memory(nullptr, mju_free);
+  thread_local mjtSize allocated = 0;
+  if (allocated < size) {
+    memory.reset(mju_malloc(size));
+    allocated = memory ? size : 0;
+    if (!memory) throw std::bad_alloc();
+  }
+  return memory.get();
+}
+
+// Contacts and constraints lie in the arena.
+void ForgetArena(mjData* data) {
+  data->parena = 0;
+  data->ncon = data->nefc = 0;
+}
+
+}  // namespace
+
+SharedArena::SharedArena(mjData* data) : data_(data), own_(data->arena) {
+  data_->arena = ThreadArena(data_->narena);
+  ForgetArena(data_);
+}
+
+SharedArena::~SharedArena() {
+  ForgetArena(data_);
+  data_->arena = own_;
+}
+
+void DropArena(mjData* data) {
+  ForgetArena(data);
+  mju_free(data->arena);
+  data->arena = nullptr;
 }
 
 bool Failed(const mjData& data) {
