@@ -150,6 +150,10 @@ class Run:
         experiment = None if self._resolved is None else self._resolved.experiment
         return evaluate(self.path, version, experiment=experiment, **settings)
 
+    def __fspath__(self) -> str:
+        """Lets a run stand for its folder, as in `srl.load(run)`."""
+        return str(self.path)
+
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
 

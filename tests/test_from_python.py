@@ -146,7 +146,7 @@ def test_what_other_processes_cannot_import_is_named_and_runs_in_one_process(tmp
 def test_the_folder_and_the_version_are_the_second_argument(tmp_path):
     run = srl.train(SMALL, tmp_path / "run", quiet=True)
     assert run.path == tmp_path / "run"
-    assert srl.load(run.path, 2).version == 2
+    assert srl.load(run, 2).version == 2
     assert srl.evaluate(run.path, 2, episodes=1)["version"] == 2
     with pytest.raises(UserError, match="there is no version 7"):
         run.evaluate(7, episodes=1)

@@ -14,7 +14,7 @@ from srl.bench.rounds import add_rounds, comparison, in_turns, median, repeated,
 from srl.bench.train import PlanSide
 from srl.console.arguments import Arguments, listed, one_of
 from srl.dataflow.plans import idle_gpu
-from srl.errors import PlanError
+from srl.errors import PlanError, UserError
 from srl.experiment import Experiment, load_experiment
 from srl.loop.stepping.environments import make_group
 from srl.system.gpus import jax_gpus
@@ -49,7 +49,11 @@ def main(argv: list[str]) -> int:
     goal = "seconds until PPO plays Pong well, in place of rates"
     parser.add_argument("--pong-time", action="store_true", help=goal)
     add_rounds(parser, 60.0)
+    cpu = "measure on the CPU where JAX has no GPU"
+    parser.add_argument("--on-cpu", action="store_true", help=cpu)
     options, overrides = parser.parse_known_args(argv)
+    if not jax_gpus() and not options.on_cpu:
+        raise UserError("JAX has no GPU here; --on-cpu measures on the CPU")
     names = gpu_names()
     head = {"gpus": names, "jax_gpus": jax_gpus()}
     if not options.json:

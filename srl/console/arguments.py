@@ -70,7 +70,7 @@ class Arguments(argparse.ArgumentParser):
     def _expect_once(self, argv: list[str]) -> None:
         kinds = (argparse._AppendAction, argparse._ExtendAction)
         lists = [action for action in self._actions if isinstance(action, kinds)]
-        repeatable = {flag for action in lists for flag in action.option_strings}
+        repeatable = {flag for action in lists for flag in action.option_strings} | _LISTS
         first: dict[str, str] = {}
         for argument, following in itertools.pairwise([*argv, "--"]):
             flag, has_value, text = argument.partition("=")
@@ -82,6 +82,10 @@ class Arguments(argparse.ArgumentParser):
                 raise UserError(
                     f"{flag} is given twice, with {first[key]!r} and {text!r}; give it once"
                 )
+
+
+_LISTS = {"--env.wrappers"}
+"""Options of an experiment that are given once for each element."""
 
 
 def _argument_type(way: TextType) -> Callable[[str], Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -219,6 +220,7 @@ def _train(whole: Sweep, search: Search, engine: Engine, *, as_json: bool) -> in
     else:
         print_table(best_first, whole)
         _print_best(best_first[0], whole, search)
+    _expect_objective(best_first[0], whole)
     return FAILED if any(trial.failure for trial in whole.trials) else DONE
 
 
@@ -276,9 +278,19 @@ def _note_end(run: KeptRun, whole: Sweep, engine: Engine, progress: Progress) ->
         progress.ended(trial)
 
 
+def _expect_objective(best: Trial, whole: Sweep) -> None:
+    """Raises UserError where trials were trained and none has reported the objective."""
+    if state_of(best) == "done" and math.isnan(best.value(whole.objective)):
+        names = dict.fromkeys(name for report in best.runs[0].reports() for name in report)
+        raise UserError(
+            f"--objective {whole.objective.key}: no trial has reported it, so none is the best; "
+            f"reports have {', '.join(names)}"
+        )
+
+
 def _print_best(best: Trial, whole: Sweep, search: Search) -> None:
     """Prints which trial is the best, and how to go on with it."""
-    if state_of(best) != "done":
+    if state_of(best) != "done" or math.isnan(best.value(whole.objective)):
         return
     folder = short_path(best.runs[0].path)
     lines = [f"\nbest: trial {best.number}, in {folder}"]

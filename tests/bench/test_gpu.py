@@ -29,6 +29,9 @@ def smi(tmp_path, monkeypatch):
 def test_a_plan_has_a_row_with_its_share_of_the_pool_or_the_reason_that_it_has_none(capsys):
     words = ["--game", "cartpole,pong", "--plan", "fused", "--seconds", "0.1", "--rounds", "1"]
     words += ["--algorithm.minibatches", "2", "--json"]
+    assert main(["bench", "gpu", *words, *SMALL]) == 2
+    assert "JAX has no GPU here; --on-cpu measures on the CPU" in capsys.readouterr().err
+    words += ["--on-cpu"]
     assert main(["bench", "gpu", *words, *SMALL]) == 0
     cartpole, pong = map(json.loads, capsys.readouterr().out.splitlines())
     assert cartpole["config"]["learns_on"] == "CPU"

@@ -96,6 +96,14 @@ def test_wrong_arguments_are_refused_before_anything_runs(words, error, tmp_path
     assert not list(tmp_path.glob("s/*/config.json"))
 
 
+def test_an_objective_that_no_trial_reports_names_those_that_there_are(tmp_path, capsys):
+    assert sweep(tmp_path / "s", RATE, "1e-4,1e-3", "--objective", "retrun") == 2
+    told = capsys.readouterr()
+    assert "--objective retrun: no trial has reported it" in told.err
+    assert "episode_return" in told.err
+    assert "best:" not in told.out
+
+
 def test_a_folder_of_another_sweep_is_refused(tmp_path, capsys):
     assert sweep(tmp_path / "s", "--algorithm.minibatches", "3,5") == 1
     assert sweep(tmp_path / "s", "--algorithm.minibatches", "3,7") == 2

@@ -22,9 +22,9 @@ using DataPointer = std::unique_ptr<mjData, DataDeleter>;
 // later calls do nothing.
 void ThrowErrors();
 
-// As long as it lives, `data` computes in memory that all data of the thread share: its arena, whose
-// contents no step needs of the one before. Data that never computes elsewhere needs no arena of its
-// own, which would be most of its memory: see `DropArena`.
+// As long as it lives, `data` computes in memory that all data of the thread share: its arena,
+// whose contents no step needs of the one before. Data that never computes elsewhere needs no arena
+// of its own, which would be most of its memory: see `DropArena`.
 class SharedArena {
  public:
   explicit SharedArena(mjData* data);

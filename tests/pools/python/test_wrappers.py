@@ -8,6 +8,7 @@ import pytest
 from gymnasium.wrappers import TimeLimit
 
 from srl import UserError, make_pool
+from srl.console.arguments import Arguments
 from srl.experiment import load_experiment
 from srl.pools import NamedEnv
 from srl.pools.config import environment_options
@@ -53,6 +54,9 @@ def test_the_command_line_names_them_one_by_one():
     experiment = load_experiment("CartPole-v1", ["--env.wrappers", text]).experiment
     assert experiment.env == NamedEnv("CartPole-v1", {"wrappers": (text,)})
     assert after(3, experiment.env)[0].truncated.all()
+    parser = Arguments("run")
+    _, overrides = parser.parse_known_args(["--env.wrappers", "A", "--env.wrappers", "B"])
+    assert overrides.count("--env.wrappers") == 2
 
 
 @pytest.mark.parametrize(
