@@ -209,7 +209,7 @@ class Run:
         self._save_last()
         if self.finished and not self._reached:
             self._evaluate_last()
-        if self.finished and self._evaluations and (text := self._evaluations.about_last_film()):
+        if self.finished and self._evaluations and (text := self._evaluations.about_end()):
             self.show.say(text)
             logger.info("%s", text)
         if self._evaluated:

@@ -129,8 +129,14 @@ class Evaluations:
         self._films_over = True
         return f"; versions are not filmed any more: {reason}"
 
-    def about_last_film(self) -> str:
-        """Why the version that was evaluated last has no film; empty where there is no need to."""
+    def about_end(self) -> str:
+        """What the end of the run should tell: that versions were not evaluated, or not filmed."""
+        if self.given_up:
+            log = self._run.path / "logs" / "evaluator.log"
+            target = (
+                "" if self._settings.target is None else ", so its target could not end the run"
+            )
+            return f"the last versions were not evaluated{target}; {log} has the reason"
         if not self._settings.video or self._films_over or not self._film or self._film.exists():
             return ""
         return (

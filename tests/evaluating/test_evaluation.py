@@ -118,6 +118,7 @@ def test_a_run_whose_versions_cannot_be_evaluated_reports_that_and_ends_well(tmp
     assert f"the evaluator cannot play here ({reason}" in out
     assert "); versions are not evaluated; its log is" in out
     assert "version 20 was not evaluated; `srl eval` can do so" in out
+    assert "the last versions were not evaluated; " in out  # though that was long ago
     log = (folder / "logs" / "evaluator.log").read_text()
     assert reason in log
     assert not evaluations(folder)
