@@ -10,8 +10,10 @@ install: .venv/installed  ## (again, where the C++ sources changed)
 run: .venv/installed  ## train hide-and-seek on this machine
 	$(BIN)/srl run experiments/hide_and_seek.py
 
+# A crash of a process of tests ends them: with another in its place, they would wait forever.
 test: .venv/installed-for-tests  ## every check but the slow ones
-	$(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder \
+	  --max-worker-restart 0
 
 slow: .venv/installed-for-tests  ## the checks that take minutes each
 	$(BIN)/pytest -m slow

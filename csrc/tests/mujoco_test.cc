@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "bench/physics.h"
+#include "envs/mujoco/engine.h"
 #include "envs/mujoco/model.h"
 #include "pool/pool.h"
 #include "srl/environment.h"
@@ -149,6 +151,33 @@ TEST(BarePhysicsRunsOnAnyNumberOfThreads) {
   for (int threads : {0, 1, 3}) {
     CHECK(bench::PhysicsRate("Hopper-v5", file.options(), {8, threads, 0.01}) > 0.0);
   }
+}
+
+// Falls onto the plane: contacts and constraints come and go.
+TEST(DataThatSharesTheThreadsArenaMovesAsWithItsOwnAndCanBeCopied) {
+  const ModelFile file;
+  const auto held = mujoco::Model::Load(file.path());
+  const mjModel* model = held->get();
+  const mujoco::DataPointer own(mj_makeData(model));
+  const mujoco::DataPointer sharing(mj_makeData(model));
+  mujoco::DropArena(sharing.get());
+  const auto step = [model](mjData* data) {
+    const mujoco::SharedArena arena(data);
+    for (int i = 0; i < 10; ++i) mj_step(model, data);
+    return data->nefc;
+  };
+  int constraints = 0;
+  for (int i = 0; i < 20; ++i) {
+    for (int j = 0; j < 10; ++j) mj_step(model, own.get());
+    constraints += step(sharing.get());
+    const mujoco::DataPointer copy(mj_copyData(nullptr, model, sharing.get()));
+    for (const mjData* data :
+         {static_cast<const mjData*>(sharing.get()), static_cast<const mjData*>(copy.get())}) {
+      CHECK(std::equal(data->qpos, data->qpos + model->nq, own->qpos));
+      CHECK(std::equal(data->qvel, data->qvel + model->nv, own->qvel));
+    }
+  }
+  CHECK(constraints > 0);
 }
 
 TEST(NormalNumbersHaveMeanZeroAndVarianceOne) {

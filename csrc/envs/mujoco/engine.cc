@@ -1,5 +1,7 @@
 #include "envs/mujoco/engine.h"
 
+#include <mujoco/mjxmacro.h>
+
 #include <algorithm>
 #include <array>
 #include <mutex>
@@ -44,28 +46,34 @@ void* ThreadArena(mjtSize size) {
   return memory.get();
 }
 
-// Contacts and constraints lie in the arena.
-void ForgetArena(mjData* data) {
+// Makes `data` compute in `arena`, and forgets what it holds in its present one: contacts and
+// constraints. A copy of the data would follow pointers that were left behind.
+void SetArena(mjData* data, void* arena) {
+#define X(type, name, rows, columns) data->name = nullptr;
+#define XNV X
+  MJDATA_ARENA_POINTERS
+#undef XNV
+#undef X
+  data->arena = arena;
+  data->contact = static_cast<mjContact*>(arena);
   data->parena = 0;
-  data->ncon = data->nefc = 0;
+  data->ncon = data->nefc = data->nisland = data->nidof = 0;
+  data->nJ = data->nY = data->nA = 0;
+  data->efm_active = 0;
+  data->nefmT = data->nefmA = data->nefmK = data->nefmL = data->nefmdof = data->nefmcon = 0;
 }
 
 }  // namespace
 
 SharedArena::SharedArena(mjData* data) : data_(data), own_(data->arena) {
-  data_->arena = ThreadArena(data_->narena);
-  ForgetArena(data_);
+  SetArena(data_, ThreadArena(data_->narena));
 }
 
-SharedArena::~SharedArena() {
-  ForgetArena(data_);
-  data_->arena = own_;
-}
+SharedArena::~SharedArena() { SetArena(data_, own_); }
 
 void DropArena(mjData* data) {
-  ForgetArena(data);
   mju_free(data->arena);
-  data->arena = nullptr;
+  SetArena(data, nullptr);
 }
 
 bool Failed(const mjData& data) {
