@@ -57,6 +57,9 @@ class OffPolicy(ObservingAlgorithm):
     target_rate: float = 0.005
     """The part by which slow copies of networks follow where they do: in each gradient step, of
     TD3 in those of the actor."""
+    target_period: int = 1
+    """Gradient steps from one move of the slow copies to the next: 500 and a `target_rate` of 1
+    copy the whole networks at every 500th, as DQN's paper (Mnih et al., 2015) has it."""
     keep_replay: bool = True
     """Whether checkpoints hold the replay. Otherwise a resumed run begins with an empty one, which
     it fills by as many steps as `warm_up` before it goes on learning."""
@@ -69,6 +72,7 @@ class OffPolicy(ObservingAlgorithm):
         "samples_per_insert": (0.001,),
         "n_step": (1,),
         "target_rate": (0.0, 1.0),
+        "target_period": (1,),
     }
     sequences: ClassVar[bool] = False
     """Whether it learns from sequences, as a network with memory needs."""
@@ -164,6 +168,10 @@ class OffPolicyInstance(ObservingInstance[F]):
         """Gives whether there is a gradient step in a round of update n: bool of their shapes."""
         return self.warm(n + 1) & (round < self.rounds_before(n + 1) - self.rounds_before(n))
 
+    def every(self, period: int, n: Array, round: Array) -> Array:
+        """Whether a round's gradient step is the first of each `period`: bool of their shapes."""
+        return (self.rounds_before(n) + round) % period == 0
+
     def ready(self, replay: Replay, n: Array) -> Array:
         """Gives of which slots enough is remembered to be learned from, bool [B].
 
@@ -227,7 +235,8 @@ class OffPolicyInstance(ObservingInstance[F]):
             gradient, (sums, notes) = jax.grad(self.loss, has_aux=True)(
                 state.params, state, drawn, round
             )
-            return {"gradient": gradient, **sums}, notes
+            copied = self.every(self.config.target_period, state.n, round)
+            return {"gradient": gradient, "copied": copied.astype(jnp.float32), **sums}, notes
 
         shapes = jax.eval_shape(compute)
         nothing = lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)  # noqa: E731
@@ -243,9 +252,8 @@ class OffPolicyInstance(ObservingInstance[F]):
         steps, optimizer = self.optimizer.update(mean["gradient"], state.optimizer, state.params)
         params: Any = optax.apply_updates(state.params, steps)
         rate = self.config.target_rate
-        targets = jax.tree.map(
-            lambda old, new: old + rate * (new - old), state.targets, self.slow(params)
-        )
+        followed = optax.incremental_update(self.slow(params), state.targets, rate)
+        targets = where(sums["copied"] > 0, followed, state.targets)
         moved = state._replace(params=params, optimizer=optimizer, targets=targets)
         metrics = {**mean["metrics"], "grad_norm": optax.tree.norm(mean["gradient"])}
         # Rounds without a gradient step count as 0 in the means over rounds and updates.

@@ -103,7 +103,7 @@ class TD3Instance(ContinuousInstance):
 
     def actor_due(self, n: Array, round: Array) -> Array:
         """Whether the actor learns in a round, and slow copies follow."""
-        return (self.rounds_before(n) + round) % self.config.delay == 0
+        return self.every(self.config.delay, n, round)
 
     def loss(
         self, params: Tree, state: CriticsState, drawn: Drawn, round: Array

@@ -6,8 +6,8 @@ import itertools
 import os
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium
@@ -103,6 +103,60 @@ class Stepper:
         return time.perf_counter() - start
 
 
+class Fastest:
+    """A peer in several ways, of which the fastest is measured."""
+
+    def __init__(self, ways: Mapping[str, Stepper]) -> None:
+        """Takes the ways by name; they differ in threads and batch sizes alone."""
+        self.way: str | None = None
+        """Which one is measured; known after the first measurement."""
+        self._ways = dict(ways)
+        self._chosen = next(iter(self._ways.values()))
+        self.action_space, self.agents = self._chosen.action_space, self._chosen.agents
+
+    @property
+    def threads(self) -> int:
+        """Those of the way that is measured."""
+        return self._chosen.threads
+
+    @property
+    def batch_size(self) -> int:
+        """That of the way that is measured."""
+        return self._chosen.batch_size
+
+    def load(self, actions: Sequence[np.ndarray]) -> None:
+        """Takes the actions of all environments, [num_envs * agents, ...] for each call."""
+        for side in self._ways.values():
+            side.load(actions)
+
+    def rate(self, seconds: float) -> float:
+        """Steps for about `seconds`; gives env steps per second."""
+        if self.way is None:
+            self._choose(max(seconds, 0.2))
+        return self._chosen.rate(seconds)
+
+    def _choose(self, seconds: float) -> None:
+        """Measures all ways in turns, and ends all but the fastest."""
+        best = dict.fromkeys(self._ways, 0.0)
+        for _ in range(3):
+            for name, side in self._ways.items():
+                best[name] = max(best[name], side.rate(seconds / 3))
+        self.way = max(best, key=best.__getitem__)
+        self._chosen = self._ways.pop(self.way)
+        self._close_others()
+
+    def _close_others(self) -> None:
+        """Ends the ways that are not measured."""
+        while self._ways:
+            self._ways.popitem()[1].close()
+
+    def close(self) -> None:
+        """Ends the environments."""
+        self._close_others()
+        if self.way is not None:
+            self._chosen.close()
+
+
 class BarePhysics:
     """The physics of a native MuJoCo environment alone: what a pool could reach at best."""
 
@@ -128,7 +182,7 @@ class BarePhysics:
         """Nothing is held between measurements."""
 
 
-Side = Stepper | BarePhysics
+Side = Stepper | Fastest | BarePhysics
 
 
 def split_env(env: str) -> tuple[str, str]:
@@ -192,6 +246,16 @@ def _pinned(case: Case) -> dict[str, Any]:
 
 
 def _envpool(case: Case) -> Side:
+    """EnvPool as is fastest: with the case's threads or one, in its batches or those of a half."""
+    ways = {"": case}
+    if case.threads != 1:
+        ways["1 thread"] = replace(case, threads=1)
+    if case.synchronous and case.num_envs > 1:
+        ways["async"] = replace(case, batch_size=case.num_envs // 2)
+    return Fastest({name: _one_envpool(way) for name, way in ways.items()})
+
+
+def _one_envpool(case: Case) -> Stepper:
     """EnvPool as its own documentation uses it, without srl's interface."""
     from srl.pools.envpool_specs import import_envpool, make_spec
 

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from srl.bench.backends import BACKENDS, STICKY_STEPS, Case, Side, Stepper, split_env
+from srl.bench.backends import BACKENDS, STICKY_STEPS, BarePhysics, Case, Fastest, Side, split_env
 from srl.bench.rounds import add_rounds, comparison, in_turns, median, neighbouring_ratios, show
 from srl.console.arguments import Arguments, listed, number, one_of
 from srl.errors import UserError
@@ -35,7 +35,9 @@ environment: --env.scenario full. Backends, for --backend and --vs:
   physics          a native MuJoCo environment's physics alone, without a pool
 
 With --vs the two step in turns, and the ratio is that of neighbouring rounds: median, least and
-greatest. EnvPool's threads are bound to cores where that is faster (synchronous, several threads).
+greatest. EnvPool is first tried in three ways, of which the fastest is measured: with as many
+threads, which are bound to cores where that is faster (synchronous), with one thread, and
+asynchronously in halves.
 """
 
 BATCHES = 20 * STICKY_STEPS
@@ -85,7 +87,7 @@ def bench_pool(
         if peer:
             opened.callback(peer.close)
             _check_alike(backend, own, vs, peer)
-        sides = [side for side in (own, peer) if isinstance(side, Stepper)]
+        sides = [side for side in (own, peer) if side and not isinstance(side, BarePhysics)]
         for side in sides:  # both draw from the first one's space
             slots = case.num_envs * side.agents
             space = sides[0].action_space
@@ -110,9 +112,11 @@ def bench_pool(
         "per_thread": median(found) / own.threads,
         "rounds": found,
     }
-    if vs_rates:
+    if peer:
         line |= comparison(vs_rates[0], neighbouring_ratios(found, vs_rates[0]))
         line["vs_rounds"] = vs_rates[0]
+        line["vs_threads"], line["vs_batch_size"] = peer.threads, peer.batch_size
+        line["vs_way"] = peer.way if isinstance(peer, Fastest) else ""
     return line
 
 
@@ -204,7 +208,7 @@ class _Table:
         self._head = f"{'backend':{own}}  {'env':{env}}  {'envs':>9}  threads  {'env steps/s':>12}"
         self._head += f"  {'a thread':>12}"
         if self._compares:
-            self._head += f"  {'vs':15}  {'env steps/s':>12}"
+            self._head += f"  {'vs':17}  {'env steps/s':>12}"
             self._head += f"  {'ratio':>8}  {'from':>8}  {'to':>8}"
         self._head += "\n"
 
@@ -218,6 +222,7 @@ class _Table:
         text = f"{config['backend']:{own}}  {config['env']:{env}}  {size:>9}"
         text += f"  {config['threads']:>7}  {line['value']:>12,.0f}  {line['per_thread']:>12,.0f}"
         if self._compares:
-            text += f"  {config['vs']:15}  {line['vs_value']:>12,.0f}  {line['ratio']:>8.2f}"
+            vs = ", ".join(word for word in (config["vs"], line["vs_way"]) if word)
+            text += f"  {vs:17}  {line['vs_value']:>12,.0f}  {line['ratio']:>8.2f}"
             text += f"  {line['ratio_min']:>8.2f}  {line['ratio_max']:>8.2f}"
         return head + text

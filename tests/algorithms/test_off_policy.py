@@ -96,22 +96,37 @@ def test_slots_of_td3_explore_with_a_noise_of_their_own():
     np.testing.assert_allclose(found, [0, 0.2, 0.4], atol=0.04)
 
 
+def leaves_alike(a, b):
+    return all(map(np.array_equal, jax.tree.leaves(a), jax.tree.leaves(b)))
+
+
+def test_the_network_is_copied_whole_at_every_third_gradient_step():
+    instance = DQN(**SMALL, target_rate=1.0, target_period=3).bind(DISCRETE, 10, SLOTS)
+    state, unroll = instance.init(KEY), unroll_of(0)
+    _, batch, _ = instance.look(state, instance.empty_replay(unroll), unroll)
+    step = jax.jit(lambda s, b, r: instance.update(s, instance.gradient(s, b, r))[0])
+    assert instance.rounds > 4
+    for round in range(instance.rounds):
+        before, state = state, step(state, batch, round)
+        assert not leaves_alike(before.params, state.params)
+        copied = round % 3 == 0
+        assert leaves_alike(
+            instance.slow(state.params) if copied else before.targets, state.targets
+        )
+
+
 def test_the_actor_of_td3_learns_in_every_second_gradient_step():
     instance = TD3(delay=2, **SMALL).bind(CONTINUOUS, 10, SLOTS)
     state, unroll = instance.init(KEY), unroll_of(0, actions=2)
     _, batch, _ = instance.look(state, instance.empty_replay(unroll), unroll)
     step = jax.jit(lambda s, b, r: instance.update(s, instance.gradient(s, b, r))[0])
 
-    def same(a, b):
-        pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
-        return all(np.array_equal(x, y) for x, y in pairs)
-
     for round in range(4):
         before, state = state, step(state, batch, round)
-        assert not same(before.params["critics"], state.params["critics"])
+        assert not leaves_alike(before.params["critics"], state.params["critics"])
         idle = round % 2 == 1
-        assert same(before.params["actor"], state.params["actor"]) == idle
-        assert same(before.targets, state.targets) == idle
+        assert leaves_alike(before.params["actor"], state.params["actor"]) == idle
+        assert leaves_alike(before.targets, state.targets) == idle
 
 
 @settings(max_examples=5, deadline=None)
@@ -220,10 +235,7 @@ def test_a_round_without_a_gradient_step_changes_nothing():
     for n in range(4):
         state, replay, _ = learn(state, unroll_of(n), replay)
         states.append(state)
-    kept = [
-        all(map(np.array_equal, jax.tree.leaves(a.params), jax.tree.leaves(b.params)))
-        for a, b in itertools.pairwise(states)
-    ]
+    kept = [leaves_alike(a.params, b.params) for a, b in itertools.pairwise(states)]
     assert kept == [True, False, True, False]
     assert (np.asarray(replay.priority) > 0).any()
 

@@ -1,13 +1,15 @@
 """The benchmark of pools, as its user calls it."""
 
 import json
+import time
 
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from srl import make_pool
-from srl.bench.backends import BACKENDS, STICKY_STEPS, Case
+from srl.bench.backends import BACKENDS, STICKY_STEPS, Case, Fastest, Stepper
 from srl.bench.pool import random_actions
 from srl.bench.rounds import neighbouring_ratios
 from srl.cli import main
@@ -78,6 +80,33 @@ def test_envpool_is_measured_with_our_interface_and_without(capsys, env, size, v
     words = ["--env", env, "--num-envs", size, "--seconds", "0.1", "--vs", vs]
     (line,) = lines(capsys, *words)
     assert line["ratio"] > 0
+
+
+def test_envpool_is_measured_in_the_way_that_is_fastest(capsys):
+    pytest.importorskip("envpool")
+    words = ["--env", "native:CartPole-v1", "--num-envs", "4", "--seconds", "0.3", "--threads", "2"]
+    (line,) = lines(capsys, *words, "--vs", "envpool")
+    assert (line["vs_way"], line["vs_threads"], line["vs_batch_size"]) in [
+        ("", 2, 4),
+        ("1 thread", 1, 4),
+        ("async", 2, 2),
+    ]
+
+
+def test_the_fastest_of_several_ways_is_kept_and_the_others_end():
+    ended = []
+
+    def way(name, seconds):
+        return Stepper(
+            lambda _: time.sleep(seconds), spaces.Discrete(2), lambda: ended.append(name), 1
+        )
+
+    side = Fastest({"slow": way("slow", 0.02), "fast": way("fast", 0.002)})
+    side.load([np.zeros(1, np.int64)])
+    side.rate(0.1)
+    assert (side.way, ended) == ("fast", ["slow"])
+    side.close()
+    assert ended == ["slow", "fast"]
 
 
 def test_worker_processes_are_measured(capsys):
