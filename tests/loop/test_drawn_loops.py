@@ -85,7 +85,13 @@ EQUAL_UNROLLS = Looped("drawn", "8,8:1 8:2", "backward", 2, 0.5)
 REPLAYED = Looped("drawn:with_replay", "8,8:1", "forward", 2)
 
 
-@pytest.mark.parametrize("plan", ["fused", "threads", "inline", "decoupled", "replicated"])
+@pytest.mark.parametrize(
+    "plan",
+    [
+        *("fused", "decoupled", "replicated"),
+        *(pytest.param(plan, marks=pytest.mark.slow) for plan in ("threads", "inline")),
+    ],
+)
 @pytest.mark.parametrize("loop", [TWO_POLICIES, TWO_UNROLLS])
 def test_a_loop_of_several_unrolls_and_learns_trains_alike(agrees, plan, loop):
     assert agrees(plan, loop)
@@ -124,7 +130,7 @@ def test_a_loop_with_a_teacher_needs_one(tmp_path):
         loaded(tmp_path, loop.experiment, "fused", *loop.options)
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(loop=loops(), plan=st.sampled_from(["fused", "threads"]))
 def test_a_few_drawn_loops_train_alike(agrees, tmp_path_factory, loop, plan):
     assert agrees(plan, loop) == accepts(tmp_path_factory.mktemp("checked"), plan, loop)

@@ -19,14 +19,14 @@ from srl.streams.transport.keys import VARIABLE, Keys
 QUICK = {
     "cartpole": (*PLANS,),
     "game": ("decoupled",),
-    "game against the past": ("decoupled", "parameter_server"),
-    "game against a fixed policy": ("fused", "parameter_server"),
+    "game against the past": ("decoupled",),
+    "game against a fixed policy": ("parameter_server",),
     "cartpole with memory": ("central",),
-    "cartpole by DQN": ("fused", "decoupled", "parameter_server"),
+    "cartpole by DQN": ("decoupled", "parameter_server"),
     "cartpole by R2D2": ("central",),
     "cartpole by SAC": (),
     "corridor in JAX": ("fused", "decoupled"),
-    "pendulum by SAC": ("fused", "central", "replicated"),
+    "pendulum by SAC": ("fused", "central"),
     "pendulum by TD3": ("decoupled",),
 }
 """Plans that do not wait for `make slow`: the game takes long to compile."""

@@ -97,7 +97,7 @@ def test_wrong_arguments_are_refused_before_anything_runs(words, error, tmp_path
 
 
 def test_an_objective_that_no_trial_reports_names_those_that_there_are(tmp_path, capsys):
-    assert sweep(tmp_path / "s", RATE, "1e-4,1e-3", "--objective", "retrun") == 2
+    assert sweep(tmp_path / "s", *BUDGET, RATE, "1e-4,1e-3", "--objective", "retrun") == 2
     told = capsys.readouterr()
     assert "--objective retrun: no trial has reported it" in told.err
     assert "episode_return" in told.err
