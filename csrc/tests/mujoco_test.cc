@@ -180,6 +180,33 @@ TEST(DataThatSharesTheThreadsArenaMovesAsWithItsOwnAndCanBeCopied) {
   CHECK(constraints > 0);
 }
 
+TEST(AnErrorWithinAStepLeavesNothingInTheThreadsArena) {
+  const ModelFile file;
+  const auto held = mujoco::Model::Load(file.path());
+  const mujoco::DataPointer data(mj_makeData(held->get()));
+  const mujoco::DataPointer other(mj_makeData(held->get()));
+  mujoco::DropArena(data.get());
+  try {
+    const mujoco::SharedArena arena(data.get());
+    bool refused = false;
+    try {
+      const mujoco::SharedArena second(other.get());
+    } catch (const std::logic_error&) {
+      refused = true;
+    }
+    CHECK(refused);
+    mj_markStack(data.get());
+    mj_stackAllocNum(data.get(), 100);
+    throw std::runtime_error("as MuJoCo's are");
+  } catch (const std::runtime_error&) {
+  }
+  const mujoco::SharedArena arena(data.get());
+  mj_step(held->get(), data.get());
+  mj_step(held->get(), other.get());
+  CHECK(std::equal(data->qpos, data->qpos + held->get()->nq, other->qpos));
+  CHECK(data->pstack == 0);
+}
+
 TEST(NormalNumbersHaveMeanZeroAndVarianceOne) {
   Random random(1);
   double sum = 0.0;

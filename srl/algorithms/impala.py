@@ -37,7 +37,9 @@ class IMPALA(ActorCritic):
     where it is small, large errors of the value hold the policy back, and what was learned is lost
     again."""
     clip_rho: float = 1.0
-    """Rho-bar and c-bar, which are one here: the largest importance weight."""
+    """Rho-bar: the largest importance weight of the policy's and of the values' errors."""
+    clip_c: float = 1.0
+    """C-bar: the largest factor that an importance weight has on the errors after it."""
     vtrace_lambda: float = 1.0
     """Lambda: 1 is V-trace as it was first given, 0 the one-step temporal difference."""
     value_cost: float = 0.5
@@ -50,6 +52,7 @@ class IMPALA(ActorCritic):
         "learning_rate": (0.0,),
         "max_grad_norm": (0.0,),
         "clip_rho": (0.0,),
+        "clip_c": (0.0,),
         "vtrace_lambda": (0.0, 1.0),
         "value_cost": (0.0,),
         "entropy_cost": (0.0,),
@@ -111,9 +114,8 @@ class IMPALAInstance(ActorCriticInstance[ObservingState]):
 
         rows = unroll.reward, unroll.terminated, unroll.truncated, jax.lax.stop_gradient(value)
         fixed = jax.lax.stop_gradient(log_ratio)
-        advantage, correction = vtrace(
-            *rows, fixed, config.discount, config.vtrace_lambda, config.clip_rho
-        )
+        clips = config.clip_rho, config.clip_c
+        advantage, correction = vtrace(*rows, fixed, config.discount, config.vtrace_lambda, *clips)
         weight = jnp.minimum(jnp.exp(fixed), config.clip_rho)
         error = value[:-1] - jax.lax.stop_gradient(value[:-1]) - correction
         metrics = {

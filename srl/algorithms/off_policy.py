@@ -55,11 +55,11 @@ class OffPolicy(ObservingAlgorithm):
     """Steps of a transition, which lies within an unroll: none begins at an unroll's last
     n_step - 1 steps."""
     target_rate: float = 0.005
-    """The part by which slow copies of networks follow where they do: in each gradient step, of
-    TD3 in those of the actor."""
+    """The part by which slow copies of networks move towards them where they do."""
     target_period: int = 1
-    """Gradient steps from one move of the slow copies to the next: 500 and a `target_rate` of 1
-    copy the whole networks at every 500th, as DQN's paper (Mnih et al., 2015) has it."""
+    """Gradient steps, of TD3 those of the actor, from one move of the slow copies to the next: with
+    a `target_rate` of 1 networks are copied whole, as in DQN's paper (Mnih et al., 2015) at every
+    10,000th."""
     keep_replay: bool = True
     """Whether checkpoints hold the replay. Otherwise a resumed run begins with an empty one, which
     it fills by as many steps as `warm_up` before it goes on learning."""
@@ -172,6 +172,10 @@ class OffPolicyInstance(ObservingInstance[F]):
         """Whether a round's gradient step is the first of each `period`: bool of their shapes."""
         return (self.rounds_before(n) + round) % period == 0
 
+    def targets_due(self, n: Array, round: Array) -> Array:
+        """Whether the slow copies move in a round of update n."""
+        return self.every(self.config.target_period, n, round)
+
     def ready(self, replay: Replay, n: Array) -> Array:
         """Gives of which slots enough is remembered to be learned from, bool [B].
 
@@ -235,8 +239,8 @@ class OffPolicyInstance(ObservingInstance[F]):
             gradient, (sums, notes) = jax.grad(self.loss, has_aux=True)(
                 state.params, state, drawn, round
             )
-            copied = self.every(self.config.target_period, state.n, round)
-            return {"gradient": gradient, "copied": copied.astype(jnp.float32), **sums}, notes
+            moves = self.targets_due(state.n, round).astype(jnp.float32)
+            return {"gradient": gradient, "targets_due": moves, **sums}, notes
 
         shapes = jax.eval_shape(compute)
         nothing = lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)  # noqa: E731
@@ -251,9 +255,8 @@ class OffPolicyInstance(ObservingInstance[F]):
         mean = mean_of(sums)
         steps, optimizer = self.optimizer.update(mean["gradient"], state.optimizer, state.params)
         params: Any = optax.apply_updates(state.params, steps)
-        rate = self.config.target_rate
-        followed = optax.incremental_update(self.slow(params), state.targets, rate)
-        targets = where(sums["copied"] > 0, followed, state.targets)
+        rate = jnp.where(sums["targets_due"] > 0, self.config.target_rate, 0.0)
+        targets = optax.incremental_update(self.slow(params), state.targets, rate)
         moved = state._replace(params=params, optimizer=optimizer, targets=targets)
         metrics = {**mean["metrics"], "grad_norm": optax.tree.norm(mean["gradient"])}
         # Rounds without a gradient step count as 0 in the means over rounds and updates.

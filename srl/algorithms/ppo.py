@@ -22,7 +22,7 @@ from srl.algorithms.normalization import (
     standardize,
     unstandardize,
 )
-from srl.algorithms.optimizer_step import learning_rate, step_along
+from srl.algorithms.optimizer_step import learning_rate, mean_of, step_along
 from srl.algorithms.returns import generalized_advantages, sums_over, valid_rows, zero_unless
 from srl.lazy import jax, jnp, optax
 from srl.types import Array, Metrics, Tree, Unroll
@@ -248,12 +248,10 @@ class PPOInstance(ActorCriticInstance[PPOState]):
 
     def update(self, state: PPOState, sums: Any) -> tuple[PPOState, Metrics]:
         """Takes one step of Adam, with the gradient's norm bounded."""
-        share = 1 / jnp.maximum(sums["count"], 1)
-        gradient = jax.tree.map(lambda x: x * share, sums["gradient"])
-        metrics = {name: x * share for name, x in sums["metrics"].items()}
-        metrics["grad_norm"] = optax.tree.norm(gradient)
+        mean = mean_of(sums)
         rate = learning_rate(self.config, state.n, self.updates)
-        return step_along(self.optimizer, state, gradient, rate), metrics
+        metrics = {**mean["metrics"], "grad_norm": optax.tree.norm(mean["gradient"])}
+        return step_along(self.optimizer, state, mean["gradient"], rate), metrics
 
     def finish(self, state: PPOState, sums: Any) -> tuple[PPOState, Metrics]:
         """Adds the batch to the statistics of observations and counts the update."""

@@ -73,13 +73,13 @@ def vtrace(
     log_ratio: Array,
     discount: float,
     lambda_: float,
-    clip: float = 1.0,
+    clip_rho: float = 1.0,
+    clip_c: float = 1.0,
 ) -> tuple[Array, Array]:
     """V-trace (Espeholt et al., 2018, https://arxiv.org/abs/1802.01561), with a lambda.
 
-    The ratios of the learning to the acting policy's probabilities are clipped at `clip`, which is
-    both rho-bar and c-bar; c_i carries the factor lambda (remark 2). On-policy, both results are
-    the generalized advantages.
+    The c_i carry the factor lambda (remark 2). On-policy, both results are the generalized
+    advantages.
 
     Args:
         reward: float32 [T + 1, ...], of the action that led to the row.
@@ -89,28 +89,27 @@ def vtrace(
         log_ratio: float32 [T, ...], of the learning to the acting policy, for the action taken.
         discount: Gamma.
         lambda_: 0 is the one-step temporal difference, 1 is V-trace as it was first given.
-        clip: Larger ratios count as this.
+        clip_rho: Rho-bar: larger ratios weigh a difference like this.
+        clip_c: C-bar: larger ratios weigh the differences after them like this.
 
     Returns:
         The advantages, float32 [T, ...], not yet weighted by the ratio, which a loss brings in; and
         the corrections, float32 [T, ...], v_t - V(s_t) (eq. 1). Both are 0 at reset rows.
     """
     valid = valid_rows(terminated, truncated)
-    ratio = jnp.minimum(jnp.exp(log_ratio), clip)
+    ratio = jnp.exp(log_ratio)
+    rho, c = jnp.minimum(ratio, clip_rho), lambda_ * jnp.minimum(ratio, clip_c)
     next_value = jnp.where(terminated, 0.0, value)[1:]
     delta = reward[1:] + discount * next_value - value[:-1]
 
-    def backward(
-        correction: Array, row: tuple[Array, Array, Array]
-    ) -> tuple[Array, tuple[Array, Array]]:
-        delta, ratio, valid = row
-        advantage = jnp.where(valid, delta + discount * lambda_ * correction, 0.0)
-        correction = jnp.where(valid, ratio * advantage, 0.0)
+    def backward(following: Array, row: tuple[Array, ...]) -> tuple[Array, tuple[Array, Array]]:
+        delta, rho, c, valid = row
+        advantage = jnp.where(valid, delta + discount * lambda_ * following, 0.0)
+        correction = jnp.where(valid, rho * delta + discount * c * following, 0.0)
         return correction, (advantage, correction)
 
-    _, results = jax.lax.scan(
-        backward, jnp.zeros_like(delta[0]), (delta, ratio, valid), reverse=True
-    )
+    rows = delta, rho, c, valid
+    _, results = jax.lax.scan(backward, jnp.zeros_like(delta[0]), rows, reverse=True)
     return results
 
 

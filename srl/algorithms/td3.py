@@ -102,8 +102,12 @@ class TD3Instance(ContinuousInstance):
     # Learning.
 
     def actor_due(self, n: Array, round: Array) -> Array:
-        """Whether the actor learns in a round, and slow copies follow."""
+        """Whether the actor learns in a round."""
         return self.every(self.config.delay, n, round)
+
+    def targets_due(self, n: Array, round: Array) -> Array:
+        """Whether the slow copies move: in the actor's steps alone."""
+        return self.every(self.config.delay * self.config.target_period, n, round)
 
     def loss(
         self, params: Tree, state: CriticsState, drawn: Drawn, round: Array
@@ -141,12 +145,11 @@ class TD3Instance(ContinuousInstance):
         return jnp.clip(jnp.tanh(outputs) + noise, -1.0, 1.0)
 
     def update(self, state: CriticsState, sums: Any) -> tuple[CriticsState, Metrics]:
-        """Takes a gradient step; the actor and the slow copies only where they are due."""
+        """Takes a gradient step; the actor only where it is due."""
         moved, metrics = super().update(state, sums)
         due, before, after = sums["due"] > 0, state.optimizer, moved.optimizer
         actor = {"actor": where(due, moved.params["actor"], state.params["actor"])}
         adam = where(due, after.inner_states["actor"], before.inner_states["actor"])
         optimizer = after._replace(inner_states={**after.inner_states, "actor": adam})
-        targets = where(due, moved.targets, state.targets)
         params = {**moved.params, **actor}
-        return moved._replace(params=params, optimizer=optimizer, targets=targets), metrics
+        return moved._replace(params=params, optimizer=optimizer), metrics

@@ -116,12 +116,12 @@ class Fastest:
 
     @property
     def threads(self) -> int:
-        """Those of the way that is measured."""
+        """Gives those of the way that is measured."""
         return self._chosen.threads
 
     @property
     def batch_size(self) -> int:
-        """That of the way that is measured."""
+        """Gives that of the way that is measured."""
         return self._chosen.batch_size
 
     def load(self, actions: Sequence[np.ndarray]) -> None:

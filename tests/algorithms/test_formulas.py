@@ -1,6 +1,8 @@
 """Published formulas, written out as loops in NumPy, against what algorithms compute."""
 
+import json
 import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -26,6 +28,8 @@ SMALL = {"unroll_length": STEPS, "warm_up": 0, "replay": 64, "batch_size": 8}
 NETWORK = MLP(width=8)
 KEY, OTHER = jax.random.split(jax.random.key(0))
 N, DISCOUNT = 12, 0.99
+RLAX = json.loads((Path(__file__).parent / "rlax_vtrace.json").read_text())
+"""Numbers that rlax gave for others that were drawn."""
 
 
 def transitions_of(random, actions=None):
@@ -289,15 +293,30 @@ def test_targets_of_pqn_are_lambda_returns(q_lambda):
             following = np.where(ended[t], value, q_lambda * now + (1 - q_lambda) * best[t])
 
 
-@pytest.mark.parametrize(("clip", "lambda_"), [(1.0, 1.0), (2.0, 0.9), (0.7, 0.5)])
-def test_vtrace_is_the_sum_of_products_of_its_paper(clip, lambda_):
+@pytest.mark.parametrize("case", RLAX["cases"])
+def test_vtrace_gives_what_rlax_gives(case):
+    value, reward, log_ratio = (np.float32(case[x]) for x in ("value", "reward", "log_ratio"))
+    terminated = np.zeros(len(value), bool)
+    terminated[-1] = case["ended"]
+    rows = np.append(np.float32(0), reward), terminated, np.zeros_like(terminated), value
+    ours = vtrace(*rows, log_ratio, 0.97, case["lambda_"], case["clip_rho"])
+    weight = np.minimum(np.exp(log_ratio), case["clip_rho"])
+    np.testing.assert_allclose(ours[0] * weight, case["pg_advantage"], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(ours[1], case["errors"], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("clip_rho", "clip_c", "lambda_"), [(1.0, 1.0, 1.0), (2.0, 1.5, 0.9), (0.7, 1.0, 0.5)]
+)
+def test_vtrace_is_the_sum_of_products_of_its_paper(clip_rho, clip_c, lambda_):
     """Espeholt et al., 2018, equation 1, with c_i = lambda min(c-bar, ratio)."""
     random, unroll = np.random.default_rng(0), unroll_of(1)
     value = random.normal(size=unroll.reward.shape).astype(np.float32)
     log_ratio = random.normal(size=(STEPS, SLOTS)).astype(np.float32)
     ends = unroll.reward, unroll.terminated, unroll.truncated
-    advantage, correction = vtrace(*ends, value, log_ratio, DISCOUNT, lambda_, clip)
-    rho = np.minimum(np.exp(log_ratio.astype(float)), clip)
+    advantage, correction = vtrace(*ends, value, log_ratio, DISCOUNT, lambda_, clip_rho, clip_c)
+    ratio = np.exp(log_ratio.astype(float))
+    rho, c = np.minimum(ratio, clip_rho), np.minimum(ratio, clip_c)
     ended = unroll.terminated | unroll.truncated
     worth = np.where(unroll.terminated, 0, value.astype(float))
 
@@ -307,7 +326,7 @@ def test_vtrace_is_the_sum_of_products_of_its_paper(clip, lambda_):
             if ended[t, slot]:
                 break
             delta = unroll.reward[t + 1, slot] + DISCOUNT * worth[t + 1, slot] - value[t, slot]
-            product = np.prod(lambda_ * rho[s:t, slot])
+            product = np.prod(lambda_ * c[s:t, slot])
             total += DISCOUNT ** (t - s) * product * rho[t, slot] * delta
         return total
 

@@ -115,18 +115,18 @@ def test_the_network_is_copied_whole_at_every_third_gradient_step():
         )
 
 
-def test_the_actor_of_td3_learns_in_every_second_gradient_step():
-    instance = TD3(delay=2, **SMALL).bind(CONTINUOUS, 10, SLOTS)
+@pytest.mark.parametrize("period", [1, 3])
+def test_the_actor_of_td3_learns_in_every_second_gradient_step(period):
+    instance = TD3(delay=2, target_period=period, **SMALL).bind(CONTINUOUS, 10, SLOTS)
     state, unroll = instance.init(KEY), unroll_of(0, actions=2)
     _, batch, _ = instance.look(state, instance.empty_replay(unroll), unroll)
     step = jax.jit(lambda s, b, r: instance.update(s, instance.gradient(s, b, r))[0])
 
-    for round in range(4):
+    for round in range(8):
         before, state = state, step(state, batch, round)
         assert not leaves_alike(before.params["critics"], state.params["critics"])
-        idle = round % 2 == 1
-        assert leaves_alike(before.params["actor"], state.params["actor"]) == idle
-        assert leaves_alike(before.targets, state.targets) == idle
+        assert leaves_alike(before.params["actor"], state.params["actor"]) == (round % 2 != 0)
+        assert leaves_alike(before.targets, state.targets) == (round % (2 * period) != 0)
 
 
 @settings(max_examples=5, deadline=None)

@@ -1,4 +1,4 @@
-"""The gates that take less than a minute, each under another plan; they agree at staleness 0."""
+"""Some of the gates that take less than a minute, each under another plan."""
 
 import json
 

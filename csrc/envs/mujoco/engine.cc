@@ -34,20 +34,16 @@ void ThrowErrors() {
 
 namespace {
 
-// Memory of the calling thread, at least so large.
-void* ThreadArena(mjtSize size) {
-  thread_local std::unique_ptr<void, decltype(&mju_free)> memory(nullptr, mju_free);
-  thread_local mjtSize allocated = 0;
-  if (allocated < size) {
-    memory.reset(mju_malloc(size));
-    allocated = memory ? size : 0;
-    if (!memory) throw std::bad_alloc();
-  }
-  return memory.get();
-}
+struct ThreadArena {
+  std::unique_ptr<void, decltype(&mju_free)> memory{nullptr, mju_free};
+  mjtSize size = 0;
+  bool in_use = false;
+};
+thread_local ThreadArena thread_arena;
 
 // Makes `data` compute in `arena`, and forgets what it holds in its present one: contacts and
-// constraints. A copy of the data would follow pointers that were left behind.
+// constraints, and the stack of a step that an error has ended. A copy of the data would follow
+// pointers that were left behind.
 void SetArena(mjData* data, void* arena) {
 #define X(type, name, rows, columns) data->name = nullptr;
 #define XNV X
@@ -56,7 +52,7 @@ void SetArena(mjData* data, void* arena) {
 #undef X
   data->arena = arena;
   data->contact = static_cast<mjContact*>(arena);
-  data->parena = 0;
+  data->parena = data->pstack = data->pbase = 0;
   data->ncon = data->nefc = data->nisland = data->nidof = 0;
   data->nJ = data->nY = data->nA = 0;
   data->efm_active = 0;
@@ -66,10 +62,22 @@ void SetArena(mjData* data, void* arena) {
 }  // namespace
 
 SharedArena::SharedArena(mjData* data) : data_(data), own_(data->arena) {
-  SetArena(data_, ThreadArena(data_->narena));
+  ThreadArena& shared = thread_arena;
+  if (shared.in_use) throw std::logic_error("the thread computes with other data already");
+  if (shared.size < data->narena) {
+    shared.size = 0;
+    shared.memory.reset(mju_malloc(data->narena));
+    if (!shared.memory) throw std::bad_alloc();
+    shared.size = data->narena;
+  }
+  shared.in_use = true;
+  SetArena(data_, shared.memory.get());
 }
 
-SharedArena::~SharedArena() { SetArena(data_, own_); }
+SharedArena::~SharedArena() {
+  SetArena(data_, own_);
+  thread_arena.in_use = false;
+}
 
 void DropArena(mjData* data) {
   mju_free(data->arena);

@@ -24,7 +24,8 @@ void ThrowErrors();
 
 // As long as it lives, `data` computes in memory that all data of the thread share: its arena,
 // whose contents no step needs of the one before. Data that never computes elsewhere needs no arena
-// of its own, which would be most of its memory: see `DropArena`.
+// of its own, which would be most of its memory: see `DropArena`. There is one at a time in a
+// thread; another throws std::logic_error.
 class SharedArena {
  public:
   explicit SharedArena(mjData* data);
