@@ -59,7 +59,8 @@ class OffPolicy(ObservingAlgorithm):
     TD3 in those of the actor."""
     target_period: int = 1
     """Gradient steps from one move of the slow copies to the next: 500 and a `target_rate` of 1
-    copy the whole networks at every 500th, as DQN's paper (Mnih et al., 2015) has it."""
+    copy the whole networks at every 500th. DQN's paper (Mnih et al., 2015) does so at every
+    10,000th."""
     keep_replay: bool = True
     """Whether checkpoints hold the replay. Otherwise a resumed run begins with an empty one, which
     it fills by as many steps as `warm_up` before it goes on learning."""
