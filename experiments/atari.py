@@ -1,4 +1,4 @@
-"""Atari's games (`pip install 'srl-rl[atari]'`), with the settings of the algorithms' papers.
+"""Atari's games (`pip install 'srl-rl[atari]'`), with settings that follow the algorithms' papers.
 
 srl run experiments/atari.py                                  # PPO plays Pong
 srl run experiments/atari.py:pqn --env atari:Breakout
@@ -12,7 +12,7 @@ from srl import Experiment
 from srl.algorithms import DQN, PPO, PQN
 from srl.networks import CNN
 
-# Schulman et al. (2017), table 5, with the schedules of their code.
+# After Schulman et al. (2017), table 5, with the 4 epochs of their code.
 experiment = Experiment(
     name="atari",
     env="atari:Pong",
@@ -48,8 +48,11 @@ pqn = Experiment(
     env_steps=10_000_000,
 )
 
-# Mnih et al. (2015), table 1, with double targets: a gradient step of 32 transitions for every 4
-# env steps. A million frames take 7.5 GB.
+# The replay, the warm-up and a gradient step of 32 transitions for every 4 env steps are those of
+# Mnih et al. (2015), extended data table 1; Adam's learning rate and the share of random actions
+# are those of CleanRL's dqn_atari.py. Targets are double. The slow copy follows in each gradient
+# step; `target_rate=1` and `target_period=10_000` give the paper's copies. A million frames take
+# 7.5 GB.
 dqn = Experiment(
     name="atari_dqn",
     env="atari:Pong",

@@ -1,10 +1,11 @@
-"""MuJoCo's walkers: PPO learns to run and to hop in a million steps, SAC and TD3 in fewer.
+"""MuJoCo's walkers: PPO is given a million env steps to run and to hop, SAC and TD3 fewer.
 
 srl run experiments/mujoco.py:half_cheetah
 srl run experiments/mujoco.py:ant --seed 1
 srl run experiments/mujoco.py:sac --env native:Walker2d-v5
 
-What they learn is in docs/results/ppo.md and docs/results/gates.md.
+What PPO learns is in docs/results/ppo.md. docs/results/gates.md lists the gates of all three, with
+the returns of those that have been run with five seeds.
 """
 
 from srl import Experiment
@@ -22,8 +23,8 @@ careful = PPO(minibatches=8, gae_lambda=0.9)
 ant = Experiment(name="ant", env="native:Ant-v5", algorithm=careful, env_steps=1_000_000)
 hopper = Experiment(name="hopper", env="native:Hopper-v5", algorithm=careful, env_steps=1_000_000)
 
-# A gradient step of 256 transitions for every four env steps: fewer steps than PPO needs, at a
-# hundred times the work for each.
+# A gradient step of 256 transitions for every four env steps: fewer env steps than PPO is given, at
+# a hundred times the work for each.
 replayed = {"num_envs": 8, "env_steps": 300_000, "env": "native:HalfCheetah-v5"}
 sac = Experiment(name="sac", algorithm=SAC(warm_up=5_000, samples_per_insert=64), **replayed)
 td3 = Experiment(name="td3", algorithm=TD3(warm_up=5_000, samples_per_insert=64), **replayed)

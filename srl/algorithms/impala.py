@@ -29,7 +29,7 @@ class IMPALA(ActorCritic):
     unroll_length: int = 20
     """Steps that are taken with one version of the policy before they are learned from."""
     learning_rate: float = 3e-3
-    """The step size of Adam, which learns as well as the paper's RMSProp and needs less tuning."""
+    """The step size of Adam, which replaces the paper's RMSProp."""
     anneal: bool = True
     """Whether the learning rate falls linearly to 0 over the run, where its length is known."""
     max_grad_norm: float = 40.0
