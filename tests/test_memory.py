@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from srl import Experiment, make_pool
-from srl.bench.pool import random_actions
+from srl.bench.actions import random_actions
 from srl.envs.hide_and_seek.config import HideAndSeek
 from srl.loop.training import local_training
 

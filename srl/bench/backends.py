@@ -13,11 +13,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from srl.bench.actions import BATCHES, STICKY_STEPS, random_actions
+from srl.bench.rounds import in_turns
 from srl.errors import UserError
 from srl.pools import make_pool
-
-STICKY_STEPS = 10
-"""How long the sticky policy holds an action: longer contacts, closer to trained play."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +69,8 @@ class Stepper:
         """
         self.action_space, self.close = action_space, close
         self.batch_size, self.threads, self.agents = batch_size, threads, agents
+        self.way = ""
+        """The name of its way of stepping, the fastest of several; empty where it has none."""
         self._exchange = exchange
         self._actions: list[np.ndarray] = []
         self._calls_per_second = 0.0
@@ -103,65 +104,12 @@ class Stepper:
         return time.perf_counter() - start
 
 
-class Fastest:
-    """A peer in several ways, of which the fastest is measured."""
-
-    def __init__(self, ways: Mapping[str, Stepper]) -> None:
-        """Takes the ways by name; they differ in threads and batch sizes alone."""
-        self.way: str | None = None
-        """Which one is measured; known after the first measurement."""
-        self._ways = dict(ways)
-        self._chosen = next(iter(self._ways.values()))
-        self.action_space, self.agents = self._chosen.action_space, self._chosen.agents
-
-    @property
-    def threads(self) -> int:
-        """Gives those of the way that is measured."""
-        return self._chosen.threads
-
-    @property
-    def batch_size(self) -> int:
-        """Gives that of the way that is measured."""
-        return self._chosen.batch_size
-
-    def load(self, actions: Sequence[np.ndarray]) -> None:
-        """Takes the actions of all environments, [num_envs * agents, ...] for each call."""
-        for side in self._ways.values():
-            side.load(actions)
-
-    def rate(self, seconds: float) -> float:
-        """Steps for about `seconds`; gives env steps per second."""
-        if self.way is None:
-            self._choose(max(seconds, 0.2))
-        return self._chosen.rate(seconds)
-
-    def _choose(self, seconds: float) -> None:
-        """Measures all ways in turns, and ends all but the fastest."""
-        best = dict.fromkeys(self._ways, 0.0)
-        for _ in range(3):
-            for name, side in self._ways.items():
-                best[name] = max(best[name], side.rate(seconds / 3))
-        self.way = max(best, key=best.__getitem__)
-        self._chosen = self._ways.pop(self.way)
-        self._close_others()
-
-    def _close_others(self) -> None:
-        """Ends the ways that are not measured."""
-        while self._ways:
-            self._ways.popitem()[1].close()
-
-    def close(self) -> None:
-        """Ends the environments."""
-        self._close_others()
-        if self.way is not None:
-            self._chosen.close()
-
-
 class BarePhysics:
     """The physics of a native MuJoCo environment alone: what a pool could reach at best."""
 
     action_space = None
     agents = 1
+    way = ""
 
     def __init__(self, case: Case) -> None:
         """Remembers what to measure."""
@@ -182,7 +130,7 @@ class BarePhysics:
         """Nothing is held between measurements."""
 
 
-Side = Stepper | Fastest | BarePhysics
+Side = Stepper | BarePhysics
 
 
 def split_env(env: str) -> tuple[str, str]:
@@ -252,7 +200,29 @@ def _envpool(case: Case) -> Side:
         ways["1 thread"] = replace(case, threads=1)
     if case.synchronous and case.num_envs > 1:
         ways["async"] = replace(case, batch_size=case.num_envs // 2)
-    return Fastest({name: _one_envpool(way) for name, way in ways.items()})
+    return fastest(case, {name: _one_envpool(way) for name, way in ways.items()})
+
+
+def fastest(case: Case, ways: Mapping[str, Stepper]) -> Stepper:
+    """Measures ways of stepping a case's environments in turns; ends all but the fastest.
+
+    Args:
+        case: Which environments.
+        ways: By name; they have the same actions.
+    """
+    for side in ways.values():
+        slots = case.num_envs * side.agents
+        side.load(random_actions(side.action_space, slots, BATCHES, case.sticky))
+    rates = in_turns(
+        {f" ({name or 'as asked'})": side.rate for name, side in ways.items()}, 1.0, 2, case.env
+    )
+    speeds = dict(zip(ways, map(max, rates.values()), strict=True))
+    best = max(speeds, key=speeds.__getitem__)
+    for name, side in ways.items():
+        if name != best:
+            side.close()
+    ways[best].way = best
+    return ways[best]
 
 
 def _one_envpool(case: Case) -> Stepper:

@@ -7,9 +7,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from srl.bench.actions import random_actions
 from srl.bench.gpu_games import GAMES
 from srl.bench.gpu_load import GpuLoad, gpu_names
-from srl.bench.pool import random_actions
 from srl.bench.rounds import add_rounds, comparison, in_turns, median, repeated, show
 from srl.bench.train import PlanSide
 from srl.console.arguments import Arguments, listed, one_of

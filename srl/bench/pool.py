@@ -12,12 +12,13 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from srl.bench.backends import BACKENDS, STICKY_STEPS, BarePhysics, Case, Fastest, Side, split_env
+from srl.bench.actions import BATCHES, random_actions
+from srl.bench.backends import BACKENDS, Case, Side, Stepper, split_env
 from srl.bench.rounds import add_rounds, comparison, in_turns, median, neighbouring_ratios, show
 from srl.console.arguments import Arguments, listed, number, one_of
 from srl.errors import UserError
 from srl.pools.config import environment_options
-from srl.spaces import choice_counts, limits
+from srl.spaces import limits
 from srl.system.search_path import add_folder
 
 _NOTES = """
@@ -40,37 +41,6 @@ threads, which are bound to cores where that is faster (synchronous), with one t
 asynchronously in halves.
 """
 
-BATCHES = 20 * STICKY_STEPS
-"""How many calls have actions of their own before they come round again."""
-
-
-def random_actions(
-    space: gymnasium.Space, slots: int, batches: int, sticky: bool
-) -> list[np.ndarray]:
-    """Draws actions for `batches` steps of all slots, uniform in the action space.
-
-    With `sticky`, each slot holds an action for ten steps, slots out of phase with each other.
-    """
-    rng = np.random.default_rng(0)
-
-    def draw(count: int) -> np.ndarray:
-        shape = (count, slots, *(space.shape or ()))
-        if isinstance(space, spaces.Box):
-            low, high = np.maximum(space.low, -1e3), np.minimum(space.high, 1e3)
-            return rng.uniform(low, high, shape).astype(space.dtype)
-        if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
-            return limits(space)[0] + rng.integers(0, choice_counts(space), shape, space.dtype)
-        raise UserError(f"no random actions for {space}")
-
-    if not sticky:
-        return list(draw(batches))
-    held = draw(batches // STICKY_STEPS + 2)
-    phase = rng.integers(0, STICKY_STEPS, slots)
-    return [
-        np.ascontiguousarray(held[(t + phase) // STICKY_STEPS, np.arange(slots)])
-        for t in range(batches)
-    ]
-
 
 def bench_pool(
     backend: str, case: Case, vs: str | None, seconds: float, rounds: int
@@ -87,7 +57,7 @@ def bench_pool(
         if peer:
             opened.callback(peer.close)
             _check_alike(backend, own, vs, peer)
-        sides = [side for side in (own, peer) if side and not isinstance(side, BarePhysics)]
+        sides = [side for side in (own, peer) if isinstance(side, Stepper)]
         for side in sides:  # both draw from the first one's space
             slots = case.num_envs * side.agents
             space = sides[0].action_space
@@ -116,7 +86,7 @@ def bench_pool(
         line |= comparison(vs_rates[0], neighbouring_ratios(found, vs_rates[0]))
         line["vs_rounds"] = vs_rates[0]
         line["vs_threads"], line["vs_batch_size"] = peer.threads, peer.batch_size
-        line["vs_way"] = peer.way if isinstance(peer, Fastest) else ""
+        line["vs_way"] = peer.way
     return line
 
 

@@ -9,8 +9,8 @@ import pytest
 from gymnasium import spaces
 
 from srl import make_pool
-from srl.bench.backends import BACKENDS, STICKY_STEPS, Case, Fastest, Stepper
-from srl.bench.pool import random_actions
+from srl.bench.actions import STICKY_STEPS, random_actions
+from srl.bench.backends import BACKENDS, Case, Stepper, fastest
 from srl.bench.rounds import neighbouring_ratios
 from srl.cli import main
 
@@ -101,9 +101,8 @@ def test_the_fastest_of_several_ways_is_kept_and_the_others_end():
             lambda _: time.sleep(seconds), spaces.Discrete(2), lambda: ended.append(name), 1
         )
 
-    side = Fastest({"slow": way("slow", 0.02), "fast": way("fast", 0.002)})
-    side.load([np.zeros(1, np.int64)])
-    side.rate(0.1)
+    ways = {"slow": way("slow", 0.02), "fast": way("fast", 0.002)}
+    side = fastest(Case("CartPole-v1", 1, 1), ways)
     assert (side.way, ended) == ("fast", ["slow"])
     side.close()
     assert ended == ["slow", "fast"]

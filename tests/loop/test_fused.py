@@ -40,7 +40,10 @@ def assert_close(a, b):
     assert np.linalg.norm(a - b) / np.linalg.norm(b) < 1e-5
 
 
-@pytest.mark.parametrize("name", ["cartpole", "game", "stacked"])
+@pytest.mark.parametrize(
+    "name",
+    ["cartpole", pytest.param("recurrent", marks=pytest.mark.slow), "game", "stacked"],
+)
 def test_it_trains_as_the_plain_loop_does(start, name):
     fused, plain = start(EXPERIMENTS[name], Fused), start(EXPERIMENTS[name], local_training)
     for ours, theirs in zip(train(fused, 3), train(plain, 3), strict=True):

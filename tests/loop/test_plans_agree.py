@@ -97,8 +97,8 @@ def test_another_algorithm_trains_by_every_plan(trained, name, plan):
 
 @pytest.mark.parametrize("folder", ["dataflow", "launch", "streams", "workers"])
 def test_nothing_that_runs_an_algorithm_knows_its_name(folder):
-    names = "ppo|appo|impala|pqn|dqn|r2d2|sac|td3|reinforce"
-    known = re.compile(f"(?<![a-z])({names})(?![a-z])", re.IGNORECASE)
+    algorithms = "ppo|appo|impala|pqn|dqn|r2d2|sac|td3|reinforce"
+    known = re.compile(f"(?<![a-z])({algorithms})(?![a-z])", re.IGNORECASE)
     for path in (Path(srl.__file__).parent / folder).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [getattr(node, field, "") for field in ("id", "attr", "name", "module", "arg")]
