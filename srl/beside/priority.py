@@ -36,11 +36,17 @@ def lower_priority(nice: int) -> None:
         Path("/proc/self/autogroup").write_text(str(_SESSION_NICE))
 
 
-def keep_to_one_thread() -> None:
-    """Makes JAX start as many threads as for one core, which may then run on any core."""
+def keep_to_one_thread(core: int | None = None) -> None:
+    """Makes JAX start as many threads as for one core.
+
+    Args:
+        core: That the whole process stays on; None if it may run on any as before.
+    """
     cores, others = os.sched_getaffinity(0), set(os.listdir("/proc/self/task"))
-    os.sched_setaffinity(0, {min(cores)})
+    os.sched_setaffinity(0, {min(cores) if core is None else core})
     jax.devices()
+    if core is not None:
+        cores, others = {core}, set()
     os.sched_setaffinity(0, cores)
     for thread in set(os.listdir("/proc/self/task")) - others:
         with suppress(ProcessLookupError):

@@ -76,7 +76,7 @@ def candidates(resolved: Resolved) -> Iterator[tuple[tuple[str, ...], Resolved]]
         ("--plan", "replicated", "--plan.learners.replicas", "1"),
         *(
             ("--plan", "inline", "--plan.actors.replicas", str(n))
-            for n in sorted({*halves[-1:], *sizes[-1:]})
+            for n in sorted({1, *halves[-1:], *sizes[-1:]} if sizes else ())
         ),
     ]
     kept = without(resolved.overrides, "--plan")

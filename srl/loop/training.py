@@ -86,7 +86,8 @@ class Training:
         self.on_stage(Stage.COMPILING)
         slots = environments.slots(specs)
         if environments.calls_one_program:
-            choose_for_learning(experiment, specs, len(slots) // len(specs.agents))
+            num_envs = len(slots) // len(specs.agents)
+            choose_for_learning(experiment, specs, num_envs, environments.core)
         self._maybe_learner = learner = Learner(experiment, specs, environments.worker, slots)
         learner.neighbours = self.neighbours
         if self.chooses_opponents:

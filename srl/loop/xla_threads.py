@@ -27,7 +27,9 @@ _SMALL_GRADIENT, _SMALL_ACT = 60_000_000, 10_000_000
 measured (docs/tuning.md): to wake another thread takes longer than what it would do."""
 
 
-def choose_for_learning(experiment: Experiment, specs: Specs, num_envs: int) -> None:
+def choose_for_learning(
+    experiment: Experiment, specs: Specs, num_envs: int, core: int | None = None
+) -> None:
     """Gives XLA one thread if the largest program is small, and that learns; else all cores.
 
     For workers that call one program at a time. It has no effect where XLA has started already.
@@ -36,21 +38,24 @@ def choose_for_learning(experiment: Experiment, specs: Specs, num_envs: int) -> 
         experiment: What is trained.
         specs: Of its environments.
         num_envs: Environments that the worker learns from.
+        core: That the process stays on with one thread; None if it may run on any.
     """
 
     def count() -> int:
         return gradient_flops(bind_policy_set(experiment, specs), experiment, num_envs)
 
-    _choose("learn", experiment, specs, num_envs, count, _SMALL_GRADIENT)
+    _choose("learn", experiment, specs, num_envs, count, _SMALL_GRADIENT, core)
 
 
-def choose_for_acting(experiment: Experiment, policy_set: PolicySet, num_envs: int) -> None:
+def choose_for_acting(
+    experiment: Experiment, policy_set: PolicySet, num_envs: int, core: int | None = None
+) -> None:
     """The same for a worker that only acts, for `num_envs` environments a call."""
 
     def count() -> int:
         return act_flops(policy_set, num_envs)
 
-    _choose("act", experiment, policy_set.specs, num_envs, count, _SMALL_ACT)
+    _choose("act", experiment, policy_set.specs, num_envs, count, _SMALL_ACT, core)
 
 
 def gradient_flops(policy_set: PolicySet, experiment: Experiment, num_envs: int) -> int:
@@ -117,6 +122,7 @@ def _choose(
     num_envs: int,
     count: Callable[[], int],
     small: int,
+    core: int | None,
 ) -> None:
     """Gives XLA one thread if a node takes at most `small` FLOPs, as `count` counts them.
 
@@ -131,7 +137,7 @@ def _choose(
     counted = repr((jax.__version__, srl_version(), node, *parts))
     with suppress(OverflowError):  # more than memory holds, which is refused later
         if _kept(counted, count) <= small:
-            keep_to_one_thread()
+            keep_to_one_thread(core)
 
 
 def _kept(counted: str, count: Callable[[], int]) -> int:

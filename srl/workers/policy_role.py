@@ -26,7 +26,7 @@ def run_policy(context: WorkerContext) -> None:
 
     try:
         context.stage(Stage.COMPILING)
-        choose_for_acting(endpoints.experiment, policy_set, batch_envs(endpoints))
+        choose_for_acting(endpoints.experiment, policy_set, batch_envs(endpoints), endpoints.core)
         received = received_policies(endpoints, policy_set)
         server = serve_policies(endpoints, policy_set, received, listeners["inference"], None)
         context.stage(Stage.STEPPING)

@@ -66,6 +66,30 @@ def test_convolutions_are_counted():
     assert flops(convolution, (1, 3, 8, 8), (8, 3, 5, 5)) == 2 * (8 * 4 * 4) * (3 * 5 * 5)
 
 
+STAYS = """
+import os
+from pathlib import Path
+from srl.beside.priority import keep_to_one_thread
+
+keep_to_one_thread(*map(int, os.environ.get("CORE", "").split()))
+threads = Path("/proc/self/task").iterdir()
+print({frozenset(os.sched_getaffinity(int(thread.name))) for thread in threads})
+"""
+
+
+@pytest.mark.parametrize("core", [None, max(os.sched_getaffinity(0))])
+def test_a_process_with_one_thread_stays_on_a_core_where_it_is_given_one(core):
+    done = subprocess.run(
+        [sys.executable, "-c", STAYS],
+        env={**os.environ, "CORE": "" if core is None else str(core)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    cores = os.sched_getaffinity(0) if core is None else {core}
+    assert done.stdout == f"{ {frozenset(cores)} }\n"
+
+
 def threads(folder: Path, *arguments: str, **variables: str) -> int:
     """The threads that XLA computes with in a process that prepares for an experiment."""
     done = subprocess.run(

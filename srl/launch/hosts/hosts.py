@@ -169,6 +169,7 @@ class ThisHost(Hosts):
             run=self.run,
             controller=self._listener.address,
             cores=share.cores if self._pinned else (),
+            core=share.core if self._pinned else None,
             ledger=self.ledger.fd if accounts else -1,
         )
         return WorkerProcess(spec, log, {**share.environment, **cache_environment()})

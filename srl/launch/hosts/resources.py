@@ -22,6 +22,8 @@ class Share:
     cores: tuple[int, ...]
     """The cores to stay on; none where there are fewer than workers ask for, and all go where there
     is room."""
+    core: int | None
+    """Where there are fewer, the core to stay on for a worker that computes with one thread."""
     environment: Mapping[str, str]
     """Variables that keep its libraries to its share."""
 
@@ -39,6 +41,7 @@ def shares(
     """
     workers = [(name, k) for name, f in plan.fragments.items() for k in range(f.replicas)]
     own_cores = _cores(plan, workers, cores)
+    single_cores = {} if any(own_cores.values()) else _single_cores(plan, workers, cores)
     own_gpus = _gpus(plan, workers, gpus)
     steppers = [worker for worker in workers if "step" in plan.fragments[worker[0]].placed]
     result = {}
@@ -47,7 +50,7 @@ def shares(
         environment = dict.fromkeys(_THREADS, str(threads)) | own_gpus[worker]
         if worker in steppers:
             environment[MEMORY] = str(memory // len(steppers))
-        result[worker] = Share(own_cores[worker], environment)
+        result[worker] = Share(own_cores[worker], single_cores.get(worker), environment)
     return result
 
 
@@ -65,6 +68,16 @@ def _cores(plan: Plan, workers: list[Worker], cores: Sequence[int]) -> dict[Work
         result[worker] = tuple(cores[used : used + wanted[worker]])
         used += wanted[worker]
     return result
+
+
+def _single_cores(plan: Plan, workers: list[Worker], cores: Sequence[int]) -> dict[Worker, int]:
+    """A core for each worker that only acts or learns, where there is one for each.
+
+    These wake each other: where Linux finds no idle core, it lets the one that wakes push the other
+    to another core, at each step. Workers that step run wherever there is room.
+    """
+    computing = [worker for worker in workers if "step" not in plan.fragments[worker[0]].placed]
+    return dict(zip(computing, cores, strict=False)) if 1 < len(computing) <= len(cores) else {}
 
 
 def _gpus(plan: Plan, workers: list[Worker], gpus: Sequence[str]) -> dict[Worker, dict[str, str]]:

@@ -40,6 +40,7 @@ class Server:
     groups = ()
     replica, replicas = 0, 1
     calls_one_program = True
+    core = None
     resumes_exactly = True
     account = ""
     awaited = ""

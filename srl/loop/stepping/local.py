@@ -30,6 +30,7 @@ class LocalEnvironments:
 
     worker = "trainer"
     calls_one_program = True
+    core = None
     resumes_exactly = True
 
     def __init__(self, experiment: Experiment, replica: int = 0) -> None:

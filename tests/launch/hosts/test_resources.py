@@ -50,6 +50,21 @@ def test_with_too_few_cores_all_go_where_there_is_room():
     assert {share.environment["OMP_NUM_THREADS"] for share in given.values()} == {"1"}
 
 
+def test_with_too_few_cores_those_that_only_act_or_learn_have_a_core_each_where_they_can():
+    given = shares(plans.decoupled(2), range(3, 5), [], 800)
+    assert {worker: share.core for worker, share in given.items()} == {
+        ("actors", 0): None,
+        ("actors", 1): None,
+        ("policies", 0): 3,
+        ("learner", 0): 4,
+    }
+    enough = (plans.decoupled(2), range(4))
+    too_many = (plans.decoupled(2, policies=2), range(2))
+    alone = (plans.inline(4), range(2))
+    for plan, cores in (enough, too_many, alone):
+        assert {share.core for share in shares(plan, cores, [], 800).values()} == {None}
+
+
 def test_without_a_wish_the_learner_has_the_gpu():
     given = shares(plans.inline(2), range(8), ["0"], 800)
     assert given["learner", 0].environment["CUDA_VISIBLE_DEVICES"] == "0"
