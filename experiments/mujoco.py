@@ -20,8 +20,11 @@ walker2d = Experiment(name="walker2d", env="native:Walker2d-v5", env_steps=1_000
 # probability ratios of half the samples were clipped; Hopper's, with one of two seeds, never got
 # beyond short leaps.
 careful = PPO(minibatches=8, gae_lambda=0.9)
+far_sighted = PPO(minibatches=8, gae_lambda=0.9, discount=0.995)
 ant = Experiment(name="ant", env="native:Ant-v5", algorithm=careful, env_steps=1_000_000)
-hopper = Experiment(name="hopper", env="native:Hopper-v5", algorithm=careful, env_steps=1_000_000)
+hopper = Experiment(
+    name="hopper", env="native:Hopper-v5", algorithm=far_sighted, env_steps=1_000_000
+)
 
 # A gradient step of 256 transitions for every four env steps: fewer env steps than PPO is given, at
 # a hundred times the work for each.
