@@ -73,7 +73,7 @@ GATES = (
     ),
     Gate(
         "ppo-walker2d",
-        "native:Walker2d-v5 --env-steps 1000000",
+        "native:Walker2d-v5 --env-steps 1000000 --algorithm.discount 0.995",
         3000,
         "CleanRL 2,288, Tianshou 3,589",
     ),
