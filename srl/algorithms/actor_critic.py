@@ -15,8 +15,9 @@ from srl.algorithms.distributions import (
 )
 from srl.algorithms.normalization import Observing
 from srl.algorithms.observing import ObservingAlgorithm, ObservingInstance
+from srl.algorithms.returns import zero_unless
 from srl.errors import UserError
-from srl.lazy import jax
+from srl.lazy import jax, jnp
 from srl.networks import PolicyAndValue
 from srl.types import Array, Decision, Policy, Tree, Unroll
 
@@ -175,3 +176,16 @@ class ActorCriticInstance(ObservingInstance[A]):
 
     def _networks(self, params: Tree) -> Tree:
         return {"policy": params["policy"]["network"], "value": params["value"]}
+
+
+def log_probs(distribution: Distribution, action: Array, valid: Array) -> Array:
+    """Gives the log probabilities of an unroll's actions, float32 [T, B].
+
+    Args:
+        distribution: Of each row, [T + 1, B]; after the last nothing has been done yet.
+        action: [T, B, ...].
+        valid: bool [T, B]; what the other rows hold does not count.
+    """
+    action = zero_unless(valid, action)
+    action = jnp.concatenate([action, jnp.zeros_like(action[:1])])
+    return distribution.log_prob(action)[:-1]

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from srl.algorithms.actor_critic import log_probs
 from srl.algorithms.ppo import PPO, Estimates, PPOInstance, PPOState, Samples
-from srl.algorithms.returns import valid_rows, vtrace, zero_unless
+from srl.algorithms.returns import valid_rows, vtrace
 from srl.lazy import jax, jnp
 from srl.types import Array, Unroll
 
@@ -53,10 +54,12 @@ class APPOInstance(PPOInstance):
     def estimate(self, state: PPOState, unroll: Unroll, value: Array) -> Estimates:
         """Gives V-trace's estimates, and weights; see `PPOInstance`."""
         valid = valid_rows(unroll.terminated, unroll.truncated)
-        observation = jax.tree.map(lambda x: x[:-1], unroll.observation)
         memory = jax.tree.map(lambda x: x[0], unroll.memory)
-        distribution = self.distribution(self.policy(state), observation, memory, ~valid)
-        proximal = distribution.log_prob(zero_unless(valid, unroll.action))
+        ended = unroll.terminated | unroll.truncated
+        # Of all rows, as the value is: layers that the two share are computed once.
+        inputs = unroll.observation, memory, ended
+        distribution = self.distribution(self.policy(state), *inputs)
+        proximal = log_probs(distribution, unroll.action, valid)
         log_ratio = jnp.where(valid, proximal - unroll.log_prob, 0.0)
         rows = (unroll.reward, unroll.terminated, unroll.truncated, value)
         advantage, correction = vtrace(

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from srl.algorithms.actor_critic import ActorCritic, ActorCriticInstance
+from srl.algorithms.actor_critic import ActorCritic, ActorCriticInstance, log_probs
 from srl.algorithms.observing import ObservingState
 from srl.algorithms.optimizer_step import learning_rate, mean_of, step_along
-from srl.algorithms.returns import sums_over, valid_rows, vtrace, zero_unless
+from srl.algorithms.returns import sums_over, valid_rows, vtrace
 from srl.lazy import jax, jnp, optax
 from srl.types import Array, Metrics, Tree, Unroll
 
@@ -106,10 +106,7 @@ class IMPALAInstance(ActorCriticInstance[ObservingState]):
         }
         inputs = params, state.observations, unroll.observation, memory, ended
         distribution, value = self.evaluate(*inputs)
-        action = zero_unless(valid, unroll.action)
-        # After the last row nothing has been done yet.
-        action = jnp.concatenate([action, jnp.zeros_like(action[:1])])
-        log_prob = distribution.log_prob(action)[:-1]
+        log_prob = log_probs(distribution, unroll.action, valid)
         log_ratio = jnp.where(valid, log_prob - unroll.log_prob, 0.0)
 
         rows = unroll.reward, unroll.terminated, unroll.truncated, jax.lax.stop_gradient(value)
