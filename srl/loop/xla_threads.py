@@ -50,7 +50,12 @@ def choose_for_learning(
 def choose_for_acting(
     experiment: Experiment, policy_set: PolicySet, num_envs: int, core: int | None = None
 ) -> None:
-    """The same for a worker that only acts, for `num_envs` environments a call."""
+    """The same for a worker that only acts, for `num_envs` environments a call.
+
+    On a CPU the thread that calls `act` also computes it: to hand it to a thread of XLA's takes
+    longer than a small network. Learning is slower so, as XLA's threads take its products.
+    """
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
 
     def count() -> int:
         return act_flops(policy_set, num_envs)
