@@ -21,7 +21,7 @@ from srl.launch.compilation import keep_compiled_programs
 from srl.loop.acting.local_acting import LocalActing, compiled_act
 from srl.loop.learning.learner import Learner
 from srl.loop.policy_set import PolicySet
-from srl.loop.xla_threads import choose_for_acting
+from srl.loop.xla_threads import act_in_calling_thread, choose_for_acting
 from srl.streams.group_state import STATE_BYTES
 from srl.streams.inference import RemoteActing
 from srl.streams.transport import connect
@@ -48,6 +48,7 @@ def main(argv: list[str]) -> int:
     # Past versions would play a part of the slots: what is measured here is one policy's acting.
     experiment = replace(load_experiment(options.target, overrides).experiment, self_play=None)
     keep_compiled_programs()
+    act_in_calling_thread()
     specs, _ = first_timestep(experiment, 1)
     agents = len(specs.agents)
     if any(size % agents for size in options.num_slots):

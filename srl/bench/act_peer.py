@@ -16,6 +16,7 @@ from srl.loop.acting.parameters import Published
 from srl.loop.acting.policy_server import PolicyServer, serve_policies
 from srl.loop.learning.learner import Learner
 from srl.loop.wiring import Endpoints
+from srl.loop.xla_threads import act_in_calling_thread
 from srl.streams.group_state import STATE_BYTES
 from srl.streams.transport import Listener, Transport, listen
 from srl.streams.transport.message import Identity
@@ -47,6 +48,7 @@ def main(argv: Sequence[str]) -> None:
     keep_compiled_programs()
     experiment = load_experiment(settings["target"], settings["overrides"]).experiment
     experiment = replace(experiment, self_play=None)
+    act_in_calling_thread()
     specs, _ = first_timestep(experiment, 1)
     server, listener = serve(experiment, specs, settings["transport"])
     sys.stdout.write(listener.address + "\n")

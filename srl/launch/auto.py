@@ -69,6 +69,7 @@ def candidates(resolved: Resolved) -> Iterator[tuple[tuple[str, ...], Resolved]]
     """Plans that this experiment could run under, as arguments, with sizes for this machine."""
     cores = max(2, len(os.sched_getaffinity(0)))
     sizes = [n for n in range(2, cores + 1) if resolved.experiment.num_envs % n == 0]
+    several = resolved.experiment.num_envs > 1
     halves = [n for n in sizes if n <= cores // 2]
     plans = [
         ("--plan", "fused"),
@@ -76,7 +77,7 @@ def candidates(resolved: Resolved) -> Iterator[tuple[tuple[str, ...], Resolved]]
         ("--plan", "replicated", "--plan.learners.replicas", "1"),
         *(
             ("--plan", "inline", "--plan.actors.replicas", str(n))
-            for n in sorted({1, *halves[-1:], *sizes[-1:]} if sizes else ())
+            for n in sorted({1, *halves[-1:], *sizes[-1:]} if several else ())
         ),
     ]
     kept = without(resolved.overrides, "--plan")

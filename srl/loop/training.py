@@ -87,7 +87,7 @@ class Training:
         slots = environments.slots(specs)
         if environments.calls_one_program:
             num_envs = len(slots) // len(specs.agents)
-            choose_for_learning(experiment, specs, num_envs, environments.core)
+            choose_for_learning(experiment, specs, num_envs, environments.core_if_one_thread)
         self._maybe_learner = learner = Learner(experiment, specs, environments.worker, slots)
         learner.neighbours = self.neighbours
         if self.chooses_opponents:

@@ -50,17 +50,21 @@ def choose_for_learning(
 def choose_for_acting(
     experiment: Experiment, policy_set: PolicySet, num_envs: int, core: int | None = None
 ) -> None:
-    """The same for a worker that only acts, for `num_envs` environments a call.
-
-    On a CPU the thread that calls `act` also computes it: to hand it to a thread of XLA's takes
-    longer than a small network. Learning is slower so, as XLA's threads take its products.
-    """
-    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    """The same for a worker that does not learn, for `num_envs` environments a call of `act`."""
 
     def count() -> int:
         return act_flops(policy_set, num_envs)
 
     _choose("act", experiment, policy_set.specs, num_envs, count, _SMALL_ACT, core)
+
+
+def act_in_calling_thread() -> None:
+    """Lets programs on CPUs run in the thread that calls them, in workers that do not learn.
+
+    To hand `act` to a thread of XLA's and to wait takes longer than a small network. Learning would
+    be slower so, as XLA's threads take its products. It has no effect where XLA has started before.
+    """
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
 def gradient_flops(policy_set: PolicySet, experiment: Experiment, num_envs: int) -> int:

@@ -19,13 +19,16 @@ def run_actor(context: WorkerContext) -> None:
     share = endpoints.share("step", endpoints.replica)
     pools = [make_group(endpoints.experiment, endpoints.group_envs, len(share)) for _ in share]
     context.register({}, pools[0].specs)
+    acts = endpoints.has("act")
+    if acts:
+        from srl.loop.acting.parameters import received_policies
+        from srl.loop.xla_threads import act_in_calling_thread, choose_for_acting
+
+        act_in_calling_thread()
     policy_set = bind_policy_set(endpoints.experiment, pools[0].specs)
     newest = None
     try:
-        if endpoints.has("act"):
-            from srl.loop.acting.parameters import received_policies
-            from srl.loop.xla_threads import choose_for_acting
-
+        if acts:
             choose_for_acting(endpoints.experiment, policy_set, endpoints.group_envs)
             newest = received_policies(endpoints, policy_set).newest
         groups = ActorThreads(endpoints, pools, policy_set, newest)

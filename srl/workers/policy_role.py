@@ -6,7 +6,7 @@ from srl.loop.acting.parameters import received_policies
 from srl.loop.acting.policy_server import batch_envs, serve_policies
 from srl.loop.learning.learner import bind_policy_set
 from srl.loop.stage import Stage
-from srl.loop.xla_threads import choose_for_acting
+from srl.loop.xla_threads import act_in_calling_thread, choose_for_acting
 from srl.streams.group_state import Stopped
 from srl.workers.worker import WorkerContext
 
@@ -18,6 +18,7 @@ def run_policy(context: WorkerContext) -> None:
     addresses = {stream: listener.address for stream, listener in listeners.items()}
     specs = context.register(addresses).specs
     assert specs is not None
+    act_in_calling_thread()
     policy_set = bind_policy_set(endpoints.experiment, specs)
 
     def stopped() -> bool:
@@ -26,7 +27,8 @@ def run_policy(context: WorkerContext) -> None:
 
     try:
         context.stage(Stage.COMPILING)
-        choose_for_acting(endpoints.experiment, policy_set, batch_envs(endpoints), endpoints.core)
+        num_envs, core = batch_envs(endpoints), endpoints.core_if_one_thread
+        choose_for_acting(endpoints.experiment, policy_set, num_envs, core)
         received = received_policies(endpoints, policy_set)
         server = serve_policies(endpoints, policy_set, received, listeners["inference"], None)
         context.stage(Stage.STEPPING)

@@ -87,7 +87,7 @@ class WorkerContext:
             self._control.busy,
             interface=self.interface,
             keys=keys_of(self.folder) if self._spec.interface else None,
-            core=self._spec.core,
+            core_if_one_thread=self._spec.core_if_one_thread,
         )
         self._control.on_start = lambda start: endpoints.fence(start.incarnations)
         return endpoints

@@ -100,6 +100,7 @@ def test_only_plans_that_fit_the_experiment_are_candidates():
     assert names("native:CartPole-v1", "--num-envs", "1") == ["fused", "replicated"]
     assert names("CartPole-v1", "--num-envs", "1") == ["replicated"]
     assert {"threads", "inline", "fused"} < set(names("native:CartPole-v1"))
+    assert "inline" in names("native:CartPole-v1", "--num-envs", "7")  # with one actor
 
 
 def test_a_candidate_keeps_the_other_words(tmp_path):

@@ -69,11 +69,15 @@ def test_convolutions_are_counted():
 STAYS = """
 import os
 from pathlib import Path
+import threading
 from srl.beside.priority import keep_to_one_thread
 
+end = threading.Event()
+threading.Thread(target=end.wait).start()  # as a worker has, that talks to the controller
 keep_to_one_thread(*map(int, os.environ.get("CORE", "").split()))
 threads = Path("/proc/self/task").iterdir()
 print({frozenset(os.sched_getaffinity(int(thread.name))) for thread in threads})
+end.set()
 """
 
 

@@ -157,7 +157,8 @@ class ThisHost(Hosts):
         self._listener = listen("host", identity, limit_bytes=LIMIT_BYTES)
         self._peers: dict[int, Peer] = {}
         self._pinned = pinned
-        self._shares = shares(plan, sorted(os.sched_getaffinity(0)), gpus, available_bytes())
+        cores = sorted(os.sched_getaffinity(0))
+        self._shares = shares(plan, cores, gpus, available_bytes(), self.run)
 
     def start(
         self, spec: WorkerSpec, log: Path, *, accounts: bool, slot: int | None = None
@@ -169,7 +170,7 @@ class ThisHost(Hosts):
             run=self.run,
             controller=self._listener.address,
             cores=share.cores if self._pinned else (),
-            core=share.core if self._pinned else None,
+            core_if_one_thread=share.core_if_one_thread if self._pinned else None,
             ledger=self.ledger.fd if accounts else -1,
         )
         return WorkerProcess(spec, log, {**share.environment, **cache_environment()})

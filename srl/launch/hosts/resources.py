@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from srl.dataflow.plan import Fragment, Plan
@@ -22,14 +22,14 @@ class Share:
     cores: tuple[int, ...]
     """The cores to stay on; none where there are fewer than workers ask for, and all go where there
     is room."""
-    core: int | None
-    """Where there are fewer, the core to stay on for a worker that computes with one thread."""
+    core_if_one_thread: int | None
+    """The core to stay on if the worker computes with one thread; None if any will do."""
     environment: Mapping[str, str]
     """Variables that keep its libraries to its share."""
 
 
 def shares(
-    plan: Plan, cores: Sequence[int], gpus: Sequence[str], memory: int
+    plan: Plan, cores: Sequence[int], gpus: Sequence[str], memory: int, run: int = 0
 ) -> dict[Worker, Share]:
     """Divides a machine among the workers of a plan.
 
@@ -38,11 +38,13 @@ def shares(
         cores: Numbers of the machine's.
         gpus: Names of the machine's, as CUDA_VISIBLE_DEVICES takes them.
         memory: Bytes that are free before any worker is started.
+        run: A number of the run's own, so that runs beside each other begin at different cores.
     """
     workers = [(name, k) for name, f in plan.fragments.items() for k in range(f.replicas)]
     own_cores = _cores(plan, workers, cores)
-    single_cores = {} if any(own_cores.values()) else _single_cores(plan, workers, cores)
     own_gpus = _gpus(plan, workers, gpus)
+    on_cpu = {worker for worker in workers if own_gpus[worker].get("JAX_PLATFORMS") == "cpu"}
+    single_cores = {} if any(own_cores.values()) else _single_cores(plan, on_cpu, cores, run)
     steppers = [worker for worker in workers if "step" in plan.fragments[worker[0]].placed]
     result = {}
     for worker in workers:
@@ -70,14 +72,27 @@ def _cores(plan: Plan, workers: list[Worker], cores: Sequence[int]) -> dict[Work
     return result
 
 
-def _single_cores(plan: Plan, workers: list[Worker], cores: Sequence[int]) -> dict[Worker, int]:
-    """A core for each worker that only acts or learns, where there is one for each.
+def _single_cores(
+    plan: Plan, on_cpu: Set[Worker], cores: Sequence[int], run: int
+) -> dict[Worker, int]:
+    """A core for each worker that only acts or learns, on a machine with few cores.
 
     These wake each other: where Linux finds no idle core, it lets the one that wakes push the other
-    to another core, at each step. Workers that step run wherever there is room.
+    to another core, at each step. Workers that step run wherever there is room, and so do all where
+    a fragment asks for cores, or there are so many that an idle one is found.
     """
-    computing = [worker for worker in workers if "step" not in plan.fragments[worker[0]].placed]
-    return dict(zip(computing, cores, strict=False)) if 1 < len(computing) <= len(cores) else {}
+    computing = [
+        (name, k)
+        for name, fragment in plan.fragments.items()
+        if "step" not in fragment.placed
+        for k in range(fragment.replicas)
+    ]
+    few = len(computing) <= len(cores) <= 2 * len(computing)
+    asked = any(fragment.cores for fragment in plan.fragments.values())
+    if len(computing) < 2 or not few or asked or not on_cpu.issuperset(computing):
+        return {}
+    first = run % len(cores)
+    return dict(zip(computing, [*cores[first:], *cores[:first]], strict=False))
 
 
 def _gpus(plan: Plan, workers: list[Worker], gpus: Sequence[str]) -> dict[Worker, dict[str, str]]:
