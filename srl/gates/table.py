@@ -91,7 +91,7 @@ GATES = (
             "none",
             lasting=True,
         )
-        # Both look further than 100 steps ahead: else a cart that will leave the track in 200 is
+        # Both look further than 100 steps ahead: else a cart that leaves the track in 200 is
         # nearly as good as one that stays. IMPALA takes one gradient step a batch, so batches are
         # small, and values of some 20 are learned sooner than of 200. With tanh, a seed of APPO's
         # fell at a staleness of 4 (docs/algorithms/ppo.md).
