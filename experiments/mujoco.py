@@ -14,8 +14,8 @@ from srl.algorithms import PPO, SAC, TD3
 half_cheetah = Experiment(name="half_cheetah", env="native:HalfCheetah-v5", env_steps=1_000_000)
 experiment = half_cheetah
 
-# Walker2d and Hopper look further ahead than 100 steps: with a discount of 0.99 one seed of five did
-# not learn to walk on.
+# Walker2d and Hopper look further ahead than 100 steps: with a discount of 0.99 one seed of five
+# did not learn to walk on.
 walker2d = Experiment(
     name="walker2d",
     env="native:Walker2d-v5",
