@@ -49,6 +49,7 @@ _CARTPOLE = "native:CartPole-v1 --env-steps 300000"
 _APART = "--plan decoupled --max-staleness"
 _NO_VELOCITIES = "native:CartPole-v1 --env.hide-velocities true --env-steps 300000"
 _REPLAYED = "--num-envs 8 --algorithm.warm-up 1000 --algorithm.samples-per-insert 64"
+_EXPLORED = "--num-envs 8 --algorithm.samples-per-insert 64 --algorithm.warm-up 10000"
 # 20,000 env steps of Pendulum are 100 episodes: their mean has the beginner's in it.
 _EVALUATED = "--evaluation.episodes 100 --evaluation.last-seconds 600"
 _FEW_MINIBATCHES = "--algorithm.minibatches 8 --algorithm.gae-lambda 0.9"
@@ -149,9 +150,11 @@ GATES = (
         gate
         # With a quarter of the usual gradient steps, slow copies that follow by 0.0025 a step (the
         # actor's delay halves the rate) are too slow for TD3 to learn Pendulum in time.
-        for name, more, pendulum, cheetah in (
-            ("sac", "", "-157", "9,635"),
-            ("td3", " --algorithm.target-rate 0.01", "-152", "9,583"),
+        # On HalfCheetah TD3 draws its first 10,000 actions at random, as in its paper: after 1,000,
+        # two seeds of five stayed at returns of some 1,400.
+        for name, more, replayed, pendulum, cheetah in (
+            ("sac", "", _REPLAYED, "-157", "9,635"),
+            ("td3", " --algorithm.target-rate 0.01", _EXPLORED, "-152", "9,583"),
         )
         for gate in (
             Gate(
@@ -163,7 +166,7 @@ GATES = (
             ),
             Gate(
                 f"{name}-half_cheetah",
-                f"native:HalfCheetah-v5 --algorithm {name} --env-steps 300000 {_REPLAYED}",
+                f"native:HalfCheetah-v5 --algorithm {name} --env-steps 300000 {replayed}",
                 4000,
                 f"CleanRL {cheetah} at 1,000,000",
             ),
