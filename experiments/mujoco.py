@@ -8,6 +8,8 @@ What PPO learns is in docs/results/ppo.md. docs/results/gates.md lists the gates
 the returns of those that have been run with five seeds.
 """
 
+from dataclasses import replace
+
 from srl import Experiment
 from srl.algorithms import PPO, SAC, TD3
 
@@ -26,7 +28,7 @@ walker2d = Experiment(
 # Smaller updates than the defaults make. With those, Ant's policy came to change so much that the
 # probability ratios of half the samples were clipped.
 careful = PPO(minibatches=8, gae_lambda=0.9)
-far_sighted = PPO(minibatches=8, gae_lambda=0.9, discount=0.995)
+far_sighted = replace(careful, discount=0.995)
 ant = Experiment(name="ant", env="native:Ant-v5", algorithm=careful, env_steps=1_000_000)
 hopper = Experiment(
     name="hopper", env="native:Hopper-v5", algorithm=far_sighted, env_steps=1_000_000

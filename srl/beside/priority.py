@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,18 +37,26 @@ def lower_priority(nice: int) -> None:
         Path("/proc/self/autogroup").write_text(str(_SESSION_NICE))
 
 
-def keep_to_one_thread(core: int | None = None) -> None:
-    """Makes JAX start as many threads as for one core.
-
-    Args:
-        core: That the whole process stays on; None if it may run on any as before.
-    """
-    cores, others = os.sched_getaffinity(0), set(os.listdir("/proc/self/task"))
-    os.sched_setaffinity(0, {min(cores) if core is None else core})
+def keep_to_one_thread() -> None:
+    """Makes JAX start as many threads as for one core, which may then run on any core."""
+    cores, others = os.sched_getaffinity(0), _threads()
+    os.sched_setaffinity(0, {min(cores)})
     jax.devices()
-    if core is not None:
-        cores, others = {core}, set()
     os.sched_setaffinity(0, cores)
-    for thread in set(os.listdir("/proc/self/task")) - others:
+    _move(_threads() - others, cores)
+
+
+def stay_on(core: int) -> None:
+    """Keeps this process on one core; JAX, if it starts later, has as many threads as for that."""
+    os.sched_setaffinity(0, {core})  # first, as threads to come inherit it
+    _move(_threads(), {core})
+
+
+def _threads() -> set[str]:
+    return set(os.listdir("/proc/self/task"))
+
+
+def _move(threads: Iterable[str], cores: Iterable[int]) -> None:
+    for thread in threads:
         with suppress(ProcessLookupError):
             os.sched_setaffinity(int(thread), cores)

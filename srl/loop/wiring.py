@@ -61,8 +61,6 @@ class Endpoints:
     """The run's keys; None on one host."""
     host: str = ""
     """A name of this host, for peers that share its memory; by default one that no other has."""
-    core_if_one_thread: int | None = None
-    """The core that the worker stays on if it computes with one thread; None if it may on any."""
     _listeners: dict[str, Listener] = field(default_factory=dict, init=False)
     _fenced: dict[tuple[str, int], int] = field(default_factory=dict, init=False)
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from srl.beside.priority import keep_to_one_thread
+from srl.beside.priority import keep_to_one_thread, stay_on
 from srl.experiment import Experiment
 from srl.files import write_atomically
 from srl.lazy import jax, jnp
@@ -146,7 +146,7 @@ def _choose(
     counted = repr((jax.__version__, srl_version(), node, *parts))
     with suppress(OverflowError):  # more than memory holds, which is refused later
         if _kept(counted, count) <= small:
-            keep_to_one_thread(core)
+            keep_to_one_thread() if core is None else stay_on(core)
 
 
 def _kept(counted: str, count: Callable[[], int]) -> int:

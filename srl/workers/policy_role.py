@@ -27,7 +27,7 @@ def run_policy(context: WorkerContext) -> None:
 
     try:
         context.stage(Stage.COMPILING)
-        num_envs, core = batch_envs(endpoints), endpoints.core_if_one_thread
+        num_envs, core = batch_envs(endpoints), context.core_if_one_thread
         choose_for_acting(endpoints.experiment, policy_set, num_envs, core)
         received = received_policies(endpoints, policy_set)
         server = serve_policies(endpoints, policy_set, received, listeners["inference"], None)

@@ -70,11 +70,13 @@ STAYS = """
 import os
 from pathlib import Path
 import threading
-from srl.beside.priority import keep_to_one_thread
+import jax
+from srl.beside.priority import keep_to_one_thread, stay_on
 
 end = threading.Event()
 threading.Thread(target=end.wait).start()  # as a worker has, that talks to the controller
-keep_to_one_thread(*map(int, os.environ.get("CORE", "").split()))
+stay_on(int(os.environ["CORE"])) if os.environ["CORE"] else keep_to_one_thread()
+jax.devices()
 threads = Path("/proc/self/task").iterdir()
 print({frozenset(os.sched_getaffinity(int(thread.name))) for thread in threads})
 end.set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from srl.dataflow.plan import Fragment, Plan
@@ -43,8 +43,7 @@ def shares(
     workers = [(name, k) for name, f in plan.fragments.items() for k in range(f.replicas)]
     own_cores = _cores(plan, workers, cores)
     own_gpus = _gpus(plan, workers, gpus)
-    on_cpu = {worker for worker in workers if own_gpus[worker].get("JAX_PLATFORMS") == "cpu"}
-    single_cores = {} if any(own_cores.values()) else _single_cores(plan, on_cpu, cores, run)
+    single_cores = {} if any(own_cores.values()) else _single_cores(plan, own_gpus, cores, run)
     steppers = [worker for worker in workers if "step" in plan.fragments[worker[0]].placed]
     result = {}
     for worker in workers:
@@ -73,23 +72,18 @@ def _cores(plan: Plan, workers: list[Worker], cores: Sequence[int]) -> dict[Work
 
 
 def _single_cores(
-    plan: Plan, on_cpu: Set[Worker], cores: Sequence[int], run: int
+    plan: Plan, own_gpus: Mapping[Worker, Mapping[str, str]], cores: Sequence[int], run: int
 ) -> dict[Worker, int]:
     """A core for each worker that only acts or learns, on a machine with few cores.
 
     These wake each other: where Linux finds no idle core, it lets the one that wakes push the other
     to another core, at each step. Workers that step run wherever there is room, and so do all where
-    a fragment asks for cores, or there are so many that an idle one is found.
+    a fragment asks for cores, or there are so many that an idle one is found, or with a GPU.
     """
-    computing = [
-        (name, k)
-        for name, fragment in plan.fragments.items()
-        if "step" not in fragment.placed
-        for k in range(fragment.replicas)
-    ]
-    few = len(computing) <= len(cores) <= 2 * len(computing)
-    asked = any(fragment.cores for fragment in plan.fragments.values())
-    if len(computing) < 2 or not few or asked or not on_cpu.issuperset(computing):
+    computing = [w for w in own_gpus if "step" not in plan.fragments[w[0]].placed]
+    few = 1 < len(computing) <= len(cores) <= 2 * len(computing)
+    on_gpu = any(own_gpus[worker].get("JAX_PLATFORMS") != "cpu" for worker in computing)
+    if not few or on_gpu or any(fragment.cores for fragment in plan.fragments.values()):
         return {}
     first = run % len(cores)
     return dict(zip(computing, [*cores[first:], *cores[:first]], strict=False))

@@ -40,7 +40,6 @@ class Server:
     groups = ()
     replica, replicas = 0, 1
     calls_one_program = True
-    core_if_one_thread = None
     resumes_exactly = True
     account = ""
     awaited = ""

@@ -25,8 +25,6 @@ class Environments(projection.Environments, Protocol):
     """Workers that learn together, and which of them this is."""
     calls_one_program: bool
     """Whether the worker's programs are called by one thread, and so not beside each other."""
-    core_if_one_thread: int | None
-    """The core that the worker stays on if it computes with one thread; None if it may on any."""
     resumes_exactly: bool
     """False where environments cannot be saved and restart their episodes."""
 

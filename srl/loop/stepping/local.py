@@ -30,7 +30,6 @@ class LocalEnvironments:
 
     worker = "trainer"
     calls_one_program = True
-    core_if_one_thread = None
     resumes_exactly = True
 
     def __init__(self, experiment: Experiment, replica: int = 0) -> None:

@@ -56,7 +56,6 @@ class RemoteEnvironments:
         self.replica, self.replicas = endpoints.replica, endpoints.fragment.replicas
         self._endpoints, self._listeners = endpoints, listeners
         self._specs, self._ledger = specs, ledger
-        self.core_if_one_thread = endpoints.core_if_one_thread
         self._numbers = endpoints.share("gradient", endpoints.replica)
         self._prepared = self._begun = self._closed = False
         self._newest_gathered = -1  # of the batches' numbers

@@ -24,7 +24,6 @@ class ThreadEnvironments(RemoteEnvironments):
     """Groups of environments in threads of this process, whose streams pass references."""
 
     calls_one_program = False
-    core_if_one_thread = None
 
     def __init__(self, experiment: Experiment) -> None:
         """Makes nothing yet."""
