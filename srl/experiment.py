@@ -95,7 +95,8 @@ class Experiment:
     progress after its first; then it is taken for hung, killed and started again. A run in one
     process is only named."""
     report_every: int = 0
-    """Updates between two report lines; 0 chooses about 50 lines a run, at most 100 updates."""
+    """Updates between two report lines; 0 chooses about 50 lines a run, at most 100 updates, and
+    one line more after the first update."""
     checkpoint_minutes: float = 5.0
     """The most minutes between checkpoints: the first is written after the first update, and the
     next when the run has lasted twice as long as at the one before. One more is written at

@@ -252,7 +252,8 @@ class Instance(ABC, Generic[S]):
             observation: [B, ...].
             memory: [B, ...], of these slots.
             keys: [B], a random key for each slot.
-            slot: int32 [B], which of the run's slots these are: some explore more than others.
+            slot: int32 [B], which of the policy's slots in the run these are: some explore more
+                than others.
         """
         raise NotImplementedError
 

@@ -25,6 +25,8 @@ from srl.networks import PolicyAndValue
 from srl.spaces import spaces
 from srl.types import Array, Tree
 
+_ROUNDS = 2**32 - 1  # folded into keys, as replays fold the number of the update, which is less
+
 
 @dataclass(frozen=True)
 class Critics(OffPolicy):
@@ -115,9 +117,9 @@ class CriticsInstance(OffPolicyInstance[CriticsState]):
         return CriticsState(**fields, targets=jax.tree.map(jnp.copy, self.slow(fields["params"])))
 
     def round_key(self, state: CriticsState, round: Array) -> Array:
-        """Gives the random key of a round."""
-        key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.n)
-        return jax.random.fold_in(key, round)
+        """Gives the random key of a round; replays draw by keys of slots, which are others."""
+        key = jax.random.fold_in(jax.random.wrap_key_data(state.key), _ROUNDS)
+        return jax.random.fold_in(jax.random.fold_in(key, state.n), round)
 
     def act_on(self, params: Tree, statistics: Any, observation: Tree) -> Array:
         """Gives the outputs of the actor, [S, outputs]."""

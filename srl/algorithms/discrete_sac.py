@@ -115,11 +115,19 @@ class DiscreteSACInstance(SoftInstance):
         key: Array,
         slot: Array,
     ) -> tuple[Array, Array]:
-        """Gives the expected value of the actor's choice (eq. 10), and its entropy."""
+        """Gives the expected value of the actor's choice (eq. 10), and its entropy.
+
+        Both are 0 where nothing may be chosen, as after a last action.
+        """
         del key, slot
         choice = self._choice(actor, statistics, observation)
         values = joined(self._all_values(critics, statistics, observation))
-        return jnp.sum(jnp.exp(choice.log_probs[0]) * values, axis=-1), choice.entropy()
+        value = jnp.sum(jnp.exp(choice.log_probs[0]) * values, axis=-1)
+        mask = action_mask(observation)
+        if mask is None:
+            return value, choice.entropy()
+        any_allowed = jnp.any(mask.astype(bool), axis=-1)
+        return jnp.where(any_allowed, value, 0.0), jnp.where(any_allowed, choice.entropy(), 0.0)
 
     def target_entropy(self, observation: Tree) -> Array:
         """Gives the entropy that is aimed at, in nats."""

@@ -215,37 +215,39 @@ class DQNInstance(QInstance[DQNState], OffPolicyInstance[DQNState]):
         window = jax.tree.map(lambda x: x[0], window)
         error = self.errors(state.params, state, window)[0]
         priority = self.priority(error, window.valid).reshape(self.starts, -1)
-        return Prioritized(unrolls, write(replay.priority, priority, state.n))
+        priority = write(replay.priority, priority, state.n)
+        return Prioritized(unrolls, jnp.where(_there(unrolls, state.n), priority, 0.0))
 
     def look(
         self, state: DQNState, replay: Prioritized, unroll: Unroll
     ) -> tuple[Prioritized, Drawn, dict[str, Any]]:
         """Draws the windows of all rounds; also measures the priorities of the slots."""
-        replay = self.remember(state, replay, unroll)
-        _, sums = self.measure(state, unroll)
-        key, slot = jax.random.wrap_key_data(state.key), unroll.slot
+        replay, drawn, sums = super().look(state, replay, unroll)
+        if not self.config.priorities:
+            return replay, drawn, sums
+        return replay, drawn, {**sums, "mass": jnp.sum(_masses(replay))}
+
+    def recall(self, state: DQNState, replay: Prioritized, batch: Unroll) -> Drawn:
+        """Draws the windows of all rounds."""
+        key, slot = jax.random.wrap_key_data(state.key), batch.slot
         ready = self.ready(replay.unrolls, state.n)
         drawn_for = slot, self.rounds, self.share
         turn = self.rounds_before(state.n)
         if not self.config.priorities:
             draws = draw(key, replay.unrolls, state.n, *drawn_for, self.starts, turn)
-            return replay, Drawn(self._taken(replay, draws), ready[draws.column], draws), sums
+            return Drawn(self._taken(replay, draws), ready[draws.column], draws)
 
-        update = replay.unrolls.update  # [K, 1, B]; a later one was undone by a restart
-        there = jnp.logical_and(update >= 0, update <= state.n)
-        replay = replay._replace(priority=jnp.where(there, replay.priority, 0.0))
-        masses = jnp.sum(replay.priority, axis=(0, 1))
         draws = draw_by_priority(key, replay.priority, state.n, *drawn_for, turn)
-        slot_mass = masses[draws.column]
-        drawn = Drawn(
+        slot_mass = _masses(replay)[draws.column]
+        unrolls = jnp.sum(_there(replay.unrolls, state.n)[:, 0], axis=0)
+        return Drawn(
             self._taken(replay, draws),
             ready[draws.column],
             draws,
             priority=draws.of(replay.priority) / jnp.maximum(slot_mass, 1e-12),
             slot_mass=slot_mass,
-            windows=self.starts * jnp.sum(there[:, 0], axis=0)[draws.column],
+            windows=self.starts * unrolls[draws.column],
         )
-        return replay, drawn, {**sums, "mass": jnp.sum(masses)}
 
     def _taken(self, replay: Prioritized, draws: Draws) -> Any:
         """Gives what is learned from of the drawn windows."""
@@ -336,6 +338,16 @@ class DQNInstance(QInstance[DQNState], OffPolicyInstance[DQNState]):
         distance = jnp.abs(moved.clip(low, high)[..., None] - returns) / step
         share = jnp.clip(1 - distance, 0.0, 1.0)  # of each atom's mass, to each atom
         return jnp.einsum("...i,...ij->...j", jax.nn.softmax(logits), share)
+
+
+def _there(unrolls: Replay, n: Array) -> Array:
+    """Which unrolls of a replay are known at update n, bool [K, 1, B]."""
+    return (unrolls.update >= 0) & (unrolls.update <= n)  # a later one was undone by a restart
+
+
+def _masses(replay: Prioritized) -> Array:
+    """Sums the priorities of each slot, [B]."""
+    return jnp.sum(replay.priority, axis=(0, 1))
 
 
 def _of_action(logits: Array, action: Array) -> Array:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from srl.algorithms.actor_critic import ActorCritic, ActorCriticInstance, log_probs
 from srl.algorithms.observing import ObservingState
-from srl.algorithms.optimizer_step import learning_rate, mean_of, step_along
+from srl.algorithms.optimizer_step import annealed_step
 from srl.algorithms.returns import sums_over, valid_rows, vtrace
 from srl.lazy import jax, jnp, optax
 from srl.types import Array, Metrics, Tree, Unroll
@@ -127,7 +127,4 @@ class IMPALAInstance(ActorCriticInstance[ObservingState]):
 
     def update(self, state: ObservingState, sums: Any) -> tuple[ObservingState, Metrics]:
         """Takes one step of Adam."""
-        mean = mean_of(sums)
-        rate = learning_rate(self.config, state.n, self.updates)
-        metrics = {**mean["metrics"], "grad_norm": optax.tree.norm(mean["gradient"])}
-        return step_along(self.optimizer, state, mean["gradient"], rate), metrics
+        return annealed_step(self, state, sums)

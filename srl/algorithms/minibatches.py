@@ -8,7 +8,7 @@ however slots are spread.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -17,7 +17,8 @@ from srl.algorithms.observing import ObservingAlgorithm
 from srl.dataflow.trace import trace
 from srl.errors import UserError
 from srl.lazy import jax, jnp
-from srl.types import Array, Tree
+from srl.networks import PolicyAndValue
+from srl.types import Array, Metrics, Tree
 
 # Of a batch, where the number of minibatches is left to be chosen.
 MOST_MINIBATCHES, LEAST_SAMPLES = 32, 64
@@ -71,6 +72,33 @@ class Minibatched(ObservingAlgorithm):
     def _step(self) -> int:
         """Steps of a slot that stay together in a minibatch."""
         return self.chunk if self.network.memory else 1
+
+
+class MinibatchedInstance:
+    """Takes a gradient step for each minibatch; an algorithm adds `loss`."""
+
+    config: Minibatched
+    network: PolicyAndValue
+    loss: Callable[..., tuple[Array, Metrics]]
+    """(params, state, samples, memory) to the summed loss, and metrics, summed, too."""
+
+    @property
+    def chunk(self) -> int:
+        """Steps of a policy with memory that are learned from in sequence."""
+        return self.config.chunk if self.network.memory else 0
+
+    @property
+    def rounds(self) -> int:
+        """One for each minibatch of each epoch."""
+        return self.config.epochs * self.config.minibatches
+
+    def gradient(self, state: Any, batch: Batch, round: Array) -> dict[str, Any]:
+        """Gives the sums over a minibatch: of the loss's gradient, and of metrics."""
+        settings = self.config.epochs, self.config.minibatches, self.chunk or 1
+        samples, memory = minibatch(batch, state, round, *settings)
+        gradient, metrics = jax.grad(self.loss, has_aux=True)(state.params, state, samples, memory)
+        count = jnp.sum(samples.valid, dtype=jnp.float32)
+        return {"gradient": gradient, "metrics": metrics, "count": count}
 
 
 class Batch(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 from srl.algorithms.algorithm import State
 from srl.lazy import jax, jnp, optax
-from srl.types import Array, Tree
+from srl.types import Array, Metrics
 
 S = TypeVar("S", bound=State)
 """The state that a step changes."""
@@ -23,6 +23,25 @@ class Annealing(Protocol):
     @property
     def anneal(self) -> bool:
         """Whether it falls linearly to 0 over the run, where its length is known."""
+        ...
+
+
+class AnnealedInstance(Protocol):
+    """An algorithm's functions, with such settings."""
+
+    @property
+    def config(self) -> Annealing:
+        """The settings."""
+        ...
+
+    @property
+    def updates(self) -> int | None:
+        """Updates of the run, where that is known."""
+        ...
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        """Gives the direction of a step."""
         ...
 
 
@@ -43,8 +62,17 @@ def mean_of(sums: Any) -> Any:
     return jax.tree.map(lambda x: x / jnp.maximum(sums["count"], 1), sums)
 
 
-def step_along(optimizer: optax.GradientTransformation, state: S, gradient: Tree, rate: Array) -> S:
-    """Gives the state after a step of the optimizer, which knows no learning rate of its own."""
-    steps, changed = optimizer.update(gradient, state.optimizer, state.params)
+def annealed_step(instance: AnnealedInstance, state: S, sums: Any) -> tuple[S, Metrics]:
+    """Takes a step of an optimizer that knows no learning rate, along the mean gradient.
+
+    Args:
+        instance: Whose optimizer and learning rate are used.
+        state: Before the step.
+        sums: The total of a round: of the gradient, of metrics, and a count.
+    """
+    mean = mean_of(sums)
+    rate = learning_rate(instance.config, state.n, instance.updates)
+    steps, changed = instance.optimizer.update(mean["gradient"], state.optimizer, state.params)
     params = jax.tree.map(lambda p, step: p - rate * step, state.params, steps)
-    return state._replace(params=params, optimizer=changed)
+    metrics = {**mean["metrics"], "grad_norm": optax.tree.norm(mean["gradient"])}
+    return state._replace(params=params, optimizer=changed), metrics

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from srl.algorithms.actor_critic import ActorCritic, ActorCriticInstance
-from srl.algorithms.minibatches import Batch, Minibatched, minibatch
+from srl.algorithms.minibatches import Batch, Minibatched, MinibatchedInstance
 from srl.algorithms.normalization import (
     Statistics,
     merge,
@@ -22,7 +22,7 @@ from srl.algorithms.normalization import (
     standardize,
     unstandardize,
 )
-from srl.algorithms.optimizer_step import learning_rate, mean_of, step_along
+from srl.algorithms.optimizer_step import annealed_step, learning_rate
 from srl.algorithms.returns import generalized_advantages, sums_over, valid_rows, zero_unless
 from srl.lazy import jax, jnp, optax
 from srl.types import Array, Metrics, Tree, Unroll
@@ -116,20 +116,10 @@ class PPOState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PPOInstance(ActorCriticInstance[PPOState]):
+class PPOInstance(MinibatchedInstance, ActorCriticInstance[PPOState]):
     """PPO for one trained policy."""
 
     config: PPO
-
-    @property
-    def chunk(self) -> int:
-        """Steps of a recurrent policy that are learned from in sequence."""
-        return self.config.chunk if self.network.memory else 0
-
-    @property
-    def rounds(self) -> int:
-        """One for each minibatch of each epoch."""
-        return self.config.epochs * self.config.minibatches
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
@@ -195,14 +185,6 @@ class PPOInstance(ActorCriticInstance[PPOState]):
             advantages=merge(state.advantages._replace(count=jnp.zeros(())), sums["advantages"]),
         )
 
-    def gradient(self, state: PPOState, batch: Batch, round: Array) -> dict[str, Any]:
-        """Gives the sums over a minibatch: of the loss's gradient, and of metrics."""
-        settings = self.config.epochs, self.config.minibatches, self.chunk or 1
-        samples, memory = minibatch(batch, state, round, *settings)
-        gradient, metrics = jax.grad(self.loss, has_aux=True)(state.params, state, samples, memory)
-        count = jnp.sum(samples.valid, dtype=jnp.float32)
-        return {"gradient": gradient, "metrics": metrics, "count": count}
-
     def loss(
         self, params: Tree, state: PPOState, samples: Samples, memory: dict[str, Tree]
     ) -> tuple[Array, Metrics]:
@@ -248,10 +230,7 @@ class PPOInstance(ActorCriticInstance[PPOState]):
 
     def update(self, state: PPOState, sums: Any) -> tuple[PPOState, Metrics]:
         """Takes one step of Adam, with the gradient's norm bounded."""
-        mean = mean_of(sums)
-        rate = learning_rate(self.config, state.n, self.updates)
-        metrics = {**mean["metrics"], "grad_norm": optax.tree.norm(mean["gradient"])}
-        return step_along(self.optimizer, state, mean["gradient"], rate), metrics
+        return annealed_step(self, state, sums)
 
     def finish(self, state: PPOState, sums: Any) -> tuple[PPOState, Metrics]:
         """Adds the batch to the statistics of observations and counts the update."""

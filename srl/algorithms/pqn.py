@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from srl.algorithms.minibatches import Batch, Minibatched, minibatch
+from srl.algorithms.minibatches import Batch, Minibatched, MinibatchedInstance
 from srl.algorithms.observing import ObservingState
-from srl.algorithms.optimizer_step import learning_rate, mean_of, step_along
+from srl.algorithms.optimizer_step import annealed_step
 from srl.algorithms.q_learning import QInstance, QLearning, chosen
 from srl.algorithms.returns import generalized_advantages, sums_over, valid_rows, zero_unless
 from srl.lazy import jax, jnp, optax
@@ -63,20 +63,10 @@ class Samples(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PQNInstance(QInstance[ObservingState]):
+class PQNInstance(MinibatchedInstance, QInstance[ObservingState]):
     """PQN for one trained policy."""
 
     config: PQN
-
-    @property
-    def chunk(self) -> int:
-        """Steps of a network with memory that are learned from in sequence."""
-        return self.config.chunk if self.network.memory else 0
-
-    @property
-    def rounds(self) -> int:
-        """One for each minibatch of each epoch."""
-        return self.config.epochs * self.config.minibatches
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
@@ -105,14 +95,6 @@ class PQNInstance(QInstance[ObservingState]):
         )
         return Batch(samples, unroll.memory, unroll.slot), sums
 
-    def gradient(self, state: ObservingState, batch: Batch, round: Array) -> dict[str, Any]:
-        """Gives the sums over a minibatch: of the loss's gradient, and of metrics."""
-        settings = self.config.epochs, self.config.minibatches, self.chunk or 1
-        samples, memory = minibatch(batch, state, round, *settings)
-        gradient, metrics = jax.grad(self.loss, has_aux=True)(state.params, state, samples, memory)
-        count = jnp.sum(samples.valid, dtype=jnp.float32)
-        return {"gradient": gradient, "metrics": metrics, "count": count}
-
     def loss(
         self, params: Tree, state: ObservingState, samples: Samples, memory: Tree
     ) -> tuple[Array, Metrics]:
@@ -132,7 +114,4 @@ class PQNInstance(QInstance[ObservingState]):
 
     def update(self, state: ObservingState, sums: Any) -> tuple[ObservingState, Metrics]:
         """Takes one step of RAdam."""
-        mean = mean_of(sums)
-        rate = learning_rate(self.config, state.n, self.updates)
-        metrics = {**mean["metrics"], "grad_norm": optax.tree.norm(mean["gradient"])}
-        return step_along(self.optimizer, state, mean["gradient"], rate), metrics
+        return annealed_step(self, state, sums)

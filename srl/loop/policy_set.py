@@ -157,20 +157,25 @@ class PolicySet:
         return replace(self, instances=instances)
 
     def init(self, key: Array) -> dict[str, State]:
-        """Draws a state for each policy, by one compiled program for all of them."""
-        return self._init(key)
+        """Draws a state for each policy, in arrays of their own.
+
+        It is compiled only within other functions: its many small parts would take seconds, and
+        those that call the host are compiled at every start.
+        """
+        if isinstance(key, jax.core.Tracer):
+            return self._init(key)
+        return jax.device_put(self._drawn(key), may_alias=False)
 
     @cached_property
     def _init(self) -> Callable[[Array], dict[str, State]]:
         """Kept, so that functions that begin with `init` do not trace it again."""
+        return jax.jit(self._drawn)
 
-        def init(key: Array) -> dict[str, State]:
-            return {
-                name: instance.init(jax.random.fold_in(key, i))
-                for i, (name, instance) in enumerate(sorted(self.instances.items()))
-            }
-
-        return jax.jit(init)
+    def _drawn(self, key: Array) -> dict[str, State]:
+        return {
+            name: instance.init(jax.random.fold_in(key, i))
+            for i, (name, instance) in enumerate(sorted(self.instances.items()))
+        }
 
     def policies(self, states: Mapping[str, State]) -> dict[str, Policy]:
         """Gives what acting needs."""
@@ -268,7 +273,7 @@ class PolicySet:
         keys = jax.vmap(
             lambda clock, slot: jax.random.fold_in(jax.random.fold_in(key, clock), slot)
         )
-        keys = keys(clocks, slots)
+        keys, numbers = keys(clocks, slots), self._numbers(slots)
         decisions: list[tuple[tuple[int, ...], Decision]] = []
         following: dict[str, Tree] = {}
         for name, instance in self.instances.items():
@@ -277,14 +282,14 @@ class PolicySet:
             if greedy:
                 decision = instance.act_greedy(policy, part, remembered[name])
             else:
-                drawing = self._part(own, (keys, slots), axis=0)
+                drawing = self._part(own, (keys, numbers), axis=0)
                 decision = instance.act(policy, part, remembered[name], *drawing)
             if self.taught:
                 decision = decision._replace(advice=instance.teach(part))
             following[name] = instance.memory_after(decision.memory, own_ended)
             decisions.append((own, decision))
         if self.opponents is not None:
-            rows = observation, keys, slots, ended
+            rows = observation, keys, numbers, ended
             past, past_memory = self.opponents.act(
                 policies["opponents"],
                 memory["opponents"],
@@ -299,6 +304,16 @@ class PolicySet:
             *parts,
         )
         return joined._replace(memory=following)
+
+    def _numbers(self, slots: Array) -> Array:
+        """Gives which of their policy's slots the run's slots are."""
+        agents = len(self.specs.agents)
+        count, rank = np.ones(agents, np.int32), np.zeros(agents, np.int32)
+        for members in self.members.values():
+            count[list(members)] = len(members)
+            rank[list(members)] = np.arange(len(members))
+        agent = slots % agents
+        return slots // agents * jnp.asarray(count)[agent] + jnp.asarray(rank)[agent]
 
     def empty_replays(self, unroll: Unroll) -> dict[str, Tree]:
         """Gives what each policy remembers before the first unroll, of that one's slots."""

@@ -193,7 +193,8 @@ class Run:
             if trainer.updates == before:
                 continue
             self.trained = True
-            reported = trainer.updates // every > before // every
+            first = before == 0 and not self.experiment.report_every
+            reported = first or trainer.updates // every > before // every
             if reported:
                 self._report()
             if trainer.updates // evaluated_every > before // evaluated_every:

@@ -314,6 +314,21 @@ def test_a_last_observation_that_allows_no_action_is_worth_nothing(algorithm):
         assert np.abs(np.asarray(x, np.float64)).max(initial=0) < 2**33
 
 
+def test_what_allows_no_action_has_neither_value_nor_entropy_in_discrete_sac():
+    observed = spaces.Dict(x=BOX, action_mask=spaces.MultiBinary(2))
+    specs = Specs(observed, spaces.Discrete(2), ("agent",))
+    instance = DiscreteSAC(network=MLP(width=8, depth=1)).bind(specs, 10, SLOTS)
+    state = instance.init(KEY)
+    mask = np.array([[0, 0], [1, 1], [0, 1]], np.int8)
+    seen = {"x": np.ones((3, *BOX.shape), np.float32), "action_mask": mask}
+    networks = state.params["actor"], state.params["critics"], lambda values: values[0]
+    given = instance.expected(*networks, state.observations, seen, KEY, np.arange(3))
+    value, entropy = map(np.asarray, given)
+    assert value[0] == 0
+    assert (value[1:] != 0).all()
+    np.testing.assert_allclose(entropy, [0, np.log(2), 0], atol=0.05)
+
+
 def test_the_defaults_of_pqn_suit_networks_with_memory():
     for network in ({}, {"network": MLP(memory=4)}):
         settled = PQN(**network).bind(DISCRETE, 10, SLOTS).config

@@ -179,3 +179,36 @@ def test_policies_with_other_numbers_of_gradient_steps_learn_as_each_does_alone(
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), found, alone)
     with pytest.raises(UserError, match=r"cats 12, dogs 4.*choose another plan"):
         _ = policy_set.rounds
+
+
+def test_each_policy_explores_by_the_whole_range_of_its_slots():
+    shares, seen = np.linspace(0, 1, ENVS, dtype=np.float32), np.zeros((SLOTS, 3), np.float32)
+    dqn = DQN(network=MLP(width=8, depth=1), epsilon_spread=1.0)
+    policy_set = PolicySet.of(dqn, {"cat*": "cat", "dog": "dog"}, SPECS, 5, num_envs=ENVS)
+    policies = policy_set.policies(policy_set.init(KEY))
+    for name, members in policy_set.members.items():
+        params = policies[name].params
+        epsilon = np.repeat(shares, len(members))
+        assert len(epsilon) == len(params["epsilon"])
+        policies[name] = policies[name]._replace(params={**params, "epsilon": epsilon})
+
+    slots, ended = np.arange(SLOTS, dtype=np.int32), np.zeros(SLOTS, bool)
+    inputs = seen, ended, policy_set.initial_memory(ENVS), KEY
+    act, log_probs = jax.jit(policy_set.act), []
+    for clock in range(60):  # the probability of a best action is 1 - 3/4 of the share of any
+        decision = act(policies, *inputs, np.uint32(clock), slots)
+        log_probs.append(decision.log_prob.reshape(ENVS, len(AGENTS)))
+    most_probable = np.exp(np.max(log_probs, axis=0))
+    expected = np.maximum(1 - 0.75 * shares, 0.25)[:, None].repeat(len(AGENTS), axis=1)
+    np.testing.assert_allclose(most_probable, expected, rtol=1e-5)
+
+
+def test_states_are_drawn_alike_inside_compiled_functions(policy_set):
+    drawn, compiled = policy_set.init(KEY), jax.jit(policy_set.init)(KEY)
+    jax.tree.map(np.testing.assert_array_equal, drawn, compiled)
+
+
+def test_arrays_of_a_drawn_state_are_its_own_so_that_it_can_be_donated():
+    policy_set = PolicySet.of(DQN(network=MLP(width=8, depth=1)), {"*": "all"}, SPECS, 5)
+    leaves = jax.tree.leaves(policy_set.init(KEY))
+    assert len({leaf.unsafe_buffer_pointer() for leaf in leaves}) == len(leaves)
