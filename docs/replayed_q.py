@@ -5,7 +5,7 @@ improves on it.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from srl.algorithms.q_learning import QInstance, QLearning, chosen
 from srl.algorithms.replay import draw, empty, insert, transitions
@@ -27,7 +27,16 @@ class ReplayedQ(QLearning):
     learning_rate: float = 1e-3
     """Step size of Adam."""
     target_rate: float = 0.03
-    """The part by which the slow network follows in each gradient step."""
+    """The part by which the target network follows in each gradient step."""
+
+    limits: ClassVar = {
+        **QLearning.limits,
+        "blocks": (1,),
+        "batch": (1,),
+        "steps": (1,),
+        "learning_rate": (0.0,),
+        "target_rate": (0.0, 1.0),
+    }
 
     @property
     def instance(self):
@@ -36,7 +45,7 @@ class ReplayedQ(QLearning):
 
 
 class ReplayedQState(NamedTuple):
-    """What learning changes: the fields that every state has, and the slow network."""
+    """What learning changes: the fields that every state has, and the target network."""
 
     params: Any
     optimizer: Any

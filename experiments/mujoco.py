@@ -37,7 +37,7 @@ hopper = Experiment(
 # A gradient step of 256 transitions for every four env steps: fewer env steps than PPO is given, at
 # a hundred times the work for each.
 replayed = {"num_envs": 8, "env_steps": 300_000, "env": "native:HalfCheetah-v5"}
-sac = Experiment(name="sac", algorithm=SAC(warm_up=5_000, samples_per_insert=64), **replayed)
+sac = Experiment(name="sac", algorithm=SAC(warm_up=1_000, samples_per_insert=64), **replayed)
 td3 = Experiment(name="td3", algorithm=TD3(warm_up=10_000, samples_per_insert=64), **replayed)
 
 # Seo et al. (2025), FastTD3: many environments, large batches, a noise of its own for each slot.

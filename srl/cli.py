@@ -113,7 +113,7 @@ def run(argv: list[str]) -> int:
     if options.help:
         from srl.overrides import help_text
 
-        experiment = load_experiment(target or "ENV_ID").experiment
+        experiment = load_experiment(target or "ENV_ID", overrides).experiment
         return _print(f"{parser.format_help()}\n{help_text(experiment)}")
     if target is None:
         raise UserError("srl run needs an experiment file or an environment id first")

@@ -80,6 +80,15 @@ def item_type(annotation: Any) -> tuple[type, Any] | None:
     return None
 
 
+def item_count(annotation: Any) -> int | None:
+    """How many items a tuple of this type has; None for other types, and for any number."""
+    arguments = get_args(annotation)
+    if get_origin(annotation) in (Union, UnionType):
+        return next((count for argument in arguments if (count := item_count(argument))), None)
+    fixed = get_origin(annotation) is tuple and ... not in arguments
+    return len(arguments) if fixed else None
+
+
 def read(annotation: Any, text: str) -> Any:
     """The value that a text stands for.
 

@@ -15,9 +15,9 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from srl.algorithms import ALGORITHMS, Algorithm
 from srl.console.arguments import wrapped
 from srl.dataflow.plan import Plan
-from srl.dataflow.plans import resolve
+from srl.dataflow.plans import PLANS, resolve
 from srl.errors import UserError
-from srl.field_types import item_type, read, text_types
+from srl.field_types import item_count, item_type, read, text_types
 from srl.pools import NamedEnv
 from srl.pools.config import environment_options
 from srl.pools.make import functional, threaded
@@ -95,7 +95,11 @@ def _take(option: Option, rest: list[str], *, after_equals: bool) -> Any:
     if not following:
         raise UserError(f"{option.flag} has no value; give {option.flag} {_metavar(option)}")
     many = item_type(option.annotation)
-    taken = following if many else following[:1]
+    taken, count = following if many else following[:1], item_count(option.annotation)
+    if count and len(taken) != count:
+        raise UserError(
+            f"{option.flag} is {' '.join(taken)!r}; expected {count} values: {_metavar(option)}"
+        )
     del rest[: len(taken)]
     kind, annotation = many or (None, option.annotation)
     try:
@@ -123,11 +127,19 @@ def _unknown(value: Any, flag: str, known: list[str]) -> str:
             f"{type(whole).__name__}.{name} has no type annotation, and so is no setting: write "
             f"`{name}: {type(plain).__name__} = {plain!r}`"
         )
+    owners = [k.__name__ for k in ALGORITHMS if names[0] == "algorithm" and name in _names(k)]
+    if len(names) == 2 and owners:
+        return f"{flag} is a setting of {', '.join(owners)}, and not of {type(whole).__name__}"
     near = difflib.get_close_matches(flag, known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else "--help lists what there is"
     if not near and len(names) == 1 and isinstance(getattr(value, "env", None), str | NamedEnv):
         hint = f"an option of the environment is --env.{flag[2:]}; {hint}"
     return f"unknown option {flag}; {hint}"
+
+
+def _names(kind: type) -> set[str]:
+    """The names of a dataclass's settings."""
+    return {field.name for field in dataclasses.fields(kind)}
 
 
 def split(
@@ -179,12 +191,13 @@ def _choose_algorithm(value: T, arguments: Sequence[str]) -> tuple[T, list[str]]
     given, others = split(arguments, lambda flag: flag == "--algorithm")
     for _, name in given:
         kinds = {kind.__name__.lower(): kind for kind in ALGORITHMS}
-        if name.lower() not in kinds:
-            near = difflib.get_close_matches(name.lower(), kinds, n=1, cutoff=0.5)
+        plain = name.lower().replace("_", "").replace("-", "")
+        if plain not in kinds:
+            near = difflib.get_close_matches(plain, kinds, n=1, cutoff=0.5)
             known = ", ".join(kinds)
             hint = f"did you mean {near[0]}?" if near else f"there are {known}"
             raise UserError(f"there is no algorithm {name!r}; {hint}")
-        kind = kinds[name.lower()]
+        kind = kinds[plain]
         if type(value.algorithm) is not kind:  # type: ignore[attr-defined]
             value = dataclasses.replace(value, algorithm=kind())  # type: ignore[type-var]
     return value, others
@@ -313,12 +326,14 @@ def _flag(path: Path) -> str:
 def _metavar(option: Option) -> str:
     many = item_type(option.annotation)
     name = "|".join(way.metavar for way in text_types(many[1] if many else option.annotation))
+    if count := item_count(option.annotation):
+        return " ".join([name] * count)
     return f"{name} [{name} ...]" if many else name
 
 
 def help_text(value: Any) -> str:
     """Describes each option, with its present value."""
-    lines, group = [f"{_summary(type(value))}\n\n options"], ()
+    lines, group = [f"{_summary(type(value))}\n\n options", *_choices(value)], ()
     for option in sorted(_options(value), key=lambda option: len(option.path) > 1):
         if option.path[:-1] != group:
             group = option.path[:-1]
@@ -329,6 +344,22 @@ def help_text(value: Any) -> str:
         text = f"{_about(value, option.path)} (default: {_shown(option.value)})".strip()
         lines += [wrapped(f"  {head}", 4), wrapped(f"{' ' * 8}{text}", 8)]
     return "\n".join(lines)
+
+
+def _choices(value: Any) -> Iterator[str]:
+    """Describes the options that choose parts, whose own options follow."""
+    about = {}
+    if isinstance(getattr(value, "algorithm", None), Algorithm):
+        names = [kind.__name__.lower() for kind in ALGORITHMS]
+        chosen = type(value.algorithm).__name__.lower()
+        text = f"Another algorithm comes with its own defaults. (default: {chosen})"
+        about[f"--algorithm {'|'.join(names)}"] = text
+    if isinstance(getattr(value, "plan", None), Plan):
+        text = f"What is computed where; auto measures. (default: {value.plan.name})"
+        about[f"--plan {'|'.join(PLANS)}|auto"] = text
+    for head, text in about.items():
+        yield wrapped(f"  {head}", 4)
+        yield wrapped(f"{' ' * 8}{text}", 8)
 
 
 def _at(value: Any, path: Path) -> Any:

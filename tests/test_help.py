@@ -13,6 +13,7 @@ CALLS = [
     *([name, "--help"] for name in COMMANDS),
     *(["bench", name, "--help"] for name in _BENCHMARKS),
     ["run", "experiments/hide_and_seek.py", "--self-play.past", "0.1", "--help"],
+    ["run", "CartPole-v1", "--algorithm", "r2d2", "--plan", "decoupled", "--help"],
 ]
 
 
@@ -55,3 +56,19 @@ def test_the_help_of_an_option_is_broken_only_where_a_line_is_full(
 def test_help_has_one_entry_for_help(capsys):
     lines = help_lines(capsys, ["run", "CartPole-v1", "--help"])
     assert [line.split()[0] for line in lines if "--help" in line] == ["-h,"]
+
+
+def test_help_lists_the_options_of_the_chosen_algorithm_and_plan(capsys):
+    words = ["run", "CartPole-v1", "--algorithm", "dqn", "--plan", "decoupled", "--help"]
+    shown = "\n".join(help_lines(capsys, words))
+    assert "--algorithm.replay INT" in shown
+    assert "--algorithm.value-range FLOAT FLOAT" in shown
+    assert "--algorithm.clip" not in shown
+    assert "--plan.policies.replicas" in shown
+    assert "(default: dqn)" in shown
+    assert "(default: decoupled)" in shown
+
+
+def test_help_for_an_algorithm_that_there_is_not_names_the_nearest(capsys):
+    assert main(["run", "CartPole-v1", "--algorithm", "dqm", "--help"]) == 2
+    assert "there is no algorithm 'dqm'; did you mean dqn?" in capsys.readouterr().err

@@ -88,8 +88,7 @@ class DQN(QLearning, OffPolicy):
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
         super().validate()
-        low, high = self.value_range
-        if low >= high:
+        if len(self.value_range) != 2 or self.value_range[0] >= self.value_range[1]:
             raise UserError(f"DQN with value_range={self.value_range}; expected (least, greatest)")
 
     @property

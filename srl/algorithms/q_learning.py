@@ -60,9 +60,11 @@ class QInstance(ObservingInstance[Q]):
     def __post_init__(self) -> None:
         """Raises UserError for actions that are not one choice."""
         if not isinstance(self.specs.action, spaces.Discrete):
+            bounded = isinstance(self.specs.action, spaces.Box)
+            other = "SAC or TD3 for bounded numbers, or PPO" if bounded else "PPO for others"
             raise UserError(
                 f"{type(self.config).__name__} learns a value for each action, and cannot for "
-                f"{self.specs.action}; it needs Discrete actions: take PPO for others"
+                f"{self.specs.action}; it needs Discrete actions: take {other}"
             )
 
     @property

@@ -32,8 +32,21 @@ class Replay(NamedTuple):
     earlier: Tree = ()  # [K, 1, B, frames - 1, ...], before the first row, of stacks alone
 
 
+_MOST_ROWS = 2**31 - 1
+
+
 def empty(unroll: Unroll, blocks: int, stack: FrameStack | None = None) -> Replay:
-    """Gives a replay of no unrolls, for those of this shape; of `stack`s, where that is given."""
+    """Gives a replay of no unrolls, for those of this shape; of `stack`s, where that is given.
+
+    Raises:
+        UserError: If its numbers are more than JAX can count.
+    """
+    rows = blocks * len(unroll.reward) * unroll.reward.shape[1]
+    if rows > _MOST_ROWS:
+        raise UserError(
+            f"the replay would hold {rows:,} rows, and JAX counts to {_MOST_ROWS:,}: give a "
+            "smaller algorithm.replay"
+        )
 
     def zeros(x: Array) -> Array:
         return jnp.zeros((blocks, *x.shape), x.dtype)
@@ -261,8 +274,8 @@ def _in_turn(block: Array, row: Array, first: Array, slot: Array, turns: int) ->
     if slots % turns:
         raise UserError(
             f"batch_size asks for draws from one slot in {turns}, and a learner has {slots} slots "
-            "of the policy; give a larger algorithm.batch_size, or numbers of environments and "
-            f"learners with which {turns} divides a learner's slots"
+            "of the policy; give a larger algorithm.batch_size, such as the number of slots, or "
+            f"numbers of environments and learners with which {turns} divides a learner's slots"
         )
     # In the run's round r it is the turn of the columns that leave r, divided by `turns`.
     turn = (first + jnp.arange(rounds))[:, None, None] % turns

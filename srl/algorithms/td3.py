@@ -48,7 +48,7 @@ class TD3(Critics):
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
         super().validate()
-        if min(self.noise) < 0:
+        if len(self.noise) != 2 or min(self.noise) < 0:
             raise UserError(f"TD3 with noise={self.noise}; expected two deviations of 0 or more")
 
     @property

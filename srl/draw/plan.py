@@ -12,16 +12,18 @@ from pathlib import Path
 
 from srl.console.arguments import Arguments, number
 from srl.dataflow.cut import cut
-from srl.dataflow.plan import num_groups, shortage
+from srl.dataflow.graph import Shapes
+from srl.dataflow.plan import Plan, num_groups, shortage
 from srl.dataflow.plans import idle_gpu
 from srl.dataflow.trace import trace
-from srl.draw.scene import Scene
+from srl.draw.scene import Scene, nbytes
 from srl.errors import UserError
 from srl.experiment import Experiment, load_experiment
 from srl.files import write_output
 from srl.launch.beside import beside
 from srl.pools import make_pool
 from srl.system.gpus import machine_gpus
+from srl.system.shared_memory import available_bytes
 
 FPS = 100_000.0
 """Environment steps a second that rates are given for, unless another number is given."""
@@ -76,7 +78,18 @@ def scene_of(experiment: Experiment, fps: float = FPS) -> Scene:
         shapes = shapes_of(experiment, pool.specs, pool.rows(1)[0].timestep, count)
     graph = trace(experiment.algorithm, shapes)
     lacking = shortage(chosen, len(os.sched_getaffinity(0)), len(machine_gpus()))
-    warning = lacking or idle_gpu(chosen, experiment.env)
+    warning = _lack_of_memory(chosen, shapes) or lacking or idle_gpu(chosen, experiment.env)
     staleness = experiment.max_staleness
     processes = beside(experiment)
     return Scene(experiment.name, graph, chosen, count, staleness, fps, warning, processes)
+
+
+def _lack_of_memory(plan: Plan, shapes: Shapes) -> str:
+    """Says if this machine could not hold the replay; empty if it could, or is not to."""
+    free, elsewhere = available_bytes(), any(f.hosts for f in plan.fragments.values())
+    if elsewhere or shapes.replay_bytes <= free:
+        return ""
+    return (
+        f"the replay takes {nbytes(shapes.replay_bytes)}, and {nbytes(free)} of memory are free "
+        "here: give a smaller algorithm.replay"
+    )

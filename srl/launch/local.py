@@ -99,7 +99,9 @@ def train(
             def ending() -> str:
                 crash.expect_end()
                 end(INTERRUPTED)
-                return resume_hint(folder) or "; there is no checkpoint yet, nothing is kept"
+                return resume_hint(folder) or (
+                    f"; there is no checkpoint yet: `srl resume {shown(folder)}` begins anew"
+                )
 
             watchdog = Watchdog(
                 experiment.heartbeat_seconds,

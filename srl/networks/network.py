@@ -26,8 +26,8 @@ class Network:
     cell: Literal["gru", "lstm"] = field(default="gru", kw_only=True)
     """The recurrent layer: gated recurrent units, or long short-term memory, layer-normalised."""
     layer_norm: bool = field(default=False, kw_only=True)
-    """Normalise each hidden layer before its activation (Ba et al., 2016), as learning the values
-    of actions needs it; entity attention is normalised in any case."""
+    """Normalise each hidden layer before its activation (Ba et al., 2016), as PQN needs it, which
+    has no target networks; entity attention is normalised in any case."""
     shared: bool = field(default=False, kw_only=True)
     """Whether policy and value share all layers but the last. This about halves the work of
     learning, above all from images; separate networks do not disturb each other's features."""

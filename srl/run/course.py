@@ -160,7 +160,7 @@ class Run:
                 f"{later.what}; it is kept as {kept.name}, and the run goes on without it"
             )
         self.show.say(f"goes on after {self.trainer.env_steps:,} env steps")
-        if not self.trainer.resumes_exactly:
+        if self.trainer.env_steps and not self.trainer.resumes_exactly:
             self.show.say(
                 "the environments cannot be restored: their episodes start anew, so the run will "
                 "differ from one that was never stopped"

@@ -91,6 +91,11 @@ class Display:
         for pattern, fixed in experiment.fixed.items():
             self._line("fixed", f"{pattern}: version {fixed.version} of {fixed.run}")
         self._line("budget", f"{_budget(experiment)}, seed {experiment.seed}")
+        warm_up = getattr(experiment.algorithm, "warm_up", 0)
+        if experiment.updates is None and experiment.env_steps <= warm_up:
+            self._line(
+                "warm-up", f"{warm_up:,} env steps, so nothing is learned: give a smaller one"
+            )
         self._line("run folder", str(folder.path))
 
     def stage(self, stage: Stage, details: str = "") -> None:

@@ -27,7 +27,7 @@ def test_one_signal_ends_a_run_whose_first_update_never_comes(tmp_path, how, num
     assert "stopping after this update" in errors
     assert "ended before this update: no progress for" in errors
     assert "in hang" in errors
-    assert "there is no checkpoint yet, nothing is kept" in errors
+    assert "there is no checkpoint yet: `srl resume" in errors
     assert "in hang" in (tmp_path / "run" / "logs" / "trainer.log").read_text()
 
 

@@ -164,3 +164,12 @@ def test_a_run_on_a_terminal_records_its_first_steps(tmp_path):
         display.start(TinyTrainer())
         display.stage(Stage.STEPPING)
     assert read_stage(tmp_path) == (Stage.STEPPING, "")
+
+
+@pytest.mark.parametrize(("env_steps", "told"), [(5_000, True), (5_001, False)])
+def test_a_run_that_ends_before_it_would_learn_says_so(tmp_path, env_steps, told):
+    output = io.StringIO()
+    words = ["--algorithm", "dqn", "--algorithm.warm-up", "5000", "--env-steps", str(env_steps)]
+    experiment = load_experiment("native:CartPole-v1", words).experiment
+    Display(experiment, Console(file=output, width=200)).header(RunFolder(tmp_path))
+    assert ("nothing is learned: give a smaller one" in output.getvalue()) == told

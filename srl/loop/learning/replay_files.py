@@ -20,7 +20,7 @@ from srl.errors import RunError, Unwritable, UserError
 from srl.files import parse_json
 from srl.lazy import jax
 from srl.loop.devices import local_devices
-from srl.system.shared_memory import available_bytes, memory_bytes
+from srl.system.shared_memory import available_bytes, memory_bytes, size_text
 from srl.types import Array, Tree
 
 logger = logging.getLogger(__name__)
@@ -207,8 +207,9 @@ def expect_room(replays: Tree, neighbours: int = 1) -> None:
     if size > free or size * neighbours > whole:
         each = f", of each of {neighbours} learners here" if neighbours > 1 else ""
         raise UserError(
-            f"the replay would take {size:,} bytes of memory{each}; {free:,} of {whole:,} are "
-            "free; give a smaller algorithm.replay, or a plan with learners on more hosts"
+            f"the replay would take {size_text(size)} of memory{each}; {size_text(free)} of "
+            f"{size_text(whole)} are free; give a smaller algorithm.replay, or a plan with "
+            "learners on more hosts"
         )
 
 
