@@ -27,7 +27,7 @@ class ReplayedQ(QLearning):
     learning_rate: float = 1e-3
     """Step size of Adam."""
     target_rate: float = 0.03
-    """The part by which the slow network follows in each gradient step."""
+    """The part by which the target network follows in each gradient step."""
 
     @property
     def instance(self):
@@ -36,7 +36,7 @@ class ReplayedQ(QLearning):
 
 
 class ReplayedQState(NamedTuple):
-    """What learning changes: the fields that every state has, and the slow network."""
+    """What learning changes: the fields that every state has, and the target network."""
 
     params: Any
     optimizer: Any
@@ -63,7 +63,7 @@ class ReplayedQInstance(QInstance):
         return optax.adam(self.config.learning_rate)
 
     def init(self, key):
-        """Draws parameters, which the slow network starts from, too."""
+        """Draws parameters, which the target network starts from, too."""
         fields = super().init(key)._asdict()
         return ReplayedQState(**fields, targets=jax.tree.map(jnp.copy, fields["params"]))
 
@@ -101,7 +101,7 @@ class ReplayedQInstance(QInstance):
         return loss, {"q_loss": loss}
 
     def update(self, state, sums):
-        """Takes a step along the mean; the slow network follows."""
+        """Takes a step along the mean; the target network follows."""
         mean = jax.tree.map(lambda x: x / jnp.maximum(sums["count"], 1), sums)
         steps, optimizer = self.optimizer.update(mean["gradient"], state.optimizer)
         params = optax.apply_updates(state.params, steps)
