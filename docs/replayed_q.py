@@ -72,7 +72,7 @@ class ReplayedQInstance(QInstance):
         return optax.adam(self.config.learning_rate)
 
     def init(self, key):
-        """Draws parameters, which the slow network starts from, too."""
+        """Draws parameters, which the target network starts from, too."""
         fields = super().init(key)._asdict()
         return ReplayedQState(**fields, targets=jax.tree.map(jnp.copy, fields["params"]))
 
@@ -110,7 +110,7 @@ class ReplayedQInstance(QInstance):
         return loss, {"q_loss": loss}
 
     def update(self, state, sums):
-        """Takes a step along the mean; the slow network follows."""
+        """Takes a step along the mean; the target network follows."""
         mean = jax.tree.map(lambda x: x / jnp.maximum(sums["count"], 1), sums)
         steps, optimizer = self.optimizer.update(mean["gradient"], state.optimizer)
         params = optax.apply_updates(state.params, steps)

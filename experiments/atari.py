@@ -31,7 +31,9 @@ experiment = Experiment(
     env_steps=10_000_000,
 )
 
-# Gallici et al. (2025), appendix: many environments, short unrolls.
+# The settings of Gallici et al. (2025) for Atari, as their purejaxql/config/alg/pqn_atari.yaml has
+# them: the learning rate stays. There, a lost life ends an episode, and actions are not sticky
+# (`--env.episodic-life true --env.repeat-action-probability 0`).
 pqn = Experiment(
     name="atari_pqn",
     env="atari:Pong",
@@ -42,7 +44,9 @@ pqn = Experiment(
         epochs=2,
         minibatches=32,
         learning_rate=2.5e-4,
+        anneal=False,
         q_lambda=0.65,
+        exploration=0.1,
         epsilon_end=0.001,
     ),
     env_steps=10_000_000,
@@ -50,9 +54,9 @@ pqn = Experiment(
 
 # The replay, the warm-up and a gradient step of 32 transitions for every 4 env steps are those of
 # Mnih et al. (2015), extended data table 1; Adam's learning rate and the share of random actions
-# are those of CleanRL's dqn_atari.py. Targets are double. The slow copy follows in each gradient
-# step; `target_rate=1` and `target_period=10_000` give the paper's copies. A million frames take
-# 7.5 GB.
+# are those of CleanRL's dqn_atari.py. Targets are double. The target network follows in each
+# gradient step; `target_rate=1` and `target_period=10_000` give the paper's copies. A million
+# frames take 7.5 GB.
 dqn = Experiment(
     name="atari_dqn",
     env="atari:Pong",

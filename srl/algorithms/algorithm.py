@@ -49,6 +49,7 @@ class State(Protocol):
     def _asdict(self) -> dict[str, Any]: ...
 
 
+Rewards = Literal["usual", "raw", "sign", "clip"]  # see Algorithm.rewards
 S = TypeVar("S", bound=State)
 """The state of an algorithm."""
 
@@ -64,7 +65,7 @@ class Algorithm:
     frame_stack: int = field(default=0, kw_only=True)
     """How many of the last observations are seen at a time; memory and replays hold each once. 0
     leaves it to the environment: 4 in atari:..., else 1."""
-    rewards: Literal["usual", "raw", "sign", "clip"] = field(default="usual", kw_only=True)
+    rewards: Rewards = field(default="usual", kw_only=True)
     """What is learned from: rewards as they are (raw), their signs, or rewards cut at -1 and 1.
     usual is sign in atari:..., else raw. Returns are reported of rewards as they are."""
     reward_scale: float = field(default=1.0, kw_only=True)

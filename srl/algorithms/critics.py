@@ -1,7 +1,7 @@
 """What actors share that learn from critics of actions, as in SAC and TD3.
 
-There are several critics, each with a slow copy. The least of a random subset of the slow ones is
-the target of all (REDQ, Chen et al., 2021, https://arxiv.org/abs/2101.05982); with two of two that
+There are several critics, each with a target network. The least of a random subset of those is the
+target of all (REDQ, Chen et al., 2021, https://arxiv.org/abs/2101.05982); with two of two that
 is clipped double Q-learning (Fujimoto et al., 2018, https://arxiv.org/abs/1802.09477).
 """
 
@@ -69,7 +69,7 @@ class CriticsState(NamedTuple):
     key: Array
     n: Array
     observations: dict[str, Statistics]
-    targets: Tree  # slow copies of some of the parameters
+    targets: Tree  # the target networks' parameters
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class CriticsInstance(OffPolicyInstance[CriticsState]):
         }
 
     def slow(self, params: Tree) -> Tree:
-        """Gives the parameters of the critics, of which there are slow copies."""
+        """Gives the parameters of the critics, which have target networks."""
         return {"critics": params["critics"]}
 
     @property

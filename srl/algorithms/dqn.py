@@ -3,8 +3,9 @@
 Double targets (van Hasselt et al., 2016, https://arxiv.org/abs/1509.06461), dueling outputs (Wang
 et al., 2016, https://arxiv.org/abs/1511.06581), n-step returns, prioritised replay (Schaul et al.,
 2016, https://arxiv.org/abs/1511.05952) and distributions of returns (C51, Bellemare et al., 2017,
-https://arxiv.org/abs/1707.06887) can each be switched on and off; all of them but the noise are
-Rainbow (Hessel et al., 2018, https://arxiv.org/abs/1710.02298).
+https://arxiv.org/abs/1707.06887) can each be switched on and off. Rainbow (Hessel et al., 2018,
+https://arxiv.org/abs/1710.02298) has all of them, noisy layers, and hidden layers of their own for
+dueling outputs; here those are one linear layer of the same features.
 """
 
 from __future__ import annotations
@@ -56,9 +57,10 @@ class DQN(QLearning, OffPolicy):
     exploration: float = 0.5
     """The part of the run in which the share of random actions falls."""
     double: bool = True
-    """Whether the network, and not its slow copy, chooses the actions of targets."""
+    """Whether the network, and not the target network, chooses the actions of targets."""
     dueling: bool = False
-    """Whether a state's value and the advantages of actions are outputs of their own."""
+    """Whether a state's value and the advantages of actions are outputs of their own: of one linear
+    layer, where Wang et al. and Rainbow give each a hidden layer, too."""
     priorities: float = 0.0
     """The exponent of priorities: 0 draws evenly, 0.6 is usual."""
     correction: float = 0.4
@@ -105,7 +107,7 @@ class DQNState(NamedTuple):
     key: Array
     n: Array
     observations: dict[str, Statistics]
-    targets: Tree  # the slow network
+    targets: Tree  # the target network's parameters
     mass: Array  # of the priorities of a slot, the mean over all
 
 

@@ -1,4 +1,4 @@
-"""What algorithms share that learn from a replay: how much, how often, and with slow copies.
+"""What algorithms share that learn from a replay: how much, how often, and by target networks.
 
 By default transitions are drawn evenly. The rounds of an update take gradient steps once enough
 steps were taken to begin with.
@@ -55,11 +55,11 @@ class OffPolicy(ObservingAlgorithm):
     """Steps of a transition, which lies within an unroll: none begins at an unroll's last
     n_step - 1 steps."""
     target_rate: float = 0.005
-    """The part by which slow copies of networks move towards them where they do."""
+    """The part by which target networks move towards the networks where they do."""
     target_period: int = 1
-    """Gradient steps, of TD3 those of the actor, from one move of the slow copies to the next: with
-    a `target_rate` of 1 networks are copied whole, as in DQN's paper (Mnih et al., 2015) at every
-    10,000th."""
+    """Gradient steps, of TD3 those of the actor, from one move of the target networks to the next:
+    with a `target_rate` of 1 networks are copied whole, as in DQN's paper (Mnih et al., 2015) at
+    every 10,000th."""
     keep_replay: bool = True
     """Whether checkpoints hold the replay. Otherwise a resumed run begins with an empty one, which
     it fills by as many steps as `warm_up` before it goes on learning."""
@@ -99,11 +99,11 @@ class OffPolicy(ObservingAlgorithm):
 
 
 class OffPolicyState(Observing, Protocol):
-    """A state with slow copies of networks."""
+    """A state with target networks."""
 
     @property
     def targets(self) -> Tree:
-        """The slow copies."""
+        """The parameters of the target networks."""
         ...
 
 
@@ -173,7 +173,7 @@ class OffPolicyInstance(ObservingInstance[F]):
         return (self.rounds_before(n) + round) % period == 0
 
     def targets_due(self, n: Array, round: Array) -> Array:
-        """Whether the slow copies move in a round of update n."""
+        """Whether the target networks move in a round of update n."""
         return self.every(self.config.target_period, n, round)
 
     def ready(self, replay: Replay, n: Array) -> Array:
@@ -194,7 +194,7 @@ class OffPolicyInstance(ObservingInstance[F]):
         return updates >= math.ceil(self.config.warm_up / self.steps)  # without large products
 
     def slow(self, params: Tree) -> Tree:
-        """Gives those parameters of which there are slow copies."""
+        """Gives the parameters of those networks that have target networks."""
         raise NotImplementedError
 
     def loss(
@@ -251,7 +251,7 @@ class OffPolicyInstance(ObservingInstance[F]):
         return self.noted_gradient(state, batch, round)[0]
 
     def update(self, state: F, sums: Any) -> tuple[F, Metrics]:
-        """Takes a gradient step, and moves the slow copies, where anything was learned from."""
+        """Takes a gradient step, and moves the target networks, where anything was learned from."""
         mean = mean_of(sums)
         steps, optimizer = self.optimizer.update(mean["gradient"], state.optimizer, state.params)
         params: Any = optax.apply_updates(state.params, steps)

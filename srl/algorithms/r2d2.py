@@ -3,8 +3,9 @@
 https://openreview.net/forum?id=r1lyTjAqYX: DQN by a network with memory, from sequences of a
 prioritised replay. A sequence begins with the memory that acting had there; its first rows only
 bring the memory up to date (burn-in), the others are learned from. Values are rescaled, so that
-rewards need no clipping, and slots explore with shares of random actions of their own. The last
-action and reward are no inputs of the network here, but where an environment observes them.
+rewards are learned from as they are, and slots explore with shares of random actions of their own.
+Much is smaller than in the paper, the discount too, and the target network follows slowly;
+docs/algorithms/r2d2.md lists what differs.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
+from srl.algorithms.algorithm import Rewards
 from srl.algorithms.dqn import DQN, DQNInstance, DQNState
 from srl.algorithms.q_learning import chosen
 from srl.algorithms.replay import Replay
@@ -25,7 +27,7 @@ from srl.types import Array, Tree
 
 @dataclass(frozen=True)
 class R2D2(DQN):
-    """The settings of R2D2: smaller sequences than the paper's, and its exponents."""
+    """The settings of R2D2: the paper's exponents and 5-step returns, for smaller problems."""
 
     network: Network = field(
         default_factory=lambda: AutoNetwork(
@@ -48,11 +50,15 @@ class R2D2(DQN):
     rescale: bool = True
     """Whether the network gives h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x of values x."""
     dueling: bool = True
-    """Whether a state's value and the advantages of actions are outputs of their own."""
+    """Whether a state's value and the advantages of actions are outputs of their own, of one linear
+    layer; in the paper each has a hidden layer, too."""
     priorities: float = 0.9
     """The exponent of priorities; 0 draws evenly."""
     correction: float = 0.6
     """The exponent of the importance weights that correct for priorities; 1 corrects in full."""
+    rewards: Rewards = field(default="raw", kw_only=True)
+    """What is learned from: rewards as they are (raw), their signs, or rewards cut at -1 and 1.
+    usual is sign in atari:..., else raw. Returns are reported of rewards as they are."""
     largest: float = 0.9
     """The weight of a sequence's largest error in its priority; the rest is that of the mean."""
     epsilon_start: float = 0.4
@@ -149,10 +155,10 @@ class R2D2Instance(DQNInstance):
         """Gives the errors of steps, their losses, and the values of their actions."""
         rows: Any = jax.tree.map(lambda x: x[self.config.burn_in :], drawn.rows._replace(memory=()))
         values = self.sequence_values(params, state, drawn.rows)
-        slow = self.sequence_values(state.targets, state, drawn.rows)
-        best = jnp.argmax(values if self.config.double else slow, axis=-1)
+        targets = self.sequence_values(state.targets, state, drawn.rows)
+        best = jnp.argmax(values if self.config.double else targets, axis=-1)
         value = chosen(values[:-1], rows.action)
-        following = jnp.where(self.possible(rows.observation), chosen(slow, best), 0.0)
+        following = jnp.where(self.possible(rows.observation), chosen(targets, best), 0.0)
         following = self._unscaled(following)
         ends = rows.reward, rows.terminated, rows.truncated
         returns = n_step_returns(*ends, following, self.config.discount, self.config.n_step)

@@ -1,6 +1,6 @@
 """Soft actor-critic (Haarnoja et al., 2018, https://arxiv.org/abs/1812.05905).
 
-The critics learn from n-step transitions drawn from a replay, with targets by their slow copies;
+The critics learn from n-step transitions drawn from a replay, with targets by target networks;
 the actor learns to draw actions of high value and entropy; the temperature keeps the entropy near
 its target. All three take their gradient steps at the same time, from the same parameters.
 """

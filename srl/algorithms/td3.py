@@ -1,8 +1,9 @@
 """Twin delayed deep deterministic policy gradients (Fujimoto et al., 2018).
 
 https://arxiv.org/abs/1802.09477: the critics learn from n-step transitions drawn from a replay,
-with targets by slow critics: the least value of the slow actor's action with a bounded noise. Every
-`delay` gradient steps, the actor takes one along the critics' gradient, and slow copies follow.
+with targets by target networks: the least value of the target actor's action with a bounded noise.
+Every `delay` gradient steps, the actor takes one along the critics' gradient, and the target
+networks follow.
 With hundreds of environments (FastTD3, Seo et al., 2025, https://arxiv.org/abs/2505.22642), each
 slot may explore with a noise of its own.
 """
@@ -69,7 +70,7 @@ class TD3Instance(ContinuousInstance):
         return self.config.network.build(self.specs.observation, self.size)
 
     def slow(self, params: Tree) -> Tree:
-        """Gives all parameters: the actor has a slow copy, too."""
+        """Gives all parameters: the actor has a target network, too."""
         return params
 
     # Acting.
@@ -106,7 +107,7 @@ class TD3Instance(ContinuousInstance):
         return self.every(self.config.delay, n, round)
 
     def targets_due(self, n: Array, round: Array) -> Array:
-        """Whether the slow copies move: in the actor's steps alone."""
+        """Whether the target networks move: in the actor's steps alone."""
         return self.every(self.config.delay * self.config.target_period, n, round)
 
     def loss(

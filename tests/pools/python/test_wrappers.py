@@ -103,3 +103,12 @@ def test_atari_stacks_four_frames_and_learns_signs_unless_told_otherwise():
     given = ["--algorithm.frame-stack", "2", "--algorithm.rewards", "raw"]
     other = load_experiment("atari:Pong", given).experiment.algorithm
     assert (other.frame_stack, other.rewards) == (2, "raw")
+
+
+def test_r2d2_learns_ataris_rewards_as_they_are_unless_told_otherwise():
+    given = ["--algorithm", "r2d2"]
+    usual = load_experiment("atari:Pong", given).experiment.settled_algorithm
+    assert (usual.frame_stack, usual.rewards) == (4, "raw")
+    given += ["--algorithm.rewards", "usual"]
+    other = load_experiment("atari:Pong", given).experiment.settled_algorithm
+    assert other.rewards == "sign"
