@@ -46,12 +46,6 @@ def keep_to_one_thread() -> None:
     _move(_threads() - others, cores)
 
 
-def stay_on(core: int) -> None:
-    """Keeps this process on one core; JAX, if it starts later, has as many threads as for that."""
-    os.sched_setaffinity(0, {core})  # first, as threads to come inherit it
-    _move(_threads(), {core})
-
-
 def _threads() -> set[str]:
     return set(os.listdir("/proc/self/task"))
 

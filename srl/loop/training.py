@@ -58,8 +58,6 @@ class Training:
 
     neighbours = 1
     """Workers like this one that share the memory of this host, itself among them."""
-    core_if_one_thread: int | None = None
-    """The core that this process stays on if it computes with one thread; None if any will do."""
 
     def __init__(
         self,
@@ -89,7 +87,7 @@ class Training:
         slots = environments.slots(specs)
         if environments.calls_one_program:
             num_envs = len(slots) // len(specs.agents)
-            choose_for_learning(experiment, specs, num_envs, self.core_if_one_thread)
+            choose_for_learning(experiment, specs, num_envs)
         self._maybe_learner = learner = Learner(experiment, specs, environments.worker, slots)
         learner.neighbours = self.neighbours
         if self.chooses_opponents:

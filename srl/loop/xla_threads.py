@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from srl.beside.priority import keep_to_one_thread, stay_on
+from srl.beside.priority import keep_to_one_thread
 from srl.experiment import Experiment
 from srl.files import write_atomically
 from srl.lazy import jax, jnp
@@ -27,9 +27,7 @@ _SMALL_GRADIENT, _SMALL_ACT = 60_000_000, 10_000_000
 measured (docs/tuning.md): to wake another thread takes longer than what it would do."""
 
 
-def choose_for_learning(
-    experiment: Experiment, specs: Specs, num_envs: int, core: int | None = None
-) -> None:
+def choose_for_learning(experiment: Experiment, specs: Specs, num_envs: int) -> None:
     """Gives XLA one thread if the largest program is small, and that learns; else all cores.
 
     For workers that call one program at a time. It has no effect where XLA has started already.
@@ -38,24 +36,21 @@ def choose_for_learning(
         experiment: What is trained.
         specs: Of its environments.
         num_envs: Environments that the worker learns from.
-        core: That the process stays on with one thread; None if it may run on any.
     """
 
     def count() -> int:
         return gradient_flops(bind_policy_set(experiment, specs), experiment, num_envs)
 
-    _choose("learn", experiment, specs, num_envs, count, _SMALL_GRADIENT, core)
+    _choose("learn", experiment, specs, num_envs, count, _SMALL_GRADIENT)
 
 
-def choose_for_acting(
-    experiment: Experiment, policy_set: PolicySet, num_envs: int, core: int | None = None
-) -> None:
+def choose_for_acting(experiment: Experiment, policy_set: PolicySet, num_envs: int) -> None:
     """The same for a worker that does not learn, for `num_envs` environments a call of `act`."""
 
     def count() -> int:
         return act_flops(policy_set, num_envs)
 
-    _choose("act", experiment, policy_set.specs, num_envs, count, _SMALL_ACT, core)
+    _choose("act", experiment, policy_set.specs, num_envs, count, _SMALL_ACT)
 
 
 def act_in_calling_thread() -> None:
@@ -131,7 +126,6 @@ def _choose(
     num_envs: int,
     count: Callable[[], int],
     small: int,
-    core: int | None,
 ) -> None:
     """Gives XLA one thread if a node takes at most `small` FLOPs, as `count` counts them.
 
@@ -146,7 +140,7 @@ def _choose(
     counted = repr((jax.__version__, srl_version(), node, *parts))
     with suppress(OverflowError):  # more than memory holds, which is refused later
         if _kept(counted, count) <= small:
-            keep_to_one_thread() if core is None else stay_on(core)
+            keep_to_one_thread()
 
 
 def _kept(counted: str, count: Callable[[], int]) -> int:

@@ -58,7 +58,6 @@ def _run(context: WorkerContext, training: Training) -> None:
     kept = context.replica == 0
     show = _ControllerShow(context)
     training.neighbours = context.neighbours
-    training.core_if_one_thread = context.core_if_one_thread
     agree, hooks = training.agree, context.hooks()
     with Run(
         context.experiment, context.folder, training, show, stop, agree, hooks, kept=kept

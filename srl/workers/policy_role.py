@@ -27,8 +27,7 @@ def run_policy(context: WorkerContext) -> None:
 
     try:
         context.stage(Stage.COMPILING)
-        num_envs, core = batch_envs(endpoints), context.core_if_one_thread
-        choose_for_acting(endpoints.experiment, policy_set, num_envs, core)
+        choose_for_acting(endpoints.experiment, policy_set, batch_envs(endpoints))
         received = received_policies(endpoints, policy_set)
         server = serve_policies(endpoints, policy_set, received, listeners["inference"], None)
         context.stage(Stage.STEPPING)

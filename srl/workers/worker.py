@@ -40,8 +40,6 @@ class WorkerContext:
         """The address at which other hosts reach this one."""
         self.resume = spec.resume
         """Whether to go on from the newest checkpoint, if there is one."""
-        self.core_if_one_thread = spec.core_if_one_thread
-        """The core that the worker stays on if it computes with one thread; None if any will do."""
         self.stopping = control.stopping
         """A `threading.Event`, set when the worker is to finish and return."""
         self._spec, self._control = spec, control

@@ -29,8 +29,6 @@ class WorkerSpec:
     """Address at which the controller is reached."""
     cores: tuple[int, ...] = ()
     """The processors that the worker is pinned to; none if it may run on any."""
-    core_if_one_thread: int | None = None
-    """The one that it stays on if it computes with one thread; None if it may run on any."""
     resume: bool = False
     """Whether to go on from the newest checkpoint."""
     role: str = ""

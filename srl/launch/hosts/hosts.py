@@ -158,7 +158,7 @@ class ThisHost(Hosts):
         self._peers: dict[int, Peer] = {}
         self._pinned = pinned
         cores = sorted(os.sched_getaffinity(0))
-        self._shares = shares(plan, cores, gpus, available_bytes(), self.run)
+        self._shares = shares(plan, cores, gpus, available_bytes())
 
     def start(
         self, spec: WorkerSpec, log: Path, *, accounts: bool, slot: int | None = None
@@ -170,7 +170,6 @@ class ThisHost(Hosts):
             run=self.run,
             controller=self._listener.address,
             cores=share.cores if self._pinned else (),
-            core_if_one_thread=share.core_if_one_thread if self._pinned else None,
             ledger=self.ledger.fd if accounts else -1,
         )
         return WorkerProcess(spec, log, {**share.environment, **cache_environment()})

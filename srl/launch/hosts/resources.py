@@ -22,14 +22,12 @@ class Share:
     cores: tuple[int, ...]
     """The cores to stay on; none where there are fewer than workers ask for, and all go where there
     is room."""
-    core_if_one_thread: int | None
-    """The core to stay on if the worker computes with one thread; None if any will do."""
     environment: Mapping[str, str]
     """Variables that keep its libraries to its share."""
 
 
 def shares(
-    plan: Plan, cores: Sequence[int], gpus: Sequence[str], memory: int, run: int = 0
+    plan: Plan, cores: Sequence[int], gpus: Sequence[str], memory: int
 ) -> dict[Worker, Share]:
     """Divides a machine among the workers of a plan.
 
@@ -38,12 +36,10 @@ def shares(
         cores: Numbers of the machine's.
         gpus: Names of the machine's, as CUDA_VISIBLE_DEVICES takes them.
         memory: Bytes that are free before any worker is started.
-        run: A number of the run's own, so that runs beside each other begin at different cores.
     """
     workers = [(name, k) for name, f in plan.fragments.items() for k in range(f.replicas)]
     own_cores = _cores(plan, workers, cores)
     own_gpus = _gpus(plan, workers, gpus)
-    single_cores = {} if any(own_cores.values()) else _single_cores(plan, own_gpus, cores, run)
     steppers = [worker for worker in workers if "step" in plan.fragments[worker[0]].placed]
     result = {}
     for worker in workers:
@@ -51,7 +47,7 @@ def shares(
         environment = dict.fromkeys(_THREADS, str(threads)) | own_gpus[worker]
         if worker in steppers:
             environment[MEMORY] = str(memory // len(steppers))
-        result[worker] = Share(own_cores[worker], single_cores.get(worker), environment)
+        result[worker] = Share(own_cores[worker], environment)
     return result
 
 
@@ -69,24 +65,6 @@ def _cores(plan: Plan, workers: list[Worker], cores: Sequence[int]) -> dict[Work
         result[worker] = tuple(cores[used : used + wanted[worker]])
         used += wanted[worker]
     return result
-
-
-def _single_cores(
-    plan: Plan, own_gpus: Mapping[Worker, Mapping[str, str]], cores: Sequence[int], run: int
-) -> dict[Worker, int]:
-    """A core for each worker that only acts or learns, on a machine with few cores.
-
-    These wake each other: where Linux finds no idle core, it lets the one that wakes push the other
-    to another core, at each step. Workers that step run wherever there is room, and so do all where
-    a fragment asks for cores, or there are so many that an idle one is found, or with a GPU.
-    """
-    computing = [w for w in own_gpus if "step" not in plan.fragments[w[0]].placed]
-    few = 1 < len(computing) <= len(cores) <= 2 * len(computing)
-    on_gpu = any(own_gpus[worker].get("JAX_PLATFORMS") != "cpu" for worker in computing)
-    if not few or on_gpu or any(fragment.cores for fragment in plan.fragments.values()):
-        return {}
-    first = run % len(cores)
-    return dict(zip(computing, [*cores[first:], *cores[:first]], strict=False))
 
 
 def _gpus(plan: Plan, workers: list[Worker], gpus: Sequence[str]) -> dict[Worker, dict[str, str]]:

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,40 +47,6 @@ def test_with_too_few_cores_all_go_where_there_is_room():
     given = shares(plans.inline(4), range(2), [], 800)
     assert {share.cores for share in given.values()} == {()}
     assert {share.environment["OMP_NUM_THREADS"] for share in given.values()} == {"1"}
-
-
-def test_with_too_few_cores_those_that_only_act_or_learn_have_a_core_each_where_they_can():
-    given = shares(plans.decoupled(2), range(3, 5), [], 800)
-    assert single_cores(given) == {("policies", 0): 3, ("learner", 0): 4}
-    beside = shares(plans.decoupled(2), range(3, 5), [], 800, run=7)
-    assert single_cores(beside) == {("policies", 0): 4, ("learner", 0): 3}
-
-
-def single_cores(given):
-    """The core of each worker that has one if it computes with one thread."""
-    found = {worker: share.core_if_one_thread for worker, share in given.items()}
-    return {worker: core for worker, core in found.items() if core is not None}
-
-
-def decoupled(**fields):
-    plan = plans.decoupled(9)
-    learner = replace(plan.fragments["learner"], **fields)
-    return replace(plan, fragments={**plan.fragments, "learner": learner})
-
-
-@pytest.mark.parametrize(
-    ("plan", "cores", "gpus"),
-    [
-        (plans.decoupled(2), range(4), []),  # a core for each worker
-        (plans.decoupled(2, policies=2), range(2), []),  # not even for those
-        (plans.inline(4), range(2), []),  # the learner alone would stay
-        (decoupled(), range(8), []),  # idle cores are found
-        (decoupled(cores=2), range(2), []),
-        (decoupled(), range(2), ["0"]),
-    ],
-)
-def test_otherwise_no_worker_stays_on_one(plan, cores, gpus):
-    assert single_cores(shares(plan, cores, gpus, 800)) == {}
 
 
 def test_without_a_wish_the_learner_has_the_gpu():
