@@ -70,6 +70,12 @@ def is_image(space: Space) -> bool:
     return isinstance(space, spaces.Box) and len(space.shape) == 3
 
 
+def is_mask(name: str) -> bool:
+    """Whether what is observed under a name, such as `boxes/mask_boxes`, is a mask by its name."""
+    key = name.rsplit("/", 1)[-1]
+    return key.startswith("mask") or key == "action_mask"
+
+
 _NARROW = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32, "float16": np.float32}
 
 

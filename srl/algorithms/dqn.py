@@ -119,7 +119,7 @@ class Prioritized(NamedTuple):
     # () where all are drawn alike
 
 
-class Drawn(NamedTuple):
+class DrawnWindows(NamedTuple):
     """What the rounds learn from, [rounds, S, ...]."""
 
     window: Any  # what `window_of` makes of the rows: of DQN, transitions
@@ -221,14 +221,14 @@ class DQNInstance(QInstance[DQNState], OffPolicyInstance[DQNState]):
 
     def look(
         self, state: DQNState, replay: Prioritized, unroll: Unroll
-    ) -> tuple[Prioritized, Drawn, dict[str, Any]]:
+    ) -> tuple[Prioritized, DrawnWindows, dict[str, Any]]:
         """Draws the windows of all rounds; also measures the priorities of the slots."""
         replay, drawn, sums = super().look(state, replay, unroll)
         if not self.config.priorities:
             return replay, drawn, sums
         return replay, drawn, {**sums, "mass": jnp.sum(_masses(replay))}
 
-    def recall(self, state: DQNState, replay: Prioritized, batch: Unroll) -> Drawn:
+    def recall(self, state: DQNState, replay: Prioritized, batch: Unroll) -> DrawnWindows:
         """Draws the windows of all rounds."""
         key, slot = jax.random.wrap_key_data(state.key), batch.slot
         ready = self.ready(replay.unrolls, state.n)
@@ -236,12 +236,12 @@ class DQNInstance(QInstance[DQNState], OffPolicyInstance[DQNState]):
         turn = self.rounds_before(state.n)
         if not self.config.priorities:
             draws = draw(key, replay.unrolls, state.n, *drawn_for, self.starts, turn)
-            return Drawn(self._taken(replay, draws), ready[draws.column], draws)
+            return DrawnWindows(self._taken(replay, draws), ready[draws.column], draws)
 
         draws = draw_by_priority(key, replay.priority, state.n, *drawn_for, turn)
         slot_mass = _masses(replay)[draws.column]
         unrolls = jnp.sum(_there(replay.unrolls, state.n)[:, 0], axis=0)
-        return Drawn(
+        return DrawnWindows(
             self._taken(replay, draws),
             ready[draws.column],
             draws,
@@ -261,7 +261,9 @@ class DQNInstance(QInstance[DQNState], OffPolicyInstance[DQNState]):
             return state
         return state._replace(mass=sums["mass"] / max(self.slots, 1))
 
-    def revise(self, state: DQNState, replay: Prioritized, batch: Drawn, notes: Any) -> Prioritized:
+    def revise(
+        self, state: DQNState, replay: Prioritized, batch: DrawnWindows, notes: Any
+    ) -> Prioritized:
         """Gives the replay with the priorities that the rounds noted, the last of each window."""
         if not self.config.priorities:
             return replay
@@ -283,7 +285,7 @@ class DQNInstance(QInstance[DQNState], OffPolicyInstance[DQNState]):
     # Learning.
 
     def loss(
-        self, params: Tree, state: DQNState, drawn: Drawn, round: Array
+        self, params: Tree, state: DQNState, drawn: DrawnWindows, round: Array
     ) -> tuple[Array, tuple[dict[str, Any], Array]]:
         """Half the squared errors, or the cross-entropies of C51, each with its weight, summed."""
         del round
@@ -295,7 +297,7 @@ class DQNInstance(QInstance[DQNState], OffPolicyInstance[DQNState]):
         priority = jax.lax.stop_gradient(self.priority(error, valid))
         return summed(weight * loss, metrics, valid & drawn.ready, priority)
 
-    def _weight(self, state: DQNState, drawn: Drawn) -> Array:
+    def _weight(self, state: DQNState, drawn: DrawnWindows) -> Array:
         """Importance weights (Schaul et al., 2016, section 3.4).
 
         A slot draws as much as any other, whatever its priorities; the first factor makes up for

@@ -15,7 +15,7 @@ import numpy as np
 
 from srl.errors import UserError
 from srl.lazy import jax, jnp
-from srl.spaces import Space, is_image, joined_space, space_tree, spaces
+from srl.spaces import Space, is_image, is_mask, joined_space, space_tree, spaces
 from srl.tree import leaves_of, map_tree, names_of
 from srl.types import Array, Tree
 
@@ -169,5 +169,4 @@ def _axis(leaf: spaces.Box) -> int | None:
 
 
 def _is_stacked(name: str, leaf: Space) -> bool:
-    key = name.rsplit("/", 1)[-1]
-    return isinstance(leaf, spaces.Box) and not (key.startswith("mask") or key == "action_mask")
+    return isinstance(leaf, spaces.Box) and not is_mask(name)

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from srl.algorithms.algorithm import State
 from srl.lazy import jnp
-from srl.spaces import Space, space_tree, spaces
+from srl.spaces import Space, is_mask, space_tree, spaces
 from srl.tree import leaves_of, map_tree, names_of
 from srl.types import Array, Tree
 
@@ -158,7 +158,7 @@ class ObservationNormalizer:
         def visit(name: str, leaf: Space, value: Array) -> Array:
             if name in statistics:
                 return jnp.clip(standardize(statistics[name], value), -self.clip, self.clip)
-            return value.astype(jnp.float32) / 255 if _is_image(leaf) else value
+            return value.astype(jnp.float32) / 255 if _has_bytes(leaf) else value
 
         return map_tree(visit, self._names, self._leaves, observation)
 
@@ -172,12 +172,11 @@ class ObservationNormalizer:
 
 
 def _has_statistics(name: str, leaf: Space) -> bool:
-    key = name.rsplit("/", 1)[-1]
-    named_mask = key.startswith("mask") or key == "action_mask"
-    return isinstance(leaf, spaces.Box) and not named_mask and not _is_image(leaf)
+    return isinstance(leaf, spaces.Box) and not is_mask(name) and not _has_bytes(leaf)
 
 
-def _is_image(leaf: Space) -> bool:
+def _has_bytes(leaf: Space) -> bool:
+    """Whether observations are of 8 bits, as pixels are, and are scaled to 0 to 1."""
     return isinstance(leaf, spaces.Box) and leaf.dtype == "uint8"
 
 

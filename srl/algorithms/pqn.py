@@ -53,7 +53,7 @@ class PQN(QLearning, Minibatched):
         return PQNInstance
 
 
-class Samples(NamedTuple):
+class ValueSamples(NamedTuple):
     """Steps to learn from, [T, B, ...]."""
 
     observation: Tree
@@ -87,7 +87,7 @@ class PQNInstance(MinibatchedInstance, QInstance[ObservingState]):
         target = best[:-1] + generalized_advantages(
             *rows, self.config.discount, self.config.q_lambda
         )
-        samples = Samples(
+        samples = ValueSamples(
             observation=jax.tree.map(lambda x: x[:-1], unroll.observation),
             action=unroll.action,
             target=zero_unless(valid, target),
@@ -96,7 +96,7 @@ class PQNInstance(MinibatchedInstance, QInstance[ObservingState]):
         return Batch(samples, unroll.memory, unroll.slot), sums
 
     def loss(
-        self, params: Tree, state: ObservingState, samples: Samples, memory: Tree
+        self, params: Tree, state: ObservingState, samples: ValueSamples, memory: Tree
     ) -> tuple[Array, Metrics]:
         """Half the squared error, summed.
 

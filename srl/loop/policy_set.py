@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from srl.algorithms import Algorithm
-from srl.algorithms.algorithm import Instance, State, compiled_learn
+from srl.algorithms.algorithm import Instance, State
+from srl.algorithms.learning_order import compiled_learn
 from srl.algorithms.preprocessing import bound
 from srl.errors import UserError
 from srl.lazy import jax, jnp

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from srl.algorithms.algorithm import LearnNodes, learn, rounds_in_turn
+from srl.algorithms.learning_order import LearnNodes, learn, rounds_in_turn
 from srl.checkpoint import Checkpoints
 from srl.errors import RunError, UserError
 from srl.lazy import jax

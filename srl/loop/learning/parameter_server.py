@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from srl.algorithms.algorithm import LearnNodes, learn, rounds_in_turn
+from srl.algorithms.learning_order import LearnNodes, learn, rounds_in_turn
 from srl.block_files import Files
 from srl.errors import Unwritable
 from srl.lazy import jax, jnp
