@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,9 @@ def gates(argv: list[str]) -> int:
         passed &= row["passed"]
         if results:
             results.add(row)
-        sys.stdout.write((json.dumps(row) if options.json else _line(row)) + "\n")
-        sys.stdout.flush()
+        _print_row(row, options.json)
+    for row in results.out_of_date() if results else ():
+        _print_row(row, options.json)
     return 0 if passed else 1
 
 
@@ -60,7 +62,10 @@ def _parser() -> Arguments:
     add("--plan", metavar="NAME", help="run each under this plan")
     runs = "where runs are kept; default runs/gates"
     add("--runs", type=Path, default=Path("runs/gates"), metavar="DIR", help=runs)
-    out = "put rows into this table, and into FILE.json beside it; others in it stay"
+    out = (
+        "put rows into this table, and into FILE.json beside it; others in it stay; those whose "
+        "gates have changed since are shown as out of date"
+    )
     add("--out", type=Path, metavar="FILE.md", help=out)
     add("--json", action="store_true", help="print one JSON object a row")
     return parser
@@ -86,7 +91,7 @@ def _row(gate: Gate, runs: list[GateRun]) -> dict[str, Any]:
     experiment = runs[0].experiment
     returns = [run.value() for run in runs]
     found = summary(returns)
-    return {
+    row = {
         "name": gate.name,
         "algorithm": type(experiment.algorithm).__name__,
         "env": gate.arguments[0],
@@ -94,12 +99,34 @@ def _row(gate: Gate, runs: list[GateRun]) -> dict[str, Any]:
         "returns": _plain(returns),
         **{key: _plain(value) for key, value in found._asdict().items()},
         "threshold": gate.threshold,
-        "passed": bool(found.mean >= gate.threshold),
         "published": gate.published,
         "env_steps": experiment.env_steps,
         "seconds": round(sum(run.seconds() for run in runs) / len(runs), 1),
-        "command": f"srl run {' '.join([*gate.arguments, *runs[0].options])}",
+        "command": _command(gate, *runs[0].options),
     }
+    return _judged(row)
+
+
+def _command(gate: Gate, *options: str) -> str:
+    return f"srl run {' '.join([*gate.arguments, *options])}"
+
+
+def _judged(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with what it counts for by the table of gates as it is now."""
+    old = _is_out_of_date(row)
+    reached = row["mean"] is not None and row["mean"] >= row["threshold"]
+    return {**row, "passed": reached and not old, "out_of_date": old}
+
+
+def _is_out_of_date(row: dict[str, Any]) -> bool:
+    """Whether the row's gate now has another command or threshold, or is a gate no more.
+
+    The plan that `--plan` names is no part of a gate.
+    """
+    gate = next((gate for gate in gates_table.GATES if gate.name == row["name"]), None)
+    if gate is None or gate.threshold != row["threshold"]:
+        return True
+    return not re.fullmatch(re.escape(_command(gate)) + r"( --plan \S+)?", row["command"])
 
 
 def _plain(value: Any) -> Any:
@@ -114,7 +141,14 @@ def _listing(chosen: list[Gate]) -> str:
     return table(rows)
 
 
+def _print_row(row: dict[str, Any], as_json: bool) -> None:
+    sys.stdout.write((json.dumps(row) if as_json else _line(row)) + "\n")
+    sys.stdout.flush()
+
+
 def _line(row: dict[str, Any]) -> str:
+    if row["out_of_date"]:
+        return f"{row['name']}: OUT OF DATE, no gate has its command and threshold any more"
     verdict = "passed" if row["passed"] else "MISSED"
     return f"{row['name']}: {verdict}, {_number(row['mean'])} of {_number(row['threshold'])}"
 
@@ -140,20 +174,26 @@ class _Results:
         self._seeds: dict[str, int] = {}
         if self._file.exists():
             try:
-                self._rows = {row["name"]: row for row in parse_json(self._file.read_bytes())}
+                rows = map(_judged, parse_json(self._file.read_bytes()))
+                self._rows = {row["name"]: row for row in rows}
                 self._seeds = {name: len(row["seeds"]) for name, row in self._rows.items()}
             except (OSError, ValueError, TypeError, KeyError) as error:
                 raise UserError(f"{self._file} holds no results of gates: {error}") from error
 
     def expect_no_fewer_seeds(self, chosen: list[Gate], seeds: int) -> None:
         """Raises UserError where a row would take the place of one of more seeds."""
+        old = {row["name"] for row in self.out_of_date()}
         for gate in chosen:
             there = self._seeds.get(gate.name, 0)
-            if there > seeds:
+            if there > seeds and gate.name not in old:
                 raise UserError(
                     f"--out {self._table}: its row {gate.name} is of {there} seeds, and --seeds "
                     f"gives {seeds}; give as many, or another file"
                 )
+
+    def out_of_date(self) -> list[dict[str, Any]]:
+        """The rows whose gates have changed since, or are gates no more."""
+        return [row for row in self._rows.values() if row["out_of_date"]]
 
     def add(self, row: dict[str, Any]) -> None:
         """Writes both files with a row that is new, or in place of an earlier one."""
@@ -173,7 +213,7 @@ interquartile mean of the seeds' returns with its 95 % bootstrap interval; a gat
 A return is `episode_return` in the last line of a run's metrics: the mean of its last 100 episodes,
 with drawn actions. For gates of staleness it is the lowest report of the run's last third.
 Where the command has an evaluation, it is the mean of the last version's evaluated episodes, with
-the most probable actions.
+the most probable actions. A row is out of date where its gate now has another command or threshold.
 
 Settings in the commands of `ppo-hopper`, `ppo-walker2d`, `ppo-ant`, `impala-...`, `appo-...`,
 `dqn-mountain_car`, `pqn-cartpole:hidden_velocities` and `td3-...`, and some defaults of PPO and of
@@ -189,7 +229,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     """The table, each row's command, and the gates that have no row."""
     lines = [_cells(row) for row in rows]
     commands = [f"    {row['command']}  # {row['name']}" for row in rows]
-    there = {row["name"] for row in rows}
+    there = {row["name"] for row in rows if not row["out_of_date"]}
     others = [gate for gate in gates_table.GATES if gate.name not in there]
     absent = [f"    srl run {gate.command}  # {gate.name}" for gate in others]
     if absent:
@@ -208,6 +248,12 @@ def _cells(row: dict[str, Any]) -> str:
         _number(row["threshold"]),
         row["published"],
         f"{row['seconds'] / 60:.1f}",
-        "passed" if row["passed"] else "**missed**",
+        _verdict(row),
     )
     return f"| {' | '.join(map(str, cells))} |"
+
+
+def _verdict(row: dict[str, Any]) -> str:
+    if row["out_of_date"]:
+        return "**out of date**"
+    return "passed" if row["passed"] else "**missed**"

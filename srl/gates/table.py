@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,7 +42,9 @@ def gates_named(names: Sequence[str]) -> list[Gate]:
     known = [gate.name for gate in GATES]
     for name in names:
         if name not in known:
-            raise UserError(f"there is no gate {name!r}; there are {', '.join(known)}")
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise UserError(f"there is no gate {name!r}; {hint}")
     return [gate for gate in GATES if not names or gate.name in names]
 
 

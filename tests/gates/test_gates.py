@@ -18,13 +18,14 @@ from srl import UserError
 from srl.cli import main
 from srl.experiment import load_experiment
 from srl.gates import table
-from srl.gates.gates import _Results
+from srl.gates.gates import _judged, _Results, markdown
 from srl.gates.runs import GateRun
 from srl.gates.summary import summary
-from srl.gates.table import GATES, Gate
+from srl.gates.table import GATES, Gate, gates_named
 from srl.run.metrics import MetricsWriter, read_metrics
 from srl.run_record import RunFolder
 
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
 SMALL = "native:CartPole-v1 --num-envs 8 --env-steps {} --algorithm.unroll-length 16"
 EASY = Gate("ppo-easy", SMALL.format(2048), 1, "none")
 
@@ -79,6 +80,7 @@ def test_a_gate_is_run_for_each_seed_once_and_its_row_is_printed(tmp_path, capfd
     assert row["mean"] == pytest.approx(np.mean(last), abs=0.01)
     assert (row["name"], row["algorithm"], row["env"]) == ("ppo-easy", "PPO", "native:CartPole-v1")
     assert (row["seeds"], row["threshold"], row["passed"]) == ([0, 3], 1, True)
+    assert not row["out_of_date"]  # another plan is not another gate
     assert row["command"] == f"srl run {EASY.command} --plan inline"
 
     written = RunFolder(tmp_path / "ppo-easy" / "0").config.stat().st_mtime_ns
@@ -96,7 +98,7 @@ def test_a_missed_gate_is_said_and_gives_exit_code_1(tmp_path, capfd, monkeypatc
 def test_a_row_of_more_seeds_is_not_replaced_by_one_of_fewer(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(table, "GATES", (EASY,))
     out = tmp_path / "gates.md"
-    out.with_suffix(".json").write_text('[{"name": "ppo-easy", "seeds": [0, 1, 2]}]')
+    out.with_suffix(".json").write_text(json.dumps([row(EASY, 20.0, seeds=[0, 1, 2])]))
     words = ["gates", "--seeds", "0,3", "--runs", str(tmp_path), "--out", str(out)]
     assert main(words) == 2
     assert "its row ppo-easy is of 3 seeds, and --seeds gives 2" in capsys.readouterr().err
@@ -186,28 +188,31 @@ def test_one_outlier_of_five_does_not_move_the_interquartile_mean():
     assert summary([1, 2, 3, 4, 5]).iqm == summary([1, 2, 3, 4, 5000]).iqm == 3
 
 
-def row(name, mean):
+def row(gate, mean, **changed):
+    """A row of results as a file holds it."""
     return {
-        "name": name,
+        "name": gate.name,
         "seeds": [0],
         "mean": mean,
         "iqm": mean,
         "low": None,
         "high": None,
-        "threshold": 475,
-        "passed": mean >= 475,
-        "published": "CleanRL 490",
+        "threshold": gate.threshold,
+        "passed": mean >= gate.threshold,
+        "published": gate.published,
         "env_steps": 300_000,
         "seconds": 61,
-        "command": "srl run X",
+        "command": f"srl run {gate.command}",
+        **changed,
     }
 
 
 def test_rows_are_put_into_a_table_whose_other_rows_stay(tmp_path):
     file = tmp_path / "gates.md"
-    _Results(file).add(row("pqn-cartpole", 470.0))
-    _Results(file).add(row("ppo-cartpole", 499.5))
-    _Results(file).add(row("pqn-cartpole", 480.0))
+    ppo, pqn = gates_named(["ppo-cartpole", "pqn-cartpole"])
+    _Results(file).add(_judged(row(pqn, 470.0)))
+    _Results(file).add(_judged(row(ppo, 499.5)))
+    _Results(file).add(_judged(row(pqn, 480.0)))
     lines = [line for line in file.read_text().splitlines() if line.startswith("| p")]
     assert [line.split(" | ")[0] for line in lines] == ["| ppo-cartpole", "| pqn-cartpole"]
     assert "480" in lines[1]
@@ -219,6 +224,73 @@ def test_rows_are_put_into_a_table_whose_other_rows_stay(tmp_path):
         499.5,
         480,
     ]
+
+
+OLD_ROWS = {
+    "another command": row(EASY, 9.0, command=f"srl run {SMALL.format(1024)}"),
+    "a longer command": row(EASY, 9.0, command=f"srl run {EASY.command} --num-epochs 2"),
+    "another threshold": row(EASY, 9.0, threshold=0.5),
+    "no gate of this name": row(Gate("ppo-gone", EASY.command, 1, "none"), 9.0),
+}
+
+
+@pytest.mark.parametrize("old", OLD_ROWS.values(), ids=OLD_ROWS)
+def test_a_row_whose_gate_has_changed_since_is_out_of_date_and_not_passed(
+    old, tmp_path, monkeypatch
+):
+    other = Gate("ppo-other", SMALL.format(256), 1, "none")
+    monkeypatch.setattr(table, "GATES", (EASY, other))
+    file = tmp_path / "gates.md"
+    file.with_suffix(".json").write_text(json.dumps([old]))
+    _Results(file).add(_judged(row(other, 9.0)))
+    rows = json.loads(file.with_suffix(".json").read_text())
+    assert {**old, "passed": False, "out_of_date": True} in rows
+    assert {**row(other, 9.0), "out_of_date": False} in rows
+    shown = {line.split()[1]: line for line in file.read_text().splitlines() if "| ppo" in line}
+    assert shown[old["name"]].endswith("| **out of date** |")
+    assert shown["ppo-other"].endswith("| passed |")
+    _, absent = file.read_text().split("Gates that have not been run")
+    assert f"srl run {EASY.command}  # ppo-easy" in absent
+
+
+def test_rows_out_of_date_are_printed_too_and_replaced_when_their_gates_are_run(
+    tmp_path, capfd, monkeypatch
+):
+    monkeypatch.setattr(table, "GATES", (EASY,))
+    out = tmp_path / "gates.md"
+    gone = OLD_ROWS["no gate of this name"]
+    more_seeds = row(EASY, 9.0, threshold=2, seeds=[0, 1, 2])
+    out.with_suffix(".json").write_text(json.dumps([more_seeds, gone]))
+    words = ["gates", "--seeds", "3", "--runs", str(tmp_path), "--out", str(out)]
+    assert main([*words, "--json"]) == 0
+    new, listed = map(json.loads, capfd.readouterr().out.splitlines())
+    assert (new["name"], new["seeds"], new["threshold"]) == ("ppo-easy", [3], 1)
+    assert (new["passed"], new["out_of_date"]) == (True, False)
+    assert listed == {**gone, "passed": False, "out_of_date": True}
+    assert json.loads(out.with_suffix(".json").read_text()) == [new, listed]
+
+    assert main(words) == 0
+    assert "ppo-gone: OUT OF DATE" in capfd.readouterr().out
+
+
+def test_a_row_is_current_again_where_its_gate_has_been_changed_back():
+    old = row(EASY, 9.0)
+    assert _judged(old)["out_of_date"]  # EASY is not in the table
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table, "GATES", (EASY,))
+        assert _judged(_judged(old)) == _judged(old)
+        assert _judged(old)["passed"]
+
+
+def test_the_results_in_the_documents_are_those_of_the_gates_as_they_are():
+    rows = json.loads((RESULTS / "gates.json").read_text())
+    gates = {gate.name: gate for gate in GATES}
+    for row in rows:
+        gate = gates[row["name"]]
+        assert row["command"] == f"srl run {gate.command}", gate.name
+        assert (row["threshold"], row["published"]) == (gate.threshold, gate.published), gate.name
+        assert row["passed"] == _judged(row)["passed"], gate.name
+    assert (RESULTS / "gates.md").read_text() == markdown([_judged(row) for row in rows])
 
 
 @pytest.mark.parametrize("content", ["{", "[1]", '{"a": 1}', '[{"mean": 3}]', '[{"name": "ppo"}]'])
