@@ -1,10 +1,15 @@
-"""Unrolls whose observations name where they are from, whole or some of their slots."""
+"""Unrolls whose observations name where they are from, whole or some of their slots.
+
+Also transitions of random numbers.
+"""
 
 import numpy as np
 
+from srl.algorithms.replay import Transitions
 from srl.types import Unroll
 
 STEPS, SLOTS = 4, 8
+N, DISCOUNT = 12, 0.99
 
 
 def unroll_of(n, slots=range(SLOTS), steps=STEPS, actions=None):
@@ -37,3 +42,16 @@ def unroll_of(n, slots=range(SLOTS), steps=STEPS, actions=None):
 
 def parts(shards):
     return [range(k * SLOTS // shards, (k + 1) * SLOTS // shards) for k in range(shards)]
+
+
+def transitions_of(random, actions=None):
+    """Random transitions, some of which terminate."""
+    action = random.integers(0, 2, N) if actions is None else random.uniform(-1, 1, (N, actions))
+    return Transitions(
+        observation=random.normal(size=(N, 3)).astype(np.float32),
+        action=action.astype(np.int32 if actions is None else np.float32),
+        reward=random.normal(size=N).astype(np.float32),
+        discount=np.where(random.random(N) < 0.3, 0, DISCOUNT).astype(np.float32),
+        last=random.normal(size=(N, 3)).astype(np.float32),
+        valid=np.ones(N, bool),
+    )

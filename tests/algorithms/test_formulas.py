@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from drawn_unrolls import SLOTS, STEPS, unroll_of
+from drawn_unrolls import DISCOUNT, SLOTS, STEPS, N, transitions_of, unroll_of
 from gymnasium import spaces
 from scipy import stats
 
 from srl.algorithms import DQN, PQN, R2D2, SAC, TD3
 from srl.algorithms.off_policy import Drawn
-from srl.algorithms.replay import Transitions, windows
+from srl.algorithms.replay import windows
 from srl.algorithms.returns import n_step_returns, vtrace
 from srl.algorithms.sac import squashed
 from srl.networks import MLP
@@ -27,22 +27,8 @@ CONTINUOUS = Specs(BOX, spaces.Box(-1, 1, (2,), np.float32), ("agent",))
 SMALL = {"unroll_length": STEPS, "warm_up": 0, "replay": 64, "batch_size": 8}
 NETWORK = MLP(width=8)
 KEY, OTHER = jax.random.split(jax.random.key(0))
-N, DISCOUNT = 12, 0.99
 RLAX = json.loads((Path(__file__).parent / "rlax_vtrace.json").read_text())
 """Numbers that rlax gave for others that were drawn."""
-
-
-def transitions_of(random, actions=None):
-    """Random transitions, some of which terminate."""
-    action = random.integers(0, 2, N) if actions is None else random.uniform(-1, 1, (N, actions))
-    return Transitions(
-        observation=random.normal(size=(N, 3)).astype(np.float32),
-        action=action.astype(np.int32 if actions is None else np.float32),
-        reward=random.normal(size=N).astype(np.float32),
-        discount=np.where(random.random(N) < 0.3, 0, DISCOUNT).astype(np.float32),
-        last=random.normal(size=(N, 3)).astype(np.float32),
-        valid=np.ones(N, bool),
-    )
 
 
 @pytest.mark.parametrize("double", [True, False])

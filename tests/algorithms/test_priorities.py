@@ -1,0 +1,154 @@
+"""What priorities do: they weigh what is learned from, and become those of the newest errors."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from drawn_unrolls import SLOTS, unroll_of
+from gymnasium import spaces
+
+from srl.algorithms import DQN, R2D2
+from srl.algorithms.dqn import Drawn, Prioritized
+from srl.algorithms.replay import Draws, Replay
+from srl.networks import MLP
+from srl.types import Specs
+
+LENGTH, BLOCKS = 8, 3
+DISCRETE = Specs(spaces.Box(-9, 9, (3,), np.float32), spaces.Discrete(2), ("agent",))
+SIZES = {
+    "unroll_length": LENGTH, "warm_up": 0, "replay": BLOCKS * LENGTH * SLOTS, "batch_size": 16,
+    "n_step": 2, "priorities": 0.6, "correction": 0.4,
+}  # fmt: skip
+CONFIGS = {
+    "DQN": (DQN(**SIZES, network=MLP(width=8), samples_per_insert=0.25), 1),
+    "R2D2": (
+        R2D2(
+            **SIZES, network=MLP(width=8, memory=4), chunk=2, burn_in=1, sequence=2,
+            samples_per_insert=0.5,
+        ),
+        2,
+    ),
+}  # fmt: skip
+"""Settings of one gradient step an update, and the rows from one window's first to the next's."""
+
+
+def unroll(instance, n):
+    memory = np.random.default_rng(n).normal(size=(LENGTH // 2, SLOTS, 4)).astype(np.float32)
+    return unroll_of(n, steps=LENGTH)._replace(memory=memory if instance.chunk else ())
+
+
+def window_at(instance, unroll, row):
+    """What is learned from of the rows from this one on, by slicing them."""
+    rows = slice(row, row + instance.length)
+    seen = unroll.observation, unroll.reward, unroll.terminated, unroll.truncated
+    action = unroll.action[row : row + instance.length - 1]
+    memory = unroll.memory[row // 2] if instance.chunk else ()
+    window = Replay(*(x[rows] for x in seen), action, memory)
+    window = instance.window_of(jax.tree.map(lambda x: jnp.asarray(x)[None], window))
+    return jax.tree.map(lambda x: x[0], window)
+
+
+def priorities_of(instance, state):
+    """The priority of each window of the last unrolls, by its errors now, [K, W, B]."""
+
+    def of(window):
+        return instance.priority(instance.errors(state.params, state, window)[0], window.valid)
+
+    of, stride = jax.jit(of), CONFIGS[type(instance.config).__name__][1]
+    starts = range(0, LENGTH + 2 - instance.length, stride)
+    unrolls = [unroll(instance, n) for n in range(BLOCKS)]
+    return np.array([[of(window_at(instance, each, row)) for row in starts] for each in unrolls])
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def third_update(request):
+    """An algorithm in its third update: before, as it draws, and after."""
+    instance = CONFIGS[request.param][0].bind(DISCRETE, 10, SLOTS)
+    assert instance.rounds == 1
+    learn = jax.jit(instance.learn)
+    state = jax.jit(instance.init)(jax.random.key(0))
+    replay = instance.empty_replay(unroll(instance, 0))
+    for n in range(2):
+        state, replay, _ = learn(state, unroll(instance, n), replay)
+    newest = unroll(instance, 2)
+    looked, drawn, sums = jax.jit(instance.look)(state, replay, newest)
+    _, learned, _ = learn(state, newest, replay)
+    return SimpleNamespace(
+        instance=instance,
+        state=instance.adapt(state, sums),
+        now=priorities_of(instance, state),
+        drawn=jax.tree.map(lambda x: x[0], drawn),
+        before=np.asarray(looked.priority),
+        after=np.asarray(learned.priority),
+    )
+
+
+def places(drawn):
+    return tuple(np.asarray(x) for x in drawn.draws[:3])
+
+
+def test_a_drawn_window_gets_the_priority_of_its_error_and_all_others_keep_theirs(third_update):
+    before, after, place = third_update.before, third_update.after, places(third_update.drawn)
+    expected = before.copy()
+    expected[place] = third_update.now[place]
+    drawn = np.zeros(before.shape, bool)
+    drawn[place] = True
+    assert not drawn.all()
+    assert (abs(expected - before)[drawn] > 1e-4).any()
+    np.testing.assert_allclose(after, expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(after[~drawn], before[~drawn])
+
+
+def test_what_priorities_draw_more_often_weighs_less_in_the_loss(third_update):
+    """Schaul et al., 2016, section 3.4; draws are even over slots, and by priority within each."""
+    instance, state, drawn = third_update.instance, third_update.state, third_update.drawn
+    priority, (block, row, column) = third_update.before, places(drawn)
+    own = priority[block, row, column]
+    of_all = own / priority.sum()
+    drawn_here = own / priority.sum((0, 1))[column] / SLOTS
+    weight = of_all / drawn_here * (priority.size * of_all) ** -0.4
+    assert np.ptp(weight) > 0.1
+    valid = np.asarray(drawn.window.valid)
+
+    def loss(params):
+        losses = weight * instance.errors(params, state, drawn.window)[1]
+        return jnp.sum(jnp.where(valid, losses, 0))
+
+    of = jax.jit(jax.value_and_grad(instance.loss, has_aux=True))
+    (total, (sums, notes)), gradient = of(state.params, state, drawn, 0)
+    expected, along = jax.jit(jax.value_and_grad(loss))(state.params)
+    np.testing.assert_allclose([total, sums["metrics"]["q_loss"]], expected, rtol=1e-4)
+    for a, b in zip(*map(jax.tree.leaves, (gradient, along)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(notes, third_update.now[block, row, column], rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_window_that_is_drawn_again_keeps_the_last_priority_that_was_noted(name):
+    """Of rounds with a gradient step, slots that are learned from, and windows that hold any."""
+    config = CONFIGS[name][0]
+    config = replace(config, samples_per_insert=2.5 * config.samples_per_insert)
+    instance, random = config.bind(DISCRETE, 10, SLOTS), np.random.default_rng(0)
+    state = jax.jit(instance.init)(jax.random.key(0))._replace(n=jnp.int32(2))
+    due = np.array([True, True, False])  # of 2.5 gradient steps an update
+    np.testing.assert_array_equal(instance.due(state.n, np.arange(3)), due)
+    shape = BLOCKS, instance.starts, SLOTS
+    priority = random.random(shape, np.float32) * (random.random(shape) < 0.8)
+    block, row, column = (random.integers(0, size, (3, 24)) for size in shape)
+    block[:2], block[2] = block[:2] % 2, 2  # the last round draws what no other does
+    ready = (random.random(SLOTS) < 0.7)[column]
+    notes = random.random((3, *shape), np.float32)[np.arange(3)[:, None], block, row, column]
+    expected, times = priority.copy(), np.zeros(shape, int)
+    for draw in np.ndindex(3, 24):
+        place = block[draw], row[draw], column[draw]
+        if due[draw[0]] and ready[draw] and priority[place]:
+            expected[place] = notes[draw]
+            times[place] += 1
+    assert (times > 1).any()
+    drawn = Drawn((), ready, Draws(block, row, column, column))
+    held = Prioritized((), jnp.asarray(priority))
+    revised = jax.jit(instance.revise)(state, held, drawn, notes)
+    np.testing.assert_array_equal(revised.priority, expected)
