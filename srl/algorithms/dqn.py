@@ -267,15 +267,15 @@ class DQNInstance(QInstance[DQNState], OffPolicyInstance[DQNState]):
         """Gives the replay with the priorities that the rounds noted, the last of each window."""
         if not self.config.priorities:
             return replay
-        known = batch.draws.of(replay.priority)
         noted = self.due(state.n, jnp.arange(self.rounds))[:, None] & batch.ready
-        priority = jnp.where(noted & (known > 0), notes, known)
 
-        def of_round(held: Array, row: tuple[Draws, Array]) -> tuple[Array, None]:
-            draws, values = row
-            return held.at[draws.block, draws.row, draws.column].set(values), None
+        def of_round(held: Array, row: tuple[Draws, Array, Array]) -> tuple[Array, None]:
+            draws, noted, values = row
+            place = draws.block, draws.row, draws.column
+            known = held[place]
+            return held.at[place].set(jnp.where(noted & (known > 0), values, known)), None
 
-        held, _ = jax.lax.scan(of_round, replay.priority, (batch.draws, priority))
+        held, _ = jax.lax.scan(of_round, replay.priority, (batch.draws, noted, notes))
         return replay._replace(priority=held)
 
     def priority(self, error: Array, valid: Array) -> Array:

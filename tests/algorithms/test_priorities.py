@@ -11,7 +11,7 @@ from drawn_unrolls import SLOTS, unroll_of
 from gymnasium import spaces
 
 from srl.algorithms import DQN, R2D2
-from srl.algorithms.dqn import Drawn, Prioritized
+from srl.algorithms.dqn import DrawnWindows, Prioritized
 from srl.algorithms.replay import Draws, Replay
 from srl.networks import MLP
 from srl.types import Specs
@@ -138,7 +138,6 @@ def test_a_window_that_is_drawn_again_keeps_the_last_priority_that_was_noted(nam
     shape = BLOCKS, instance.starts, SLOTS
     priority = random.random(shape, np.float32) * (random.random(shape) < 0.8)
     block, row, column = (random.integers(0, size, (3, 24)) for size in shape)
-    block[:2], block[2] = block[:2] % 2, 2  # the last round draws what no other does
     ready = (random.random(SLOTS) < 0.7)[column]
     notes = random.random((3, *shape), np.float32)[np.arange(3)[:, None], block, row, column]
     expected, times = priority.copy(), np.zeros(shape, int)
@@ -148,7 +147,7 @@ def test_a_window_that_is_drawn_again_keeps_the_last_priority_that_was_noted(nam
             expected[place] = notes[draw]
             times[place] += 1
     assert (times > 1).any()
-    drawn = Drawn((), ready, Draws(block, row, column, column))
+    drawn = DrawnWindows((), ready, Draws(block, row, column, column))
     held = Prioritized((), jnp.asarray(priority))
     revised = jax.jit(instance.revise)(state, held, drawn, notes)
     np.testing.assert_array_equal(revised.priority, expected)
