@@ -36,17 +36,7 @@ _MOST_ROWS = 2**31 - 1
 
 
 def empty(unroll: Unroll, blocks: int, stack: FrameStack | None = None) -> Replay:
-    """Gives a replay of no unrolls, for those of this shape; of `stack`s, where that is given.
-
-    Raises:
-        UserError: If its numbers are more than JAX can count.
-    """
-    rows = blocks * len(unroll.reward) * unroll.reward.shape[1]
-    if rows > _MOST_ROWS:
-        raise UserError(
-            f"the replay would hold {rows:,} rows, and JAX counts to {_MOST_ROWS:,}: give a "
-            "smaller algorithm.replay"
-        )
+    """Gives a replay of no unrolls, for those of this shape; of `stack`s, where that is given."""
 
     def zeros(x: Array) -> Array:
         return jnp.zeros((blocks, *x.shape), x.dtype)
@@ -115,7 +105,15 @@ class Draws(NamedTuple):
         """Gives the windows: `length` rows, and one action less: [rounds, length, S, ...].
 
         The memory is that before their first rows, [rounds, S, ...]; windows begin where chunks do.
+
+        Raises:
+            UserError: If there are more rows than JAX can count.
         """
+        if replay.reward.size > _MOST_ROWS:
+            raise UserError(
+                f"the replay would hold {replay.reward.size:,} rows, and JAX counts to "
+                f"{_MOST_ROWS:,}: give a smaller algorithm.replay"
+            )
 
         def taken(x: Array, length: int, first: int = 0) -> Array:
             """Rows from `first` after each window's first one; for those before row 0, row 0."""

@@ -10,6 +10,7 @@ from srl.dataflow import plans
 from srl.draw.plan import scene_of
 from srl.draw.svg import picture
 from srl.experiment import load_experiment
+from srl.system.shared_memory import available_bytes
 
 ROOT = Path(__file__).parents[2]
 ENV = "native:CartPole-v1"
@@ -79,6 +80,15 @@ def test_what_each_fragment_holds_is_told_with_its_size(capsys, priorities):
     assert any("holds replay of" in text for text in texts(picture(drawn)) if text)
     told = shown(capsys, ENV, *words, "inline")
     assert re.search(rf"holds state of [\d.]+ [kM]B, replay of {whole / 1e6:.3g}0? MB", told), told
+
+
+def test_a_replay_that_the_machine_could_not_hold_is_told(capsys):
+    words = ["plan", "native:CartPole-v1", "--algorithm", "dqn", "--algorithm.replay"]
+    assert main([*words, "1000000000"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert ("the replay takes 29.2 GB, and" in shown) == (available_bytes() < 29.2e9)
+    assert main([*words, "1000000000000"]) == 2
+    assert "rows, and JAX counts to 2,147,483,647" in capsys.readouterr().err
 
 
 def test_the_processes_beside_a_run_are_fragments_of_their_own(capsys):

@@ -191,7 +191,7 @@ def test_a_replay_of_another_size_is_told(start, tmp_path):
 
 @pytest.mark.parametrize("kind", [local_training, Fused])
 def test_a_replay_that_memory_would_not_hold_is_refused_with_its_size(start, kind):
-    large = replace(DQN_RUN, algorithm=replace(DQN_RUN.algorithm, replay=10**10))
+    large = replace(DQN_RUN, algorithm=replace(DQN_RUN.algorithm, replay=10**13))
     with pytest.raises(UserError, match=r"the replay would take [\d,.]+ GiB of memory"):
         start(large, kind)
 
