@@ -37,7 +37,7 @@ class Critics(OffPolicy):
     subset: int = 2
     """How many of them, drawn anew for each gradient step, make a target."""
     learning_rate: float = 3e-4
-    """The step size of the actor's Adam, and of all that is not a critic."""
+    """The step size of the actor's Adam."""
     critic_learning_rate: float = 1e-3
     """The step size of the critics' Adam."""
 
@@ -103,13 +103,14 @@ class CriticsInstance(OffPolicyInstance[CriticsState]):
     @property
     def optimizer(self) -> optax.GradientTransformation:
         """An Adam of its own for each of the networks."""
-        rates = dict.fromkeys(self.parts, self.config.learning_rate)
-        rates["critics"] = self.config.critic_learning_rate
-        steps = {name: optax.flatten(optax.adam(rate)) for name, rate in rates.items()}
+        steps = {name: optax.flatten(optax.adam(rate)) for name, rate in self.rates.items()}
         return optax.partition(steps, {name: name for name in steps})
 
-    parts: ClassVar[tuple[str, ...]] = ("actor", "critics")
-    """The names of what `draw_params` draws."""
+    @property
+    def rates(self) -> dict[str, float]:
+        """The step size of each part that `draw_params` draws."""
+        config = self.config
+        return {"actor": config.learning_rate, "critics": config.critic_learning_rate}
 
     def init(self, key: Array) -> CriticsState:
         """Draws parameters."""

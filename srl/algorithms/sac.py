@@ -28,16 +28,19 @@ class SAC(Critics):
 
     temperature: float = 1.0
     """The weight of the entropy in the beginning."""
+    temperature_learning_rate: float = 3e-4
+    """The step size of the temperature's Adam."""
     target_entropy: float = -1.0
     """The entropy that is aimed at, in nats for each number of an action."""
 
     limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
         **Critics.limits,
         "temperature": (0.0,),
+        "temperature_learning_rate": (0.0,),
         "target_entropy": (-100.0, 100.0),
     }
 
-    adjustable = (*Critics.adjustable, "target_entropy")
+    adjustable = (*Critics.adjustable, "temperature_learning_rate", "target_entropy")
 
     @property
     def instance(self) -> type[SACInstance]:
@@ -50,7 +53,11 @@ class SoftInstance(CriticsInstance):
     """The losses of SAC, for continuous and for discrete actions."""
 
     config: SAC
-    parts = ("actor", "critics", "log_temperature")
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """The step size of each part that `draw_params` draws."""
+        return {**super().rates, "log_temperature": self.config.temperature_learning_rate}
 
     def draw_params(self, key: Array) -> dict[str, Tree]:
         """Draws the networks' parameters; adds the temperature's logarithm."""

@@ -1,6 +1,7 @@
 import collections
 import contextlib
 import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -390,13 +391,24 @@ def test_old_checkpoints_go(tmp_path):
     assert Checkpoints(tmp_path / "run" / "checkpoints").versions() == [5, 6]
 
 
+def test_the_first_update_is_reported_where_the_run_chooses_how_often(tmp_path):
+    assert run(tmp_path / "run", "--updates", "200") == 0
+    assert run(tmp_path / "given", "--updates", "60", "--report-every", "7") == 0
+    first = {
+        name: json.loads((tmp_path / name / "metrics.jsonl").read_text().partition("\n")[0])
+        for name in ("run", "given")
+    }
+    assert first["run"]["updates"] == 1
+    assert first["given"]["updates"] == 7
+
+
 def test_the_loop_asks_for_little_beside_the_updates(tmp_path):
     trainer = TinyTrainer()
     asked = collections.Counter()
     for name in ("update", "report", "check", "state"):
         setattr(trainer, name, counting(getattr(trainer, name), name, asked))
     assert run(tmp_path / "run", "--updates", "2000", trainer=trainer) == 0
-    assert asked == {"update": 2000, "report": 50, "check": 2, "state": 3}
+    assert asked == {"update": 2000, "report": 51, "check": 2, "state": 3}
 
 
 def counting(call, name, asked):
