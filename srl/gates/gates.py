@@ -59,7 +59,7 @@ def _parser() -> Arguments:
     add("--list", action="store_true", help="show the gates and their commands, and run nothing")
     seeds = "default 0,1,2,3,4"
     add("--seeds", type=listed(number(0)), default=_SEEDS, metavar="S,S,...", help=seeds)
-    add("--plan", metavar="NAME", help="run each under this plan")
+    add("--plan", metavar="NAME", help="run under this plan those that name none")
     runs = "where runs are kept; default runs/gates"
     add("--runs", type=Path, default=Path("runs/gates"), metavar="DIR", help=runs)
     out = (
@@ -78,7 +78,8 @@ def _expect_distinct(seeds: list[int]) -> None:
 
 def _runs(gate: Gate, options: Any) -> list[GateRun]:
     """A gate's runs, in folders named after the gate and the seed."""
-    arguments = ("--plan", options.plan) if options.plan else ()
+    chosen = options.plan and "--plan" not in gate.arguments
+    arguments = ("--plan", options.plan) if chosen else ()
     folder = options.runs / gate.name.replace(":", "_")
     return [GateRun(gate, seed, folder / str(seed), arguments) for seed in options.seeds]
 

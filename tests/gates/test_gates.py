@@ -18,7 +18,7 @@ from srl import UserError
 from srl.cli import main
 from srl.experiment import load_experiment
 from srl.gates import table
-from srl.gates.gates import _judged, _Results, markdown
+from srl.gates.gates import _judged, _parser, _Results, _runs, markdown
 from srl.gates.runs import GateRun
 from srl.gates.summary import summary
 from srl.gates.table import GATES, Gate, gates_named
@@ -31,6 +31,17 @@ EASY = Gate("ppo-easy", SMALL.format(2048), 1, "none")
 
 
 # ---- the table ----
+
+
+def test_a_gate_that_names_its_plan_keeps_it(tmp_path):
+    runs = {
+        name: _runs(
+            gates_named([name])[0], _parser().parse_args(["--plan", "inline", "--runs", "x"])
+        )
+        for name in ("ppo-cartpole", "appo-cartpole:staleness_0")
+    }
+    plans = {name: first.experiment.settled_plan.name for name, (first, *_) in runs.items()}
+    assert plans == {"ppo-cartpole": "inline", "appo-cartpole:staleness_0": "decoupled"}
 
 
 def test_names_are_distinct_and_begin_with_the_algorithm():
