@@ -93,9 +93,8 @@ class Display:
         self._line("budget", f"{_budget(experiment)}, seed {experiment.seed}")
         warm_up = getattr(experiment.algorithm, "warm_up", 0)
         if experiment.updates is None and experiment.env_steps <= warm_up:
-            self._line(
-                "warm-up", f"{warm_up:,} env steps, so nothing is learned: give a smaller one"
-            )
+            counted = f"{warm_up:,} steps of all agents"
+            self._line("warm-up", f"{counted}: with one, nothing is learned: give a smaller one")
         self._line("run folder", str(folder.path))
 
     def stage(self, stage: Stage, details: str = "") -> None:
