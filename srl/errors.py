@@ -3,6 +3,7 @@
 import math
 import os
 import traceback
+from collections.abc import Collection
 from numbers import Integral, Real
 from types import TracebackType
 
@@ -31,6 +32,14 @@ class Unwritable(RunError):
 
 class WorkerLost(RunError):
     """A worker process that died too often, or hangs."""
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """Asks whether the nearest of these names was meant; lists all where none is near."""
+    import difflib  # which most errors do not need
+
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
 
 
 def expect(good: object, name: str, given: object, expected: str) -> None:

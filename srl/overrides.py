@@ -16,7 +16,7 @@ from srl.algorithms import ALGORITHMS, Algorithm
 from srl.console.arguments import wrapped
 from srl.dataflow.plan import Plan
 from srl.dataflow.plans import PLANS, resolve
-from srl.errors import UserError
+from srl.errors import UserError, nearest
 from srl.field_types import item_count, item_type, read, text_types
 from srl.pools import NamedEnv
 from srl.pools.config import environment_options
@@ -193,10 +193,7 @@ def _choose_algorithm(value: T, arguments: Sequence[str]) -> tuple[T, list[str]]
         kinds = {kind.__name__.lower(): kind for kind in ALGORITHMS}
         plain = name.lower().replace("_", "").replace("-", "")
         if plain not in kinds:
-            near = difflib.get_close_matches(plain, kinds, n=1, cutoff=0.5)
-            known = ", ".join(kinds)
-            hint = f"did you mean {near[0]}?" if near else f"there are {known}"
-            raise UserError(f"there is no algorithm {name!r}; {hint}")
+            raise UserError(f"there is no algorithm {name!r}; {nearest(plain, kinds)}")
         kind = kinds[plain]
         if type(value.algorithm) is not kind:  # type: ignore[attr-defined]
             value = dataclasses.replace(value, algorithm=kind())  # type: ignore[type-var]
@@ -342,24 +339,25 @@ def help_text(value: Any) -> str:
             lines += [wrapped(f"  {about}", 2)] if about else []
         head = f"{option.flag}, {option.off}" if option.off else f"{option.flag} {_metavar(option)}"
         text = f"{_about(value, option.path)} (default: {_shown(option.value)})".strip()
-        lines += [wrapped(f"  {head}", 4), wrapped(f"{' ' * 8}{text}", 8)]
+        lines += _entry(head, text)
     return "\n".join(lines)
 
 
 def _choices(value: Any) -> Iterator[str]:
     """Describes the options that choose parts, whose own options follow."""
-    about = {}
     if isinstance(getattr(value, "algorithm", None), Algorithm):
         names = [kind.__name__.lower() for kind in ALGORITHMS]
         chosen = type(value.algorithm).__name__.lower()
         text = f"Another algorithm comes with its own defaults. (default: {chosen})"
-        about[f"--algorithm {'|'.join(names)}"] = text
+        yield from _entry(f"--algorithm {'|'.join(names)}", text)
     if isinstance(getattr(value, "plan", None), Plan):
         text = f"What is computed where; auto measures. (default: {value.plan.name})"
-        about[f"--plan {'|'.join(PLANS)}|auto"] = text
-    for head, text in about.items():
-        yield wrapped(f"  {head}", 4)
-        yield wrapped(f"{' ' * 8}{text}", 8)
+        yield from _entry(f"--plan {'|'.join(PLANS)}|auto", text)
+
+
+def _entry(head: str, text: str) -> list[str]:
+    """An option, and below it what it is for."""
+    return [wrapped(f"  {head}", 4), wrapped(f"{' ' * 8}{text}", 8)]
 
 
 def _at(value: Any, path: Path) -> Any:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from srl.algorithms.critics import CriticsState
-from srl.algorithms.distributions import Categorical, CategoricalActions, action_mask
+from srl.algorithms.distributions import Categorical, CategoricalActions, action_mask, any_allowed
 from srl.algorithms.q_learning import chosen
 from srl.algorithms.sac import SAC, SoftInstance
 from srl.errors import UserError
@@ -123,11 +123,8 @@ class DiscreteSACInstance(SoftInstance):
         choice = self._choice(actor, statistics, observation)
         values = joined(self._all_values(critics, statistics, observation))
         value = jnp.sum(jnp.exp(choice.log_probs[0]) * values, axis=-1)
-        mask = action_mask(observation)
-        if mask is None:
-            return value, choice.entropy()
-        any_allowed = jnp.any(mask.astype(bool), axis=-1)
-        return jnp.where(any_allowed, value, 0.0), jnp.where(any_allowed, choice.entropy(), 0.0)
+        possible = any_allowed(observation)
+        return jnp.where(possible, value, 0.0), jnp.where(possible, choice.entropy(), 0.0)
 
     def target_entropy(self, observation: Tree) -> Array:
         """Gives the entropy that is aimed at, in nats."""

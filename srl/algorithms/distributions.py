@@ -87,6 +87,15 @@ def action_mask(observation: Tree) -> Tree:
     return observation.get("action_mask") if isinstance(observation, Mapping) else None
 
 
+def any_allowed(observation: Tree) -> Array:
+    """Gives where any action is allowed, bool [...], or [] without masks.
+
+    After an episode's last action, masks may allow nothing.
+    """
+    mask = action_mask(observation)
+    return jnp.ones((), bool) if mask is None else jnp.any(mask.astype(bool), axis=-1)
+
+
 @dataclass(frozen=True)
 class CategoricalActions(ActionSpace):
     """One choice, or several independent ones, of some number of categories each."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
-from srl.algorithms.distributions import action_mask
+from srl.algorithms.distributions import action_mask, any_allowed
 from srl.algorithms.normalization import Observing
 from srl.algorithms.observing import ObservingAlgorithm, ObservingInstance
 from srl.errors import UserError
@@ -196,12 +196,8 @@ class QInstance(ObservingInstance[Q]):
         return jnp.ones(values.shape, bool) if mask is None else mask.astype(bool)
 
     def possible(self, observation: Tree) -> Array:
-        """Gives where any action is allowed, bool [...] or []; elsewhere a state is worth 0.
-
-        After an episode's last action, masks may allow nothing.
-        """
-        mask = action_mask(observation)
-        return jnp.ones((), bool) if mask is None else jnp.any(mask.astype(bool), axis=-1)
+        """Gives where any action is allowed, bool [...] or []; elsewhere a state is worth 0."""
+        return any_allowed(observation)
 
     def mask(self, observation: Tree, values: Array) -> Array:
         """Gives the values with the least number in place of those of forbidden actions."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -39,18 +38,10 @@ def lower_priority(nice: int) -> None:
 
 def keep_to_one_thread() -> None:
     """Makes JAX start as many threads as for one core, which may then run on any core."""
-    cores, others = os.sched_getaffinity(0), _threads()
+    cores, others = os.sched_getaffinity(0), set(os.listdir("/proc/self/task"))
     os.sched_setaffinity(0, {min(cores)})
     jax.devices()
     os.sched_setaffinity(0, cores)
-    _move(_threads() - others, cores)
-
-
-def _threads() -> set[str]:
-    return set(os.listdir("/proc/self/task"))
-
-
-def _move(threads: Iterable[str], cores: Iterable[int]) -> None:
-    for thread in threads:
+    for thread in set(os.listdir("/proc/self/task")) - others:
         with suppress(ProcessLookupError):
             os.sched_setaffinity(int(thread), cores)

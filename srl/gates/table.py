@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from srl.errors import UserError
+from srl.errors import UserError, nearest
 
 
 @dataclass(frozen=True)
@@ -42,9 +41,7 @@ def gates_named(names: Sequence[str]) -> list[Gate]:
     known = [gate.name for gate in GATES]
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-            raise UserError(f"there is no gate {name!r}; {hint}")
+            raise UserError(f"there is no gate {name!r}; {nearest(name, known)}")
     return [gate for gate in GATES if not names or gate.name in names]
 
 
