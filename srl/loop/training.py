@@ -12,6 +12,7 @@ from srl.block_files import Files
 from srl.errors import RunError
 from srl.experiment import Experiment
 from srl.loop.busy_time import SecondsByKind
+from srl.loop.garbage import no_garbage_collection
 from srl.loop.learning.learner import Learner
 from srl.loop.learning.replay_files import Saved
 from srl.loop.learning.replicas import gathered
@@ -81,6 +82,10 @@ class Training:
 
     def start(self) -> None:
         """Makes the environments and the policies, compiles, and begins the first episodes."""
+        with no_garbage_collection():
+            self._start()
+
+    def _start(self) -> None:
         experiment, environments = self.experiment, self.environments
         specs = environments.make()
         self.on_stage(Stage.COMPILING)
