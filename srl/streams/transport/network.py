@@ -17,13 +17,11 @@ from typing import Any, NoReturn, cast
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from srl.errors import RunError
 from srl.streams.transport.interface import (
     Connection,
     Disconnected,
     Peer,
     PolledListener,
-    check_size,
 )
 from srl.streams.transport.keys import Keys
 from srl.streams.transport.message import (
@@ -33,7 +31,6 @@ from srl.streams.transport.message import (
     Identity,
     Message,
     Refused,
-    as_bytes,
     decode,
     encode,
 )
@@ -43,13 +40,14 @@ from srl.streams.transport.tcp import (
     STRANGE,
     accepted_from,
     bind,
+    frames_of,
     monitor,
     most_unidentified,
     most_unread_bytes,
     open_socket,
     part_bytes,
+    read_bodies,
     securing,
-    wire_bytes,
 )
 from srl.streams.transport.tcp_watch import TcpConnection, unwatch, watch
 
@@ -59,40 +57,8 @@ _NEVER_MS = 2**31 - 1
 IMMEDIATE, a socket drops unread messages when the connection ends, also the rest of one that is
 being read, and then aborts the process (fq.cpp: !_more)."""
 _RETRY_MS = 50
-
-
-def _frames(identity: Identity, message: Message, limit_bytes: int, part: int) -> list[Any]:
-    """The header, and the body in even parts of at most `part` bytes."""
-    check_size(message, limit_bytes)
-    if message.fds:
-        raise RunError("descriptors cannot be sent to another host")
-    body = as_bytes(message.body)
-    if body is None:
-        return [encode(identity, message, 0)]
-    header, size = encode(identity, message, len(body)), len(body)
-    if size <= part:
-        return [header, body]
-    step = -(-size // -(-size // part))
-    return [header, *(body[start : start + step] for start in range(0, size, step))]
-
-
-def _read_frames(
-    socket: zmq.Socket, limit_bytes: int, part: int, encrypted: bool
-) -> tuple[list[memoryview], int]:
-    """The frames that follow the one just read, and what they took on the wire.
-
-    Of what is too much, little is kept.
-    """
-    most = 2 * limit_bytes // part + 2  # as each is at least half as long as it may be
-    frames: list[memoryview] = []
-    size = wire = 0
-    while socket.rcvmore:
-        frame = socket.recv(copy=False)
-        wire += wire_bytes(len(frame), encrypted)
-        if size <= limit_bytes and len(frames) < most:
-            frames.append(frame.buffer)
-            size += len(frame)
-    return frames, wire
+# A plain number, whose operators are faster than those of enums.
+_READABLE = int(zmq.POLLIN)
 
 
 def join_frames(
@@ -122,7 +88,7 @@ def _fd(frame: zmq.Frame) -> int:
 
 
 def _has_events(monitor: zmq.Socket) -> bool:
-    return bool(cast(int, monitor.get(zmq.EVENTS)) & zmq.POLLIN)
+    return bool(cast(int, monitor.get(zmq.EVENTS)) & _READABLE)
 
 
 def _milliseconds(timeout: float | None) -> int | None:
@@ -283,15 +249,17 @@ class NetworkListener(PolledListener):
             return False
         peer = self._routes.get(route)
         # As a frame it has the TCP connection over which it came; ROUTER itself has not.
-        header = self._socket.recv(copy=False) if self._socket.rcvmore else zmq.Frame()
-        bodies, wire = _read_frames(self._socket, self.limit_bytes, self._part, self._encrypted)
+        header = self._socket.recv(copy=False)
+        bodies, wire = read_bodies(
+            self._socket, header, self.limit_bytes, self._part, self._encrypted
+        )
         fd = _fd(header)
         if peer is None:
             self._watch()  # for the present TCP connections
             with self._watching:
                 self._unidentified.pop(fd, None)
         if connection := self._connected.get(fd):
-            connection.read_bytes += wire + wire_bytes(len(header), self._encrypted)
+            connection.read_bytes += wire
         hung_up = peer is not None and self._peers.get(peer.identity.sender) is not peer
         self._dropped += hung_up
         try:
@@ -321,7 +289,7 @@ class NetworkListener(PolledListener):
                 self._leaving.append(peer)
 
     def _transmit(self, peer: Peer, message: Message) -> None:
-        frames = _frames(self.identity, message, self.limit_bytes, self._part)
+        frames = frames_of(self.identity, message, self.limit_bytes, self._part)
         frames.insert(0, peer.route)
         if not self._sent(frames):
             self._dropped += 1
@@ -398,19 +366,19 @@ class NetworkConnection(Connection):
 
     def send(self, message: Message) -> None:
         """Sends; waits while the other end is too busy to take it."""
-        frames = _frames(self.identity, message, self.limit_bytes, self._part)
+        frames = frames_of(self.identity, message, self.limit_bytes, self._part)
+        shared = len(frames[-1]) >= COPIED_BYTES
         while not self._socket.closed and self._alive():
             try:
-                tracker = self._socket.send_multipart(
-                    frames, zmq.NOBLOCK, copy=False, track=len(frames[-1]) >= COPIED_BYTES
-                )
+                tracker = self._socket.send_multipart(frames, zmq.NOBLOCK, copy=False, track=shared)
             except zmq.Again:
                 self._poller.modify(self._socket, zmq.POLLOUT)
                 self._poller.poll()
                 self._poller.modify(self._socket, zmq.POLLIN)
                 continue
-            if isinstance(tracker, zmq.MessageTracker):
-                self._trackers.append(tracker)
+            if shared:
+                self._drop_trackers()
+                self._trackers.append(cast(zmq.MessageTracker, tracker))
             return
         while self.receive(0):  # raises, with the other end's close reason if there is one
             pass
@@ -422,7 +390,7 @@ class NetworkConnection(Connection):
         while True:
             alive = self._alive()  # before the last look, or what came between would be lost
             try:
-                header = self._socket.recv(zmq.NOBLOCK)
+                header = self._socket.recv(zmq.NOBLOCK, copy=False)
                 break
             except zmq.Again:
                 if not alive:
@@ -431,17 +399,23 @@ class NetworkConnection(Connection):
             left = None if deadline is None else deadline - time.monotonic()
             if not self._poller.poll(_milliseconds(left)):
                 return None
-        bodies, wire = _read_frames(self._socket, self.limit_bytes, self._part, self._encrypted)
+        bodies, wire = read_bodies(
+            self._socket, header, self.limit_bytes, self._part, self._encrypted
+        )
         if self._tcp:
-            self._tcp.read_bytes += wire + wire_bytes(len(header), self._encrypted)
-        return join_frames(header, bodies, self.limit_bytes)
+            self._tcp.read_bytes += wire
+        return join_frames(header.buffer, bodies, self.limit_bytes)
 
     @property
     def held(self) -> int:
         """How many of the bodies sent last are still to be read where they lie."""
+        self._drop_trackers()
+        return len(self._trackers)
+
+    def _drop_trackers(self) -> None:
+        """Drops those of bodies that have been read."""
         while self._trackers and self._trackers[0].done:
             self._trackers.popleft()
-        return len(self._trackers)
 
     def wait_held(self, most: int, timeout: float) -> bool:
         """Waits until `held` is at most so many; False if it is more after `timeout` seconds."""

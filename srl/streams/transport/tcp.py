@@ -1,4 +1,4 @@
-"""The sockets of connections between hosts: their options, limits, keys and ports."""
+"""The sockets of connections between hosts: options, limits, keys and ports; their frames."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import ipaddress
 import resource
 import socket
 import time
+from typing import Any
 
 import zmq
 
-from srl.errors import UserError
+from srl.errors import RunError, UserError
+from srl.streams.transport.interface import check_size
 from srl.streams.transport.keys import Keys
-from srl.streams.transport.message import HEADER_BYTES
+from srl.streams.transport.message import HEADER_BYTES, Identity, Message, as_bytes, encode
 from srl.streams.transport.tcp_watch import KEEPALIVE_PROBES, KEEPALIVE_SECONDS
 from srl.streams.transport.zap import answer_about_keys
 
-COPIED_BYTES = 1 << 16
+COPIED_BYTES = 1 << 17
 """A smaller body is copied, which is faster than to share it with ZeroMQ's thread."""
 MOST_UNREAD = 1024
 """Messages that wait on each side of a connection, if they are small."""
@@ -36,6 +38,10 @@ _HANDSHAKE_BYTES = 1 << 16  # of ZMTP and CURVE, and what ZeroMQ reads at a time
 _PART_BYTES = 1 << 18
 _MOST_UNIDENTIFIED = 4096
 
+# glibc keeps up to twice the largest block that was ever freed. Until there was one it returns the
+# memory of each message to the kernel, and copying the next one costs twice as much.
+bytearray(1 << 22)
+
 
 def part_bytes(limit_bytes: int, keys: Keys | None) -> int:
     """The most bytes of a body in one frame.
@@ -50,6 +56,44 @@ def wire_bytes(frame_bytes: int, encrypted: bool) -> int:
     """What a frame of so many bytes takes on the wire (ZMTP 3.1, RFC 37; CurveZMQ, RFC 26)."""
     size = frame_bytes + (_CURVE_BYTES if encrypted else 0)
     return size + (_SHORT_HEADER if size <= _SHORT_FRAME else _LONG_HEADER)
+
+
+def frames_of(identity: Identity, message: Message, limit_bytes: int, part: int) -> list[Any]:
+    """The header of a message, and its body in even parts of at most `part` bytes.
+
+    Raises:
+        RunError: If it is too large, or has descriptors.
+    """
+    check_size(message, limit_bytes)
+    if message.fds:
+        raise RunError("descriptors cannot be sent to another host")
+    body = as_bytes(message.body)
+    if body is None:
+        return [encode(identity, message, 0)]
+    header, size = encode(identity, message, len(body)), len(body)
+    if size <= part:
+        return [header, body]
+    step = -(-size // -(-size // part))
+    return [header, *(body[start : start + step] for start in range(0, size, step))]
+
+
+def read_bodies(
+    socket: zmq.Socket, header: zmq.Frame, limit_bytes: int, part: int, encrypted: bool
+) -> tuple[list[memoryview], int]:
+    """The frames that follow a header, and what they and the header took on the wire.
+
+    Of what is too much, little is kept.
+    """
+    most = 2 * limit_bytes // part + 2  # as each is at least half as long as it may be
+    bodies: list[memoryview] = []
+    last, size, wire = header, 0, wire_bytes(len(header), encrypted)
+    while last.more:
+        last = socket.recv(copy=False)
+        wire += wire_bytes(len(last), encrypted)
+        if size <= limit_bytes and len(bodies) < most:
+            bodies.append(last.buffer)
+            size += len(last)
+    return bodies, wire
 
 
 def _unread_messages(limit_bytes: int) -> int:

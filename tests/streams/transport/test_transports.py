@@ -1,6 +1,7 @@
 """What is particular to a transport: dead processes, descriptors, and whatever else may come in."""
 
 import contextlib
+import gc
 import os
 import select
 import signal
@@ -295,6 +296,29 @@ def test_a_large_body_is_held_until_the_network_has_read_it(network):
         while connection.held:
             network.receive(0.01)
             assert time.monotonic() < deadline
+
+
+def test_a_connection_forgets_the_bodies_that_were_read_though_it_is_not_asked_which(network):
+    with connect(network.address, ME, limit_bytes=LIMIT) as connection:
+        assert network.receive(SECONDS)[1].kind == JOINED
+        for number in range(200):
+            connection.send(Message(16, number, body=np.zeros(LIMIT, np.uint8)))
+            assert network.receive(SECONDS)[1].sequence == number
+        remembered = [kept for kept in gc.get_objects() if isinstance(kept, zmq.MessageTracker)]
+        assert len(remembered) < 50
+
+
+def test_a_body_may_be_written_anew_when_it_is_not_held(network):
+    sizes = [1, 1000, 1 << 16, (1 << 17) - 1, 1 << 17, LIMIT]
+    with connect(network.address, ME, limit_bytes=LIMIT) as connection:
+        for size in sizes:
+            body = np.ones(size, np.uint8)
+            connection.send(Message(16, body=body))
+            if not connection.held:
+                body[:] = 0
+        assert network.receive(SECONDS)[1].kind == JOINED
+        for size in sizes:
+            assert bytes(network.receive(SECONDS)[1].body) == b"\1" * size
 
 
 def test_a_listener_answers_only_for_its_own_run():
