@@ -30,6 +30,7 @@ from srl.pools.python.processes.shared_memory import shared_arrays
 from srl.pools.python.simulator import Simulator, rendered
 from srl.pools.python.stepper import Control, Failure, Stepper, Target, empty_control
 from srl.pools.timestep_arrays import empty_timestep, timestep_at
+from srl.system.cores import WaitingCore, own_core
 
 PROMPT_SECONDS = 200e-6
 """Results of quick environments are reported together if they come within this time."""
@@ -111,14 +112,17 @@ class _Worker:
             for command in commands:
                 if command.kind == CommandKind.CLOSE:
                     return
-                if command.kind == CommandKind.CONTROL and command.place <= len(
-                    os.sched_getaffinity(0)
-                ):
-                    reader.spin_seconds = SPIN_SECONDS
+                if command.kind == CommandKind.CONTROL:
+                    self._choose_waiting(reader, command.place)
                 self._do(command)
             if self._queue:
                 self._advance_queue()
             commands = reader.read(wait=not self._queue)
+
+    def _choose_waiting(self, reader: CommandReader, workers: int) -> None:
+        if workers <= len(os.sched_getaffinity(0)):
+            reader.spin_seconds = SPIN_SECONDS
+        reader.core = WaitingCore(own_core(self._number, workers))
 
     def _do(self, command: Command) -> None:
         if command.kind == CommandKind.ADVANCE:
