@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -36,17 +37,30 @@ class WaitingCore:
     def __init__(self, core: int | None) -> None:
         """Takes the core; with None nothing is ever done."""
         self._core = core
+        self._left_until = 0.0
+
+    def leave(self, seconds: float) -> None:
+        """Has nothing done for so long, as when something else keeps the core busy."""
+        self._left_until = time.monotonic() + seconds
+
+    def _is_left(self) -> bool:
+        return time.monotonic() < self._left_until
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the calling thread runs on the core."""
+        return self._core == current_core()
 
     def come_back(self) -> None:
         """Moves the calling thread to the core, where it stays unless Linux moves it away."""
-        if self._core is not None and current_core() != self._core:
+        if not self.is_here:
             with self.held():
                 pass
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keeps the calling thread on the core meanwhile."""
-        if self._core is None:
+        if self._core is None or self._is_left():
             yield
             return
         allowed = os.sched_getaffinity(0)

@@ -35,3 +35,14 @@ def test_a_thread_that_comes_back_may_still_run_anywhere(core: int) -> None:
 def test_without_a_core_nothing_is_held() -> None:
     with WaitingCore(None).held():
         assert os.sched_getaffinity(0) == set(CORES)
+
+
+def test_a_core_that_was_left_holds_no_thread_for_a_while() -> None:
+    core = WaitingCore(CORES[0])
+    core.leave(1e6)
+    core.come_back()
+    with core.held():
+        assert os.sched_getaffinity(0) == set(CORES)
+    core.leave(0.0)
+    with core.held():
+        assert os.sched_getaffinity(0) == {CORES[0]}

@@ -251,16 +251,22 @@ class ProcessPool(PythonPool):
         if ids is None and np.count_nonzero(self._lost):
             lost, ids = (np.flatnonzero(x).astype(np.int32) for x in (self._lost, ~self._lost))
             self._write_lost(lost, row)
-        for handle in self._in_turn():
-            own = None
-            if ids is not None:
-                own = ids[(ids >= handle.envs.start) & (ids < handle.envs.stop)]
-                if not len(own):
-                    continue
+        asked = [(handle, self._among(handle, ids)) for handle in self._in_turn()]
+        asked = [(handle, own) for handle, own in asked if own is None or len(own)]
+        for handle, _ in asked:  # before any begins
+            self._control.busy[handle.number] = True
+        self._control.asked_at[0] = time.monotonic()
+        for handle, own in asked:
             self._ask(handle, CommandKind.ADVANCE, own, row)
         while any(handle.outstanding for handle in self._handles):
             self._poll()
         self._last = row
+
+    def _among(self, handle: ProcessHandle, ids: np.ndarray | None) -> np.ndarray | None:
+        """Gives those of the environments that the worker has; None for all."""
+        if ids is None:
+            return None
+        return ids[(ids >= handle.envs.start) & (ids < handle.envs.stop)]
 
     def _advance_elsewhere(self, ids: np.ndarray | None, row: Row) -> None:
         """Steps in memory that the workers map, and copies into a row that they do not."""

@@ -13,6 +13,7 @@ import socket
 import struct
 import time
 from collections import deque
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -97,6 +98,8 @@ class CommandReader:
         self.spin_seconds = 0.0
         self.core = WaitingCore(None)
         """Where commands are waited for."""
+        self.meanwhile: Callable[[bool], None] = lambda _: None
+        """Called again and again while waiting, and at last, with True, before it sleeps."""
         self._connection = connection
         self._data = b""
         self._fds: deque[int] = deque()
@@ -122,9 +125,11 @@ class CommandReader:
         self.core.come_back()
         patience = time.perf_counter() + self.spin_seconds
         while self.spin_seconds and time.perf_counter() < patience:
+            self.meanwhile(False)
             if self._receive(socket.MSG_DONTWAIT):
                 return
             os.sched_yield()
+        self.meanwhile(True)
         with self.core.held():
             self._receive()
 
