@@ -17,6 +17,7 @@ from srl.bench.actions import BATCHES, STICKY_STEPS, random_actions
 from srl.bench.rounds import in_turns
 from srl.errors import UserError
 from srl.pools import make_pool
+from srl.pools.python.sources import make_environment
 
 
 @dataclass(frozen=True)
@@ -264,6 +265,31 @@ def _gymnasium(case: Case, mode: str | None = None) -> Side:
     return Stepper(env.step, env.single_action_space, env.close, case.num_envs, threads)
 
 
+def _bare(case: Case) -> Side:
+    """Gymnasium environments stepped by a loop that does nothing else."""
+    envs = [make_environment(case.env, case.options) for _ in range(case.num_envs)]
+    if not isinstance(envs[0], gymnasium.Env):
+        raise UserError(f"bare steps environments of Gymnasium, and {case.env} is none")
+    for seed, env in enumerate(envs):
+        env.reset(seed=seed)
+    ended = [False] * len(envs)
+
+    def step(actions: np.ndarray) -> None:
+        for k, env in enumerate(envs):
+            if ended[k]:
+                env.reset()
+                ended[k] = False
+            else:
+                _, _, terminated, truncated, _ = env.step(actions[k])
+                ended[k] = terminated or truncated
+
+    def close() -> None:
+        for env in envs:
+            env.close()
+
+    return Stepper(step, envs[0].action_space, close, case.num_envs)
+
+
 BACKENDS: dict[str, Callable[[Case], Side]] = {
     "native": _native,
     "srl-envpool": _srl_envpool,
@@ -273,6 +299,7 @@ BACKENDS: dict[str, Callable[[Case], Side]] = {
     "gymnasium": _gymnasium,
     "gymnasium-sync": lambda case: _gymnasium(case, "sync"),
     "gymnasium-async": lambda case: _gymnasium(case, "async"),
+    "bare": _bare,
     "physics": BarePhysics,
 }
 """Name -> what makes its environments and resets them.

@@ -33,7 +33,11 @@ environment: --env.scenario full. Backends, for --backend and --vs:
   gymnasium        Gymnasium's own vector environment of that id, else its SyncVectorEnv
   gymnasium-sync   Gymnasium's SyncVectorEnv
   gymnasium-async  Gymnasium's AsyncVectorEnv, over shared memory
+  bare             Gymnasium environments in a bare loop over env.step, in one process: N workers
+                   reach N times as much at best
   physics          a native MuJoCo environment's physics alone, without a pool
+
+srl.bench.busy:Busy is an environment whose step takes --env.microseconds 100.
 
 With --vs the two step in turns, and the ratio is that of neighbouring rounds: median, least and
 greatest. EnvPool is first tried in three ways, of which the fastest is measured: with as many

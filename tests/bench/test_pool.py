@@ -114,6 +114,13 @@ def test_worker_processes_are_measured(capsys):
     assert line["config"]["threads"] == 1
 
 
+def test_worker_processes_are_compared_with_a_bare_loop_over_the_environments(capsys):
+    words = ["--env", "srl.bench.busy:Busy", "--env.microseconds", "1000", "--workers", "1"]
+    (line,) = lines(capsys, *words, "--num-envs", "2", "--seconds", "0.1", "--vs", "bare")
+    assert line["config"]["microseconds"] == 1000
+    assert 0 < line["vs_value"] <= 1000
+
+
 def test_gymnasiums_own_vector_environment_is_taken_where_there_is_one():
     for env, expected in (("CartPole-v1", "CartPoleVectorEnv"), ("Acrobot-v1", "SyncVectorEnv")):
         side = BACKENDS["gymnasium"](Case(env, 2, 2))

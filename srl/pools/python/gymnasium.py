@@ -66,7 +66,7 @@ class GymnasiumSimulator(Simulator):
             raise InvalidOutput(
                 f"gave {type(given).__name__} at reset; expected (observation, info)"
             )
-        self._observe(*given, "reset", rows, env)
+        self._write(self._with_mask(*given, "reset"), rows.observation, env)
         rows.reward[env] = 0
         rows.terminated[env] = rows.truncated[env] = False
 
@@ -81,15 +81,18 @@ class GymnasiumSimulator(Simulator):
                 "truncated, info)"
             ) from None
         rows.reward[env], rows.terminated[env], rows.truncated[env] = reward, terminated, truncated
-        self._observe(observation, info, "step", rows, env)
+        if info or self._adds_mask:
+            observation = self._with_mask(observation, info, "step")
+        self._write(observation, rows.observation, env)
 
-    def _observe(self, observation: Any, info: Any, call: str, rows: Timestep, env: int) -> None:
+    def _with_mask(self, observation: Any, info: Any, call: str) -> Any:
+        """The observation with the mask, where the environment gives it elsewhere."""
         if self._adds_mask:
             mask = self._method() if self._method else info.get(MASK)
-            observation = add_mask(observation, mask, self._action)
-        elif info and not self._observes_mask:
+            return add_mask(observation, mask, self._action)
+        if info and not self._observes_mask:
             expect_no_mask(info, call, self._action)
-        self._write(observation, rows.observation, env)
+        return observation
 
 
 def space_of(env: gymnasium.Env, kind: str) -> gymnasium.Space:

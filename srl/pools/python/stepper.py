@@ -25,6 +25,8 @@ class Control(NamedTuple):
     episode_length: Array  # int32 [N], so far
     absent: Array  # bool [N, A], agents that do not act next
     stepping: Array  # int32 [W], the environment that each stepper is in
+    busy: Array  # bool [W], steppers that were asked to step and have not done so
+    asked_at: Array  # float64 [1], when they were asked, by `time.monotonic`
 
 
 def empty_control(
@@ -41,6 +43,8 @@ def empty_control(
         episode_length=allocate((num_envs,), np.int32),
         absent=allocate((num_envs, agents), np.bool_),
         stepping=allocate((steppers,), np.int32),
+        busy=allocate((steppers,), np.bool_),
+        asked_at=allocate((1,), np.float64),
     )
 
 

@@ -213,6 +213,28 @@ def test_workers_load_neither_jax_nor_flax_and_take_one_thread_each(pools):
     assert len({os.getpid(), *processes(timestep)}) == 3
 
 
+class CoreCounting(gymnasium.Env):
+    """Observes on how many cores it may run."""
+
+    observation_space, action_space = spaces.Box(0, 1e4, (1,)), spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return self._observed(), {}
+
+    def step(self, action):
+        return self._observed(), 0.0, False, False, {}
+
+    def _observed(self):
+        return np.array([len(os.sched_getaffinity(0))], np.float32)
+
+
+def test_environments_may_use_all_cores_though_workers_wait_on_their_own(pools):
+    cores = len(os.sched_getaffinity(0))
+    pool = pools(cores, CoreCounting, workers=cores)
+    seen = [pool.reset(seed=0), *(pool.step(np.zeros(cores, int)) for _ in range(3))]
+    assert all((timestep.observation == cores).all() for timestep in seen)
+
+
 @pytest.mark.parametrize(
     "env", ["peculiar_envs:Peculiar-v0", "peculiar_envs.Peculiar", Peculiar, lambda: Peculiar()]
 )

@@ -49,6 +49,8 @@ class ProcessHandle:
         """Whether it has made its environments."""
         self.specs: Specs | None = None
         """The specs of its environments, once it is ready."""
+        self.core: int | None = None
+        """Where it waits for commands, if not anywhere."""
         self.outstanding = 0
         """Records that it has yet to write."""
         self.asked: np.ndarray | None = None

@@ -31,6 +31,7 @@ from srl.pools.python.sources import SimulatorSource, check_alike, difference, s
 from srl.pools.python.stepper import Failure, empty_control
 from srl.pools.timestep_arrays import Row, Rows, empty_timestep, timestep_at
 from srl.system.child_process import process_state
+from srl.system.cores import current_core, own_core
 from srl.tree import leaves_of
 
 logger = logging.getLogger(__name__)
@@ -71,6 +72,8 @@ class ProcessPool(PythonPool):
         self._handles = [
             ProcessHandle(k, range(bounds[k], bounds[k + 1]), step_timeout) for k in range(workers)
         ]
+        for handle in self._handles:
+            handle.core = own_core(handle.number, workers)
         self._worker_of = np.repeat(np.arange(workers), np.diff(bounds))
         self._setup = pack_setup(source, options, num_envs, action_repeat)
         self._memory: dict[int, int] = {}  # descriptors of what `rows` gave
@@ -248,16 +251,22 @@ class ProcessPool(PythonPool):
         if ids is None and np.count_nonzero(self._lost):
             lost, ids = (np.flatnonzero(x).astype(np.int32) for x in (self._lost, ~self._lost))
             self._write_lost(lost, row)
-        for handle in self._handles:
-            own = None
-            if ids is not None:
-                own = ids[(ids >= handle.envs.start) & (ids < handle.envs.stop)]
-                if not len(own):
-                    continue
+        asked = [(handle, self._among(handle, ids)) for handle in self._in_turn()]
+        asked = [(handle, own) for handle, own in asked if own is None or len(own)]
+        for handle, _ in asked:  # before any begins
+            self._control.busy[handle.number] = True
+        self._control.asked_at[0] = time.monotonic()
+        for handle, own in asked:
             self._ask(handle, CommandKind.ADVANCE, own, row)
         while any(handle.outstanding for handle in self._handles):
             self._poll()
         self._last = row
+
+    def _among(self, handle: ProcessHandle, ids: np.ndarray | None) -> np.ndarray | None:
+        """Gives those of the environments that the worker has; None for all."""
+        if ids is None:
+            return None
+        return ids[(ids >= handle.envs.start) & (ids < handle.envs.stop)]
 
     def _advance_elsewhere(self, ids: np.ndarray | None, row: Row) -> None:
         """Steps in memory that the workers map, and copies into a row that they do not."""
@@ -277,8 +286,14 @@ class ProcessPool(PythonPool):
             self._ready.extend(ids[lost].tolist())
             ids = ids[~lost]
         workers = self._worker_of[ids]
-        for number in np.unique(workers):
-            self._ask(self._handles[number], CommandKind.START, ids[workers == number], self._slots)
+        for handle in self._in_turn():
+            if (own := ids[workers == handle.number]).size:
+                self._ask(handle, CommandKind.START, own, self._slots)
+
+    def _in_turn(self) -> list[ProcessHandle]:
+        """The workers as they are to be asked: the one that may take this thread's core is last."""
+        here = current_core()
+        return sorted(self._handles, key=lambda handle: handle.core == here)
 
     def _work(self) -> None:
         self._check_working()

@@ -13,10 +13,13 @@ import socket
 import struct
 import time
 from collections import deque
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from srl.system.cores import WaitingCore
 
 
 class CommandKind(IntEnum):
@@ -93,6 +96,10 @@ class CommandReader:
     def __init__(self, connection: socket.socket) -> None:
         """Reads from the socket from now on."""
         self.spin_seconds = 0.0
+        self.core = WaitingCore(None)
+        """Where commands are waited for."""
+        self.meanwhile: Callable[[bool], None] = lambda _: None
+        """Called again and again while waiting, and at last, with True, before it sleeps."""
         self._connection = connection
         self._data = b""
         self._fds: deque[int] = deque()
@@ -106,28 +113,40 @@ class CommandReader:
         Raises:
             EOFError: When the other end is closed.
         """
-        commands = self._split()
-        patience = time.perf_counter() + self.spin_seconds
-        while not commands:
-            spinning = wait and time.perf_counter() < patience
-            try:
-                # Not socket.recv_fds, which leaves out the flags.
-                data, ancillary, *_ = self._connection.recvmsg(
-                    1 << 16, _FDS_SPACE, socket.MSG_DONTWAIT if spinning or not wait else 0
-                )
-            except BlockingIOError:
-                if not spinning:
-                    return []
-                os.sched_yield()
-                continue
-            if not data:
-                raise EOFError
-            self._data += data
-            for level, kind, content in ancillary:
-                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                    self._fds.extend(np.frombuffer(content, np.int32).tolist())
-            commands = self._split()
+        while not (commands := self._split()):
+            if wait:
+                self._wait()
+            elif not self._receive(socket.MSG_DONTWAIT):
+                break
         return commands
+
+    def _wait(self) -> None:
+        """Waits until something has come."""
+        self.core.come_back()
+        patience = time.perf_counter() + self.spin_seconds
+        while self.spin_seconds and time.perf_counter() < patience:
+            self.meanwhile(False)
+            if self._receive(socket.MSG_DONTWAIT):
+                return
+            os.sched_yield()
+        self.meanwhile(True)
+        with self.core.held():
+            self._receive()
+
+    def _receive(self, flags: int = 0) -> bool:
+        """Takes in what has come; gives whether anything had."""
+        try:
+            # Not socket.recv_fds, which leaves out the flags.
+            data, ancillary, *_ = self._connection.recvmsg(1 << 16, _FDS_SPACE, flags)
+        except BlockingIOError:
+            return False
+        if not data:
+            raise EOFError
+        self._data += data
+        for level, kind, content in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                self._fds.extend(np.frombuffer(content, np.int32).tolist())
+        return True
 
     def _split(self) -> list[Command]:
         commands: list[Command] = []

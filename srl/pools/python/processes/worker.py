@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
+import numpy as np
+
 from srl.errors import UserError, described, explained, foreign_frames
 from srl.pools.python.processes.protocol import (
     FAILED,
@@ -30,9 +32,12 @@ from srl.pools.python.processes.shared_memory import shared_arrays
 from srl.pools.python.simulator import Simulator, rendered
 from srl.pools.python.stepper import Control, Failure, Stepper, Target, empty_control
 from srl.pools.timestep_arrays import empty_timestep, timestep_at
+from srl.system.cores import WaitingCore, own_core
 
 PROMPT_SECONDS = 200e-6
 """Results of quick environments are reported together if they come within this time."""
+LATE_SECONDS, AWAY_SECONDS = 1e-3, 0.1
+"""A worker that begins a step so late on its own core does not come back there for a while."""
 _ATOMIC = 4096 // RECORD.size  # records that a pipe takes at once, whichever processes write
 _DESCRIBED = 20  # failures of one command that are described
 _TEXT = 20_000  # characters of a traceback
@@ -101,7 +106,9 @@ class _Worker:
         self._simulators, self._first, self._action_repeat = simulators, first, action_repeat
         self._specs = simulators[0].specs
         self._control: Control | None = None
+        self._core = WaitingCore(None)
         self._memory: dict[int, list[Target]] = {}
+        self._step_record = b""  # of a synchronous step, not reported yet
         self._queue: deque[int] = deque()  # environments to step into their slots
         self._seconds = [0.0] * len(simulators)  # that each took last
 
@@ -111,21 +118,24 @@ class _Worker:
             for command in commands:
                 if command.kind == CommandKind.CLOSE:
                     return
-                if command.kind == CommandKind.CONTROL and command.place <= len(
-                    os.sched_getaffinity(0)
-                ):
-                    reader.spin_seconds = SPIN_SECONDS
+                if command.kind == CommandKind.CONTROL:
+                    self._choose_waiting(reader, command.place)
                 self._do(command)
             if self._queue:
                 self._advance_queue()
             commands = reader.read(wait=not self._queue)
 
+    def _choose_waiting(self, reader: CommandReader, workers: int) -> None:
+        if workers <= len(os.sched_getaffinity(0)):
+            reader.spin_seconds = SPIN_SECONDS
+        reader.core = self._core = WaitingCore(own_core(self._number, workers))
+        reader.meanwhile = self._report_step
+
     def _do(self, command: Command) -> None:
         if command.kind == CommandKind.ADVANCE:
-            envs = command.envs if command.payload else None
-            target = self._memory[command.memory][command.place]
-            self._report([-1], self._stepper.advance(envs, target))
+            self._advance(command)
         elif command.kind == CommandKind.START:
+            self._core.leave(AWAY_SECONDS)  # the caller goes on, maybe there
             self._slots = self._memory[command.memory][command.place]
             self._queue.extend(command.envs)
         elif command.kind == CommandKind.MAP:
@@ -136,6 +146,18 @@ class _Worker:
             self._map_control(command)
         elif command.kind == CommandKind.RENDER:
             self._render(command.place)
+
+    def _advance(self, command: Command) -> None:
+        assert self._control is not None
+        late = time.monotonic() - self._control.asked_at[0] > LATE_SECONDS
+        if late and self._core.is_here:
+            self._core.leave(AWAY_SECONDS)  # something else keeps it busy
+        envs = command.envs if command.payload else None
+        failures = self._stepper.advance(envs, self._memory[command.memory][command.place])
+        self._describe(failures)
+        self._step_record = RECORD.pack(self._number, -1, len({f.env for f in failures}))
+        self._control.busy[self._number] = False
+        self._report_step(at_once=False)
 
     def _map_control(self, command: Command) -> None:
         num_envs, steppers = command.memory, command.place
@@ -194,20 +216,35 @@ class _Worker:
 
     # ---- reports ----
 
+    def _report_step(self, at_once: bool) -> None:
+        """Reports a synchronous step, by default once no worker is at it any more.
+
+        The pool's process, which has to wait for all, would wake on a core where one still steps.
+        """
+        if not self._step_record:
+            return
+        assert self._control is not None
+        if at_once or not np.count_nonzero(self._control.busy):
+            os.write(self._completions, self._step_record)
+            self._step_record = b""
+
     def _report(self, envs: Iterable[int], failures: list[Failure]) -> None:
-        if failures:
-            described = [
-                (f.env, f.text + _trace(f) * (k == 0)) for k, f in enumerate(failures[:_DESCRIBED])
-            ]
-            described += [(f.env, f"environment {f.env} failed") for f in failures[_DESCRIBED:]]
-            send_message(self._pool, FAILURES, described)
+        """Reports steps of an asynchronous pool."""
+        self._describe(failures)
         failed = {failure.env for failure in failures}
-        records = [
-            RECORD.pack(self._number, env, len(failed) if env < 0 else env in failed)
-            for env in envs
-        ]
+        records = [RECORD.pack(self._number, env, env in failed) for env in envs]
         for start in range(0, len(records), _ATOMIC):
             os.write(self._completions, b"".join(records[start : start + _ATOMIC]))
+
+    def _describe(self, failures: list[Failure]) -> None:
+        """Sends what a record does not hold of failures, before it."""
+        if not failures:
+            return
+        described = [
+            (f.env, f.text + _trace(f) * (k == 0)) for k, f in enumerate(failures[:_DESCRIBED])
+        ]
+        described += [(f.env, f"environment {f.env} failed") for f in failures[_DESCRIBED:]]
+        send_message(self._pool, FAILURES, described)
 
 
 def _trace(failure: Failure) -> str:

@@ -1,0 +1,71 @@
+"""Which core a thread waits on."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_libc = ctypes.CDLL(None)
+
+
+def current_core() -> int:
+    """The core that the calling thread runs on."""
+    return _libc.sched_getcpu()
+
+
+def own_core(number: int, count: int) -> int | None:
+    """The core for one of `count` processes, where there are as many cores; else None.
+
+    Which cores are free where there are more, and how to share fewer, is left to Linux.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    return cores[number] if len(cores) == count else None
+
+
+class WaitingCore:
+    """The core that a thread waits on, so that it wakes there.
+
+    Linux may wake a thread on the core of the thread that wakes it, which goes on running there;
+    and it may leave two threads that never sleep for long on one core, beside an idle one. Neither
+    lasts if each thread comes back to its own core whenever it waits. Its work may be done on any
+    core, also by threads and processes that it starts.
+    """
+
+    def __init__(self, core: int | None) -> None:
+        """Takes the core; with None nothing is ever done."""
+        self._core = core
+        self._left_until = 0.0
+
+    def leave(self, seconds: float) -> None:
+        """Has nothing done for so long, as when something else keeps the core busy."""
+        self._left_until = time.monotonic() + seconds
+
+    def _is_left(self) -> bool:
+        return time.monotonic() < self._left_until
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the calling thread runs on the core."""
+        return self._core == current_core()
+
+    def come_back(self) -> None:
+        """Moves the calling thread to the core, where it stays unless Linux moves it away."""
+        if not self.is_here:
+            with self.held():
+                pass
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keeps the calling thread on the core meanwhile."""
+        if self._core is None or self._is_left():
+            yield
+            return
+        allowed = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {self._core})
+        try:
+            yield
+        finally:
+            os.sched_setaffinity(0, allowed)
