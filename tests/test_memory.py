@@ -70,6 +70,16 @@ def test_worlds_that_are_made_anew_take_no_memory(env):
         assert growth(step, 1_000) < 4 * MEGABYTE  # 500 bytes a step would be 4 MB
 
 
+def test_an_environment_of_hide_and_seek_takes_less_than_a_tenth_of_a_megabyte():
+    env, count = HideAndSeek(scenario="full"), 500
+    with make_pool(env, 8) as warm:  # the models that all environments share
+        warm.reset(seed=0)
+        before = resident()
+        with make_pool(env, count) as pool:
+            pool.reset(seed=0)
+            assert resident() - before < count * 0.1 * MEGABYTE
+
+
 @pytest.mark.slow
 def test_ten_million_steps_of_training_take_no_memory():
     experiment = Experiment(name="memory", env="native:CartPole-v1", env_steps=11 * TEN_MILLION)

@@ -35,8 +35,7 @@ void PhysicsReplay::PlayStep(Game* game) {
 void PhysicsReplay::Play() {
   for (const auto& game : games_) {
     // A stretch lies within an episode: the physics is not to be charged for beginning one.
-    const hide_and_seek::Simulation* simulation = &game->environment.simulation();
-    if (game->step + kStretch > specs_.max_episode_steps || simulation->diverged()) {
+    if (game->step + kStretch > specs_.max_episode_steps || game->Diverged()) {
       game->environment.Reset(game->random);
       game->step = 0;
     }
@@ -48,15 +47,23 @@ void PhysicsReplay::Play() {
   }
 }
 
+bool PhysicsReplay::Game::Diverged() {
+  hide_and_seek::Simulation& simulation = environment.simulation();
+  const hide_and_seek::Simulation::Loaded loaded(&simulation);
+  return simulation.diverged();
+}
+
 void PhysicsReplay::Game::Copy() {
-  const mjModel& from = environment.simulation().model();
+  hide_and_seek::Simulation& simulation = environment.simulation();
+  const hide_and_seek::Simulation::Loaded loaded(&simulation);
+  const mjModel& from = simulation.model();
   // Into the memory of the last copy, which is warm as the game's own is.
   if (model && model->nq == from.nq) {
     mj_copyModel(model.get(), &from);
-    mj_copyData(data.get(), &from, &environment.simulation().data());
+    mj_copyData(data.get(), &from, &simulation.data());
   } else {
     model.reset(mj_copyModel(nullptr, &from));
-    data.reset(mj_copyData(nullptr, &from, &environment.simulation().data()));
+    data.reset(mj_copyData(nullptr, &from, &simulation.data()));
   }
 }
 
@@ -69,7 +76,9 @@ void PhysicsReplay::Replay() {
 
 bool PhysicsReplay::Same() const {
   return std::all_of(games_.begin(), games_.end(), [](const auto& game) {
-    const mjData& played = game->environment.simulation().data();
+    hide_and_seek::Simulation& simulation = game->environment.simulation();
+    const hide_and_seek::Simulation::Loaded loaded(&simulation);
+    const mjData& played = simulation.data();
     const mjModel& model = *game->model;
     return std::memcmp(played.qpos, game->data->qpos, sizeof(mjtNum) * model.nq) == 0 &&
            std::memcmp(played.qvel, game->data->qvel, sizeof(mjtNum) * model.nv) == 0;

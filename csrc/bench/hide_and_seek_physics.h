@@ -29,6 +29,7 @@ class PhysicsReplay {
  private:
   struct Game {
     Game(const Options& options, int seed) : environment(options), random(seed) {}
+    bool Diverged();
     void Copy();  // the model and the data, as they now are
 
     hide_and_seek::HideAndSeek environment;

@@ -44,9 +44,8 @@ class Archive {
   void Bytes(void* data, std::size_t size) {
     if (size == 0) return;
     if (!reading()) {
-      const std::size_t end = output_->size();
-      output_->resize(end + size);
-      std::memcpy(output_->data() + end, data, size);
+      const auto* bytes = static_cast<const std::byte*>(data);
+      output_->insert(output_->end(), bytes, bytes + size);
       return;
     }
     if (size > input_.size()) throw std::runtime_error(kTooShort);

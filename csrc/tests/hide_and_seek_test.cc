@@ -2,7 +2,9 @@
 
 #include <cmath>
 #include <numbers>
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/check.h"
@@ -231,6 +233,63 @@ TEST(EqualSeedsGiveEqualGames) {
     used.StepRandomly(same_choice);
     CHECK(fresh.Bytes() == used.Bytes());
   }
+}
+
+// What a game of random actions comes to, step by step; `between` is called before each.
+template <typename Function>
+std::vector<std::vector<std::byte>> Play(std::uint64_t seed, const Function& between) {
+  Game game(Full(true), seed);
+  Random choice(seed);
+  std::vector<std::vector<std::byte>> played;
+  for (int i = 0; i < 100; ++i) {
+    between();
+    if (i % 40 == 39) game.Reset();
+    game.StepRandomly(choice, 5);
+    played.push_back(game.Bytes());
+    played.push_back(game.env().Model());
+  }
+  return played;
+}
+
+TEST(GamesThatShareAThreadDoNotDisturbEachOther) {
+  Game other(Full(true), 41);
+  Game third(Full(false), 42);
+  Random choice(43);
+  const auto disturb = [&] {
+    if (choice.Integer(0, 9) == 0) other.Reset();
+    other.StepRandomly(choice, 5);
+    third.StepRandomly(choice, 5);
+  };
+  CHECK(Play(44, disturb) == Play(44, [] {}));
+}
+
+TEST(AGameMayMoveFromThreadToThread) {
+  Game game(Full(true), 45);
+  Random choice(46);
+  Game moving(Full(true), 45);
+  Random same_choice(46);
+  for (int i = 0; i < 20; ++i) {
+    game.StepRandomly(choice, 5);
+    std::thread([&] { moving.StepRandomly(same_choice, 5); }).join();
+    CHECK(game.Bytes() == moving.Bytes());
+    CHECK(game.Get("qpos") == moving.Get("qpos"));
+  }
+}
+
+TEST(AThreadLoadsOneWorldAtATime) {
+  Game game(Full(true));
+  Game other(Full(true));
+  bool refused = false;
+  {
+    const Simulation::Loaded loaded(&game.env().simulation());
+    try {
+      other.Rest();
+    } catch (const std::logic_error&) {
+      refused = true;
+    }
+  }
+  CHECK(refused);
+  other.Rest();
 }
 
 TEST(SavedGameContinuesBitByBit) {

@@ -154,57 +154,37 @@ TEST(BarePhysicsRunsOnAnyNumberOfThreads) {
 }
 
 // Falls onto the plane: contacts and constraints come and go.
-TEST(DataThatSharesTheThreadsArenaMovesAsWithItsOwnAndCanBeCopied) {
+TEST(DataThatForgetsItsArenaMovesOnAsBefore) {
   const ModelFile file;
   const auto held = mujoco::Model::Load(file.path());
   const mjModel* model = held->get();
-  const mujoco::DataPointer own(mj_makeData(model));
-  const mujoco::DataPointer sharing(mj_makeData(model));
-  mujoco::DropArena(sharing.get());
-  const auto step = [model](mjData* data) {
-    const mujoco::SharedArena arena(data);
-    for (int i = 0; i < 10; ++i) mj_step(model, data);
-    return data->nefc;
-  };
+  const mujoco::DataPointer other = held->MakeData();
+  const mujoco::DataPointer forgetful = held->MakeData();
   int constraints = 0;
-  for (int i = 0; i < 20; ++i) {
-    for (int j = 0; j < 10; ++j) mj_step(model, own.get());
-    constraints += step(sharing.get());
-    const mujoco::DataPointer copy(mj_copyData(nullptr, model, sharing.get()));
-    for (const mjData* data :
-         {static_cast<const mjData*>(sharing.get()), static_cast<const mjData*>(copy.get())}) {
-      CHECK(std::equal(data->qpos, data->qpos + model->nq, own->qpos));
-      CHECK(std::equal(data->qvel, data->qvel + model->nv, own->qvel));
-    }
+  for (int i = 0; i < 200; ++i) {
+    mj_step(model, other.get());
+    mj_step(model, forgetful.get());
+    constraints += forgetful->nefc;
+    mujoco::ForgetArena(forgetful.get());
+    const mujoco::DataPointer copy(mj_copyData(nullptr, model, forgetful.get()));
+    CHECK(std::equal(copy->qpos, copy->qpos + model->nq, other->qpos));
+    CHECK(std::equal(copy->qvel, copy->qvel + model->nv, other->qvel));
   }
   CHECK(constraints > 0);
 }
 
-TEST(AnErrorWithinAStepLeavesNothingInTheThreadsArena) {
+TEST(NothingOfAStepThatFailedIsLeftInAForgottenArena) {
   const ModelFile file;
   const auto held = mujoco::Model::Load(file.path());
-  const mujoco::DataPointer data(mj_makeData(held->get()));
-  const mujoco::DataPointer other(mj_makeData(held->get()));
-  mujoco::DropArena(data.get());
-  try {
-    const mujoco::SharedArena arena(data.get());
-    bool refused = false;
-    try {
-      const mujoco::SharedArena second(other.get());
-    } catch (const std::logic_error&) {
-      refused = true;
-    }
-    CHECK(refused);
-    mj_markStack(data.get());
-    mj_stackAllocNum(data.get(), 100);
-    throw std::runtime_error("as MuJoCo's are");
-  } catch (const std::runtime_error&) {
-  }
-  const mujoco::SharedArena arena(data.get());
-  mj_step(held->get(), data.get());
+  const mujoco::DataPointer other = held->MakeData();
+  const mujoco::DataPointer failed = held->MakeData();
+  mj_markStack(failed.get());
+  mj_stackAllocNum(failed.get(), 100);
+  mujoco::ForgetArena(failed.get());
+  mj_step(held->get(), failed.get());
   mj_step(held->get(), other.get());
-  CHECK(std::equal(data->qpos, data->qpos + held->get()->nq, other->qpos));
-  CHECK(data->pstack == 0);
+  CHECK(std::equal(failed->qpos, failed->qpos + held->get()->nq, other->qpos));
+  CHECK(failed->pstack == 0);
 }
 
 TEST(NormalNumbersHaveMeanZeroAndVarianceOne) {

@@ -54,7 +54,11 @@ Specs HideAndSeek::MakeSpecs(const Options& options) {
   return specs;
 }
 
-void HideAndSeek::Reset(Random& random) { Begin(DrawWorld(config_, random)); }
+void HideAndSeek::Reset(Random& random) {
+  const World world = DrawWorld(config_, random);
+  const Simulation::Loaded loaded(&simulation_);
+  Begin(world);
+}
 
 void HideAndSeek::Begin(const World& world) {
   episode_ = Episode{};
@@ -85,6 +89,7 @@ void HideAndSeek::Step(const std::byte* action, Random& random) {
   std::array<double, kMaxAgents * kControls> control = {};
   Wishes wishes = {};
   Distances distances = {};
+  const Simulation::Loaded loaded(&simulation_);
   for (int agent = 0; agent < agents(); ++agent) {
     const std::int32_t* chosen = bins + action_size * agent;
     const bool rests = task_->Rests(view(), agent);

@@ -47,10 +47,13 @@ class HideAndSeek final : public Environment {
   // goes_left, all of which restart the episode. Positions set at step 0 count as the start.
   void Inject(const std::string& name, const std::vector<double>& values) override;
 
-  std::vector<std::byte> Model() const override { return simulation_.SavedModel(); }
+  std::vector<std::byte> Model() const override {
+    const Simulation::Loaded loaded(&simulation_);
+    return simulation_.SavedModel();
+  }
 
   // The physics, and what is set in it from step to step; for measuring.
-  const Simulation& simulation() const { return simulation_; }
+  Simulation& simulation() { return simulation_; }
   void Record(std::vector<StepSettings>* tape) { simulation_.Record(tape); }
 
  private:
@@ -99,8 +102,8 @@ class HideAndSeek final : public Environment {
 
   Config config_;
   std::unique_ptr<Task> task_;
-  Simulation simulation_;
-  Scene scene_;  // what rays may hit, as of now
+  mutable Simulation simulation_;  // looking into it loads it, too
+  Scene scene_;                    // what rays may hit, as of now
   Episode episode_;
   std::vector<float> statistics_;                // the task's, then whether the physics diverged
   std::vector<std::vector<float>> observation_;  // by field: all agents' rows

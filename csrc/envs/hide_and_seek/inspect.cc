@@ -36,6 +36,7 @@ int CheckedInteger(const std::string& name, double value, int low, int high) {
 }  // namespace
 
 std::map<std::string, Numbers> HideAndSeek::Inspect() const {
+  const Simulation::Loaded loaded(&simulation_);
   std::map<std::string, Numbers> numbers;
   const World& world = episode_.world;
   const auto group = [&](int thing) {
@@ -110,6 +111,7 @@ void HideAndSeek::Inject(const std::string& name, const Numbers& values) {
   const std::array<Group, 3> groups = {Group{"agents", 0, agents()},
                                        Group{"boxes", agents(), boxes()},
                                        Group{"ramps", agents() + boxes(), config_.ramps}};
+  const Simulation::Loaded loaded(&simulation_);
   bool known = false;
   bool moved = false;
   for (const Group& group : groups) {

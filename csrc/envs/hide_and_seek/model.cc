@@ -223,4 +223,27 @@ void Furnish(const Config& config, const World& world, mjModel* model, mjData* d
   model->stat.meaninertia = mju_sum(model->dof_M0, model->nv) / model->nv;
 }
 
+void SerializeFurniture(Archive& archive, mjModel* model) {
+  const auto numbers = [&archive](auto* values, int rows, int columns = 1) {
+    archive.Bytes(values, sizeof(*values) * rows * columns);
+  };
+  archive.Value(model->opt.enableflags);
+  archive.Value(model->stat.meaninertia);
+  numbers(model->body_pos, model->nbody, 3);
+  numbers(model->body_inertia, model->nbody, 3);
+  numbers(model->geom_size, model->ngeom, 3);
+  numbers(model->geom_friction, model->ngeom, 3);
+  numbers(model->geom_rgba, model->ngeom, 4);
+  // What mj_setConst computes from these.
+  numbers(model->body_invweight0, model->nbody, 2);
+  numbers(model->dof_M0, model->nv);
+  numbers(model->dof_invweight0, model->nv);
+  numbers(model->dof_length, model->nv);
+  numbers(model->geom_aabb, model->ngeom, 6);
+  numbers(model->geom_rbound, model->ngeom);
+  numbers(model->bvh_aabb, model->nbvh, 6);
+  numbers(model->cam_poscom0, model->ncam, 3);
+  numbers(model->light_poscom0, model->nlight, 3);
+}
+
 }  // namespace srl::hide_and_seek

@@ -4,6 +4,7 @@
 #include "envs/hide_and_seek/config.h"
 #include "envs/hide_and_seek/layout.h"
 #include "envs/mujoco/engine.h"
+#include "srl/archive.h"
 
 namespace srl::hide_and_seek {
 
@@ -27,5 +28,8 @@ const mjModel& TemplateModel(const Config& config, int num_boxes);
 // Turns a copy of the template into `world`: walls, sizes, friction, colours. `data` is scratch
 // memory of the same model and needs a reset afterwards. Equal to compiling the world anew.
 void Furnish(const Config& config, const World& world, mjModel* model, mjData* data);
+
+// Saves or restores what Furnish changes: with the template, the model of a world.
+void SerializeFurniture(Archive& archive, mjModel* model);
 
 }  // namespace srl::hide_and_seek

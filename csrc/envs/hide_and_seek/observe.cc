@@ -165,6 +165,7 @@ void HideAndSeek::Serialize(Archive& archive) {
         "the saved hide-and-seek state does not fit: it comes from an environment with other "
         "options");
   }
+  const Simulation::Loaded loaded(&simulation_);
   simulation_.Serialize(world, archive);
   simulation_.FillScene(&scene_);
   task_->Serialize(archive);

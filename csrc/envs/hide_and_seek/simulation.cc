@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -15,23 +16,73 @@ Block MakeBlock(const mjtNum* center, const mjtNum* rotation, const mjtNum* half
   return {center[0], center[1], center[2], rotation[0], rotation[3], half[0], half[1], half[2]};
 }
 
+// A copy of a template and its data, in which a thread computes all worlds of that kind.
+struct ThreadMemory {
+  ModelPointer model;
+  DataPointer data;
+};
+
+ThreadMemory& MemoryFor(const mjModel& source) {
+  static thread_local std::map<const mjModel*, ThreadMemory> memories;
+  ThreadMemory& memory = memories[&source];
+  if (!memory.data) {
+    memory.model.reset(mj_copyModel(nullptr, &source));
+    if (memory.model) memory.data.reset(mj_makeData(memory.model.get()));
+    if (!memory.data) throw std::bad_alloc();
+  }
+  return memory;
+}
+
+thread_local bool thread_is_in_use = false;
+
 }  // namespace
 
+Simulation::Simulation(const Config& config)
+    : config_(config), first_body_(FirstThingBody(config)) {
+  // Room for the most boxes, so that no episode allocates.
+  Attach(config.boxes_max);
+  Save();
+  row_.shrink_to_fit();
+}
+
+Simulation::Loaded::Loaded(Simulation* simulation) : simulation_(*simulation) {
+  if (thread_is_in_use) throw std::logic_error("the thread computes with another world already");
+  simulation_.Load();
+  thread_is_in_use = true;
+}
+
+Simulation::Loaded::~Loaded() {
+  thread_is_in_use = false;
+  simulation_.Save();
+}
+
+void Simulation::Attach(int num_boxes) {
+  const ThreadMemory& memory = MemoryFor(TemplateModel(config_, num_boxes));
+  model_ = memory.model.get();
+  data_ = memory.data.get();
+  num_boxes_ = num_boxes;
+  mujoco::ForgetArena(data_);
+}
+
+void Simulation::Load() {
+  Attach(num_boxes_);
+  Archive archive{std::span<const std::byte>(row_)};
+  SerializeFurniture(archive, model_);
+  SerializeState(archive);
+}
+
+void Simulation::Save() {
+  row_.clear();
+  Archive archive(&row_);
+  SerializeFurniture(archive, model_);
+  SerializeState(archive);
+}
+
 void Simulation::Build(const World& world) {
-  const mjModel& source = TemplateModel(config_, world.num_boxes);
-  if (num_boxes_ == world.num_boxes) {
-    mj_copyModel(model_.get(), &source);
-  } else {
-    data_.reset();
-    model_.reset(mj_copyModel(nullptr, &source));
-    data_.reset(mj_makeData(model_.get()));
-    if (!model_ || !data_) throw std::bad_alloc();
-    mujoco::DropArena(data_.get());
-    num_boxes_ = world.num_boxes;
-  }
-  const mujoco::SharedArena arena(data_.get());
-  Furnish(config_, world, model_.get(), data_.get());
-  mj_resetData(model_.get(), data_.get());
+  Attach(world.num_boxes);
+  mj_copyModel(model_, &TemplateModel(config_, world.num_boxes));
+  Furnish(config_, world, model_, data_);
+  mj_resetData(model_, data_);
 }
 
 void Simulation::Start(const World& world) {
@@ -41,19 +92,17 @@ void Simulation::Start(const World& world) {
     data_->qpos[kJoints * i] = world.corners[i].x;
     data_->qpos[kJoints * i + 1] = world.corners[i].y;
   }
-  const mujoco::SharedArena arena(data_.get());
-  mj_forward(model_.get(), data_.get());
+  mj_forward(model_, data_);
 }
 
 void Simulation::Advance(std::span<const double> control) {
-  const mujoco::SharedArena arena(data_.get());
   std::copy(control.begin(), control.end(), data_->ctrl);
   if (tape_ != nullptr) tape_->push_back(CurrentSettings());
   for (int i = 0; i < kSubsteps; ++i) {
-    mj_step(model_.get(), data_.get());
+    mj_step(model_, data_);
     if (diverged()) return;
   }
-  mj_kinematics(model_.get(), data_.get());
+  mj_kinematics(model_, data_);
 }
 
 StepSettings Simulation::CurrentSettings() const {
@@ -79,7 +128,6 @@ void Replay(const StepSettings& settings, mjModel* model, mjData* data) {
   std::copy(settings.grips.begin(), settings.grips.end(), data->eq_active);
   std::copy(settings.limited.begin(), settings.limited.end(), model->jnt_limited);
   for (int i : settings.woken) data->qvel[i] = -0.0;
-  const mujoco::SharedArena arena(data);
   for (int i = 0; i < kSubsteps; ++i) mj_step(model, data);
 }
 
@@ -180,16 +228,19 @@ void Simulation::SetVelocities(int first, std::span<const double> values) {
 }
 
 void Simulation::Refresh() {
-  const mujoco::SharedArena arena(data_.get());
-  std::vector<mjtNum> state(mj_stateSize(model_.get(), mjSTATE_INTEGRATION));
-  mj_getState(model_.get(), data_.get(), state.data(), mjSTATE_INTEGRATION);
-  mj_resetData(model_.get(), data_.get());
-  mj_setState(model_.get(), data_.get(), state.data(), mjSTATE_INTEGRATION);
-  mj_forward(model_.get(), data_.get());
+  std::vector<mjtNum> state(mj_stateSize(model_, mjSTATE_INTEGRATION));
+  mj_getState(model_, data_, state.data(), mjSTATE_INTEGRATION);
+  mj_resetData(model_, data_);
+  mj_setState(model_, data_, state.data(), mjSTATE_INTEGRATION);
+  mj_forward(model_, data_);
 }
 
 void Simulation::Serialize(const World& world, Archive& archive) {
   if (archive.reading()) Build(world);
+  SerializeState(archive);
+}
+
+void Simulation::SerializeState(Archive& archive) {
   // What changes in the model during an episode: grips and locks.
   archive.Bytes(model_->eq_data, sizeof(mjtNum) * mjNEQDATA * model_->neq);
   archive.Bytes(model_->eq_obj2id, sizeof(int) * model_->neq);
@@ -217,8 +268,8 @@ void Simulation::Serialize(const World& world, Archive& archive) {
 }
 
 std::vector<std::byte> Simulation::SavedModel() const {
-  std::vector<std::byte> bytes(mj_sizeModel(model_.get()));
-  mj_saveModel(model_.get(), nullptr, bytes.data(), bytes.size());
+  std::vector<std::byte> bytes(mj_sizeModel(model_));
+  mj_saveModel(model_, nullptr, bytes.data(), bytes.size());
   return bytes;
 }
 

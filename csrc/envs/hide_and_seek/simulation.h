@@ -21,11 +21,26 @@ struct StepSettings {
   std::vector<mjtBool> grips, limited;
 };
 
-// Owns a model and its data. Things are numbered as in Config. Not thread-safe.
+// One world's physics: a row of bytes. A thread has one model and its data for all worlds with as
+// many things, into which it loads the row, advances it, and saves it again: MuJoCo's structs are
+// five times as large, most of it statistics of the solver. Only what is `Loaded` can be used.
+// Things are numbered as in Config. Not thread-safe.
 class Simulation {
  public:
-  explicit Simulation(const Config& config)
-      : config_(config), first_body_(FirstThingBody(config)) {}
+  explicit Simulation(const Config& config);
+
+  // While it lives, the simulation is in the memory of the calling thread. There is one at a time
+  // in a thread; another throws std::logic_error.
+  class Loaded {
+   public:
+    explicit Loaded(Simulation* simulation);
+    ~Loaded();
+    Loaded(const Loaded&) = delete;
+    Loaded& operator=(const Loaded&) = delete;
+
+   private:
+    Simulation& simulation_;
+  };
 
   // Builds `world` and puts everything at its start.
   void Start(const World& world);
@@ -72,7 +87,8 @@ class Simulation {
   void SetPositions(int first, std::span<const double> values);
   void SetVelocities(int first, std::span<const double> values);
 
-  // `world` must be the one that was started, also before reading into a fresh object.
+  // What changes during an episode; reading needs the world that was started, from which the rest
+  // follows.
   void Serialize(const World& world, Archive& archive);
 
   std::vector<std::byte> SavedModel() const;
@@ -82,7 +98,13 @@ class Simulation {
   const mjData& data() const { return *data_; }
 
  private:
-  // Allocates for this many boxes, or keeps what there is, and furnishes the world.
+  // Takes the thread's memory for worlds with so many boxes, whatever it holds.
+  void Attach(int num_boxes);
+  void Load();
+  void Save();
+  void SerializeState(Archive& archive);
+
+  // Furnishes the world, with everything at rest.
   void Build(const World& world);
   int thing(int object) const { return config_.agents() + object; }
   StepSettings CurrentSettings() const;
@@ -91,9 +113,10 @@ class Simulation {
 
   Config config_;
   int first_body_;  // of the things that move
-  int num_boxes_ = -1;
-  ModelPointer model_;
-  DataPointer data_;
+  int num_boxes_ = 0;
+  std::vector<std::byte> row_;
+  mjModel* model_ = nullptr;  // the thread's, while it is loaded
+  mjData* data_ = nullptr;
   std::vector<StepSettings>* tape_ = nullptr;
 };
 

@@ -22,24 +22,10 @@ using DataPointer = std::unique_ptr<mjData, DataDeleter>;
 // later calls do nothing.
 void ThrowErrors();
 
-// As long as it lives, `data` computes in memory that all data of the thread share: its arena,
-// whose contents no step needs of the one before. Data that never computes elsewhere needs no arena
-// of its own, which would be most of its memory: see `DropArena`. There is one at a time in a
-// thread; another throws std::logic_error.
-class SharedArena {
- public:
-  explicit SharedArena(mjData* data);
-  ~SharedArena();
-  SharedArena(const SharedArena&) = delete;
-  SharedArena& operator=(const SharedArena&) = delete;
-
- private:
-  mjData* data_;
-  void* own_;
-};
-
-// Frees the arena; from then on `data` can be copied, but computes in a `SharedArena` alone.
-void DropArena(mjData* data);
+// Forgets what `data` holds in its arena: contacts and constraints, which no step needs of the one
+// before, and the stack of a step that an error has ended. So it can serve another simulation of
+// the same model.
+void ForgetArena(mjData* data);
 
 // Whether a warning since the last reset (or since `warning` was cleared) means that the state is
 // not what the equations of motion give: numbers that are no numbers, or contacts left out.
