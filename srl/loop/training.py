@@ -80,12 +80,9 @@ class Training:
         """Called when there is progress: before each step, where environments are stepped here."""
         self._maybe_learner: Learner | None = None
 
+    @no_garbage_collection()
     def start(self) -> None:
         """Makes the environments and the policies, compiles, and begins the first episodes."""
-        with no_garbage_collection():
-            self._start()
-
-    def _start(self) -> None:
         experiment, environments = self.experiment, self.environments
         specs = environments.make()
         self.on_stage(Stage.COMPILING)

@@ -69,13 +69,13 @@ class PolicyAndValue:
         )
         inputs: tuple[Any, ...] = (rows, self.initial_memory(1), jnp.zeros((1, 1), bool))
         policy_key, value_key = jax.random.split(key)
-        policy = _draw(self.policy_module, policy_key, inputs)
+        policy = self.policy_module.lazy_init(policy_key, *inputs)["params"]
         if self.shared:
             *_, features = jax.eval_shape(partial(self._apply, self.policy_module), policy, *inputs)
             inputs = (features,)
         return {
             "policy": policy,
-            "value": _draw(self.value_module, value_key, inputs),
+            "value": self.value_module.lazy_init(value_key, *inputs)["params"],
         }
 
     def initial_memory(self, batch: int) -> Tree:
@@ -154,12 +154,6 @@ class PolicyAndValue:
 
     def _apply(self, module: linen.Module, params: Tree, *inputs: Any) -> Any:
         return module.apply({"params": params}, *inputs)
-
-
-def _draw(module: linen.Module, key: Array, inputs: tuple[Any, ...]) -> Tree:
-    # Else each function of jax.numpy is compiled for what it computes without the inputs: nothing.
-    with jax.disable_jit():
-        return module.lazy_init(key, *inputs)["params"]
 
 
 def example(space: Space) -> Tree:

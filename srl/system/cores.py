@@ -19,7 +19,8 @@ def current_core() -> int:
 def own_core(number: int, count: int) -> int | None:
     """The core for one of `count` processes, where there are as many cores; else None.
 
-    Which cores are free where there are more, and how to share fewer, is left to Linux.
+    Which cores are free where there are more, and how to share fewer, is left to Linux. Several
+    pools with as many workers as cores share them: the first worker of each has the first core.
     """
     cores = sorted(os.sched_getaffinity(0))
     return cores[number] if len(cores) == count else None
@@ -60,12 +61,21 @@ class WaitingCore:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keeps the calling thread on the core meanwhile."""
-        if self._core is None or self._is_left():
+        allowed = os.sched_getaffinity(0)
+        if self._core not in allowed or self._is_left() or not self._bind({self._core}):
             yield
             return
-        allowed = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, {self._core})
         try:
             yield
         finally:
-            os.sched_setaffinity(0, allowed)
+            if os.sched_getaffinity(0) == {self._core}:  # else others have chosen cores meanwhile
+                self._bind(allowed)
+
+    def _bind(self, cores: set[int]) -> bool:
+        """Has the calling thread run on these cores alone; False where that is not allowed."""
+        try:
+            os.sched_setaffinity(0, cores)
+        except OSError:  # sandboxes refuse it, and a core may just have been taken away
+            self._core = None
+            return False
+        return True

@@ -26,10 +26,26 @@ def test_a_thread_is_held_on_its_core_only_meanwhile(core: int) -> None:
     assert os.sched_getaffinity(0) == set(CORES)
 
 
-@pytest.mark.parametrize("core", CORES)
-def test_a_thread_that_comes_back_may_still_run_anywhere(core: int) -> None:
-    WaitingCore(core).come_back()
+@pytest.mark.skipif(len(CORES) < 2, reason="there is one core")
+def test_a_thread_comes_back_from_another_core_and_may_still_run_anywhere() -> None:
+    with WaitingCore(CORES[1]).held():
+        pass
+    WaitingCore(CORES[0]).come_back()
+    assert current_core() == CORES[0]
     assert os.sched_getaffinity(0) == set(CORES)
+
+
+def test_a_core_that_is_not_there_holds_no_thread() -> None:
+    with WaitingCore(max(CORES) + 1).held():
+        assert os.sched_getaffinity(0) == set(CORES)
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="there is one core")
+def test_cores_that_others_chose_for_a_waiting_thread_stay() -> None:
+    with WaitingCore(CORES[0]).held():
+        os.sched_setaffinity(0, {CORES[1]})
+    assert os.sched_getaffinity(0) == {CORES[1]}
+    os.sched_setaffinity(0, CORES)
 
 
 def test_without_a_core_nothing_is_held() -> None:

@@ -86,7 +86,11 @@ class GymnasiumSimulator(Simulator):
         self._write(observation, rows.observation, env)
 
     def _with_mask(self, observation: Any, info: Any, call: str) -> Any:
-        """The observation with the mask, where the environment gives it elsewhere."""
+        """Adds the mask to the observation, where the environment gives it elsewhere.
+
+        Raises:
+            InvalidOutput: For a mask that the spaces do not promise.
+        """
         if self._adds_mask:
             mask = self._method() if self._method else info.get(MASK)
             return add_mask(observation, mask, self._action)

@@ -25,7 +25,7 @@ class Control(NamedTuple):
     episode_length: Array  # int32 [N], so far
     absent: Array  # bool [N, A], agents that do not act next
     stepping: Array  # int32 [W], the environment that each stepper is in
-    busy: Array  # bool [W], steppers that were asked to step and have not done so
+    busy: Array  # bool [W], steppers that are still stepping, or about to
     asked_at: Array  # float64 [1], when they were asked, by `time.monotonic`
 
 

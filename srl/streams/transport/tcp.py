@@ -18,7 +18,8 @@ from srl.streams.transport.tcp_watch import KEEPALIVE_PROBES, KEEPALIVE_SECONDS
 from srl.streams.transport.zap import answer_about_keys
 
 COPIED_BYTES = 1 << 17
-"""A smaller body is copied, which is faster than to share it with ZeroMQ's thread."""
+"""A smaller body is copied, which is faster than to share it with ZeroMQ's thread; listeners read
+ahead until one that is as large waits."""
 MOST_UNREAD = 1024
 """Messages that wait on each side of a connection, if they are small."""
 STRANGE = {
@@ -37,10 +38,6 @@ _SHORT_FRAME, _SHORT_HEADER, _LONG_HEADER = 255, 2, 9  # of ZMTP, in bytes
 _HANDSHAKE_BYTES = 1 << 16  # of ZMTP and CURVE, and what ZeroMQ reads at a time; plenty
 _PART_BYTES = 1 << 18
 _MOST_UNIDENTIFIED = 4096
-
-# glibc keeps up to twice the largest block that was ever freed. Until there was one it returns the
-# memory of each message to the kernel, and copying the next one costs twice as much.
-bytearray(1 << 22)
 
 
 def part_bytes(limit_bytes: int, keys: Keys | None) -> int:
@@ -118,6 +115,15 @@ def most_unidentified() -> int:
     return min(_MOST_UNIDENTIFIED, files // 2)
 
 
+def _keep_freed_memory() -> None:
+    """Has glibc keep the memory of messages for the next ones: copying them is twice as fast.
+
+    It returns blocks of M_MMAP_THRESHOLD and more to the kernel, which is raised, together with
+    M_TRIM_THRESHOLD, to the size of the largest block that was freed. Other allocators do nothing.
+    """
+    bytearray(1 << 22)  # freed at once
+
+
 def open_socket(
     kind: int,
     limit_bytes: int,
@@ -131,6 +137,7 @@ def open_socket(
         keys: By which both ends recognize each other; None to encrypt nothing.
     """
     context = zmq.Context.instance()
+    _keep_freed_memory()
     opened = context.socket(kind)
     opened.maxmsgsize = max(part_bytes(limit_bytes, keys), HEADER_BYTES)
     opened.maxmsgsize += _CURVE_BYTES if keys else 0

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from functools import partial
 
 import gymnasium
@@ -228,8 +229,30 @@ class CoreCounting(gymnasium.Env):
         return np.array([len(os.sched_getaffinity(0))], np.float32)
 
 
+CORES = os.sched_getaffinity(0)
+
+
+def test_workers_sleep_on_a_core_each_where_they_are_as_many(pools):
+    pool = pools(len(CORES), workers=len(CORES))
+    pids = processes(pool.reset(seed=0)).tolist()
+    own, deadline = [{core} for core in sorted(CORES)], time.monotonic() + 60
+    while [os.sched_getaffinity(pid) for pid in pids] != own:
+        assert time.monotonic() < deadline
+        act(pool)  # one that began this late, as others keep its core busy, sleeps anywhere
+        threading.Event().wait(0.01)
+
+
+def test_more_workers_sleep_on_any_core(pools):
+    workers = len(CORES) + 1
+    pool = pools(workers, workers=workers)
+    pids = processes(pool.reset(seed=0)).tolist()
+    for _ in range(20):
+        act(pool)
+        assert [os.sched_getaffinity(pid) for pid in pids] == [CORES] * workers
+
+
 def test_environments_may_use_all_cores_though_workers_wait_on_their_own(pools):
-    cores = len(os.sched_getaffinity(0))
+    cores = len(CORES)
     pool = pools(cores, CoreCounting, workers=cores)
     seen = [pool.reset(seed=0), *(pool.step(np.zeros(cores, int)) for _ in range(3))]
     assert all((timestep.observation == cores).all() for timestep in seen)

@@ -40,17 +40,19 @@ many times as long as its start took. Otherwise most of the time would go into s
 class ProcessHandle:
     """A worker and its environments; `start` may be called again once its process has died."""
 
-    def __init__(self, number: int, envs: range, step_timeout: float) -> None:
+    def __init__(
+        self, number: int, envs: range, step_timeout: float, core: int | None = None
+    ) -> None:
         """Takes the environments that the process will step; starts nothing."""
         self.number, self.envs = number, envs
+        self.core = core
+        """The core that it waits for commands on; None for any."""
         self.deaths = 0
         """Deaths in a row."""
         self.ready = False
         """Whether it has made its environments."""
         self.specs: Specs | None = None
         """The specs of its environments, once it is ready."""
-        self.core: int | None = None
-        """Where it waits for commands, if not anywhere."""
         self.outstanding = 0
         """Records that it has yet to write."""
         self.asked: np.ndarray | None = None

@@ -70,10 +70,9 @@ class ProcessPool(PythonPool):
         workers = min(workers, num_envs)
         bounds = [k * num_envs // workers for k in range(workers + 1)]
         self._handles = [
-            ProcessHandle(k, range(bounds[k], bounds[k + 1]), step_timeout) for k in range(workers)
+            ProcessHandle(k, range(*bounds[k : k + 2]), step_timeout, own_core(k, workers))
+            for k in range(workers)
         ]
-        for handle in self._handles:
-            handle.core = own_core(handle.number, workers)
         self._worker_of = np.repeat(np.arange(workers), np.diff(bounds))
         self._setup = pack_setup(source, options, num_envs, action_repeat)
         self._memory: dict[int, int] = {}  # descriptors of what `rows` gave
@@ -251,10 +250,9 @@ class ProcessPool(PythonPool):
         if ids is None and np.count_nonzero(self._lost):
             lost, ids = (np.flatnonzero(x).astype(np.int32) for x in (self._lost, ~self._lost))
             self._write_lost(lost, row)
-        asked = [(handle, self._among(handle, ids)) for handle in self._in_turn()]
-        asked = [(handle, own) for handle, own in asked if own is None or len(own)]
-        for handle, _ in asked:  # before any begins
-            self._control.busy[handle.number] = True
+        parts = ((handle, self._among(handle, ids)) for handle in self._in_turn())
+        asked = [(handle, own) for handle, own in parts if own is None or len(own)]
+        self._control.busy[[handle.number for handle, _ in asked]] = True  # before any begins
         self._control.asked_at[0] = time.monotonic()
         for handle, own in asked:
             self._ask(handle, CommandKind.ADVANCE, own, row)

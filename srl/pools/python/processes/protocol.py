@@ -124,7 +124,7 @@ class CommandReader:
         """Waits until something has come."""
         self.core.come_back()
         patience = time.perf_counter() + self.spin_seconds
-        while self.spin_seconds and time.perf_counter() < patience:
+        while time.perf_counter() < patience:
             self.meanwhile(False)
             if self._receive(socket.MSG_DONTWAIT):
                 return

@@ -217,7 +217,7 @@ class _Worker:
     # ---- reports ----
 
     def _report_step(self, at_once: bool) -> None:
-        """Reports a synchronous step, by default once no worker is at it any more.
+        """Reports a synchronous step: at once, or only if no worker is still stepping.
 
         The pool's process, which has to wait for all, would wake on a core where one still steps.
         """
