@@ -279,17 +279,20 @@ TEST(AGameMayMoveFromThreadToThread) {
 TEST(AThreadLoadsOneWorldAtATime) {
   Game game(Full(true));
   Game other(Full(true));
-  bool refused = false;
+  const auto refuses = [](const auto& work) {
+    try {
+      work();
+    } catch (const std::logic_error&) {
+      return true;
+    }
+    return false;
+  };
   {
     const Simulation::Loaded loaded(&game.env().simulation());
-    try {
-      other.Rest();
-    } catch (const std::logic_error&) {
-      refused = true;
-    }
+    CHECK(refuses([&] { other.Rest(); }));
+    CHECK(refuses([] { Game third(Full(true)); }));
   }
-  CHECK(refused);
-  other.Rest();
+  CHECK(!refuses([&] { other.Rest(); }));
 }
 
 TEST(SavedGameContinuesBitByBit) {

@@ -202,6 +202,7 @@ TEST(RaysAgreeWithMujoco) {
     Random random(6);
     for (int episode = 0; episode < (config.is_game() ? 12 : 3); ++episode) {
       Simulation simulation(config);
+      const Simulation::Loaded loaded(&simulation);
       const World world = DrawWorld(config, random);
       simulation.Start(world);
       Scene scene;

@@ -102,8 +102,8 @@ class HideAndSeek final : public Environment {
 
   Config config_;
   std::unique_ptr<Task> task_;
-  mutable Simulation simulation_;  // looking into it loads it, too
-  Scene scene_;                    // what rays may hit, as of now
+  Simulation simulation_;
+  Scene scene_;  // what rays may hit, as of now
   Episode episode_;
   std::vector<float> statistics_;                // the task's, then whether the physics diverged
   std::vector<std::vector<float>> observation_;  // by field: all agents' rows

@@ -35,37 +35,55 @@ ThreadMemory& MemoryFor(const mjModel& source) {
 
 thread_local bool thread_is_in_use = false;
 
+void CheckThreadIsFree() {
+  if (thread_is_in_use) throw std::logic_error("the thread computes with another world already");
+}
+
 }  // namespace
 
 Simulation::Simulation(const Config& config)
-    : config_(config), first_body_(FirstThingBody(config)) {
-  // Room for the most boxes, so that no episode allocates.
-  Attach(config.boxes_max);
+    : config_(config),
+      first_body_(FirstThingBody(config)),
+      num_boxes_(config.boxes_max),  // the most, so that the row has room and no episode allocates
+      source_(&TemplateModel(config, config.boxes_max)) {
+  CheckThreadIsFree();
+  Attach(*source_);
   Save();
   row_.shrink_to_fit();
+  Detach();
 }
 
-Simulation::Loaded::Loaded(Simulation* simulation) : simulation_(*simulation) {
-  if (thread_is_in_use) throw std::logic_error("the thread computes with another world already");
+Simulation::Loaded::Loaded(const Simulation* simulation) : simulation_(*simulation) {
+  CheckThreadIsFree();
   simulation_.Load();
   thread_is_in_use = true;
 }
 
-Simulation::Loaded::~Loaded() {
-  thread_is_in_use = false;
-  simulation_.Save();
+Simulation::Loaded::Loaded(Simulation* simulation)
+    : Loaded(static_cast<const Simulation*>(simulation)) {
+  to_save_ = simulation;
 }
 
-void Simulation::Attach(int num_boxes) {
-  const ThreadMemory& memory = MemoryFor(TemplateModel(config_, num_boxes));
+Simulation::Loaded::~Loaded() {
+  thread_is_in_use = false;
+  if (to_save_ != nullptr) to_save_->Save();
+  simulation_.Detach();
+}
+
+void Simulation::Attach(const mjModel& source) const {
+  const ThreadMemory& memory = MemoryFor(source);
   model_ = memory.model.get();
   data_ = memory.data.get();
-  num_boxes_ = num_boxes;
   mujoco::ForgetArena(data_);
 }
 
-void Simulation::Load() {
-  Attach(num_boxes_);
+void Simulation::Detach() const {
+  model_ = nullptr;
+  data_ = nullptr;
+}
+
+void Simulation::Load() const {
+  Attach(*source_);
   Archive archive{std::span<const std::byte>(row_)};
   SerializeFurniture(archive, model_);
   SerializeState(archive);
@@ -79,8 +97,11 @@ void Simulation::Save() {
 }
 
 void Simulation::Build(const World& world) {
-  Attach(world.num_boxes);
-  mj_copyModel(model_, &TemplateModel(config_, world.num_boxes));
+  const mjModel& source = TemplateModel(config_, world.num_boxes);
+  Attach(source);
+  source_ = &source;
+  num_boxes_ = world.num_boxes;
+  mj_copyModel(model_, source_);
   Furnish(config_, world, model_, data_);
   mj_resetData(model_, data_);
 }
@@ -240,7 +261,7 @@ void Simulation::Serialize(const World& world, Archive& archive) {
   SerializeState(archive);
 }
 
-void Simulation::SerializeState(Archive& archive) {
+void Simulation::SerializeState(Archive& archive) const {
   // What changes in the model during an episode: grips and locks.
   archive.Bytes(model_->eq_data, sizeof(mjtNum) * mjNEQDATA * model_->neq);
   archive.Bytes(model_->eq_obj2id, sizeof(int) * model_->neq);

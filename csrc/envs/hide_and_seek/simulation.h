@@ -23,23 +23,28 @@ struct StepSettings {
 
 // One world's physics: a row of bytes. A thread has one model and its data for all worlds with as
 // many things, into which it loads the row, advances it, and saves it again: MuJoCo's structs are
-// five times as large, most of it statistics of the solver. Only what is `Loaded` can be used.
-// Things are numbered as in Config. Not thread-safe.
+// five times as large, most of it statistics of the solver. Only what is `Loaded` can be used: else
+// there is no memory to look into, and the process crashes. Things are numbered as in Config. Not
+// thread-safe.
 class Simulation {
  public:
+  // Uses the memory of the calling thread: throws std::logic_error where another is loaded.
   explicit Simulation(const Config& config);
 
-  // While it lives, the simulation is in the memory of the calling thread. There is one at a time
-  // in a thread; another throws std::logic_error.
+  // While it lives, the simulation is in the memory of the calling thread, from which it is saved
+  // at the end unless it is const. There is one at a time in a thread; another throws
+  // std::logic_error.
   class Loaded {
    public:
     explicit Loaded(Simulation* simulation);
+    explicit Loaded(const Simulation* simulation);
     ~Loaded();
     Loaded(const Loaded&) = delete;
     Loaded& operator=(const Loaded&) = delete;
 
    private:
-    Simulation& simulation_;
+    const Simulation& simulation_;
+    Simulation* to_save_ = nullptr;
   };
 
   // Builds `world` and puts everything at its start.
@@ -98,11 +103,12 @@ class Simulation {
   const mjData& data() const { return *data_; }
 
  private:
-  // Takes the thread's memory for worlds with so many boxes, whatever it holds.
-  void Attach(int num_boxes);
-  void Load();
+  // Takes the thread's memory for worlds of this template, whatever it holds.
+  void Attach(const mjModel& source) const;
+  void Detach() const;
+  void Load() const;
   void Save();
-  void SerializeState(Archive& archive);
+  void SerializeState(Archive& archive) const;
 
   // Furnishes the world, with everything at rest.
   void Build(const World& world);
@@ -113,10 +119,12 @@ class Simulation {
 
   Config config_;
   int first_body_;  // of the things that move
-  int num_boxes_ = 0;
+  int num_boxes_;
+  const mjModel* source_;  // the template of a world with so many boxes
   std::vector<std::byte> row_;
-  mjModel* model_ = nullptr;  // the thread's, while it is loaded
-  mjData* data_ = nullptr;
+  // The thread's while it is loaded, else null; mutable, as who only looks has to load it, too.
+  mutable mjModel* model_ = nullptr;
+  mutable mjData* data_ = nullptr;
   std::vector<StepSettings>* tape_ = nullptr;
 };
 

@@ -39,7 +39,8 @@ void ForgetArena(mjData* data) {
 #undef X
   data->contact = static_cast<mjContact*>(data->arena);
   data->parena = data->pstack = data->pbase = 0;
-  data->ncon = data->nefc = data->nisland = data->nidof = 0;
+  data->ncon = data->ne = data->nf = data->nl = data->nefc = 0;
+  data->nisland = data->nidof = 0;
   data->nJ = data->nY = data->nA = 0;
   data->efm_active = 0;
   data->nefmT = data->nefmA = data->nefmK = data->nefmL = data->nefmdof = data->nefmcon = 0;
