@@ -1,6 +1,7 @@
 """Hide and seek: hiders and seekers learn by playing each other (Baker et al., 2020).
 
 srl run experiments/hide_and_seek.py                      # the preset laptop
+srl run experiments/hide_and_seek.py:searching            # agents with memory, longer
 srl run experiments/hide_and_seek.py:shelter              # hiders learn to shut themselves in
 srl run experiments/hide_and_seek.py:quadrant             # a better game, some hours on two cores
 srl run experiments/hide_and_seek.py:full --on slurm ...  # the paper's, for many hosts
@@ -34,6 +35,21 @@ laptop = Experiment(
     env_steps=500_000,
 )
 experiment = laptop
+
+# The same game for agents that remember, and that meet more of their past opponents: seekers still
+# find beginners in two seeds of three, and hiders fetch boxes to hide behind (docs/results).
+searching = replace(
+    laptop,
+    name="hide_and_seek_searching",
+    algorithm=replace(
+        laptop.algorithm,
+        network=EntityAttention(width=32, heads=2, memory=32),
+        chunk=10,
+        minibatches=4,
+    ),
+    self_play=SelfPlay(past=0.6),
+    env_steps=2_000_000,
+)
 
 # A small world for shelters: one against one, a room with one door, and a long box, which the hider
 # comes to pull across a corner and lock (docs/results tells how often, and how soon).
