@@ -44,9 +44,6 @@ class WaitingCore:
         """Has nothing done for so long, as when something else keeps the core busy."""
         self._left_until = time.monotonic() + seconds
 
-    def _is_left(self) -> bool:
-        return time.monotonic() < self._left_until
-
     @property
     def is_here(self) -> bool:
         """Whether the calling thread runs on the core."""
@@ -61,15 +58,20 @@ class WaitingCore:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keeps the calling thread on the core meanwhile."""
-        allowed = os.sched_getaffinity(0)
-        if self._core not in allowed or self._is_left() or not self._bind({self._core}):
-            yield
-            return
+        allowed = self._take()
         try:
             yield
         finally:
-            if os.sched_getaffinity(0) == {self._core}:  # else others have chosen cores meanwhile
+            # Else others have chosen cores meanwhile.
+            if allowed and os.sched_getaffinity(0) == {self._core}:
                 self._bind(allowed)
+
+    def _take(self) -> set[int]:
+        """Binds the calling thread; gives the cores that it had, none if it stays unbound."""
+        if self._core is None or time.monotonic() < self._left_until:
+            return set()
+        allowed = os.sched_getaffinity(0)
+        return allowed if self._core in allowed and self._bind({self._core}) else set()
 
     def _bind(self, cores: set[int]) -> bool:
         """Has the calling thread run on these cores alone; False where that is not allowed."""
