@@ -10,10 +10,11 @@ install: .venv/installed  ## (again, where the C++ sources changed)
 run: .venv/installed  ## train hide-and-seek on this machine
 	$(BIN)/srl run experiments/hide_and_seek.py
 
-# A crash of a process of tests ends them: with another in its place, they would wait forever.
+# A crash of a process of tests ends them: with another in its place, they would wait forever. A
+# test that hangs shows its threads and ends as a crash.
 test: .venv/installed-for-tests  ## every check but the slow ones
 	$(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder \
-	  --max-worker-restart 0
+	  --max-worker-restart 0 -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 slow: .venv/installed-for-tests  ## the checks that take minutes each
 	$(BIN)/pytest -m slow

@@ -68,7 +68,8 @@ def stranger(listener, server_key=None, own=None):
         opened.curve_serverkey = server_key
         opened.curve_publickey, opened.curve_secretkey = own.public, own.secret
     opened.connect(listener.address)
-    opened.send(encode(Identity(RUN, 2, 0), Message(JOINED), 0))
+    with contextlib.suppress(zmq.Again):  # it may be refused already, and a send would never end
+        opened.send(encode(Identity(RUN, 2, 0), Message(JOINED), 0), zmq.NOBLOCK)
     return opened
 
 
