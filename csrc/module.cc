@@ -347,6 +347,7 @@ void BindPool(py::module_& module) {
 void BindXla(py::module_& module) {
   py::class_<CallablePool, std::shared_ptr<CallablePool>>(module, "CallablePool")
       .def_property_readonly("handle", &CallablePool::handle)
+      .def_property_readonly("last_token", &CallablePool::last_token)
       .def_property_readonly_static("any_token", [](const py::object&) { return kAnyToken; });
   module.def("pool_calls", [] {
     std::map<std::string, py::capsule> calls;

@@ -62,4 +62,6 @@ class Pool:
 class CallablePool:
     @property
     def handle(self) -> int: ...
+    @property
+    def last_token(self) -> int: ...
     any_token: ClassVar[int]

@@ -129,7 +129,7 @@ class OwnBatch {
 struct CallableState {
   std::mutex mutex;                                // held during a call
   Pool* pool;                                      // null once it is closed
-  std::uint32_t token = kAnyToken;                 // of the last call
+  std::atomic<std::uint32_t> token = kAnyToken;    // of the last call
   std::vector<std::unique_ptr<OwnBatch>> batches;  // provided in this order, round and round
   std::size_t received = 0;
 
@@ -278,6 +278,8 @@ CallablePool::CallablePool(Pool* pool) : state_(std::make_shared<CallableState>(
   handle_ = ++last_handle;
   registry[handle_] = state_;
 }
+
+std::uint32_t CallablePool::last_token() const { return state_->token; }
 
 CallablePool::~CallablePool() {
   Close();

@@ -30,6 +30,8 @@ class CallablePool {
   CallablePool& operator=(const CallablePool&) = delete;
 
   std::uint32_t handle() const { return handle_; }
+  // That of the last call; any thread may ask, also while a program runs.
+  std::uint32_t last_token() const;
   // Waits for a call that is at work; later ones are errors.
   void Close();
 

@@ -11,9 +11,10 @@ import numpy as np
 
 from srl.experiment import Experiment
 from srl.lazy import jax, jnp
-from srl.loop.fused import Acting, TracedLoop
+from srl.loop.fused import TracedLoop
 from srl.loop.policy_set import PolicySet
 from srl.loop.shapes import repeated_unroll
+from srl.loop.stepping.traced import Interaction
 from srl.loop.xla_threads import choose_for_learning
 from srl.pools import make_pool
 from srl.types import Specs, Timestep, Unroll
@@ -54,9 +55,9 @@ def loop_alone(experiment: Experiment) -> tuple[Callable[[], Any], int]:
     """
     timestep, policy_set, states, unroll = _started(experiment)
     memory = policy_set.initial_memory(experiment.num_envs)
-    acting = Acting((), timestep, memory, jnp.uint32(0))
+    acting = Interaction((), timestep, memory, jnp.uint32(0))
 
-    def loop(states: Any, replays: Any, acting: Acting) -> Any:
+    def loop(states: Any, replays: Any, acting: Interaction) -> Any:
         key, version = jax.random.key(experiment.seed), jnp.zeros(2, jnp.int32)
         parts = policy_set, _Still(acting.timestep), key, replays, acting, states, None, version
         run = TracedLoop(*parts)

@@ -32,8 +32,10 @@ class Fragment:
     """GPUs of each replica; a fraction shares one."""
     hosts: int = 0
     """Hosts that the replicas are spread over, on a cluster; 0 takes what has room for them."""
-    compiled: bool = False
-    """Compile the whole loop, simulator included, into one program."""
+    compiled: bool | None = None
+    """Step native environments, or those in JAX, from inside a compiled program: that of the whole
+    loop where one replica has all of its nodes, and else one that takes an unroll. By default
+    unrolls of such environments are compiled in actors that act for themselves on the CPU."""
     batch: int = 0
     """Groups of environments that each replica acts for in one call, if it acts for other workers;
     0 takes half of those that it serves. A call with fewer costs as much."""
@@ -79,6 +81,12 @@ class Plan:
     def fragment(self, node: str) -> Fragment:
         """The fragment that holds a node."""
         return self.fragments[self.home(node)]
+
+    @property
+    def is_one_program(self) -> bool:
+        """Whether the whole loop is one compiled program."""
+        first, *others = self.fragments.values()
+        return bool(first.compiled) and first.replicas == 1 and not others
 
     def validate(self, nodes: Iterable[str] = NODES) -> None:
         """Raises PlanError where the plan is no partition of these nodes.
@@ -176,6 +184,8 @@ def _validate_values(plan: Plan) -> None:
         even = fragment.hosts == 0 or fragment.replicas % fragment.hosts == 0
         each = f"a number that divides its {fragment.replicas} replicas"
         expect(even, f"{where}.hosts", fragment.hosts, each)
+        good = fragment.compiled in (None, False, True)
+        expect(good, f"{where}.compiled", fragment.compiled, "true, false or none")
         expect_number(f"{where}.batch", fragment.batch, 0)
         expect_number(f"{where}.deadline", fragment.deadline, 0.0)
 

@@ -140,9 +140,18 @@ def programs_need_cpu(env: Any) -> bool:
     return _pool_id(env).startswith(_NATIVE)
 
 
+def compiles_unrolls(plan: Plan, env: Any) -> bool:
+    """Whether a program takes the unrolls of these environments here; see `Fragment.compiled`."""
+    actors = plan.fragment("step")
+    if actors.compiled is not None:
+        return actors.compiled
+    acts_on_cpu = set(actors.placed) == set(_INTERACT) and not actors.gpus and not jax_gpus()
+    return acts_on_cpu and _pool_id(env).startswith(IN_PROGRAMS)
+
+
 def idle_gpu(plan: Plan, env: Any) -> str:
     """A sentence for a plan that leaves this machine's GPU idle; empty for any other."""
-    if not (plan.fragment("step").compiled and programs_need_cpu(env) and jax_gpus()):
+    if not (plan.is_one_program and programs_need_cpu(env) and jax_gpus()):
         return ""
     return (
         f"the plan {plan.name} runs on the CPU alone, as a program that steps native environments "

@@ -158,12 +158,20 @@ def _one_process_answers_no_calls(graph: Graph, plan: Plan) -> None:
         )
 
 
-def _a_compiled_program_is_whole(graph: Graph, plan: Plan) -> None:
+def _a_program_steps_and_waits_for_nobody(graph: Graph, plan: Plan) -> None:
+    """What is compiled is at least an unroll, with all that is called in its steps."""
+    caller = plan.home(_pinned(graph, "environments"))
+    away = [edge for edge in _cut(graph, plan, "call", "carry") if plan.home(edge.source) == caller]
     for name, fragment in plan.fragments.items():
-        if fragment.compiled and (len(plan.fragments) > 1 or fragment.replicas > 1):
+        if fragment.compiled and name != caller:
             raise PlanError(
-                f"{name} is compiled into one program, which must hold all nodes and have one "
-                "replica; put all nodes into it, or leave compiled off"
+                f"{name} is compiled, and the environments are stepped by {caller}: only a program "
+                "that steps them has anything to gain; leave compiled off"
+            )
+        if fragment.compiled and away:
+            raise PlanError(
+                f"{name} is compiled, and would wait within each step for {away[0].target} in "
+                f"{plan.home(away[0].target)!r}; put that into {name}, or leave compiled off"
             )
 
 
@@ -177,5 +185,5 @@ _RULES: tuple[Callable[[Graph, Plan], None], ...] = (
     _unrolls_stay_with_their_collector,
     _one_holder_of_parameters,
     _one_process_answers_no_calls,
-    _a_compiled_program_is_whole,
+    _a_program_steps_and_waits_for_nobody,
 )

@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from srl.console.arguments import Arguments, number
 from srl.dataflow.cut import cut
 from srl.dataflow.graph import Shapes
 from srl.dataflow.plan import Plan, num_groups, shortage
-from srl.dataflow.plans import idle_gpu
+from srl.dataflow.plans import compiles_unrolls, idle_gpu
 from srl.dataflow.trace import trace
 from srl.draw.scene import Scene, nbytes
 from srl.errors import UserError
@@ -79,6 +80,9 @@ def scene_of(experiment: Experiment, fps: float = FPS) -> Scene:
     graph = trace(experiment.algorithm, shapes)
     lacking = shortage(chosen, len(os.sched_getaffinity(0)), len(machine_gpus()))
     warning = _lack_of_memory(chosen, shapes) or lacking or idle_gpu(chosen, experiment.env)
+    compiled = compiles_unrolls(chosen, experiment.env)
+    stepping = {chosen.home("step"): replace(chosen.fragment("step"), compiled=compiled)}
+    chosen = replace(chosen, fragments={**chosen.fragments, **stepping})
     staleness = experiment.max_staleness
     processes = beside(experiment)
     return Scene(experiment.name, graph, chosen, count, staleness, fps, warning, processes)

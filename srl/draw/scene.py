@@ -84,6 +84,18 @@ class Scene:
         parts = [f"{what} of {nbytes(size)}" for what, size in self.held(fragment).items()]
         return f"holds {', '.join(parts)}" if parts else ""
 
+    def resources(self, fragment: Fragment) -> str:
+        """What each replica of a fragment gets, and what it is."""
+        whole = self.plan.is_one_program
+        parts = ["one compiled program" if whole else "compiled unrolls"] * bool(fragment.compiled)
+        if fragment.cores:
+            parts.append(f"{fragment.cores:g} cores")
+        elif not whole:
+            parts.append("an even share of the cores")
+        if fragment.gpus:
+            parts.append(f"{fragment.gpus:g} GPU")
+        return ", ".join(parts)
+
     def rates(self, stream: Stream) -> tuple[str, str]:
         """Bytes for each step of an environment, and each second."""
         per_step = stream.bytes_per_env_step
@@ -110,7 +122,7 @@ class Scene:
                     "replicas": fragment.replicas,
                     "cores": fragment.cores,
                     "gpus": fragment.gpus,
-                    "compiled": fragment.compiled,
+                    "compiled": bool(fragment.compiled),
                     "holds": self.held(fragment),
                 }
                 for name, fragment in plan.fragments.items()
@@ -147,18 +159,6 @@ class Scene:
 
 def _field(field: Field) -> dict[str, Any]:
     return {"name": field.name, "dtype": field.dtype, "shape": list(field.shape)}
-
-
-def resources(fragment: Fragment) -> str:
-    """What each replica of a fragment gets, and what it is."""
-    parts = ["one compiled program"] if fragment.compiled else []
-    if fragment.cores:
-        parts.append(f"{fragment.cores:g} cores")
-    elif not fragment.compiled:
-        parts.append("an even share of the cores")
-    if fragment.gpus:
-        parts.append(f"{fragment.gpus:g} GPU")
-    return ", ".join(parts)
 
 
 def places(process: Beside) -> list[str]:

@@ -7,7 +7,7 @@ from html import escape
 
 from srl.dataflow.cut import Stream
 from srl.dataflow.graph import Edge
-from srl.draw.scene import Scene, names, resources
+from srl.draw.scene import Scene, names
 
 _CARD, _GAP, _MARGIN = 300, 90, 28
 _TOP = 92  # of the cards, below the title
@@ -113,7 +113,7 @@ def _card(scene: Scene, name: str, x: int) -> Iterator[str]:
         )
     title = f"{name} × {fragment.replicas}" if fragment.replicas > 1 else name  # noqa: RUF001
     yield _text(x + 16, _TOP + 25, title, "name")
-    yield _text(x + 16, _TOP + 43, resources(fragment), "soft")
+    yield _text(x + 16, _TOP + 43, scene.resources(fragment), "soft")
     if holdings := scene.holdings(fragment):
         yield _text(x + 16, _TOP + 61, holdings, "soft")
     nodes = scene.nodes(fragment)

@@ -8,7 +8,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from srl.draw.scene import Scene, names, places, resources
+from srl.draw.scene import Scene, names, places
 
 _COLOURS = {
     "inference": "dark_orange",
@@ -41,7 +41,7 @@ def draw(scene: Scene, console: Console) -> None:
 def _fragment(scene: Scene, name: str) -> Panel:
     fragment = scene.plan.fragments[name]
     title = f"{name} x {fragment.replicas}" if fragment.replicas > 1 else name
-    lines = [Text(" ".join(scene.nodes(fragment)), "bold"), Text(resources(fragment), "dim")]
+    lines = [Text(" ".join(scene.nodes(fragment)), "bold"), Text(scene.resources(fragment), "dim")]
     if holdings := scene.holdings(fragment):
         lines.append(Text(holdings, "dim"))
     for edge in scene.inside(name):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -23,19 +23,11 @@ from srl.loop.projection import changed
 from srl.loop.seeds import environment_seed
 from srl.loop.stepping.group import group_state
 from srl.loop.stepping.local import LocalEnvironments
+from srl.loop.stepping.traced import Interaction, Steps, TracedSteps
 from srl.loop.training import Training
 from srl.streams.batch import Batch
 from srl.tree import map_tree
 from srl.types import Array, Decision, Metrics, Specs, Timestep, Tree, Unroll
-
-
-class Acting(NamedTuple):
-    """What a step leaves to the next one."""
-
-    pool: Any  # the pool's PoolState
-    timestep: Timestep
-    memory: Tree  # by policy
-    clock: Array  # uint32 []
 
 
 class Fused(Training):
@@ -127,7 +119,7 @@ class CompiledLoop(LocalEnvironments):
 
         def program(
             replays: Any,
-            acting: Acting,
+            acting: Interaction,
             states: Any,
             opponents: Any,
             version: Array,
@@ -151,7 +143,7 @@ class CompiledLoop(LocalEnvironments):
         return "the compiled update, in which environments step"
 
     def _operands(self) -> tuple[Any, ...]:
-        acting = Acting(self._pool_state, self._now, self._memory, self._clock)
+        acting = Interaction(self._pool_state, self._now, self._memory, self._clock)
         learner = self._learner
         learned = learner.replays, acting, learner.states
         # The key is an operand, so that runs of other seeds find the same compiled program.
@@ -161,7 +153,7 @@ class CompiledLoop(LocalEnvironments):
     def _run(
         self,
         replays: Any,
-        acting: Acting,
+        acting: Interaction,
         states: Any,
         opponents: Any,
         version: Array,
@@ -241,14 +233,6 @@ def _summary(unrolls: Sequence[Unrolled], learns: int) -> str:
     return f"unrolls of {' and of '.join(each)}, and {learns} calls of learn"
 
 
-class Steps(Protocol):
-    """Environments that are stepped from inside a compiled program."""
-
-    def step(self, state: Any, action: Array, /) -> tuple[Any, Timestep]:
-        """Steps all of them: gives their next state, and the timestep after the actions."""
-        ...
-
-
 class TracedLoop(Loop):
     """The values that flow through a loop while it is traced, each replaced by its successor."""
 
@@ -258,7 +242,7 @@ class TracedLoop(Loop):
         steps: Steps,
         key: Array,
         replays: Any,
-        acting: Acting,
+        acting: Interaction,
         states: Tree,
         opponents: Any,
         version: Array,
@@ -275,10 +259,12 @@ class TracedLoop(Loop):
             opponents: The past versions that play; None where none does.
             version: int32 [2], of the policies.
         """
-        self._policy_set, self._steps, self._key = policy_set, steps, key
+        self._policy_set = policy_set
         self._opponents = opponents
         self.version = version
-        self.acting, self.states, self.replays = acting, states, replays
+        slots = jnp.arange(acting.timestep.reward.size, dtype=jnp.int32)
+        self._steps = TracedSteps(policy_set, steps, key, slots, acting)
+        self.states, self.replays = states, replays
         self.metrics: Metrics = {}
         self.policies: Any = {}
         self.unrolls: list[Unrolled] = []
@@ -287,6 +273,11 @@ class TracedLoop(Loop):
         self.timesteps: tuple[Any, ...] = ()
         """The timesteps that followed each unroll's actions, [T, ...]; without observations."""
 
+    @property
+    def acting(self) -> Interaction:
+        """Where the environments are by now."""
+        return self._steps.now
+
     def latest(self) -> Any:
         """The policies as they are in the pass by now."""
         return self._policy_set.acting(self._policy_set.policies(self.states), self._opponents)
@@ -294,20 +285,12 @@ class TracedLoop(Loop):
     def act(self, policy: Any, timestep: Timestep, memory: Tree) -> Decision:
         """Decides, at the next clock."""
         self._called.append("act")
-        ended = jnp.logical_or(timestep.terminated, timestep.truncated)
-        slots = jnp.arange(timestep.reward.size, dtype=jnp.int32)
-        clock = self.acting.clock
-        self.acting = self.acting._replace(clock=clock + jnp.uint32(1))
-        return self._policy_set.act(
-            policy, timestep.observation, ended, memory, self._key, clock, slots
-        )
+        return self._steps.act(policy, timestep, memory)
 
     def step(self, action: Array, repeat: int = 1) -> Timestep:
         """Steps the environments from inside the program."""
         self._called.append("step")
-        pool, timestep = self._steps.step(self.acting.pool, self._policy_set.env_action(action))
-        self.acting = self.acting._replace(pool=pool)
-        return timestep
+        return self._steps.step(action)
 
     def teach(self, timestep: Timestep) -> Any:
         """Stands for the advice, which comes with the decision."""
@@ -317,28 +300,12 @@ class TracedLoop(Loop):
     def collect(self, timestep: Timestep, decision: Decision, advice: Any = None) -> Any:
         """Gives a row of the unroll."""
         self._called.append("collect")
-        return timestep, decision._replace(memory=())
+        return self._steps.collect(timestep, decision)
 
     def unroll(self, interact: Interact, length: int) -> Unroll:
         """Traces a step once, for a loop of the compiler's."""
-
-        def step(acting: Acting, _: None) -> tuple[Acting, Any]:
-            self.acting, self._called = acting, []
-            timestep, memory, row = interact(acting.timestep, acting.memory)
-            return self.acting._replace(timestep=timestep, memory=memory), row
-
-        def chunk(acting: Acting, _: None) -> tuple[Acting, Any]:
-            following, rows = jax.lax.scan(step, acting, None, steps)
-            return following, (acting.memory, rows)
-
-        steps = self._policy_set.chunk_of(length)
-        chunks = length // steps
-        self.acting, (memory, rows) = jax.lax.scan(chunk, self.acting, None, chunks)
+        rows, decision, memory = self._steps.unroll(interact, length, self._called.clear)
         self.unrolls.append(Unrolled(length, self.learns, tuple(self._called)))
-        rows, decision = jax.tree.map(lambda x: x.reshape(length, *x.shape[2:]), rows)
-        rows = jax.tree.map(
-            lambda x, last: jnp.concatenate([x, last[None]]), rows, self.acting.timestep
-        )
         followed = jax.tree.map(lambda x: x[1:], rows._replace(observation=()))
         self.timesteps = (*self.timesteps, followed)
         return Unroll(

@@ -11,7 +11,7 @@ from srl.loop.training import Training, local_training
 def make_training(experiment: Experiment) -> Training:
     """What trains an experiment in this process."""
     plan = experiment.settled_plan
-    if plan.fragment("step").compiled:
+    if plan.is_one_program:
         return Fused(experiment)
     if len(plan.fragments) > 1:
         return Training(experiment, ThreadEnvironments(experiment))

@@ -36,6 +36,21 @@ class Batch(NamedTuple):
         self.version[t] = version
         copy_tree(decision.advice, map_tree(lambda x: x[t], self.advice))
 
+    def write_unroll(
+        self, timesteps: Timestep, decision: Decision, memory: Tree, version: np.ndarray
+    ) -> None:
+        """Writes all of one group's unroll.
+
+        Args:
+            timesteps: [T + 1, ...]
+            decision: [T, b, ...]
+            memory: [T / chunk, b, ...], see above.
+            version: int32 [2], that acted.
+        """
+        given = timesteps, decision.action, decision.log_prob, memory, decision.advice
+        copy_tree(given, (self.timesteps, self.action, self.log_prob, self.memory, self.advice))
+        self.version[:] = version
+
     def columns(self, position: int, positions: int) -> Batch:
         """The part of one group."""
 

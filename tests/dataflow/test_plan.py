@@ -136,13 +136,19 @@ def test_a_plan_that_places_a_node_twice_is_refused(plan, node):
             dataclasses.replace(plans.decoupled(learners=2), one_process=True),
             "learner has 2 replicas in one process",
         ),
-        (Plan("mine", {"a": Fragment(NODES, 2, compiled=True)}), "a is compiled into one program"),
         (
             Plan(
                 "mine",
-                {"a": Fragment(NODES[:3], compiled=True), "b": Fragment(("learn",))},
+                {
+                    "a": Fragment(("step", "collect"), compiled=True),
+                    "b": Fragment(("act", "learn")),
+                },
             ),
-            "a is compiled into one program",
+            "a is compiled, and would wait within each step for act in 'b'",
+        ),
+        (
+            Plan("mine", {"a": Fragment(NODES[:3]), "b": Fragment(("learn",), compiled=True)}),
+            "b is compiled, and the environments are stepped by a",
         ),
     ],
 )

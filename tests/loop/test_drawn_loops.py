@@ -56,11 +56,12 @@ def agrees(tmp_path_factory):
     def compare(plan, loop):
         """Whether the plan accepts the loop; where it does, it has to train alike."""
         folder = tmp_path_factory.mktemp("plans")
+        options = *plan.split(), *loop.options
         try:
-            loaded(folder, loop.experiment, plan, *loop.options)
+            loaded(folder, loop.experiment, *options)
         except PlanError:
             return False
-        ours = trained(folder, loop.experiment, plan, *loop.options)
+        ours = trained(folder, loop.experiment, *options)
         assert_agree(plain(loop), ours)
         return True
 
@@ -88,7 +89,7 @@ REPLAYED = Looped("drawn:with_replay", "8,8:1", "forward", 2)
 @pytest.mark.parametrize(
     "plan",
     [
-        *("fused", "decoupled", "replicated"),
+        *("fused", "decoupled", "replicated", "inline --plan.actors.compiled true"),
         *(pytest.param(plan, marks=pytest.mark.slow) for plan in ("threads", "inline")),
     ],
 )

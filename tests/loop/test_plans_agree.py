@@ -13,7 +13,7 @@ from plan_runs import PLAIN, assert_agree, assert_same_actions
 from plan_runs import trained as train
 
 import srl
-from srl.dataflow.plans import PLANS
+from srl.dataflow.plans import PLANS, named
 from srl.streams.transport.keys import VARIABLE, Keys
 
 QUICK = {
@@ -93,6 +93,28 @@ def test_plans_train_the_same_by_memory_and_network_at_once(
 )
 def test_another_algorithm_trains_by_every_plan(trained, name, plan):
     assert_agree(trained(name, *PLAIN), trained(name, plan))
+
+
+@pytest.mark.parametrize(
+    ("name", "plan"),
+    cases(
+        [*QUICK, *SLOW],
+        ["threads", "inline", "replicated", "parameter_server"],
+        lambda *both: (
+            both
+            in [
+                ("cartpole with memory", "inline"),
+                ("corridor in JAX", "threads"),
+                ("game against the past", "threads"),
+                ("cartpole by DQN", "replicated"),
+                ("game against a fixed policy", "parameter_server"),
+            ]
+        ),
+    ),
+)
+def test_unrolls_that_are_compiled_are_those_of_the_plain_loop(trained, name, plan):
+    stepping = named(plan).home("step")
+    assert_agree(trained(name, *PLAIN), trained(name, plan, f"--plan.{stepping}.compiled", "true"))
 
 
 @pytest.mark.parametrize("folder", ["dataflow", "launch", "streams", "workers"])

@@ -62,29 +62,31 @@ class LocalActing:
         agents = len(policy_set.specs.agents)
         self._policy_set, self._newest, self._swaps = policy_set, newest, swaps
         self._num_envs = len(envs)
-        self._slots = jnp.arange(envs.start * agents, envs.stop * agents, dtype=jnp.int32)
-        self._key = run_key(experiment)
+        self.slots = jnp.arange(envs.start * agents, envs.stop * agents, dtype=jnp.int32)
+        """Those that are acted for, by their numbers in the run."""
+        self.key = run_key(experiment)
+        """Of the run's sampling."""
         self._clock: Any = jnp.zeros((), jnp.uint32)
         self._clock_is = 0
         self._act = act
 
     def begin(self, oldest_version: tuple[int, int]) -> None:
         """Begins an unroll, in which no older version may act."""
-        self._version, self._policies = self._newest(oldest_version)
+        self.version, self.policies = self._newest(oldest_version)
 
     def decide(self, timestep: Timestep, memory: Tree, clock: int) -> tuple[Decision, np.ndarray]:
         """Decides for the slots; see `Acting`."""
         if self._swaps:
-            self._version, self._policies = self._newest((0, 0))
+            self.version, self.policies = self._newest((0, 0))
         if clock != self._clock_is:
             self._clock, self._clock_is = jnp.asarray(clock, jnp.uint32), clock
         ends = timestep.terminated, timestep.truncated
-        keys = self._key, self._clock, self._slots
-        decision, self._clock = self._act(self._policies, timestep.observation, ends, memory, *keys)
+        keys = self.key, self._clock, self.slots
+        decision, self._clock = self._act(self.policies, timestep.observation, ends, memory, *keys)
         self._clock_is += 1
         memory = decision.memory
         decision = map_tree(np.asarray, decision._replace(memory=()))
-        return decision._replace(memory=memory), self._version
+        return decision._replace(memory=memory), self.version
 
     def initial_memory(self) -> Tree:
         """Gives the memory of all slots at the start of an episode."""

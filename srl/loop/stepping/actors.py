@@ -11,6 +11,7 @@ from srl.loop.acting.local_acting import LocalActing, Newest, compiled_act
 from srl.loop.policy_set import PolicySet
 from srl.loop.projection import Gathered, Projection
 from srl.loop.seeds import environment_seed
+from srl.loop.stepping.compiled import local_group
 from srl.loop.stepping.group import Acting, Group, Unrolls
 from srl.loop.stepping.unrolls import NoUnrolls, SentUnrolls
 from srl.loop.wiring import Endpoints
@@ -71,6 +72,8 @@ class ActorThreads:
         self.quiet = set(numbers)
         """The groups that have shown no progress since `all_progressed` was last true."""
         self._idle = set(numbers)  # those that have not begun to step
+        self._groups: dict[int, Group] = {}
+        self._progress: dict[int, int] = {}  # of each group, when it was last looked at
         self._threads = [
             threading.Thread(target=self._run, args=(group, pool), name=f"group {group}")
             for group, pool in zip(numbers, pools, strict=True)
@@ -107,6 +110,12 @@ class ActorThreads:
 
     def all_progressed(self) -> bool:
         """Whether every group has shown progress since this was last true."""
+        for number in tuple(self.quiet):
+            if (group := self._groups.get(number)) is not None:
+                progress = group.progress
+                if progress != self._progress.get(number, progress):
+                    self._show(number)
+                self._progress[number] = progress
         if self.quiet:
             return False
         self.quiet = set(self._running)
@@ -183,7 +192,11 @@ class ActorThreads:
         else:
             assert isinstance(acting, RemoteActing)
             unrolls, begun = NoUnrolls(), acting
-        made = Group(pool, acting, unrolls, self._policy_set, alive=stepping)
+        if isinstance(acting, LocalActing):
+            made = local_group(experiment, pool, acting, unrolls, self._policy_set, stepping)
+        else:
+            made = Group(pool, acting, unrolls, self._policy_set, stepping)
+        self._groups[group] = made
         start = begun.start
         if start.saved is not None and pool.saves_exactly:
             made.restore(start.saved)

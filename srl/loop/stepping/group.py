@@ -118,6 +118,11 @@ class Group:
         self._now = self._last
         self._memory = self._acting.initial_memory()
 
+    @property
+    def progress(self) -> int:
+        """Changes where `alive` is not called at each step; any thread may ask."""
+        return 0
+
     def act_once(self) -> None:
         """Acts once for nothing, so that no step waits for a compiler."""
         self._acting.begin((0, 0))
@@ -205,6 +210,11 @@ class Group:
         if destination.oldest_version > self._oldest:  # a policy acts in several unrolls
             self._begin(destination.oldest_version)
         self._destination = destination
+        self._take(interact, length, number)
+        self._unrolls.deliver(self)
+
+    def _take(self, interact: Interact, length: int, number: int) -> None:
+        """Takes an unroll, step by step, to its destination."""
         timestep, memory = self._destination.rows[0].timestep, self._memory
         copy_tree(self._last, timestep)
         for self._t in range(length):
@@ -212,7 +222,6 @@ class Group:
             self._clock += 1
         copy_tree(timestep, self._last)
         self._memory = memory
-        self._unrolls.deliver(self)
 
 
 def keep_memory(memory: Tree, columns: Batch, t: int) -> None:

@@ -12,6 +12,7 @@ from srl.loop.acting.local_acting import LocalActing, compiled_act
 from srl.loop.learning.learner import Learner, batch_specs
 from srl.loop.projection import Gathered
 from srl.loop.seeds import environment_seed
+from srl.loop.stepping.compiled import local_group
 from srl.loop.stepping.environments import environments_text, make_group
 from srl.loop.stepping.group import Group
 from srl.loop.stepping.unrolls import OwnUnrolls
@@ -88,7 +89,8 @@ class LocalEnvironments:
                 experiment, learner.policy_set, act, self._newest, envs, swaps=False
             )
             unrolls = OwnUnrolls(pool, batches, position, count)
-            self.groups.append(Group(pool, acting, unrolls, learner.policy_set, alive))
+            parts = pool, acting, unrolls, learner.policy_set, alive
+            self.groups.append(local_group(experiment, *parts))
         self.groups[0].act_once()
         return batches
 

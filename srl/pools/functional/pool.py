@@ -185,6 +185,11 @@ class FunctionalXla:
         """The state in which the pool stands."""
         return self._pool.state
 
+    @property
+    def progress(self) -> int:
+        """Always 0: what a program does meanwhile is not known."""
+        return 0
+
     def keep(self, state: PoolState) -> None:
         """Lets the pool go on from the state that a program has led to."""
         self._pool.state = state

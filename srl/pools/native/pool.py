@@ -211,6 +211,10 @@ class NativePool(Pool):
         called = self._call(lambda: self._pool.callable())
         return called.handle, called.any_token
 
+    def xla_token(self) -> int:
+        """The token of the last call from a program; any thread may ask, also meanwhile."""
+        return self._call(lambda: self._pool.callable()).last_token
+
     def save(self) -> bytes:
         """Gives the whole state, to be restored into a pool of the same kind and size."""
         return self._call(lambda: self._pool.save())

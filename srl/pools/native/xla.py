@@ -46,6 +46,10 @@ class CallablePool(Protocol):
         """The handle and the token that a program begins with."""
         ...
 
+    def xla_token(self) -> int:
+        """The token of the last call."""
+        ...
+
 
 class PoolState(NamedTuple):
     """Stands for a pool in a compiled program; a pytree of two numbers, committed to the CPU."""
@@ -91,6 +95,11 @@ class Xla:
         handle, token = self._pool.xla_state()
         numbers = PoolState(np.uint32(handle), np.uint32(token))
         return jax.device_put(numbers, jax.local_devices(backend="cpu")[0])
+
+    @property
+    def progress(self) -> int:
+        """A number that each call changes; any thread may ask, also while a program runs."""
+        return self._pool.xla_token()
 
     def keep(self, state: PoolState) -> None:
         """Does nothing: the environments are in the pool itself, wherever a program has led."""

@@ -13,6 +13,7 @@ from srl.bench.alone import first_timestep
 from srl.loop.acting.local_acting import LocalActing
 from srl.loop.acting.parameters import Published
 from srl.loop.learning.learner import Learner, run_key
+from srl.loop.stepping.compiled import CompiledGroup
 from srl.loop.stepping.environments import make_group
 from srl.loop.stepping.group import Group
 from srl.loop.stepping.unrolls import OwnUnrolls
@@ -39,7 +40,7 @@ def versions(learner):
 class Alone:
     """A group, its unrolls, and the policies that act in them."""
 
-    def __init__(self, learner, act, versions, program="8:1", swaps=False):
+    def __init__(self, learner, act, versions, program="8:1", swaps=False, compiled=False):
         self.experiment = with_program(EXPERIMENT, program)
         self.versions, self.published = versions, Published(versions[0], None)
         self.pool = make_group(self.experiment, ENVS)
@@ -53,7 +54,8 @@ class Alone:
             swaps=swaps,
         )
         unrolls = OwnUnrolls(self.pool, self.batches, 0, 1)
-        self.group = Group(self.pool, acting, unrolls, learner.policy_set, self.before_step)
+        parts = self.pool, acting, unrolls, learner.policy_set, self.before_step
+        self.group = CompiledGroup(self.experiment, *parts) if compiled else Group(*parts)
         self.steps, self.publish_at = 0, {}
         self.publish(0)
         self.group.reset(seed=3)
@@ -100,8 +102,12 @@ def replayed(act, policies, unroll, memory, clock):
     return decisions, memories
 
 
-def test_the_last_row_of_an_unroll_is_the_first_row_of_the_next(alone):
-    group = alone(program="8,4:1")
+COMPILED = pytest.mark.parametrize("compiled", [False, True], ids=["by steps", "compiled"])
+
+
+@COMPILED
+def test_the_last_row_of_an_unroll_is_the_first_row_of_the_next(alone, compiled):
+    group = alone(program="8,4:1", compiled=compiled)
     unrolls = [unroll for _ in range(3) for unroll in group.run_pass()]
     for one, following in itertools.pairwise(unrolls):
         last = map_tree(lambda x: x[-1], one.timesteps)
@@ -146,8 +152,9 @@ def test_memory_is_kept_from_the_start_of_each_chunk_through_all_unrolls(
     assert len(ways) >= len(kept)  # it changes from chunk to chunk
 
 
-def test_a_group_goes_on_from_a_saved_state_as_if_it_had_never_stopped(alone):
-    group, other = alone(program="8,4:1"), alone(program="8,4:1")
+@COMPILED
+def test_a_group_goes_on_from_a_saved_state_as_if_it_had_never_stopped(alone, compiled):
+    group, other = (alone(program="8,4:1", compiled=compiled) for _ in range(2))
     group.run_pass()
     state = group.group.state()
     other.run_pass()
@@ -157,6 +164,31 @@ def test_a_group_goes_on_from_a_saved_state_as_if_it_had_never_stopped(alone):
     for _ in range(3):
         assert_same(group.run_pass(), other.run_pass())
     assert_same(group.group.state(), other.group.state())
+
+
+def test_unrolls_are_the_same_bits_by_steps_and_compiled(alone):
+    one, other = alone(program="8,4:1"), alone(program="8,4:1", compiled=True)
+    for n in (0, 1, 2):
+        for each in (one, other):
+            each.publish(n)
+        assert_same(one.run_pass(), other.run_pass())
+    assert_same(one.group.state(), other.group.state())
+
+
+def test_a_compiled_group_goes_on_by_steps_and_back(alone):
+    never, one, other = (alone(compiled=compiled) for compiled in (False, True, False))
+    for _ in range(2):
+        for group, following in ((one, other), (other, one)):
+            assert_same(never.run_pass(), group.run_pass())
+            following.group.restore(group.group.state())
+
+
+def test_new_episodes_of_a_compiled_group_are_those_of_any_other(alone):
+    one, other = alone(), alone(compiled=True)
+    for each in (one, other):
+        each.run_pass()
+        each.group.reset(seed=8)
+    assert_same(one.run_pass(), other.run_pass())
 
 
 def actings(learner, act, divisions):
