@@ -63,9 +63,9 @@ class LocalActing:
         self._policy_set, self._newest, self._swaps = policy_set, newest, swaps
         self._num_envs = len(envs)
         self.slots = jnp.arange(envs.start * agents, envs.stop * agents, dtype=jnp.int32)
-        """Those that are acted for, by their numbers in the run."""
+        """The slots that are acted for, by their numbers in the run."""
         self.key = run_key(experiment)
-        """Of the run's sampling."""
+        """The key of the run's sampling."""
         self._clock: Any = jnp.zeros((), jnp.uint32)
         self._clock_is = 0
         self._act = act
