@@ -273,10 +273,13 @@ class Experiment:
         if plan.fragment("step").compiled:
             name = self.env_id
             if not name.startswith(IN_PROGRAMS):
+                what, cure = f"the plan {plan.name!r}", "take another plan, such as threads"
+                if not plan.is_one_program:
+                    what, cure = plan.home("step"), "leave compiled off"
                 raise PlanError(
-                    f"the plan {plan.name!r} is compiled, and only native environments can be "
-                    "stepped from inside a program, and those in JAX (jax:...); "
-                    f"{name or self.env!r} is not native: take another plan, such as threads"
+                    f"{what} is compiled, and only native environments can be stepped from inside "
+                    f"a program, and those in JAX (jax:...); {name or self.env!r} is not native: "
+                    f"{cure}"
                 )
 
 

@@ -34,8 +34,9 @@ class Fragment:
     """Hosts that the replicas are spread over, on a cluster; 0 takes what has room for them."""
     compiled: bool | None = None
     """Step native environments, or those in JAX, from inside a compiled program: that of the whole
-    loop where one replica has all of its nodes, and else one that takes an unroll. By default
-    unrolls of such environments are compiled in actors that act for themselves on the CPU."""
+    loop where one replica has all of the loop's nodes, and else one that takes an unroll. By
+    default actors that act for themselves on the CPU take unrolls of native environments so, and in
+    one process those of environments in JAX."""
     batch: int = 0
     """Groups of environments that each replica acts for in one call, if it acts for other workers;
     0 takes half of those that it serves. A call with fewer costs as much."""
@@ -184,7 +185,7 @@ def _validate_values(plan: Plan) -> None:
         even = fragment.hosts == 0 or fragment.replicas % fragment.hosts == 0
         each = f"a number that divides its {fragment.replicas} replicas"
         expect(even, f"{where}.hosts", fragment.hosts, each)
-        good = fragment.compiled in (None, False, True)
+        good = fragment.compiled is None or isinstance(fragment.compiled, bool)
         expect(good, f"{where}.compiled", fragment.compiled, "true, false or none")
         expect_number(f"{where}.batch", fragment.batch, 0)
         expect_number(f"{where}.deadline", fragment.deadline, 0.0)

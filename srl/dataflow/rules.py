@@ -170,8 +170,9 @@ def _a_program_steps_and_waits_for_nobody(graph: Graph, plan: Plan) -> None:
             )
         if fragment.compiled and away:
             raise PlanError(
-                f"{name} is compiled, and would wait within each step for {away[0].target} in "
-                f"{plan.home(away[0].target)!r}; put that into {name}, or leave compiled off"
+                f"{name} is compiled, and would have to wait within each step for "
+                f"{away[0].target} in {plan.home(away[0].target)!r}; put {away[0].target} into "
+                f"{name}, or leave compiled off"
             )
 
 

@@ -21,8 +21,8 @@ from srl.loop.learning.learner import Learner, Settings, batch_specs, run_key
 from srl.loop.policy_set import PolicySet
 from srl.loop.projection import changed
 from srl.loop.seeds import environment_seed
-from srl.loop.stepping.group import group_state
 from srl.loop.stepping.local import LocalEnvironments
+from srl.loop.stepping.program_pool import ProgramPool
 from srl.loop.stepping.traced import Interaction, Steps, TracedSteps
 from srl.loop.training import Training
 from srl.streams.batch import Batch
@@ -73,25 +73,21 @@ class CompiledLoop(LocalEnvironments):
     the state that it saves.
     """
 
-    def __init__(self, experiment: Experiment) -> None:
-        """Makes nothing yet."""
-        super().__init__(experiment)
-        self._pool_state: Any = None
-
     def count_groups(self) -> int:
         """One."""
         return 1
 
     def make(self) -> Specs:
         """Makes the pool, if that is still to be done."""
-        specs, (self._pool,) = super().make(), self._pools
-        try:
-            self._xla = self._pool.xla()
-        except UserError as error:
-            raise UserError(
-                f"the plan fused: {error}; choose another, such as --plan inline"
-            ) from None
-        return specs
+        if not self._pools:
+            super().make()
+            try:
+                self._environments = ProgramPool(self.experiment, *self._pools)
+            except UserError as error:
+                raise UserError(
+                    f"the plan fused: {error}; choose another, such as --plan inline"
+                ) from None
+        return self._pools[0].specs
 
     def prepare(self, learner: Learner, alive: Callable[[], None]) -> list[Batch]:
         """Takes the learner; batches are the program's own."""
@@ -106,7 +102,6 @@ class CompiledLoop(LocalEnvironments):
         learner = self._learner
         self._key = run_key(self.experiment)
         self._version = jnp.array(learner.progress.version)
-        self._clock: Any = jnp.zeros((), jnp.uint32)
         self.reset("environments")
         empty = map_tree(lambda f: np.zeros(f.shape, f.dtype), self._array_specs[0])
         example = learner.unroll(empty)
@@ -143,9 +138,8 @@ class CompiledLoop(LocalEnvironments):
         return "the compiled update, in which environments step"
 
     def _operands(self) -> tuple[Any, ...]:
-        acting = Interaction(self._pool_state, self._now, self._memory, self._clock)
         learner = self._learner
-        learned = learner.replays, acting, learner.states
+        learned = learner.replays, self._environments.now, learner.states
         # The key is an operand, so that runs of other seeds find the same compiled program.
         given = learner.past, self._version, self._key, learner.setting_operands
         return *learned, *given, learner.progress.losses
@@ -162,7 +156,7 @@ class CompiledLoop(LocalEnvironments):
     ) -> tuple[Any, ...]:
         """One update; also gives the timesteps after the actions, [T, ...], policies, metrics."""
         policy_set = self._learner.policy_set.adjusted(settings)
-        parts = policy_set, self._xla, key, replays, acting, states, opponents, version
+        parts = policy_set, self._environments.xla, key, replays, acting, states, opponents, version
         run = TracedLoop(*parts)
         self.experiment.algorithm.loop(run)
         traced = self.experiment.graph
@@ -178,13 +172,14 @@ class CompiledLoop(LocalEnvironments):
         """Runs one pass of the loop."""
         before = time.perf_counter()
         learner = self._learner
-        done = self._program(*self._operands())
-        learner.replays, acting, learner.states, self._version, *given = done
-        timesteps, policies, losses = given
-        self._pool_state, self._now, self._memory, self._clock = acting
+        with self._environments.errors():
+            done = self._program(*self._operands())
+            learner.replays, self._environments.now, learner.states, self._version, *given = done
+            timesteps, policies, losses = given
+            followed = jax.device_get(timesteps)
         progress = learner.progress
-        for followed in timesteps:
-            progress.count_steps(jax.device_get(followed))
+        for unroll in followed:
+            progress.count_steps(unroll)
         for _ in range(self.experiment.graph.learns):
             learner.count_update(policies, losses)
         progress.spend("trainer", "update", time.perf_counter() - before)
@@ -193,25 +188,12 @@ class CompiledLoop(LocalEnvironments):
 
     def reset(self, salt: str) -> None:
         """Starts episodes whose seeds follow from the run's and from `salt`."""
-        self._keep()
-        seed = environment_seed(self.experiment.seed, salt)
-        self._go_on_from(self._pool.reset(seed))
         memory = self._learner.policy_set.initial_memory(self.experiment.num_envs)
-        self._memory: Tree = jax.tree.map(jnp.array, memory)  # copies: arrays may stand twice in it
-
-    def _go_on_from(self, timestep: Timestep) -> None:
-        self._now = jax.tree.map(jnp.array, timestep)  # copies: these may be the pool's own
-        self._pool_state = self._xla.init()
-
-    def _keep(self) -> None:
-        """Lets the pool go on from where programs have led: they may have taken its own state."""
-        if self._pool_state is not None:
-            self._xla.keep(self._pool_state)
+        self._environments.reset(environment_seed(self.experiment.seed, salt), memory)
 
     def states(self) -> dict[int, Tree]:
         """The state of the one group."""
-        self._keep()
-        return {0: group_state(self._pool, self._now, self._memory, self._clock)}
+        return {0: self._environments.state()}
 
     def restore(self, states: Mapping[int, Tree]) -> None:
         """Goes on from a state of one group, or anew from one of several."""
@@ -220,12 +202,7 @@ class CompiledLoop(LocalEnvironments):
             self.resumes_exactly = False
             self.reset(f"environments {self._learner.progress.epoch}")
             return
-        state = states[0]
-        self._keep()
-        self._pool.restore(np.asarray(state["pool"]).tobytes())
-        self._go_on_from(Timestep(**state["timestep"]))
-        self._memory = jax.tree.map(jnp.array, state["memory"])
-        self._clock = jnp.asarray(state["clock"], jnp.uint32)
+        self._environments.restore(states[0])
 
 
 def _summary(unrolls: Sequence[Unrolled], learns: int) -> str:

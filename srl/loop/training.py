@@ -77,7 +77,8 @@ class Training:
         self.on_stage: Callable[[Stage], None] = lambda stage: None
         """Called as a stage of `start` begins."""
         self.alive: Callable[[], None] = lambda: None
-        """Called when there is progress: before each step, where environments are stepped here."""
+        """Called when there is progress: before each step of environments here, or each compiled
+        unroll."""
         self._maybe_learner: Learner | None = None
 
     @no_garbage_collection()

@@ -144,7 +144,7 @@ def test_a_plan_that_places_a_node_twice_is_refused(plan, node):
                     "b": Fragment(("act", "learn")),
                 },
             ),
-            "a is compiled, and would wait within each step for act in 'b'",
+            "a is compiled, and would have to wait within each step for act in 'b'",
         ),
         (
             Plan("mine", {"a": Fragment(NODES[:3]), "b": Fragment(("learn",), compiled=True)}),

@@ -17,7 +17,7 @@ SECONDS = 120
 SMALL = "--num-envs 8 --algorithm.unroll-length 16 --algorithm.epochs 1 --report-every 4"
 ARGUMENTS = f"{SMALL} --updates 12"
 KINDS = {
-    "threads": {"learner": "learn", "actors": "act"},
+    "threads": {"learner": "learn", "actors": "unroll"},
     "central": {"learner": "learn", "actors": "inference wait", "acting": "act"},
     "parameter_server": {"server": "update", "actors": "gradient"},
     "decoupled": {"learner": "learn", "actors": "inference wait", "policies": "act"},

@@ -26,13 +26,22 @@ from srl.streams.transport.message import Identity
 from srl.tree import map_tree
 
 SECONDS = 60
+
+
+def by_threads(*, compiled):
+    """One worker steps two groups, each in a thread."""
+    plan = plans.threads(1)
+    actors = replace(plan.fragments["actors"], compiled=compiled)
+    return replace(plan, fragments={**plan.fragments, "actors": actors})
+
+
 TINY = Experiment(
     name="tiny",
     env="native:CartPole-v1",
     num_envs=4,
     groups=2,
     algorithm=Drawn(network=MLP(width=8), epochs=1, minibatches=2),
-    plan=plans.threads(1),
+    plan=by_threads(compiled=False),
     updates=100,
 )
 """One worker steps two groups of two environments, each in a thread."""

@@ -66,6 +66,10 @@ class LocalActing:
         """The slots that are acted for, by their numbers in the run."""
         self.key = run_key(experiment)
         """The key of the run's sampling."""
+        self.version = np.zeros(2, np.int32)
+        """The version that acts, int32 [2]."""
+        self.policies: Mapping[str, Policy] = {}
+        """The policies of that version."""
         self._clock: Any = jnp.zeros((), jnp.uint32)
         self._clock_is = 0
         self._act = act

@@ -12,6 +12,7 @@ _WAITS = (("learner", "batch wait", "send wait"), ("server", "sums wait", "serve
 _TAKES = {
     "step": "stepping",
     "act": "acting",
+    "unroll": "stepping and acting",
     "learn": "learning",
     "update": "the compiled loop",
     "idle": "other work",

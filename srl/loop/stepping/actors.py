@@ -11,7 +11,7 @@ from srl.loop.acting.local_acting import LocalActing, Newest, compiled_act
 from srl.loop.policy_set import PolicySet
 from srl.loop.projection import Gathered, Projection
 from srl.loop.seeds import environment_seed
-from srl.loop.stepping.compiled import local_group
+from srl.loop.stepping.compiled import UnrollPrograms, local_group
 from srl.loop.stepping.group import Acting, Group, Unrolls
 from srl.loop.stepping.unrolls import NoUnrolls, SentUnrolls
 from srl.loop.wiring import Endpoints
@@ -62,6 +62,7 @@ class ActorThreads:
             policy_set,
             newest,
         )
+        self._programs = UnrollPrograms()
         self._act = None if newest is None else compiled_act(policy_set)
         self.env_steps = 0
         """Done by all groups; for the controller, which sees progress by it."""
@@ -193,7 +194,8 @@ class ActorThreads:
             assert isinstance(acting, RemoteActing)
             unrolls, begun = NoUnrolls(), acting
         if isinstance(acting, LocalActing):
-            made = local_group(experiment, pool, acting, unrolls, self._policy_set, stepping)
+            parts = pool, acting, unrolls, self._policy_set, stepping, self._programs
+            made = local_group(experiment, *parts)
         else:
             made = Group(pool, acting, unrolls, self._policy_set, stepping)
         self._groups[group] = made

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -12,14 +12,30 @@ import numpy as np
 from srl.dataflow.loop import Interact
 from srl.dataflow.plans import compiles_unrolls
 from srl.experiment import Experiment
-from srl.lazy import jax, jnp
+from srl.lazy import jax
 from srl.loop.acting.local_acting import LocalActing
-from srl.loop.devices import program_device
 from srl.loop.policy_set import PolicySet
-from srl.loop.stepping.group import Group, Unrolls, group_state
+from srl.loop.stepping.group import Group, Unrolls
+from srl.loop.stepping.program_pool import ProgramPool
 from srl.loop.stepping.traced import Interaction, TracedSteps
 from srl.pools import Pool
 from srl.types import Decision, Timestep, Tree
+
+
+class UnrollPrograms:
+    """The programs that take unrolls, for all groups of a worker: they have the same shapes."""
+
+    def __init__(self) -> None:
+        """Begins with none."""
+        self._lock = threading.Lock()
+        self._compiled: dict[int, Any] = {}
+
+    def get(self, number: int, compiled: Callable[[], Any]) -> Any:
+        """The program for an unroll, by its number in the pass; the first who asks compiles it."""
+        with self._lock:
+            if number not in self._compiled:
+                self._compiled[number] = compiled()
+            return self._compiled[number]
 
 
 def local_group(
@@ -29,10 +45,11 @@ def local_group(
     unrolls: Unrolls,
     policy_set: PolicySet,
     alive: Callable[[], None],
+    programs: UnrollPrograms,
 ) -> Group:
-    """A group of a worker that acts for it."""
+    """A group of a worker that acts for it; see `Group`, and `CompiledGroup`."""
     if compiles_unrolls(experiment.settled_plan, experiment.env):
-        return CompiledGroup(experiment, pool, acting, unrolls, policy_set, alive)
+        return CompiledGroup(experiment, pool, acting, unrolls, policy_set, alive, programs)
     return Group(pool, acting, unrolls, policy_set, alive)
 
 
@@ -50,7 +67,8 @@ class CompiledGroup(Group):
         acting: LocalActing,
         unrolls: Unrolls,
         policy_set: PolicySet,
-        alive: Callable[[], None] = lambda: None,
+        alive: Callable[[], None],
+        programs: UnrollPrograms,
     ) -> None:
         """Takes the group's environments, which `reset` or `restore` begins.
 
@@ -60,60 +78,41 @@ class CompiledGroup(Group):
             acting: The node `act`.
             unrolls: What becomes of unrolls.
             policy_set: The run's policies.
-            alive: Called before each unroll.
+            alive: Called before each unroll, whose program is compiled then.
+            programs: Of the worker's groups.
 
         Raises:
             UserError: If no program can step the pool.
         """
         super().__init__(pool, acting, unrolls, policy_set, alive)
-        self._local, self._policy_set, self._env = acting, policy_set, experiment.env
-        self._xla = pool.xla()
-        self._programs: dict[int, Any] = {}  # by the number of the unroll in the pass
-        self._interaction: Interaction | None = None
-        self._traced: TracedSteps | None = None  # only while a program is traced
-
-    def _device(self) -> AbstractContextManager[Any]:
-        return program_device(self._env)
+        self._environments = ProgramPool(experiment, pool)
+        self._local, self._policy_set, self._programs = acting, policy_set, programs
+        self._given: Any = None  # the policies as they were given last, and where programs run
+        self._placed: Any = None
+        self._policies: Any = None  # these two only while a program is traced
+        self._traced: TracedSteps | None = None
 
     def reset(self, seed: int) -> None:
         """Starts new episodes."""
-        self._keep()
-        super().reset(seed)
-        self._go_on()
+        self.doing = "reset"
+        self._environments.reset(seed, self._local.initial_memory())
+        self.doing = ""
 
     @property
     def progress(self) -> int:
-        """Changes with each step that the program takes."""
-        return self._xla.progress
+        """Changes with each step that the program takes, where the environments are native."""
+        return self._environments.xla.progress
 
     def act_once(self) -> None:
-        """Does nothing: the first unroll waits for the compiler, as it does for its steps."""
+        """Does nothing: what acts is compiled with the first unroll."""
 
     def state(self) -> dict[str, Tree]:
         """Gives everything that the group's future depends on, between two unrolls."""
-        now = self._keep()
-        assert now is not None
-        return group_state(self.pool, now.timestep, now.memory, now.clock)
+        return self._environments.state()
 
     def restore(self, state: dict[str, Tree]) -> None:
         """Goes on from a saved state."""
-        self._keep()
-        super().restore(state)
-        self._go_on()
-
-    def _keep(self) -> Interaction | None:
-        """Lets the pool go on from where programs have led: they may have taken its own state."""
-        if self._interaction is not None:
-            self._xla.keep(self._interaction.pool)
-        return self._interaction
-
-    def _go_on(self) -> None:
-        """Begins where `reset` or `restore` has led."""
-        with self._device():
-            # Copies: these may be the pool's own, and the same array may stand in memory twice.
-            timestep, memory = jax.tree.map(jnp.array, (self._last, self._memory))
-            clock = jnp.asarray(self._clock, jnp.uint32)
-            self._interaction = Interaction(self._xla.init(), timestep, memory, clock)
+        self._environments.restore(state)
 
     # ---- the loop's operations, as they are traced ----
 
@@ -132,31 +131,36 @@ class CompiledGroup(Group):
         assert self._traced is not None
         return self._traced.collect(timestep, decision)
 
-    def _program(self, interact: Interact, length: int) -> Any:
+    def _compiled(self, interact: Interact, length: int, operands: tuple[Any, ...]) -> Any:
         """The program that takes an unroll of so many steps."""
 
         def take(now: Interaction, policies: Any, key: Any, slots: Any) -> Any:
+            steps = self._environments.xla
             self._policies = policies
-            self._traced = traced = TracedSteps(self._policy_set, self._xla, key, slots, now)
-            unroll = traced.unroll(interact, length)
-            self._traced = self._policies = None
+            self._traced = traced = TracedSteps(self._policy_set, steps, key, slots, now)
+            try:
+                unroll = traced.unroll(interact, length)
+            finally:
+                self._traced = self._policies = None
             return traced.now, unroll
 
-        return jax.jit(take, donate_argnums=0)
+        return jax.jit(take, donate_argnums=0).lower(*operands).compile()
 
     def _take(self, interact: Interact, length: int, number: int) -> None:
         """Takes an unroll by one call, and copies it to its destination."""
-        before = time.perf_counter()
-        columns = self._destination.columns
+        columns, environments = self._destination.columns, self._environments
         assert columns is not None, "rules: what is compiled collects its own steps"
-        if number not in self._programs:
-            self._programs[number] = self._program(interact, length)
+        if self._local.policies is not self._given:
+            self._given = self._local.policies
+            self._placed = environments.placed(self._given)
+        operands = environments.now, self._placed, self._local.key, self._local.slots
+        program = self._programs.get(number, lambda: self._compiled(interact, length, operands))
+        before = time.perf_counter()
         self._alive()
         self.doing = "step"
-        with self._device():
-            operands = self._interaction, self._local.policies, self._local.key, self._local.slots
-            self._interaction, unroll = self._programs[number](*operands)
-        self._clock += length
-        columns.write_unroll(*jax.tree.map(np.asarray, unroll), self._local.version)
+        with environments.errors():
+            environments.now, unroll = program(*operands)
+            unroll = jax.tree.map(np.asarray, unroll)
+        columns.write_unroll(*unroll, self._local.version)
         self.doing = ""
-        self._seconds["step"] += time.perf_counter() - before
+        self._seconds["unroll"] += time.perf_counter() - before

@@ -41,7 +41,8 @@ class Environments(projection.Environments, Protocol):
 
         Args:
             learner: That learns from them.
-            alive: Called when there is progress: before each step of environments here.
+            alive: Called when there is progress: before each step of environments here, or
+                each compiled unroll.
         """
         ...
 

@@ -16,8 +16,8 @@ from srl.streams.batch import Batch
 from srl.tree import copy_tree, leaves_of, map_tree
 from srl.types import Decision, Timestep, Tree
 
-ACTIVITIES: tuple[str, ...] = ("step", "act", "inference wait", "send wait")
-"""What an actor's time goes to."""
+ACTIVITIES: tuple[str, ...] = ("step", "act", "unroll", "inference wait", "send wait")
+"""What an actor's time goes to; "unroll" is all of a compiled one."""
 
 
 class Acting(Protocol):
@@ -120,7 +120,10 @@ class Group:
 
     @property
     def progress(self) -> int:
-        """Changes where `alive` is not called at each step; any thread may ask."""
+        """A number that changes with each step where `alive` is called less often; else 0.
+
+        Any thread may ask.
+        """
         return 0
 
     def act_once(self) -> None:

@@ -12,7 +12,7 @@ from srl.loop.acting.local_acting import LocalActing, compiled_act
 from srl.loop.learning.learner import Learner, batch_specs
 from srl.loop.projection import Gathered
 from srl.loop.seeds import environment_seed
-from srl.loop.stepping.compiled import local_group
+from srl.loop.stepping.compiled import UnrollPrograms, local_group
 from srl.loop.stepping.environments import environments_text, make_group
 from srl.loop.stepping.group import Group
 from srl.loop.stepping.unrolls import OwnUnrolls
@@ -71,7 +71,7 @@ class LocalEnvironments:
 
         Args:
             learner: Whose policies act.
-            alive: Called before each step.
+            alive: Called before each step, or each unroll that is compiled.
         """
         self._learner = learner
         learner.progress.replicas = self.replicas
@@ -82,14 +82,14 @@ class LocalEnvironments:
             map_tree(lambda f: aligned_zeros(f.shape, f.dtype), spec) for spec in array_specs
         ]
         self._batches = batches
-        act = compiled_act(learner.policy_set)
+        act, programs = compiled_act(learner.policy_set), UnrollPrograms()
         for position, (number, pool) in enumerate(zip(self._numbers, self._pools, strict=True)):
             envs = range(number * self._each, (number + 1) * self._each)
             acting = LocalActing(
                 experiment, learner.policy_set, act, self._newest, envs, swaps=False
             )
             unrolls = OwnUnrolls(pool, batches, position, count)
-            parts = pool, acting, unrolls, learner.policy_set, alive
+            parts = pool, acting, unrolls, learner.policy_set, alive, programs
             self.groups.append(local_group(experiment, *parts))
         self.groups[0].act_once()
         return batches

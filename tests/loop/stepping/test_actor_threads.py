@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
-from tiny_parts import ENVS, SECONDS, TINY, Ends, wait_until
+from tiny_parts import ENVS, SECONDS, SPECS, TINY, Ends, by_threads, wait_until, with_program
 
 from srl import make_pool
 from srl.errors import RunError
+from srl.loop.learning.learner import Learner
 from srl.loop.stepping.actors import ActorThreads
 from srl.loop.stepping.threads import ThreadEnvironments
 
@@ -121,6 +122,27 @@ def test_the_environments_that_hang_are_named(learner, gate):
     finally:
         gate.set()
         environments.close()
+
+
+def test_a_compiled_group_shows_progress_within_an_unroll(learner, act):
+    experiment = replace(
+        with_program(TINY, "400000:1"), plan=by_threads(compiled=True), num_envs=4, groups=2
+    )
+    ends = Ends(experiment, Learner(experiment, SPECS), act)
+    try:
+        endpoints, newest = ends.endpoints("actors", 0), ends.published.newest
+        pools = [ends.pool() for _ in range(2)]
+        actors = ActorThreads(endpoints, pools, ends.learner.policy_set, newest)
+        ends.environments.latest()
+        actors.start()
+        wait_until(lambda: actors.stepping)
+        for _ in range(3):
+            wait_until(actors.all_progressed)
+            assert actors.env_steps == 0
+    finally:
+        ends.stopping.set()
+        actors.close()
+        ends.close()
 
 
 def test_all_groups_are_seen_to_step_before_any_pass_is_over(threads, gate):

@@ -10,10 +10,11 @@ from small_runs import assert_same
 from tiny_parts import ENVS, SPECS, TINY, empty_batches, run_pass, with_program
 
 from srl.bench.alone import first_timestep
+from srl.errors import RunError
 from srl.loop.acting.local_acting import LocalActing
 from srl.loop.acting.parameters import Published
 from srl.loop.learning.learner import Learner, run_key
-from srl.loop.stepping.compiled import CompiledGroup
+from srl.loop.stepping.compiled import CompiledGroup, UnrollPrograms
 from srl.loop.stepping.environments import make_group
 from srl.loop.stepping.group import Group
 from srl.loop.stepping.unrolls import OwnUnrolls
@@ -40,7 +41,9 @@ def versions(learner):
 class Alone:
     """A group, its unrolls, and the policies that act in them."""
 
-    def __init__(self, learner, act, versions, program="8:1", swaps=False, compiled=False):
+    def __init__(
+        self, learner, act, versions, program="8:1", swaps=False, compiled=False, programs=None
+    ):
         self.experiment = with_program(EXPERIMENT, program)
         self.versions, self.published = versions, Published(versions[0], None)
         self.pool = make_group(self.experiment, ENVS)
@@ -55,7 +58,9 @@ class Alone:
         )
         unrolls = OwnUnrolls(self.pool, self.batches, 0, 1)
         parts = self.pool, acting, unrolls, learner.policy_set, self.before_step
-        self.group = CompiledGroup(self.experiment, *parts) if compiled else Group(*parts)
+        self.group = Group(*parts)
+        if compiled:
+            self.group = CompiledGroup(self.experiment, *parts, programs or UnrollPrograms())
         self.steps, self.publish_at = 0, {}
         self.publish(0)
         self.group.reset(seed=3)
@@ -183,12 +188,32 @@ def test_a_compiled_group_goes_on_by_steps_and_back(alone):
             following.group.restore(group.group.state())
 
 
+def test_only_the_first_unroll_of_a_workers_groups_compiles(alone, caplog):
+    programs = UnrollPrograms()
+    one, other = (alone(compiled=True, programs=programs) for _ in range(2))
+    with jax.log_compiles(), caplog.at_level("WARNING"):
+        one.run_pass()
+        assert "jit(take)" in caplog.text
+        caplog.clear()
+        for group in (one, other, one):
+            group.run_pass()
+        assert "jit(take)" not in caplog.text
+
+
 def test_new_episodes_of_a_compiled_group_are_those_of_any_other(alone):
     one, other = alone(), alone(compiled=True)
     for each in (one, other):
         each.run_pass()
         each.group.reset(seed=8)
     assert_same(one.run_pass(), other.run_pass())
+
+
+def test_what_environments_raise_in_a_program_names_them(alone):
+    group = alone(compiled=True)
+    group.run_pass()
+    group.pool.close()
+    with pytest.raises(RunError, match="^native:CartPole-v1: the pool is closed"):
+        group.run_pass()
 
 
 def actings(learner, act, divisions):
