@@ -273,13 +273,11 @@ class Experiment:
         if plan.fragment("step").compiled:
             name = self.env_id
             if not name.startswith(IN_PROGRAMS):
-                what, cure = f"the plan {plan.name!r}", "take another plan, such as threads"
-                if not plan.is_one_program:
-                    what, cure = plan.home("step"), "leave compiled off"
+                what = f"the plan {plan.name!r}" if plan.is_one_program else plan.home("step")
                 raise PlanError(
                     f"{what} is compiled, and only native environments can be stepped from inside "
                     f"a program, and those in JAX (jax:...); {name or self.env!r} is not native: "
-                    f"{cure}"
+                    "take another plan, such as threads, or leave compiled off"
                 )
 
 

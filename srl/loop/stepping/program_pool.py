@@ -18,7 +18,7 @@ from srl.pools import Pool
 from srl.types import Timestep, Tree
 
 _CODES = ("INTERNAL", "INVALID_ARGUMENT", "FAILED_PRECONDITION")
-"""Of XLA's errors: those with which calls of a pool fail."""
+"""The codes of XLA's errors with which calls of a pool fail."""
 
 
 class ProgramPool:

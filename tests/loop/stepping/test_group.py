@@ -212,7 +212,7 @@ def test_what_environments_raise_in_a_program_names_them(alone):
     group = alone(compiled=True)
     group.run_pass()
     group.pool.close()
-    with pytest.raises(RunError, match="^native:CartPole-v1: the pool is closed"):
+    with pytest.raises(RunError, match=r"^native:CartPole-v1: the pool is closed"):
         group.run_pass()
 
 
