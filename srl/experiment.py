@@ -270,15 +270,13 @@ class Experiment:
                 "self_play or that call"
             )
         num_groups(plan, self)
-        if plan.fragment("step").compiled:
-            name = self.env_id
-            if not name.startswith(IN_PROGRAMS):
-                what = f"the plan {plan.name!r}" if plan.is_one_program else plan.home("step")
-                raise PlanError(
-                    f"{what} is compiled, and only native environments can be stepped from inside "
-                    f"a program, and those in JAX (jax:...); {name or self.env!r} is not native: "
-                    "take another plan, such as threads, or leave compiled off"
-                )
+        if plan.fragment("step").compiled and not self.env_id.startswith(IN_PROGRAMS):
+            what = f"the plan {plan.name!r}" if plan.is_one_program else plan.home("step")
+            raise PlanError(
+                f"{what} is compiled, and only native environments can be stepped from inside a "
+                f"program, and those in JAX (jax:...); {self.env_id or self.env!r} is not native: "
+                "take another plan, such as threads, or leave compiled off"
+            )
 
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
