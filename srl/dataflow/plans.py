@@ -141,7 +141,7 @@ def programs_need_cpu(env: Any) -> bool:
 
 
 def compiles_unrolls(plan: Plan, env: Any) -> bool:
-    """Whether a program takes the unrolls of these environments; see `Fragment.compiled`.
+    """Whether programs take the unrolls of these environments; see `Fragment.compiled`.
 
     In a process of its own an actor of environments in JAX shows progress only from unroll to
     unroll, which the controller might take for a hang. It computes on the CPU, unless it is given
@@ -149,7 +149,7 @@ def compiles_unrolls(plan: Plan, env: Any) -> bool:
     """
     actors = plan.fragment("step")
     if actors.compiled is not None:
-        return actors.compiled
+        return actors.compiled and not plan.is_one_program
     if set(actors.placed) != set(_INTERACT) or actors.gpus or (plan.one_process and jax_gpus()):
         return False
     return _pool_id(env).startswith(IN_PROGRAMS if plan.one_process else _NATIVE)

@@ -80,7 +80,7 @@ def scene_of(experiment: Experiment, fps: float = FPS) -> Scene:
     graph = trace(experiment.algorithm, shapes)
     lacking = shortage(chosen, len(os.sched_getaffinity(0)), len(machine_gpus()))
     warning = _lack_of_memory(chosen, shapes) or lacking or idle_gpu(chosen, experiment.env)
-    compiled = compiles_unrolls(chosen, experiment.env)
+    compiled = chosen.is_one_program or compiles_unrolls(chosen, experiment.env)
     stepping = {chosen.home("step"): replace(chosen.fragment("step"), compiled=compiled)}
     chosen = replace(chosen, fragments={**chosen.fragments, **stepping})
     staleness = experiment.max_staleness
