@@ -1,5 +1,6 @@
 #include "xla/pool_calls.h"
 
+#include <atomic>
 #include <cfenv>
 #include <cstring>
 #include <map>
