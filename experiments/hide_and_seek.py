@@ -70,7 +70,7 @@ shelter = Experiment(
     num_envs=128,
     algorithm=replace(laptop.algorithm, discount=0.99, entropy_cost=0.01, anneal=False),
     policies=laptop.policies,
-    env_steps=3_000_000,
+    env_steps=12_000_000,
 )
 
 # The agents of the paper and how they learn (its appendix B): one policy for all, with memory, and

@@ -271,11 +271,12 @@ class Experiment:
             )
         num_groups(plan, self)
         if plan.fragment("step").compiled and not self.env_id.startswith(IN_PROGRAMS):
-            what = f"the plan {plan.name!r}" if plan.is_one_program else plan.home("step")
+            whole = plan.is_one_program
+            what = f"the plan {plan.name!r}" if whole else plan.home("step")
+            cure = "take another plan, such as threads" if whole else "leave compiled off"
             raise PlanError(
                 f"{what} is compiled, and only native environments can be stepped from inside a "
-                f"program, and those in JAX (jax:...); {self.env_id or self.env!r} is not native: "
-                "take another plan, such as threads, or leave compiled off"
+                f"program, and those in JAX; {self.env_id or self.env!r} is not native: {cure}"
             )
 
 

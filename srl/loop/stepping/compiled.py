@@ -56,8 +56,8 @@ def local_group(
 class CompiledGroup(Group):
     """A group whose pool is stepped from inside the program that also acts.
 
-    Its steps are those of any other group, to the last bit. The policies of an unroll are those
-    with which it began.
+    Its steps are those of any other group, up to what the compiler rounds in another way: last bits
+    of log_prob may differ. The policies of an unroll are those with which it began.
     """
 
     def __init__(

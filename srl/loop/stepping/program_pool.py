@@ -71,7 +71,7 @@ class ProgramPool:
         """Raises what environments have raised in a program as a RunError."""
         try:
             yield
-        except jax.errors.JaxRuntimeError as error:
+        except (jax.errors.JaxRuntimeError, ValueError) as error:  # by how a program is called
             code, _, text = str(error).partition(": ")
             if code not in _CODES:
                 raise
