@@ -11,7 +11,7 @@ from srl.loop.acting.local_acting import LocalActing, Newest, compiled_act
 from srl.loop.policy_set import PolicySet
 from srl.loop.projection import Gathered, Projection
 from srl.loop.seeds import environment_seed
-from srl.loop.stepping.compiled import UnrollPrograms, local_group
+from srl.loop.stepping.compiled import local_groups
 from srl.loop.stepping.group import Acting, Group, Unrolls
 from srl.loop.stepping.unrolls import NoUnrolls, SentUnrolls
 from srl.loop.wiring import Endpoints
@@ -62,8 +62,10 @@ class ActorThreads:
             policy_set,
             newest,
         )
-        self._programs = UnrollPrograms()
         self._act = None if newest is None else compiled_act(policy_set)
+        self._make: Callable[..., Group] = partial(Group, policy_set=policy_set)
+        if newest is not None:
+            self._make = local_groups(endpoints.experiment, policy_set)
         self.env_steps = 0
         """Done by all groups; for the controller, which sees progress by it."""
         self._error: BaseException | None = None
@@ -193,11 +195,7 @@ class ActorThreads:
         else:
             assert isinstance(acting, RemoteActing)
             unrolls, begun = NoUnrolls(), acting
-        if isinstance(acting, LocalActing):
-            parts = pool, acting, unrolls, self._policy_set, stepping, self._programs
-            made = local_group(experiment, *parts)
-        else:
-            made = Group(pool, acting, unrolls, self._policy_set, stepping)
+        made = self._make(pool, acting, unrolls, alive=stepping)
         self._groups[group] = made
         start = begun.start
         if start.saved is not None and pool.saves_exactly:

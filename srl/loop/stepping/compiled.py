@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,19 +39,15 @@ class UnrollPrograms:
             return self._compiled[number]
 
 
-def local_group(
-    experiment: Experiment,
-    pool: Pool,
-    acting: LocalActing,
-    unrolls: Unrolls,
-    policy_set: PolicySet,
-    alive: Callable[[], None],
-    programs: UnrollPrograms,
-) -> Group:
-    """A group of a worker that acts for it; see `Group`, and `CompiledGroup`."""
+def local_groups(experiment: Experiment, policy_set: PolicySet) -> Callable[..., Group]:
+    """What makes the groups of a worker that acts for them: of (pool, acting, unrolls, alive=...).
+
+    They are a `Group` each, or a `CompiledGroup` if the plan has it so.
+    """
     if compiles_unrolls(experiment.settled_plan, experiment.env):
-        return CompiledGroup(experiment, pool, acting, unrolls, policy_set, alive, programs)
-    return Group(pool, acting, unrolls, policy_set, alive)
+        programs = UnrollPrograms()
+        return partial(CompiledGroup, experiment, policy_set=policy_set, programs=programs)
+    return partial(Group, policy_set=policy_set)
 
 
 class CompiledGroup(Group):

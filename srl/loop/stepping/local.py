@@ -12,7 +12,7 @@ from srl.loop.acting.local_acting import LocalActing, compiled_act
 from srl.loop.learning.learner import Learner, batch_specs
 from srl.loop.projection import Gathered
 from srl.loop.seeds import environment_seed
-from srl.loop.stepping.compiled import UnrollPrograms, local_group
+from srl.loop.stepping.compiled import local_groups
 from srl.loop.stepping.environments import environments_text, make_group
 from srl.loop.stepping.group import Group
 from srl.loop.stepping.unrolls import OwnUnrolls
@@ -82,15 +82,15 @@ class LocalEnvironments:
             map_tree(lambda f: aligned_zeros(f.shape, f.dtype), spec) for spec in array_specs
         ]
         self._batches = batches
-        act, programs = compiled_act(learner.policy_set), UnrollPrograms()
+        act = compiled_act(learner.policy_set)
+        make = local_groups(experiment, learner.policy_set)
         for position, (number, pool) in enumerate(zip(self._numbers, self._pools, strict=True)):
             envs = range(number * self._each, (number + 1) * self._each)
             acting = LocalActing(
                 experiment, learner.policy_set, act, self._newest, envs, swaps=False
             )
             unrolls = OwnUnrolls(pool, batches, position, count)
-            parts = pool, acting, unrolls, learner.policy_set, alive, programs
-            self.groups.append(local_group(experiment, *parts))
+            self.groups.append(make(pool, acting, unrolls, alive=alive))
         self.groups[0].act_once()
         return batches
 

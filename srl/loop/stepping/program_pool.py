@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from srl.dataflow.plans import programs_need_cpu
-from srl.errors import RunError, described
+from srl.errors import RunError
 from srl.experiment import Experiment
 from srl.lazy import jax, jnp
 from srl.loop.stepping.group import group_state
@@ -75,7 +75,7 @@ class ProgramPool:
             code, _, text = str(error).partition(": ")
             if code not in _CODES:
                 raise
-            raise RunError(f"{self._id}: {text or described(error)}") from error
+            raise RunError(f"{self._id}: {text}") from error
 
     def _begin(self, timestep: Timestep, memory: Tree, clock: Any) -> None:
         # Copies: the timestep may be the pool's own, and an array may stand in memory twice.
