@@ -1,9 +1,11 @@
 """A pool that memory would not hold is refused before it is made."""
 
+import gc
+
 import pytest
 
 from srl import UserError, make_pool
-from srl.pools.memory_check import MEMORY, resident_bytes
+from srl.pools.memory_check import MEMORY, Growth, resident_bytes
 
 
 @pytest.mark.parametrize(
@@ -30,3 +32,14 @@ def test_environments_beyond_the_part_of_its_host_that_a_process_has_are_refused
     monkeypatch.setenv(MEMORY, str(10**6))
     with pytest.raises(UserError, match="but 977 KiB are available to it"):
         make_pool("CartPole-v1", 5000)
+
+
+def test_garbage_collected_while_environments_are_made_hides_none_of_their_size():
+    garbage = [[] for _ in range(10**6)]
+    for one in garbage:
+        one.append(one)
+    del garbage, one
+    growth = Growth()
+    kept = [[] for _ in range(10**4)]
+    gc.collect()
+    assert growth.nbytes >= 56 * len(kept)

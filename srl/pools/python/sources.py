@@ -87,15 +87,15 @@ def make_simulators(
         RunError: If making one raised, with the cause.
     """
     made: list[Simulator] = []
-    growth = Growth()
+    growth: Growth | None = None
     try:
         for index in indices:
             masked = made[0].masked if made else None
             made.append(make_simulator(source, index, options, masked))
             check_alike(made[0].specs, indices[0], made[-1].specs, index, source_name(source))
-            if len(made) == 1:  # what the first one loads is there for all
-                growth = Growth()
-            elif len(made) == SAMPLE + 1:
+            if len(made) == 1 and len(indices) > SAMPLE:
+                growth = Growth()  # what the first one loads is there for all
+            elif growth is not None and len(made) == SAMPLE + 1:
                 check_memory(source_name(source), num_envs, growth.nbytes, SAMPLE)
     except BaseException:
         for simulator in made:
