@@ -126,7 +126,8 @@ class Member:
             limit = limit_seconds if running else begin_seconds
         if idle <= limit:
             return ""
-        return f"has shown no progress for {idle:.0f} s: it is {self.process.state()}"
+        allowed = f"--heartbeat-seconds allows {limit:g} s"
+        return f"has shown no progress for {idle:.0f} s: it is {self.process.state()}, and {allowed}"
 
 
 @dataclass

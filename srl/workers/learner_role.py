@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from srl.loop.learning.parameter_server import Server
-from srl.loop.learning.replicas import free_address, join
+from srl.loop.learning.replicas import expect_same_specs, free_address, join
 from srl.loop.stepping.remote import RemoteEnvironments
 from srl.loop.training import Training, local_training
 from srl.run.course import Run
@@ -19,7 +19,8 @@ def run_learner(context: WorkerContext) -> None:
     endpoints = context.endpoints()
     listeners = endpoints.listen()
     addresses = {stream: listener.address for stream, listener in listeners.items()}
-    specs = _register(context, addresses, None)
+    specs = _register(context, addresses)
+    assert specs is not None
     environments = RemoteEnvironments(endpoints, listeners, specs, context.ledger)
     _run(context, Training(endpoints.experiment, environments))
 
@@ -28,27 +29,32 @@ def run_server(context: WorkerContext) -> None:
     """Updates with other workers' gradients, until the budget is used up or it is to stop."""
     endpoints = context.endpoints()
     listener = endpoints.listen()["gradients"]
-    specs = _register(context, {"gradients": listener.address}, None)
+    specs = _register(context, {"gradients": listener.address})
+    assert specs is not None
     _run(context, Server(endpoints, listener, specs, context.ledger).training())
 
 
 def run_whole_loop(context: WorkerContext) -> None:
     """Runs the plain loop over a share of the environments, beside other replicas."""
     training = local_training(context.experiment, context.replica)
-    _register(context, {}, training.environments.make())
+    _register(context, {})  # first, since environments may be written in JAX
+    expect_same_specs(training.environments.make())
     _run(context, training)
 
 
-def _register(context: WorkerContext, addresses: dict[str, str], specs: Specs | None) -> Specs:
-    """Registers, and meets the other replicas of the learner, if there are any."""
+def _register(context: WorkerContext, addresses: dict[str, str]) -> Specs | None:
+    """Registers, and meets the other replicas of the learner, if there are any.
+
+    Returns:
+        The specs of the environments, where other workers step them.
+    """
     replicas = context.plan.fragments[context.fragment].replicas
     if replicas > 1 and context.replica == 0:
         addresses = {**addresses, "replicas": free_address(context.interface)}
-    start = context.register(addresses, specs)
+    start = context.register(addresses)
     if replicas > 1:
         meeting = start.peers[context.fragment][0]["replicas"]
         join(meeting, context.replica, replicas, context.experiment.heartbeat_seconds)
-    assert start.specs is not None
     return start.specs
 
 

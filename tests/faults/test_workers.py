@@ -122,7 +122,8 @@ def test_a_crash_is_told_with_the_line_of_python(troubled):
 
 
 def test_a_hung_worker_is_named_with_its_stack(troubled):
-    text = r"actors-0 has shown no progress for \d+ s: it is sleeping; it is killed\n"
+    limit = r"--heartbeat-seconds allows \S+ s"
+    text = rf"actors-0 has shown no progress for \d+ s: it is sleeping, and {limit}; it is killed\n"
     assert re.search(text, troubled.told)
     assert "in hang" in troubled.told
 
