@@ -33,7 +33,7 @@ class Fickle(gymnasium.Wrapper):
     """CartPole that obeys files beside this one.
 
     It takes about `{pace}` seconds a step until `go` is there, raises once if `raise` is, always
-    if `break` is, and stays in a step as long as `hang` is.
+    if `break` is, and stays in a step as long as `hang` is, which `hangs` then shows.
     """
 
     def reset(self, **words):
@@ -58,6 +58,7 @@ def stumble():
 
 
 def brood():
+    open({folder!r} + "/hangs", "w").close()
     while os.path.exists({folder!r} + "/hang"):
         time.sleep(0.1)
 

@@ -41,6 +41,7 @@ def test_one_interrupt_ends_the_workers_of_an_update_that_never_comes(tmp_path, 
     with hanging(tmp_path, *words) as run:
         stepper = "learners" if words is REPLICATED else "actors"
         run.wait(lambda: f"first steps  {stepper} " in run.told)
+        run.wait((tmp_path / "hangs").exists)
         run.process.send_signal(signal.SIGINT)
         assert run.end() == 130, run.told
         assert "the update in progress is not waited for" in run.told
