@@ -126,8 +126,8 @@ class Member:
             limit = limit_seconds if running else begin_seconds
         if idle <= limit:
             return ""
-        allowed = f"--heartbeat-seconds allows {limit:g} s"
-        return f"has shown no progress for {idle:.0f} s: it is {self.process.state()}, and {allowed}"
+        state, allowed = self.process.state(), f"--heartbeat-seconds allows {limit:g} s"
+        return f"has shown no progress for {idle:.0f} s: it is {state}, and {allowed}"
 
 
 @dataclass

@@ -2,8 +2,10 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 import srl
 from srl import RunError, UserError, make_pool
 from srl.cli import main
+from srl.system.child_process import program_command
 
 ROOT = Path(__file__).parents[3]
 
@@ -236,6 +239,31 @@ def test_what_an_environment_of_a_library_throws_is_told(libraries):
         pool.save()
     with make_pool(name, fault="load") as pool, pytest.raises(RunError, match="state is too long"):
         pool.restore(pool.save())
+
+
+@pytest.mark.parametrize(
+    ("plan", "told"),
+    [
+        ("threads", "the training has shown no progress for 2 s: it waits for environments "),
+        ("inline", "actors-0 has shown no progress; it is started again"),
+    ],
+)
+def test_an_environment_that_hangs_in_a_compiled_unroll_is_named(libraries, tmp_path, plan, told):
+    name, terminal = f"native:{libraries}/libfaulty.so:Faulty-v0", tmp_path / "terminal"
+    words = ["--env.fault", "hang", "--num-envs", "8", "--algorithm.unroll-length", "32"]
+    words += ["--heartbeat-seconds", "2", "--plan", plan, "--run-dir", str(tmp_path / "run")]
+    with terminal.open("wb") as log:
+        run = subprocess.Popen(program_command("srl", "run", name, *words), stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 120
+        while told not in terminal.read_text() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        run.send_signal(signal.SIGINT)
+        assert run.wait(60) == 130
+    finally:
+        run.kill()
+        run.wait()
+    assert told in terminal.read_text()
 
 
 def test_a_library_that_was_built_again_is_not_mixed_with_the_old(libraries, tmp_path):

@@ -1,8 +1,10 @@
 // Fails where its options say.
 
+#include <chrono>
 #include <cmath>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "srl/environment.h"
 #include "srl/export_plugin.h"
@@ -39,6 +41,7 @@ class Faulty : public srl::Environment {
   void Step(const std::byte*, srl::Random&) override {
     Fail("step");
     if (fault_ == "number") throw 42;
+    while (fault_ == "hang" && ++steps_ > 40) std::this_thread::sleep_for(std::chrono::hours(1));
   }
 
   void Write(const srl::Rows& rows) const override {
@@ -62,6 +65,7 @@ class Faulty : public srl::Environment {
   }
 
   std::string fault_;
+  int steps_ = 0;
 };
 
 class Other : public Faulty {
