@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from srl.errors import UserError
@@ -153,21 +153,7 @@ class PolicyAndValue:
         return self._apply(self.value_module, params["value"], features)[..., 0]
 
     def _apply(self, module: linen.Module, params: Tree, *inputs: Any) -> Any:
-        try:
-            apply = _applied(module)
-        except TypeError:  # one of its fields has no hash, such as a space
-            apply = _apply_of(module)
-        return apply(params, *inputs)
-
-
-@lru_cache(maxsize=64)
-def _applied(module: linen.Module) -> Callable[..., Any]:
-    """Keeps what was traced, also for the equal network of another policy."""
-    return jax.jit(_apply_of(module), inline=True)
-
-
-def _apply_of(module: linen.Module) -> Callable[..., Any]:
-    return lambda params, *inputs: module.apply({"params": params}, *inputs)
+        return module.apply({"params": params}, *inputs)
 
 
 def example(space: Space) -> Tree:
