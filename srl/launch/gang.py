@@ -115,7 +115,8 @@ class Member:
         if silent > limit_seconds:
             state = self.process.state()
             if self.connected or state.startswith("stopped"):  # else it is still connecting
-                return f"has not been heard of for {silent:.0f} s: it is {state}"
+                allowed = f"--heartbeat-seconds allows {limit_seconds:g} s"
+                return f"has not been heard of for {silent:.0f} s: it is {state}, and {allowed}"
         if self.addresses is None:
             idle, limit = now - self.spawned, begin_seconds
         elif self.started is None:  # it waits for others
@@ -126,7 +127,8 @@ class Member:
             limit = limit_seconds if running else begin_seconds
         if idle <= limit:
             return ""
-        state, allowed = self.process.state(), f"--heartbeat-seconds allows {limit:g} s"
+        which = "--heartbeat-seconds allows" if limit == limit_seconds else "a start may take"
+        state, allowed = self.process.state(), f"{which} {limit:g} s"
         return f"has shown no progress for {idle:.0f} s: it is {state}, and {allowed}"
 
 

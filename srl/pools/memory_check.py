@@ -21,7 +21,8 @@ class Growth:
     """How much more memory this process takes than when this was made.
 
     Python's objects count, too: memory that was freed before is taken again without any growth of
-    the process. What is garbage by now is collected first: its end would hide what is made since.
+    the process. What is garbage is collected before each measurement: collected in between, it
+    would hide growth.
     """
 
     def __init__(self) -> None:
@@ -32,6 +33,7 @@ class Growth:
     @property
     def nbytes(self) -> int:
         """Bytes by now."""
+        gc.collect()
         now = resident_bytes(), _object_bytes()
         return max(after - before for before, after in zip(self._before, now, strict=True))
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from srl.loop.learning.parameter_server import Server
-from srl.loop.learning.replicas import expect_same_specs, free_address, join
+from srl.loop.learning.replicas import free_address, join
 from srl.loop.stepping.remote import RemoteEnvironments
 from srl.loop.training import Training, local_training
+from srl.pools.make import functional
 from srl.run.course import Run
 from srl.run.metrics import plain
 from srl.types import Specs
@@ -37,21 +38,24 @@ def run_server(context: WorkerContext) -> None:
 def run_whole_loop(context: WorkerContext) -> None:
     """Runs the plain loop over a share of the environments, beside other replicas."""
     training = local_training(context.experiment, context.replica)
-    _register(context, {})  # first, since environments may be written in JAX
-    expect_same_specs(training.environments.make())
+    # Replicas meet before JAX starts, and environments that are written in JAX start it.
+    specs = None if functional(context.experiment.env) else training.environments.make()
+    _register(context, {}, specs)
     _run(context, training)
 
 
-def _register(context: WorkerContext, addresses: dict[str, str]) -> Specs | None:
+def _register(
+    context: WorkerContext, addresses: dict[str, str], specs: Specs | None = None
+) -> Specs | None:
     """Registers, and meets the other replicas of the learner, if there are any.
 
     Returns:
-        The specs of the environments, where other workers step them.
+        The environments' specs; None where no worker has made them yet.
     """
     replicas = context.plan.fragments[context.fragment].replicas
     if replicas > 1 and context.replica == 0:
         addresses = {**addresses, "replicas": free_address(context.interface)}
-    start = context.register(addresses)
+    start = context.register(addresses, specs)
     if replicas > 1:
         meeting = start.peers[context.fragment][0]["replicas"]
         join(meeting, context.replica, replicas, context.experiment.heartbeat_seconds)

@@ -25,7 +25,7 @@ QUICK = {
     "cartpole by DQN": ("decoupled", "parameter_server"),
     "cartpole by R2D2": ("central",),
     "cartpole by SAC": (),
-    "corridor in JAX": ("fused", "replicated"),
+    "corridor in JAX": ("fused", "decoupled", "replicated"),
     "pendulum by SAC": ("fused", "central"),
     "pendulum by TD3": ("decoupled",),
 }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import socket
 from collections.abc import Callable
@@ -12,11 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from srl.errors import UserError
 from srl.lazy import jax
 from srl.loop.learning.tree_vectors import tree_of, vectors_of
-from srl.specs_json import specs_to_json
-from srl.types import Specs, Tree, Unroll
+from srl.types import Tree, Unroll
 
 HEARTBEAT_SECONDS = 20
 """The least time after which the others give up a replica that is silent."""
@@ -44,23 +40,6 @@ def join(
     """
     limit = math.ceil(max(HEARTBEAT_SECONDS, silent_seconds))
     jax.distributed.initialize(address, replicas, replica, heartbeat_timeout_seconds=limit)
-
-
-def expect_same_specs(specs: Specs) -> None:
-    """Compares the specs of all replicas, each of which calls it; one alone agrees with itself.
-
-    Raises:
-        UserError: In every replica, if their environments differ in spaces or agents.
-    """
-    from jax.experimental.multihost_utils import process_allgather
-
-    text = json.dumps(specs_to_json(specs), sort_keys=True)
-    digest = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8)
-    if not (process_allgather(digest) == digest).all():
-        raise UserError(
-            "the learner's replicas made other environments than each other; all must have the "
-            "same spaces and agents"
-        )
 
 
 class Sharded:

@@ -54,7 +54,7 @@ class LocalEnvironments:
         return self.experiment.num_groups
 
     def make(self) -> Specs:
-        """Makes the environments, if that is still to be done; needs no JAX."""
+        """Makes the environments, if that is still to be done; JAX starts only if they use it."""
         if not self._pools:
             for _ in self._numbers:
                 self._pools.append(make_group(self.experiment, self._each))

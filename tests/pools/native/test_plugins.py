@@ -242,28 +242,30 @@ def test_what_an_environment_of_a_library_throws_is_told(libraries):
 
 
 @pytest.mark.parametrize(
-    ("plan", "told"),
+    ("plan", "seconds", "told"),
     [
-        ("threads", "the training has shown no progress for 2 s: it waits for environments "),
-        ("inline", "actors-0 has shown no progress; it is started again"),
+        ("threads", 2, "the training has shown no progress for 2 s: it waits for environments "),
+        ("inline", 8, "actors-0 has shown no progress; it is started again"),
     ],
 )
-def test_an_environment_that_hangs_in_a_compiled_unroll_is_named(libraries, tmp_path, plan, told):
+def test_what_hangs_within_a_compiled_unroll_is_named(libraries, tmp_path, plan, seconds, told):
     name, terminal = f"native:{libraries}/libfaulty.so:Faulty-v0", tmp_path / "terminal"
     words = ["--env.fault", "hang", "--num-envs", "8", "--algorithm.unroll-length", "32"]
-    words += ["--heartbeat-seconds", "2", "--plan", plan, "--run-dir", str(tmp_path / "run")]
+    words += ["--heartbeat-seconds", str(seconds), "--plan", plan]
+    command = program_command("srl", "run", name, *words, "--run-dir", str(tmp_path / "run"))
     with terminal.open("wb") as log:
-        run = subprocess.Popen(program_command("srl", "run", name, *words), stdout=log, stderr=log)
+        run = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         deadline = time.monotonic() + 120
-        while told not in terminal.read_text() and time.monotonic() < deadline:
+        while told not in terminal.read_text():
+            assert run.poll() is None, terminal.read_text()
+            assert time.monotonic() < deadline, terminal.read_text()
             time.sleep(0.05)
         run.send_signal(signal.SIGINT)
-        assert run.wait(60) == 130
+        assert run.wait(60) == 130, terminal.read_text()
     finally:
         run.kill()
         run.wait()
-    assert told in terminal.read_text()
 
 
 def test_a_library_that_was_built_again_is_not_mixed_with_the_old(libraries, tmp_path):
