@@ -57,6 +57,13 @@ def test_files_of_tests_that_a_page_names_are_there():
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
+def test_the_environment_in_jax_that_a_page_shows_is_the_file_that_it_names():
+    (shown,) = re.findall(
+        r"^```python\n(.*?)^```", (DOCS / "jax_environments.md").read_text(), re.M | re.S
+    )
+    assert shown in (DOCS / "corridor.py").read_text()
+
+
 def commands_of(page: Path) -> list[str]:
     """The lines of a page's code blocks that are calls of srl, with those that continue them."""
     text = page.read_text().replace("\\\n", " ")
