@@ -52,7 +52,7 @@ searching = replace(
 )
 
 # A small world for shelters: one against one, a room with one door, and a long box, which the hider
-# comes to pull across a corner and lock (docs/results tells how often, and how soon).
+# comes to pull across a corner and lock: within half an hour on two cores (docs/results).
 shelter = Experiment(
     name="hide_and_seek_shelter",
     env=HideAndSeek(
@@ -70,7 +70,7 @@ shelter = Experiment(
     num_envs=128,
     algorithm=replace(laptop.algorithm, discount=0.99, entropy_cost=0.01, anneal=False),
     policies=laptop.policies,
-    env_steps=12_000_000,
+    env_steps=15_000_000,
 )
 
 # The agents of the paper and how they learn (its appendix B): one policy for all, with memory, and
@@ -91,7 +91,7 @@ published = PPO(
     weight_decay=1e-6,
 )
 
-# One corner room, with the published agents at a quarter of their width.
+# One corner room, with the published agents at a quarter of their width, and past opponents.
 quadrant = Experiment(
     name="hide_and_seek_quadrant",
     env=HideAndSeek(scenario="quadrant"),
@@ -104,6 +104,7 @@ quadrant = Experiment(
         epochs=2,
         learning_rate=1e-3,
     ),
+    self_play=SelfPlay(past=0.6),
     plan=plans.threads(),
     max_staleness=1,
     env_steps=20_000_000,
