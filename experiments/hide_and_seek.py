@@ -91,7 +91,7 @@ published = PPO(
     weight_decay=1e-6,
 )
 
-# One corner room, with the published agents at a quarter of their width, and past opponents.
+# One corner room, for agents with a quarter of the published memory, and past opponents.
 quadrant = Experiment(
     name="hide_and_seek_quadrant",
     env=HideAndSeek(scenario="quadrant"),
@@ -102,8 +102,11 @@ quadrant = Experiment(
         unroll_length=80,
         minibatches=8,
         epochs=2,
-        learning_rate=1e-3,
+        discount=0.99,
+        entropy_cost=0.003,
+        learning_rate=5e-4,
     ),
+    policies=laptop.policies,
     self_play=SelfPlay(past=0.6),
     plan=plans.threads(),
     max_staleness=1,
