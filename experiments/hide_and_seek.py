@@ -52,7 +52,7 @@ searching = replace(
 )
 
 # A small world for shelters: one against one, a room with one door, and a long box, which the hider
-# comes to pull across a corner and lock: within half an hour on two cores (docs/results).
+# comes to pull across a corner and lock, after 15 to 29 minutes on two cores (docs/results).
 shelter = Experiment(
     name="hide_and_seek_shelter",
     env=HideAndSeek(
