@@ -15,6 +15,8 @@ _TAKES = {
     "unroll": "stepping and acting",
     "learn": "learning",
     "update": "the compiled loop",
+    "batch wait": "waiting for unrolls",
+    "sums wait": "waiting for gradients",
     "idle": "other work",
 }
 

@@ -235,7 +235,8 @@ class Episodes:
         try:
             return jax.eval_shape(function, *operands)
         except Exception as error:
-            raise UserError(f"{self._name}: {call} cannot be traced by JAX: {error}") from error
+            what = f"{type(error).__name__}: {error}"
+            raise UserError(f"{self._name}: {call} cannot be traced by JAX: {what}") from error
 
     def _check_observation(self, call: str, observation: Tree, axes: tuple[int, ...]) -> None:
         space = space_tree(self._specs.observation)
