@@ -3,7 +3,7 @@
 srl run experiments/hide_and_seek.py                      # the preset laptop
 srl run experiments/hide_and_seek.py:searching            # agents with memory, longer
 srl run experiments/hide_and_seek.py:shelter              # hiders learn to shut themselves in
-srl run experiments/hide_and_seek.py:quadrant             # a better game, some hours on two cores
+srl run experiments/hide_and_seek.py:quadrant             # longer memory, two hours on two cores
 srl run experiments/hide_and_seek.py:full --on slurm ...  # the paper's, for many hosts
 """
 
@@ -52,7 +52,7 @@ searching = replace(
 )
 
 # A small world for shelters: one against one, a room with one door, and a long box, which the hider
-# comes to pull across a corner and lock, after 15 to 29 minutes on two cores (docs/results).
+# comes to pull across a corner and lock: after 15 to 29 minutes on two cores (docs/results).
 shelter = Experiment(
     name="hide_and_seek_shelter",
     env=HideAndSeek(

@@ -92,8 +92,8 @@ class Experiment:
     """Seconds that a step or reset may take in one of these processes; 60 by default."""
     heartbeat_seconds: float = 60.0
     """Seconds that a worker process may be silent for, or its main loop take without progress; then
-    it is taken for hung, killed and started again. Before its first step it has 300 at least. A run
-    in one process is only named."""
+    it is taken for hung, killed and started again. Until its main loop has begun it may go without
+    progress for 300 at least. A run in one process is only named."""
     report_every: int = 0
     """Updates between two report lines; 0 chooses about 50 lines a run, at most 100 updates, and
     one line more after the first update."""

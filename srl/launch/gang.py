@@ -128,7 +128,8 @@ class Member:
         if idle <= limit:
             return ""
         which = "--heartbeat-seconds allows" if limit == limit_seconds else "a start may take"
-        state, allowed = self.process.state(), f"{which} {limit:g} s"
+        more = "" if limit == limit_seconds else ", or what --heartbeat-seconds allows"
+        state, allowed = self.process.state(), f"{which} {limit:g} s{more}"
         return f"has shown no progress for {idle:.0f} s: it is {state}, and {allowed}"
 
 

@@ -6,6 +6,7 @@ import math
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from srl.lazy import jax
 from srl.loop.learning.tree_vectors import tree_of, vectors_of
+from srl.system.gpus import jax_gpus
 from srl.types import Tree, Unroll
 
 HEARTBEAT_SECONDS = 20
@@ -45,15 +47,18 @@ def join(
 
 
 def _never_preempt_on_waking() -> None:
-    """Has this thread, and those that it starts from now on, wait for the processor in turn.
+    """Has this thread, and what it starts from now on, wait for the processor in turn.
 
     Between CPUs Gloo adds the sums. Its thread asks for events again and again while another
     thread holds the lock of a connection (`Pair::handleEvents` only tries to lock). Where it has
     just preempted that other one, both wait until its time slice is over: on two cores, two
     learners were twenty times slower.
     """
-    if os.sched_getscheduler(0) == os.SCHED_OTHER:
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    if jax_gpus():  # between which NCCL adds them
+        return
+    with suppress(OSError):  # a container may refuse it: then learning is slower
+        if os.sched_getscheduler(0) == os.SCHED_OTHER:
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 class Sharded:

@@ -67,6 +67,7 @@ def learner(learn, wait):
             },
             "server-bound: actors wait 84 % of the time",
         ),
+        ({"learner": learner(0.1, 0.82)}, "waiting for unrolls takes 82 % of the time"),
         ({"trainer": {"update": 0.98, "idle": 0.02}}, "the compiled loop takes 98 % of the time"),
     ],
 )

@@ -1,0 +1,43 @@
+"""What a learner's replicas do before they meet."""
+
+import os
+import threading
+
+import pytest
+
+from srl.loop.learning import replicas
+
+
+@pytest.fixture
+def policy_after():
+    """Runs a function in a thread of its own, and gives that thread's scheduling policy then."""
+
+    def run(function):
+        found = []
+        thread = threading.Thread(
+            target=lambda: found.append((function(), os.sched_getscheduler(0)))
+        )
+        thread.start()
+        thread.join()
+        return found[0][1]
+
+    return run
+
+
+def test_threads_of_replicas_on_cpus_do_not_preempt_each_other_on_waking(policy_after, monkeypatch):
+    monkeypatch.setattr(replicas, "jax_gpus", list)
+    assert policy_after(replicas._never_preempt_on_waking) == os.SCHED_BATCH
+
+
+def test_with_gpus_threads_are_scheduled_as_before(policy_after, monkeypatch):
+    monkeypatch.setattr(replicas, "jax_gpus", lambda: ["0"])
+    assert policy_after(replicas._never_preempt_on_waking) == os.sched_getscheduler(0)
+
+
+def test_where_scheduling_may_not_be_changed_replicas_go_on(policy_after, monkeypatch):
+    def refuse(*given):
+        raise PermissionError
+
+    monkeypatch.setattr(replicas, "jax_gpus", list)
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    assert policy_after(replicas._never_preempt_on_waking) == os.sched_getscheduler(0)
