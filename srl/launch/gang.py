@@ -127,9 +127,10 @@ class Member:
             limit = limit_seconds if running else begin_seconds
         if idle <= limit:
             return ""
-        which = "--heartbeat-seconds allows" if limit == limit_seconds else "a start may take"
-        more = "" if limit == limit_seconds else ", or what --heartbeat-seconds allows"
-        state, allowed = self.process.state(), f"{which} {limit:g} s{more}"
+        allowed = f"--heartbeat-seconds allows {limit:g} s"
+        if limit != limit_seconds:
+            allowed = f"a start may take {limit:g} s, or what --heartbeat-seconds allows"
+        state = self.process.state()
         return f"has shown no progress for {idle:.0f} s: it is {state}, and {allowed}"
 
 

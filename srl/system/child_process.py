@@ -189,8 +189,8 @@ def _called_by(stack: str, folder: str) -> str:
     frames: list[str] = []
     for line in stack.splitlines():
         frame = re.match(r' *File "([^"]*)"', line)
-        if frame is None:
-            break
+        if frame is None:  # such as "Garbage-collecting", before the frames
+            continue
         if is_own(frame[1]):
             return "\n".join(frames) if frame[1].startswith(folder) else ""
         frames.append(line)

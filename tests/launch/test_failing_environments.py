@@ -118,6 +118,16 @@ def test_of_a_hang_the_thread_that_steps_an_environment_is_shown(own):
     assert shown == '  File "/home/me/walk.py", line 7 in step'
 
 
+def test_of_a_crash_while_garbage_is_collected_the_environments_frames_are_shown():
+    srl = Path(child_process.__file__).parents[1]
+    dump = DUMP.format(kind="Thread", other="Current thread", srl=srl).replace(
+        '  File "/home', '  Garbage-collecting\n  File "/home'
+    )
+    shown = child_process.crash_place(f"Fatal Python error: Aborted\n\n{dump}")
+    place = '  File "/home/me/walk.py", line 7 in step'
+    assert shown == f"Fatal Python error: Aborted; it was here:\n{place}"
+
+
 def test_an_interrupt_that_an_environment_raises_is_its_failure(tmp_path):
     done, _ = run(tmp_path, "failing_envs:Interrupts")
     assert done.returncode == 1
