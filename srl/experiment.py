@@ -250,7 +250,7 @@ class Experiment:
                 f"the loop has {self.graph.learns} calls of learn in a pass, and self_play changes "
                 "opponents between passes; leave self_play out, or learn once a pass"
             )
-        learners = plan.fragment("gradient").replicas
+        learners = plan.fragment("learn").replicas
         if self.self_play is not None and self.self_play.choice == "hard" and learners > 1:
             raise PlanError(
                 f"self_play.choice='hard' chooses opponents by the matches of one learner, and the "

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 from srl.algorithms.frames import FrameStack
-from srl.algorithms.learning_order import compiled_learn
+from srl.algorithms.learning_order import learn_in_order
 from srl.dataflow.graph import Graph
 from srl.dataflow.loop import Loop
 from srl.errors import PlanError, UserError, expect_number
@@ -388,8 +388,8 @@ class Instance(ABC, Generic[S]):
             The new state and replay, and metrics: the means over the rounds, and what `finish`
             gave.
         """
-        learned, revised = compiled_learn(self, state, replay, unroll, total)
-        return learned.state, revised, {**learned.metrics, **learned.finished}
+        learned, revised, means, finished = learn_in_order(self, state, replay, unroll, total)
+        return learned, revised, {**means, **finished}
 
 
 def where_rows(condition: Array, one: Tree, other: Tree) -> Any:

@@ -88,13 +88,10 @@ def _stream(
     edges: list[Edge],
 ) -> Stream:
     kind, source, target = key
-    there = edges
-    if kind == "parameters" and any(edge.name == "state" for edge in edges):
-        there = [edge for edge in edges if edge.name == "state"]  # the policy is a part of it
-    back = [edge for edge in there if plan.home(edge.source) == target] if source != target else []
-    there = [edge for edge in there if edge not in back]
+    back = [edge for edge in edges if plan.home(edge.source) == target] if source != target else []
+    there = [edge for edge in edges if edge not in back]
     request, reply = _union(there), _union(back)
-    # Every replica sends sums of its own; everything else is divided among them, or sent once.
+    # Every replica gives sums of its own; everything else is divided among them, or sent once.
     senders = plan.fragments[source].replicas if kind == "gradients" else 1
     # What crosses at a time crosses together, each field once; but unrolls one after the other.
     together = there if kind == "sample" else [replace(there[0], fields=request + reply)]

@@ -47,7 +47,7 @@ class Edge:
     """The node that takes it."""
     kind: EdgeKind
     name: str
-    """What flows: timestep, action, decision, memory, unroll, policy, state or sums."""
+    """What flows: timestep, action, decision, memory, unroll, policy or sums."""
     fields: tuple[Field, ...]
     """The arrays of the value that the target reads."""
     every: Every
@@ -140,8 +140,6 @@ class Shapes:
     """The action, its log-probability and the next memory."""
     policy: tuple[Field, ...]
     """What acting needs of all policies."""
-    state: tuple[Field, ...]
-    """What the gradients of all policies need."""
     sums: tuple[Field, ...]
     """What one gradient step of all policies adds up over slots."""
     unrolls: Mapping[int, tuple[Field, ...]] = field(default_factory=dict)
@@ -173,7 +171,6 @@ UNKNOWN = Shapes(
     timestep=tuple(map(Field, Timestep._fields)),
     decision=_named(Decision),
     policy=(Field("policy"),),
-    state=(Field("state"),),
     sums=(Field("sums"),),
 )
 """The names alone, where sizes are not needed."""

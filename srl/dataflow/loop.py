@@ -65,7 +65,4 @@ class Loop(ABC):
 
     @abstractmethod
     def learn(self, batch: Any) -> None:
-        """The nodes `gradient` and `update`, in turns; one compiled call where they are together.
-
-        `gradient` gives sums over the batch's slots, `update` changes the parameters by them.
-        """
+        """The node `learn`: one compiled call; replicas add up their sums within it."""

@@ -15,7 +15,7 @@ EdgeKind = Literal["call", "carry", "gather", "latest", "sum"]
 - carry: from one step to the next;
 - gather: the unrolls of all environments, to the node that learns from them;
 - latest: the newest value that exists, replaced as a whole;
-- sum: added up over all replicas that give it.
+- sum: added up over all replicas of the node.
 """
 Every = Literal["step", "update", "round"]
 """How often: each step of all environments, each update, each gradient step of an update."""
@@ -72,16 +72,12 @@ TABLE: dict[str, Node] = {
         ),
         gives=("row", "unroll"),
     ),
-    "gradient": Node(
+    "learn": Node(
         takes=(
             Input("unroll", "gather", "update"),
-            Input("state", "latest", "round"),
+            Input("sums", "sum", "round"),
         ),
-        gives=("sums",),
-    ),
-    "update": Node(
-        takes=(Input("sums", "sum", "round"),),
-        gives=("policy", "state"),
+        gives=("policy", "sums"),
         pinned_by="parameters",
     ),
 }
@@ -99,5 +95,3 @@ ACTED_ON = tuple(
 
 NODES = tuple(node for node, row in TABLE.items() if not row.beside)
 """The nodes that a plan places."""
-LEARN = ("gradient", "update")
-"""What `learn` in a fragment stands for."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from srl.dataflow.nodes import LEARN, NODES, TABLE
+from srl.dataflow.nodes import NODES, TABLE
 from srl.errors import PlanError, expect, expect_number
 
 
@@ -23,7 +23,7 @@ class Fragment:
     """Nodes that run together in one worker."""
 
     nodes: tuple[str, ...]
-    """Some of step, act, collect, gradient and update; learn stands for the last two."""
+    """Some of step, act, collect and learn."""
     replicas: int = 1
     """Workers that each do these nodes for a part of the environments."""
     cores: float = 0
@@ -42,11 +42,6 @@ class Fragment:
     0 takes half of those that it serves. A call with fewer costs as much."""
     deadline: float = 0.001
     """Seconds that a request may wait until there are so many."""
-
-    @property
-    def placed(self) -> tuple[str, ...]:
-        """The nodes, with `learn` spelled out."""
-        return tuple(part for node in self.nodes for part in (LEARN if node == "learn" else [node]))
 
 
 @dataclass(frozen=True)
@@ -71,9 +66,9 @@ class Plan:
         """
         node = TABLE[node].beside or node if node in TABLE else node
         for name, fragment in self.fragments.items():
-            if node in fragment.placed:
+            if node in fragment.nodes:
                 return name
-        placed = [n for fragment in self.fragments.values() for n in fragment.placed]
+        placed = [n for fragment in self.fragments.values() for n in fragment.nodes]
         raise PlanError(
             f"node {node!r} is in no fragment of the plan {self.name!r}, which places "
             f"{', '.join(placed) or 'none'}; add it to one"
@@ -131,7 +126,7 @@ def num_groups(plan: Plan, experiment: Divided) -> int:
             f"{num_envs} environments cannot be divided into {count} equal groups; "
             f"give num_envs={_next_multiple(num_envs, count)}, or other groups or replicas"
         )
-    for node in ("step", "gradient"):
+    for node in ("step", "learn"):
         replicas = plan.fragment(node).replicas
         if count % replicas:
             raise PlanError(
@@ -195,7 +190,7 @@ def _validate_places(plan: Plan, nodes: tuple[str, ...]) -> None:
     """Every node is in one fragment."""
     found: dict[str, str] = {}
     for name, fragment in plan.fragments.items():
-        for node in fragment.placed:
+        for node in fragment.nodes:
             if node not in nodes:
                 raise PlanError(f"fragment {name!r} has the node {node!r}; {_nearest(node, nodes)}")
             if node in found:
@@ -208,6 +203,5 @@ def _validate_places(plan: Plan, nodes: tuple[str, ...]) -> None:
 
 
 def _nearest(node: str, nodes: tuple[str, ...]) -> str:
-    words = [*nodes, "learn"]
-    near = difflib.get_close_matches(node, words, n=1, cutoff=0.5)
-    return f"did you mean {near[0]}?" if near else f"the loop's nodes are {', '.join(words)}"
+    near = difflib.get_close_matches(node, nodes, n=1, cutoff=0.5)
+    return f"did you mean {near[0]}?" if near else f"the loop's nodes are {', '.join(nodes)}"

@@ -63,15 +63,12 @@ def replicated(learners: int = 2) -> Plan:
 
 
 def parameter_server(actors: int = 2) -> Plan:
-    """Actors that send gradients, and a server that holds the parameters (as in A3C).
+    """Actors that average their gradients, as those of a synchronous parameter server do.
 
-    The server waits for all of them, so staleness is 0 whatever `max_staleness` allows.
+    The sum is an all-reduce, as under `replicated`: each actor holds the parameters, and no server
+    is in between.
     """
-    fragments = {
-        "actors": Fragment(("step", "act", "collect", "gradient"), actors),
-        "server": Fragment(("update",)),
-    }
-    return Plan("parameter_server", fragments)
+    return Plan("parameter_server", {"actors": Fragment(_ALL, actors)}, one_process=actors == 1)
 
 
 PLANS: dict[str, Callable[[], Plan]] = {
@@ -150,7 +147,7 @@ def compiles_unrolls(plan: Plan, env: Any) -> bool:
     actors = plan.fragment("step")
     if actors.compiled is not None:
         return actors.compiled and not plan.is_one_program
-    if set(actors.placed) != set(_INTERACT) or actors.gpus or (plan.one_process and jax_gpus()):
+    if set(actors.nodes) != set(_INTERACT) or actors.gpus or (plan.one_process and jax_gpus()):
         return False
     return _pool_id(env).startswith(IN_PROGRAMS if plan.one_process else _NATIVE)
 

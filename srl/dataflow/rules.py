@@ -55,19 +55,6 @@ def _collectors_see_equal_unrolls(graph: Graph, plan: Plan) -> None:
         )
 
 
-def _sums_of_one_batch_cross(graph: Graph, plan: Plan) -> None:
-    """A server adds up what workers compute from one batch, once a pass."""
-    crossing = _cut(graph, plan, "sum")
-    if crossing and (len(graph.unrolls), graph.learns) != (1, 1):
-        source, target = crossing[0].source, crossing[0].target
-        raise PlanError(
-            f"the loop has {len(graph.unrolls)} unrolls and {graph.learns} calls of learn in a "
-            f"pass, and {plan.home(target)} adds up sums of one unroll and one learn; several "
-            "gradient steps of a batch are the rounds of one learn; or put "
-            f"{source} and {target} together"
-        )
-
-
 def _calls_come_back(graph: Graph, plan: Plan) -> None:
     """A call between fragments is a request and its reply, so values cross both ways."""
     calls = _cut(graph, plan, "call", "carry")
@@ -82,19 +69,6 @@ def _calls_come_back(graph: Graph, plan: Plan) -> None:
             )
 
 
-def _unrolls_or_sums_cross(graph: Graph, plan: Plan) -> None:
-    """Unrolls cross to learning or sums do, never both."""
-    for gathered in _cut(graph, plan, "gather"):
-        for summed in _cut(graph, plan, "sum"):
-            if gathered.target == summed.source:
-                raise PlanError(
-                    f"{summed.source} is in {plan.home(summed.source)!r}, apart from "
-                    f"{gathered.source} ({plan.home(gathered.source)!r}) and from {summed.target} "
-                    f"({plan.home(summed.target)!r}): unrolls and sums would both cross; put it "
-                    "with one of them"
-                )
-
-
 def _a_caller_does_not_learn(graph: Graph, plan: Plan) -> None:
     """A fragment that waits for replies within a step has no gradient to compute meanwhile."""
     caller = plan.home(_pinned(graph, "environments"))
@@ -107,24 +81,11 @@ def _a_caller_does_not_learn(graph: Graph, plan: Plan) -> None:
             )
 
 
-def _a_server_only_updates(graph: Graph, plan: Plan) -> None:
-    """The worker that adds up the sums of others holds the parameters, and does nothing else."""
-    for edge in _cut(graph, plan, "sum"):
-        update = plan.home(edge.target)
-        others = [node for node in plan.fragments[update].placed if node != edge.target]
-        if others:
-            raise PlanError(
-                f"{update} adds up the sums of {plan.home(edge.source)!r} and also has "
-                f"{', '.join(others)}, which would wait for it; give {edge.target} a fragment of "
-                f"its own, or put {edge.source} with it"
-            )
-
-
 def _unrolls_stay_with_their_collector(graph: Graph, plan: Plan) -> None:
     """What is collected where calls are answered is learned from there."""
     caller = plan.home(_pinned(graph, "environments"))
     collector = plan.home(_gathering(graph).source)
-    for edge in _cut(graph, plan, "gather", "sum"):
+    for edge in _cut(graph, plan, "gather"):
         if collector != caller:
             raise PlanError(
                 f"{collector} collects what {caller} steps, and the {edge.name} would go on from "
@@ -133,25 +94,20 @@ def _unrolls_stay_with_their_collector(graph: Graph, plan: Plan) -> None:
             )
 
 
-def _one_holder_of_parameters(graph: Graph, plan: Plan) -> None:
-    """There is one holder of the parameters, or several that add up their gradients."""
-    update = plan.home(_pinned(graph, "parameters"))
-    replicas = plan.fragments[update].replicas
-    if replicas > 1 and _cut(graph, plan, "sum"):
-        raise PlanError(
-            f"{update} has {replicas} replicas and no gradient of its own: each would hold other "
-            "parameters; give it one replica, or put gradient into it"
-        )
+def _one_learner_in_one_process(graph: Graph, plan: Plan) -> None:
+    """One learner of a process uses all its devices."""
+    learner = plan.home(_pinned(graph, "parameters"))
+    replicas = plan.fragments[learner].replicas
     if replicas > 1 and plan.one_process:
         raise PlanError(
-            f"{update} has {replicas} replicas in one process, where one learner already uses "
+            f"{learner} has {replicas} replicas in one process, where one learner already uses "
             "every device; give it one replica, or leave one_process off"
         )
 
 
 def _one_process_answers_no_calls(graph: Graph, plan: Plan) -> None:
-    """Threads of one process pass unrolls and parameters by reference, and no calls or sums."""
-    if plan.one_process and _cut(graph, plan, "call", "carry", "sum"):
+    """Threads of one process pass unrolls and parameters by reference, and no calls."""
+    if plan.one_process and _cut(graph, plan, "call", "carry"):
         raise PlanError(
             f"the plan {plan.name!r} is for one process, where no worker serves others: put step, "
             "act and collect into one fragment and learn into another, or leave one_process off"
@@ -178,13 +134,10 @@ def _a_program_steps_and_waits_for_nobody(graph: Graph, plan: Plan) -> None:
 
 _RULES: tuple[Callable[[Graph, Plan], None], ...] = (
     _calls_come_back,
-    _unrolls_or_sums_cross,
     _a_caller_does_not_learn,
-    _a_server_only_updates,
-    _sums_of_one_batch_cross,
     _collectors_see_equal_unrolls,
     _unrolls_stay_with_their_collector,
-    _one_holder_of_parameters,
+    _one_learner_in_one_process,
     _one_process_answers_no_calls,
     _a_program_steps_and_waits_for_nobody,
 )

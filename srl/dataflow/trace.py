@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from srl.dataflow.graph import UNKNOWN, Edge, Graph, Shapes, Unrolled
 from srl.dataflow.loop import Interact, Loop
-from srl.dataflow.nodes import GIVEN_BY, LEARN, TABLE
+from srl.dataflow.nodes import GIVEN_BY, TABLE
 from srl.errors import PlanError
 
 STEPS_TRACED = 4096
@@ -284,14 +284,14 @@ class _Tracer(Loop):
             raise PlanError("the loop gathers an unroll twice; learn from its batch twice instead")
         self._use("gather", "unroll", unroll)
         number = self._numbers[unroll]
-        self._cross("gradient", "unroll", unroll._source, self.unrolls[number].length)
+        self._cross("learn", "unroll", unroll._source, self.unrolls[number].length)
         batch = self._given("batch")
         self._numbers[batch] = number
         self.program.append(f"a gather of unroll {number}")
         return batch
 
     def learn(self, batch: Any) -> None:
-        """Two nodes, and what passes between them in each round."""
+        """The node, and what its replicas add up in each round."""
         self._use("learn", "batch", batch)
         if batch not in self._numbers:
             raise PlanError(
@@ -301,11 +301,8 @@ class _Tracer(Loop):
         self.program.append(f"a learn from unroll {self._numbers[batch]}")
         self.learns += 1
         self._policy = None
-        for node in LEARN:
-            self.calls[node] += self.shapes.rounds
-            for taken in TABLE[node].takes:
-                if taken.every == "round":
-                    self._cross(node, taken.value, GIVEN_BY[taken.value])
+        self.calls["learn"] += 1
+        self._cross("learn", "sums", "learn")
 
     # ---- what they share ----
 

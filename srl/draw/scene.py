@@ -47,7 +47,7 @@ class Scene:
 
     def nodes(self, fragment: Fragment) -> list[str]:
         """The nodes of a fragment in the order in which data passes them."""
-        return [node for node in self.graph.nodes if node in fragment.placed]
+        return [node for node in self.graph.nodes if node in fragment.nodes]
 
     @property
     def blocks(self) -> int:
@@ -73,10 +73,10 @@ class Scene:
         """Bytes that each replica of a fragment keeps from one update to the next, by what."""
         graph, replicas = self.graph, fragment.replicas
         held = {}
-        if "update" in fragment.placed:
+        if "learn" in fragment.nodes:
             held["state"] = graph.state_bytes
-        if "gradient" in fragment.placed and graph.replay_bytes:
-            held["replay"] = graph.replay_bytes // replicas
+            if graph.replay_bytes:
+                held["replay"] = graph.replay_bytes // replicas
         return held
 
     def holdings(self, fragment: Fragment) -> str:

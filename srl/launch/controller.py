@@ -37,7 +37,7 @@ _CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
 class Controller:
     """Runs a plan's workers until those that update parameters have finished.
 
-    It knows fragments and their nodes, and no algorithm. Workers whose fragment has `update` form a
+    It knows fragments and their nodes, and no algorithm. Workers whose fragment has `learn` form a
     gang with the other replicas: when one dies all are started again, from the last checkpoint.
     Any other worker is started again by itself.
     """
@@ -371,7 +371,7 @@ class Controller:
         Those that act wait only for what updates, and that for neither, so that the deaths of a
         worker that keeps others from being ready always count.
         """
-        for node in ("update", "act") if self.begun else ():
+        for node in ("learn", "act") if self.begun else ():
             home = self._plan.home(node)
             if home == member.fragment:
                 return True
@@ -421,7 +421,7 @@ class Controller:
 
     def _awaited(self, member: Member) -> bool:
         """Whether a run waits for it to begin: not for policy workers while one has a host."""
-        if self._plan.fragments[member.fragment].placed != ("act",) or member.process is not None:
+        if self._plan.fragments[member.fragment].nodes != ("act",) or member.process is not None:
             return True
         return not any(m.process for m in self._members if m.fragment == member.fragment)
 

@@ -244,9 +244,9 @@ def gangs_of(plan: Plan, log: Callable[[str], Path]) -> tuple[list[Gang], list[M
     """The workers of a plan, in the order of their numbers, and those that belong together."""
     gangs: list[Gang] = []
     members: list[Member] = []
-    updaters = any("update" in fragment.placed for fragment in plan.fragments.values())
+    updaters = any("learn" in fragment.nodes for fragment in plan.fragments.values())
     for name, fragment in plan.fragments.items():
-        holds = "update" in fragment.placed
+        holds = "learn" in fragment.nodes
         gang, busy = None, BusyTime()
         for replica in range(fragment.replicas):
             if gang is None or not holds:

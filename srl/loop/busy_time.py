@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 
-ACTIVITIES = ("step", "act", "unroll", "inference wait", "send wait", "gradient", "server wait")
+ACTIVITIES = ("step", "act", "unroll", "inference wait", "send wait")
 """What workers in other processes spend their time on."""
 SecondsByKind = Mapping[str, Mapping[str, float]]
 """Seconds by kind of worker and activity."""

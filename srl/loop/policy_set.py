@@ -11,7 +11,7 @@ import numpy as np
 
 from srl.algorithms import Algorithm
 from srl.algorithms.algorithm import Instance, State
-from srl.algorithms.learning_order import compiled_learn
+from srl.algorithms.learning_order import learn_in_order
 from srl.algorithms.preprocessing import bound
 from srl.errors import UserError
 from srl.lazy import jax, jnp
@@ -227,20 +227,8 @@ class PolicySet:
 
     @property
     def rounds(self) -> int:
-        """Rounds of one `learn`, for plans that take those of all policies at once.
-
-        Raises:
-            UserError: If policies have different numbers of them.
-        """
-        rounds = {name: instance.rounds for name, instance in self.instances.items()}
-        if len(set(rounds.values())) > 1:
-            each = ", ".join(f"{name} {count}" for name, count in rounds.items())
-            raise UserError(
-                f"policies take different numbers of gradient steps in an update ({each}), and the "
-                "plan takes the steps of all at once: choose another plan, or give each policy as "
-                "many agents"
-            )
-        return next(iter(rounds.values()))
+        """Rounds of one `learn`, for policies that all have the same number of them."""
+        return next(iter(self.instances.values())).rounds
 
     def act(
         self,
@@ -343,10 +331,10 @@ class PolicySet:
         """
         following, remembered, metrics = {}, {}, {}
         for part in self._by_rounds():
-            learned, replayed = compiled_learn(part, states, replays, unroll, total)
-            following |= learned.state
-            remembered |= replayed
-            metrics |= {n: {**learned.metrics[n], **learned.finished[n]} for n in part.instances}
+            learned, revised, means, finished = learn_in_order(part, states, replays, unroll, total)
+            following |= learned
+            remembered |= revised
+            metrics |= {name: {**means[name], **finished[name]} for name in part.instances}
         return following, remembered, self.policies(following), metrics
 
     def _by_rounds(self) -> list[PolicySet]:

@@ -58,7 +58,7 @@ class Environments(Protocol):
 
 
 class Learning(Protocol):
-    """The learning half: `gradient` and `update`, of which the worker has one or both."""
+    """The learning half: the node `learn`."""
 
     def learn(self, batch: Any) -> None:
         """Makes the next version of the policies, from what `gather` gave."""
@@ -116,7 +116,7 @@ class Projection(Loop):
         self._environments.latest()
         for group in self._environments.groups:
             group.latest()
-        return Value("policy", "update")
+        return Value("policy", "learn")
 
     def unroll(self, interact: Interact, length: int) -> int:
         """Takes the unroll of each group here in turn; gives its number in the pass.

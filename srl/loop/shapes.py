@@ -54,8 +54,6 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
             "decision": decision,
             "unrolls": unrolls,
             "policy": policies,
-            # A gradient looks at all but the optimizer's moments.
-            "state": {name: state._replace(optimizer=()) for name, state in states.items()},
             "sums": sums,
             "held": (states, replays),
         }
@@ -67,7 +65,7 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
         decision=tuple(_fields(values["decision"]._replace(advice=()))),
         advice=tuple(_fields({"advice": values["decision"].advice})),
         unrolls={n: tuple(_fields(unroll)) for n, unroll in values["unrolls"].items()},
-        **{name: tuple(_totals(name, values[name])) for name in ("policy", "state", "sums")},
+        **{name: tuple(_totals(name, values[name])) for name in ("policy", "sums")},
         num_envs=num_envs,
         rounds=max(instance.rounds for instance in policy_set.instances.values()),
         state_bytes=state_bytes,

@@ -27,10 +27,7 @@ _FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.05, 1.0  # between two looks for a
 def streams_of(experiment: Experiment) -> dict[str, Stream]:
     """The streams that the plan needs, by kind; collectives are JAX's matter."""
     streams = cut(experiment.graph, experiment.settled_plan)
-    kinds = {stream.kind: stream for stream in streams if stream.transport != "collective"}
-    if "gradients" in kinds:  # where sums go apart, the state comes back on the same way
-        del kinds["parameters"]
-    return kinds
+    return {stream.kind: stream for stream in streams if stream.transport != "collective"}
 
 
 def server(stream: Stream) -> str:
@@ -86,7 +83,7 @@ class Endpoints:
 
     def has(self, node: str) -> bool:
         """Whether a node is done by this worker."""
-        return node in self.fragment.placed
+        return node in self.fragment.nodes
 
     @property
     def num_groups(self) -> int:
@@ -137,7 +134,7 @@ class Endpoints:
                 if least == self._fenced.get((kind, number), 0):
                     continue
                 self._fenced[kind, number] = least
-                if kind in ("parameters", "gradients"):  # whose senders are workers
+                if kind == "parameters":  # whose senders are workers
                     listener.fence(number, least)
                 elif name == self.plan.home("step"):  # and here groups of environments
                     for group in self.share("step", replica):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
-from srl.checkpoint import Checkpoints
 from srl.loop.learning.learner import bind_policy_set
 from srl.loop.stage import Stage
 from srl.loop.stepping.actors import ActorThreads
@@ -41,23 +38,6 @@ def run_actor(context: WorkerContext) -> None:
         groups.close()
     except Stopped:
         return
-    _wait(context)
-
-
-def run_contributor(context: WorkerContext) -> None:
-    """Steps and acts, and gives the sums of its slots' gradients to a server."""
-    from srl.loop.learning.gradient_contributor import Contributor
-
-    endpoints = context.endpoints()
-    contributor = Contributor(endpoints, Checkpoints(context.folder / "checkpoints"))
-    context.register({}, contributor.make())
-    training = contributor.training()
-    training.on_stage, training.alive = context.stage, endpoints.alive
-    training.neighbours = context.neighbours
-    with contextlib.closing(training), contextlib.suppress(Stopped):
-        training.start()
-        while training.update():
-            context.progress(unrolls=contributor.unrolls)
     _wait(context)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from srl.loop.learning.parameter_server import Server
 from srl.loop.learning.replicas import free_address, join
 from srl.loop.stepping.remote import RemoteEnvironments
 from srl.loop.training import Training, local_training
@@ -24,15 +23,6 @@ def run_learner(context: WorkerContext) -> None:
     assert specs is not None
     environments = RemoteEnvironments(endpoints, listeners, specs, context.ledger)
     _run(context, Training(endpoints.experiment, environments))
-
-
-def run_server(context: WorkerContext) -> None:
-    """Updates with other workers' gradients, until the budget is used up or it is to stop."""
-    endpoints = context.endpoints()
-    listener = endpoints.listen()["gradients"]
-    specs = _register(context, {"gradients": listener.address})
-    assert specs is not None
-    _run(context, Server(endpoints, listener, specs, context.ledger).training())
 
 
 def run_whole_loop(context: WorkerContext) -> None:

@@ -47,7 +47,7 @@ class WorkerContext:
 
     @cached_property
     def ledger(self) -> Ledger:
-        """The account of unrolls; of workers whose fragment has `update`."""
+        """The account of unrolls; of workers whose fragment has `learn`."""
         if self._spec.ledger < 0:
             raise RunError(f"{self._spec.name} keeps no account of unrolls: it has no update")
         return Ledger(self._spec.ledger, self.replica)

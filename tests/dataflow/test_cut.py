@@ -79,7 +79,7 @@ def test_a_plan_of_one_fragment_cuts_nothing():
         ),
         (plans.env_servers(), {"inference actors learners", "gradients learners learners"}),
         (plans.replicated(), {"gradients learners learners"}),
-        (plans.parameter_server(), {"parameters server actors", "gradients actors server"}),
+        (plans.parameter_server(), {"gradients actors actors"}),
     ],
 )
 def test_each_plan_has_the_streams_that_it_is_known_for(plan, expected):
@@ -96,12 +96,6 @@ def test_where_the_unroll_is_written_at_the_policy_whole_timesteps_go_and_action
     stream = streams_of(plans.central())["inference", "actors", "learner"]
     assert {"observation", "reward", "terminated", "truncated", "lost"} <= {*names(stream.request)}
     assert names(stream.reply) == ["action"]
-
-
-def test_a_gradient_made_elsewhere_needs_the_whole_state():
-    assert names(
-        streams_of(plans.parameter_server())["parameters", "server", "actors"].request
-    ) == ["state"]
 
 
 def test_transports_follow_from_where_the_ends_are():
@@ -122,7 +116,7 @@ def test_transports_follow_from_where_the_ends_are():
 
 def test_a_plan_that_does_not_fit_the_loop_is_refused():
     without = dataclasses.replace(GRAPH, calls=(("step", 8), ("act", 8), ("collect", 8)))
-    with pytest.raises(PlanError, match="has the node 'gradient'"):
+    with pytest.raises(PlanError, match="has the node 'learn'"):
         cut(without, plans.inline())
     with pytest.raises(PlanError, match="node 'step' is in no fragment"):
         cut(GRAPH, Plan("mine", {"learner": Fragment(("act", "collect", "learn"))}))

@@ -47,19 +47,18 @@ def test_every_plan_that_ships_can_work_and_carries_its_name(name):
 @given(partitions())
 def test_a_partition_places_every_node_once(plan):
     for node in NODES:
-        homes = [name for name, fragment in plan.fragments.items() if node in fragment.placed]
+        homes = [name for name, fragment in plan.fragments.items() if node in fragment.nodes]
         assert homes == [plan.home(node)]
         assert plan.fragment(node) is plan.fragments[homes[0]]
 
 
 def test_the_ways_to_divide_the_loop_that_work_are_few():
     assert {plan.name for plan in WORKING} == {
-        "step_act_collect_gradient_update",
-        "step_act_collect | gradient_update",
-        "step_act_collect_gradient | update",
-        "step_collect | act | gradient_update",
-        "step_collect | act_gradient_update",
-        "step | act_collect_gradient_update",
+        "step_act_collect_learn",
+        "step_act_collect | learn",
+        "step_collect | act | learn",
+        "step_collect | act_learn",
+        "step | act_collect_learn",
     }
 
 
@@ -100,23 +99,15 @@ def test_a_plan_that_places_a_node_twice_is_refused(plan, node):
         (of(all="step act colect learn"), "has the node 'colect'; did you mean collect?"),
         (of(all="step act collect learn zzz"), "the loop's nodes are step, act, collect"),
         (of(all="step act collect learn step"), "node 'step' is in fragment 'all' twice"),
-        (of(all="step act collect learn gradient"), "node 'gradient' is in fragment 'all' twice"),
+        (of(all="step act collect gradient"), "has the node 'gradient'; the loop's nodes are step"),
         (of(a="step", b="act", c="collect", d="learn"), "and 'a' gets no reply to it"),
         (of(a="step act", b="collect learn"), "and 'a' gets no reply to it"),
-        (
-            of(a="step act collect", b="gradient", c="update"),
-            "gradient is in 'b', apart from collect ('a') and from update ('c')",
-        ),
         (
             of(a="step collect learn", b="act"),
             "a steps and learns, and waits within each step for act in 'b'",
         ),
         (of(a="step", b="act collect", c="learn"), "put learn into b too, or collect into a"),
         (of(a="step learn", b="act collect"), "a steps and learns, and waits within each step for"),
-        (
-            of(a="step update", b="act collect gradient"),
-            "a adds up the sums of 'b' and also has step",
-        ),
         (Plan("mine", {}), "plan.fragments is {}"),
         (Plan("", {"all": Fragment(NODES)}), "plan.name is ''"),
         (Plan("mine", {"a b": Fragment(("learn",))}), "a fragment's name is 'a b'"),
@@ -128,10 +119,6 @@ def test_a_plan_that_places_a_node_twice_is_refused(plan, node):
             "plan.a.hosts is 2; expected a number that divides its 5 replicas",
         ),
         (Plan("mine", {"a": Fragment(("step",), gpus=-1)}), "plan.a.gpus is -1; expected"),
-        (
-            Plan("mine", {"a": Fragment(NODES[:4]), "b": Fragment(("update",), 2)}),
-            "b has 2 replicas and no gradient of its own",
-        ),
         (
             dataclasses.replace(plans.decoupled(learners=2), one_process=True),
             "learner has 2 replicas in one process",
@@ -212,7 +199,7 @@ def test_groups_are_equal_and_each_belongs_to_one_worker(plan, num_envs, asked):
         return
     assert num_envs % count == 0
     assert count % plan.fragment("step").replicas == 0
-    assert count % plan.fragment("gradient").replicas == 0
+    assert count % plan.fragment("learn").replicas == 0
 
 
 def test_resources_beyond_the_machine_are_told():
@@ -269,14 +256,10 @@ class InTwoParts(PPO):
 @pytest.mark.parametrize(
     ("algorithm", "refused_by"),
     [
-        (
-            Twice(),
-            {"parameter_server": "1 unrolls and 2 calls of learn in a pass"},
-        ),
+        (Twice(), {}),
         (
             InTwoParts(),
             {
-                "parameter_server": "2 unrolls and 2 calls of learn in a pass",
                 "central": "learner collects what actors steps, and the loop's unrolls differ",
                 "env_servers": "learners collects what actors steps, and .* unrolls differ",
             },
@@ -310,10 +293,9 @@ def test_every_fragment_of_a_plan_that_is_not_refused_has_a_role():
         for plan in WORKING
     }
     assert roles == {
-        "step_act_collect_gradient_update": ["run_whole_loop"],
-        "step_act_collect_gradient | update": ["run_contributor", "run_server"],
-        "step_act_collect | gradient_update": ["run_actor", "run_learner"],
-        "step_collect | act | gradient_update": ["run_actor", "run_policy", "run_learner"],
-        "step_collect | act_gradient_update": ["run_actor", "run_learner"],
-        "step | act_collect_gradient_update": ["run_actor", "run_learner"],
+        "step_act_collect_learn": ["run_whole_loop"],
+        "step_act_collect | learn": ["run_actor", "run_learner"],
+        "step_collect | act | learn": ["run_actor", "run_policy", "run_learner"],
+        "step_collect | act_learn": ["run_actor", "run_learner"],
+        "step | act_collect_learn": ["run_actor", "run_learner"],
     }

@@ -53,21 +53,20 @@ def ways(graph):
 
 
 EXPECTED = {
-    ("update", "act", "latest", "policy"),
+    ("learn", "act", "latest", "policy"),
     ("step", "act", "carry", "timestep"),
     ("act", "act", "carry", "memory"),
     ("act", "step", "call", "action"),
     ("step", "collect", "carry", "timestep"),
     ("act", "collect", "call", "decision"),
-    ("collect", "gradient", "gather", "unroll"),
-    ("update", "gradient", "latest", "state"),
-    ("gradient", "update", "sum", "sums"),
+    ("collect", "learn", "gather", "unroll"),
+    ("learn", "learn", "sum", "sums"),
 }
 
 
 def test_the_loop_of_an_algorithm_gives_its_nodes_and_edges():
     graph = trace(PPO())
-    assert graph.nodes == ("step", "act", "collect", "gradient", "update")
+    assert graph.nodes == ("step", "act", "collect", "learn")
     assert ways(graph) == EXPECTED
 
 
@@ -79,8 +78,8 @@ def test_edges_tell_which_fields_their_target_reads():
         *("action", "log_prob", "memory")
     ]
     assert edges["act", "timestep"].every == "step"
-    assert edges["gradient", "unroll"].every == "update"
-    assert edges["update", "sums"].every == "round"
+    assert edges["learn", "unroll"].every == "update"
+    assert edges["learn", "sums"].every == "round"
 
 
 def test_a_loop_that_does_something_else_has_another_graph():
@@ -94,12 +93,12 @@ def test_a_loop_that_does_something_else_has_another_graph():
     assert ways(once) == ways(twice)
     assert once != twice
     times = {edge.name: edge.times for edge in twice.edges}
-    assert (times["unroll"], times["state"], times["sums"]) == (1, 2, 2)
+    assert (times["unroll"], times["sums"]) == (1, 2)
 
 
 def test_edges_and_calls_count_the_steps_of_an_unroll():
     graph = traced(a_loop())
-    assert dict(graph.calls) == {"step": 8, "act": 8, "collect": 8, "gradient": 1, "update": 1}
+    assert dict(graph.calls) == {"step": 8, "act": 8, "collect": 8, "learn": 1}
     assert graph.unrolls == ((8, 0, ("act", "step", "collect")),)
     assert {edge.times for edge in graph.edges if edge.every == "step"} == {8}
     assert next(edge.times for edge in graph.edges if edge.name == "policy") == 1
@@ -121,7 +120,7 @@ def test_two_unrolls_with_a_policy_each_are_two_crossings_of_each():
     assert [unroll[:2] for unroll in graph.unrolls] == [(4, 0), (6, 1)]
     assert (graph.learns, graph.steps) == (2, 10)
     times = {(edge.target, edge.name): edge.times for edge in graph.edges}
-    assert times["act", "policy"] == times["gradient", "unroll"] == 2
+    assert times["act", "policy"] == times["learn", "unroll"] == 2
     assert times["collect", "decision"] == 10
 
 
@@ -141,7 +140,7 @@ def test_a_repeated_action_is_several_steps_of_the_environments():
 
 def test_a_teacher_is_a_node_whose_advice_is_collected():
     graph = traced(a_loop(lambda *step: one_step(*step, advised=True)))
-    assert graph.nodes == ("step", "act", "teach", "collect", "gradient", "update")
+    assert graph.nodes == ("step", "act", "teach", "collect", "learn")
     assert ways(graph) - EXPECTED == {
         ("step", "teach", "carry", "timestep"),
         ("teach", "collect", "call", "advice"),

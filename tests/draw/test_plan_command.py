@@ -68,16 +68,15 @@ def test_a_narrow_terminal_shows_all_that_streams_carry(columns, capsys, monkeyp
 def test_what_each_fragment_holds_is_told_with_its_size(capsys, priorities):
     words = ["--algorithm", "DQN", "--algorithm.replay", "51200"]
     words += ["--algorithm.priorities", str(priorities), "--plan"]
-    drawn = scene("parameter_server", *words[:-1])
-    actors, server = (drawn.plan.fragments[name] for name in ("actors", "server"))
-    assert set(drawn.held(actors)) == {"replay"}
-    assert set(drawn.held(server)) == {"state"}
+    drawn = scene("replicated", *words[:-1])
+    learners = drawn.plan.fragments["learners"]
+    assert set(drawn.held(learners)) == {"state", "replay"}
     # In 100 unrolls of 8 steps and one more row, of 64 slots: the observation, the reward and two
     # flags of a row, the action of a step, which unroll it is and, where they are drawn by
     # priority, that of a transition of three steps.
     whole = 100 * 64 * (9 * (16 + 4 + 2) + 8 * 4 + 4 + bool(priorities) * 6 * 4)
-    assert drawn.held(actors)["replay"] == whole // actors.replicas
-    assert any("holds replay of" in text for text in texts(picture(drawn)) if text)
+    assert drawn.held(learners)["replay"] == whole // learners.replicas
+    assert any("replay of" in text for text in texts(picture(drawn)) if text)
     told = shown(capsys, ENV, *words, "inline")
     assert re.search(rf"holds state of [\d.]+ [kM]B, replay of {whole / 1e6:.3g}0? MB", told), told
 
@@ -132,7 +131,7 @@ def test_a_plan_is_told_as_json(capsys):
     assert main(["plan", ENV, *words]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["plan"], told["groups"], told["blocks"]) == ("inline", 2, 4)
-    assert told["fragments"]["learner"]["nodes"] == ["gradient", "update"]
+    assert told["fragments"]["learner"]["nodes"] == ["learn"]
     sample = next(stream for stream in told["streams"] if stream["kind"] == "sample")
     assert (sample["source"], sample["target"]) == ("actors", "learner")
     assert sample["bytes_per_second"] == 1000 * sample["bytes_per_env_step"]
@@ -157,13 +156,13 @@ def test_what_cannot_be_drawn_is_told_in_a_line(words, code, told, capsys):
 
 def test_the_picture_shows_every_fragment_node_and_stream(tmp_path):
     path = tmp_path / "plan.svg"
-    words = ["--plan", "parameter_server", "--plan.actors.gpus", "0.5", "--svg", str(path)]
+    words = ["--plan", "env_servers", "--plan.actors.gpus", "0.5", "--svg", str(path)]
     assert main(["plan", ENV, *words]) == 0
     told = texts(path.read_text())
-    for part in ("actors × 2", "server", "step", "act", "collect", "gradient", "update"):  # noqa: RUF001
+    for part in ("actors × 2", "learners × 2", "step", "act", "collect", "learn"):  # noqa: RUF001
         assert part in told
     assert "an even share of the cores, 0.5 GPU" in told
-    assert {"parameters: state", "gradients: sums"} <= set(told)
+    assert "gradients: sums" in told
 
 
 def test_the_picture_of_a_users_own_plan_is_sound(tmp_path):

@@ -21,7 +21,7 @@ DQN = [
     *("--algorithm.samples-per-insert", 0.5, "--algorithm.warm-up", 256),
     *("--algorithm.priorities", 0.6, "--algorithm.replay", BLOCKS * STEPS_OF_UPDATE),
 ]
-LEARNERS = {"inline": 1, "replicated": 2, "parameter_server": 2}
+LEARNERS = {"inline": 1, "replicated": 2}
 
 
 def remembered(folder):
@@ -45,9 +45,7 @@ def newest_blocks(arrays, part):
     return {**own[-1], **rings}
 
 
-@pytest.mark.parametrize(
-    "plan", ["inline", "replicated", pytest.param("parameter_server", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("plan", LEARNERS)
 def test_a_run_that_was_cut_off_goes_on_to_the_last_bit(tmp_path, plan):
     early, updates = 11, 15
     words = ["--plan", plan, "--updates", updates, *DQN, "--checkpoint-minutes", 0]

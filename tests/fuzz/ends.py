@@ -14,8 +14,7 @@ from srl.loop.acting.parameters import Published
 from srl.loop.acting.policy_server import PolicyServer, inference_layout
 from srl.loop.learning.learner import Learner, batch_specs
 from srl.networks import MLP
-from srl.streams import gradients, inference, parameters, sample
-from srl.streams.gradients import GradientLayouts, GradientSink, GradientSource
+from srl.streams import inference, parameters, sample
 from srl.streams.group_state import Stopped, pack
 from srl.streams.inference import RemoteActing
 from srl.streams.layout import Layout
@@ -49,7 +48,6 @@ STATE = {
     "memory": map_tree(lambda x: x[0], UNROLL.memory),
     "clock": np.array(3, np.int64),
 }
-FORMS = GradientLayouts(*(Layout.of(tree) for tree in (VECTOR, (VECTOR, VECTOR), VECTOR)))
 
 
 def packed(tree):
@@ -78,14 +76,6 @@ INFERENCE = {
 PARAMETERS = {
     parameters.ParameterMessage.HANDSHAKE: Layout.of(VECTOR).to_json(),
     parameters.ParameterMessage.NEWER: packed(VECTOR),
-}
-GRADIENTS = {
-    gradients.GradientMessage.HANDSHAKE: FORMS.text,
-    gradients.GradientMessage.RESTORE: packed_tree({"0": STATE}),
-    gradients.GradientMessage.STATE: packed(VECTOR),
-    gradients.GradientMessage.PARTIAL_SUMS: packed((VECTOR, VECTOR)),
-    gradients.GradientMessage.STATES: packed_tree({"0": STATE}),
-    gradients.GradientMessage.REPLAY: b'[{}, ""]',
 }
 
 
@@ -146,21 +136,6 @@ class Samples(Listening):
         self.sink._check()
         assert not self.sink._joined
         assert not self.sink.limiter._holders
-
-
-class Gradients(Listening):
-    def __init__(self):
-        super().__init__(gradients.FIELDS, GRADIENTS)
-        layout = Layout.of({name: part for name, part in STATE.items() if name != "pool"})
-        self.sink = GradientSink(self.listener, FORMS, 2, state_layout=layout)
-
-    def hear(self):
-        self.read(self.sink._hear)
-        for session in self.sink._sessions.values():
-            session.missing, session.asked = True, gradients.GradientMessage.STATES
-
-    def check(self):
-        assert not self.sink._sessions
 
 
 class Parameters(Listening):
@@ -301,27 +276,14 @@ def read_parameters(data):
     connecting(data, parameters.FIELDS, PARAMETERS, form, use)
 
 
-def read_turns(data):
-    form = Message(gradients.GradientMessage.HANDSHAKE, counts=(0, 0, 0), body=FORMS.text)
-
-    def use(connect):
-        source = GradientSource(connect, 0, FORMS, lambda: None)
-        while True:
-            turn = source.wait(lambda: {"0": STATE}, lambda updates: b"[]")
-            source.answer(VECTOR if turn.phase else (VECTOR, VECTOR))
-
-    connecting(data, gradients.FIELDS, GRADIENTS, form, use)
-
-
 def readers():
     """Each takes fuzzed data."""
     whole = {*Timestep._fields}
     collecting = SampleSink(beyond(), StalenessLimiter(2), FORMS)
     ends = [
         Samples(),
-        Gradients(),
         Parameters(),
         Policies(None, {*ACTED_ON}, {"action", "log_prob", "memory"}),
         Policies(collecting, whole, {"action"}),
     ]
-    return [end.talk for end in ends] + [read_tickets, read_replies, read_parameters, read_turns]
+    return [end.talk for end in ends] + [read_tickets, read_replies, read_parameters]

@@ -16,7 +16,7 @@ with instrumented():
     from messages import LIMIT, VECTOR, a_body, a_message
 
     from srl.launch.hosts import messages as host_messages
-    from srl.streams import gradients, group_state, inference, layout, parameters, sample
+    from srl.streams import group_state, inference, layout, parameters, sample
     from srl.streams.layout import Layout
     from srl.streams.transport import message, network, schema, unix
     from srl.streams.transport.message import HEADER_BYTES, Identity, Message, encode
@@ -30,7 +30,6 @@ STREAMS = [
     sample.FIELDS,
     inference.FIELDS,
     parameters.FIELDS,
-    gradients.FIELDS,
 ]
 PACKED = bytes(group_state.pack({"a": VECTOR, "b": (VECTOR, VECTOR)}))
 DTYPES = ["bool", "uint8", "float32", "int64", "bfloat16", "object", "float128", ""]

@@ -42,7 +42,7 @@ def test_what_a_gate_asks_for_is_learned(name, plan, tmp_path, capfd):
     ("name", "plan", "env_steps", "threshold"),
     [
         ("appo-cartpole:staleness_4", "env_servers", 64_000, 100),
-        ("impala-cartpole:staleness_0", "parameter_server", 80_000, 100),
+        ("impala-cartpole:staleness_0", "replicated", 80_000, 100),
         ("dqn-acrobot", "fused", 150_000, -200),
     ],
 )

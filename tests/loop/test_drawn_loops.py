@@ -110,11 +110,11 @@ def test_equal_unrolls_are_collected_elsewhere_too(agrees, plan):
     assert agrees(plan, EQUAL_UNROLLS)
 
 
-def test_a_parameter_server_adds_up_what_repeats_and_is_taught(agrees):
-    assert agrees("parameter_server", Looped("drawn", "8:1", "backward", 3, 0.5))
+def test_replicas_add_up_what_repeats_and_is_taught(agrees):
+    assert agrees("replicated", Looped("drawn", "8:1", "backward", 3, 0.5))
 
 
-@pytest.mark.parametrize("plan", ["central", "env_servers", "parameter_server"])
+@pytest.mark.parametrize("plan", ["central", "env_servers"])
 def test_a_plan_that_cannot_run_a_loop_refuses_it(agrees, plan):
     assert not agrees(plan, TWO_UNROLLS)
 
@@ -141,7 +141,7 @@ def test_a_few_drawn_loops_train_alike(agrees, tmp_path_factory, loop, plan):
 @pytest.mark.parametrize("plan", PLANS)
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(loop=loops())
-@example(loop=EQUAL_UNROLLS)  # every plan but parameter_server accepts it
+@example(loop=EQUAL_UNROLLS)  # every plan accepts it
 def test_drawn_loops_train_alike_in_every_plan_that_accepts_them(
     agrees, tmp_path_factory, plan, loop
 ):

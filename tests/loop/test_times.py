@@ -19,7 +19,6 @@ ARGUMENTS = f"{SMALL} --updates 12"
 KINDS = {
     "threads": {"learner": "learn", "actors": "unroll"},
     "central": {"learner": "learn", "actors": "inference wait", "acting": "act"},
-    "parameter_server": {"server": "update", "actors": "gradient"},
     "decoupled": {"learner": "learn", "actors": "inference wait", "policies": "act"},
 }
 
@@ -103,7 +102,7 @@ def test_a_report_says_what_holds_the_run_back_once_actors_have_reported(run):
     assert reported
     for line in reported:
         bound, wait = line["bottleneck"].split(": ")
-        assert bound in ("learner-bound", "actor-bound", "inference-bound", "server-bound")
+        assert bound in ("learner-bound", "actor-bound", "inference-bound")
         assert "wait" in wait
 
 

@@ -40,6 +40,4 @@ def test_workers_listen_for_exactly_the_streams_of_the_cut(plan):
     streams = [stream for stream in cut(GRAPH, plan) if stream.transport != "collective"]
     # Parameters are fetched from where they are changed; all else goes to who asked for it.
     ends = {(s.kind, s.source if s.kind == "parameters" else s.target) for s in streams}
-    if plan.name == "parameter_server":  # the state comes back where the sums go
-        ends.remove(("parameters", "server"))
     assert listening(plan) == ends

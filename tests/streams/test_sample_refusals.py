@@ -10,7 +10,6 @@ from srl.streams import (
     Message,
     Refused,
     connect,
-    gradients,
     inference,
     listen,
     parameters,
@@ -141,7 +140,6 @@ def test_a_group_says_what_is_wrong_with_a_ticket(message):
         (sample, SampleMessage),
         (inference, inference.InferenceMessage),
         (parameters, parameters.ParameterMessage),
-        (gradients, gradients.GradientMessage),
     ],
 )
 def test_each_kind_of_message_has_its_fields_declared(stream, messages):

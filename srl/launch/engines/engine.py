@@ -125,7 +125,7 @@ def _part(name: str, fragment: Fragment) -> Part:
     slots = -(-fragment.replicas // hosts)
     cores = max(1, math.ceil(slots * (fragment.cores or 1)))
     gpus = math.ceil(slots * fragment.gpus)
-    return Part(name, hosts, slots, cores, gpus, fragment.hosts > 0, "update" in fragment.placed)
+    return Part(name, hosts, slots, cores, gpus, fragment.hosts > 0, "learn" in fragment.nodes)
 
 
 def names_file(run: Path, engine: str) -> Path:

@@ -40,7 +40,7 @@ def shares(
     workers = [(name, k) for name, f in plan.fragments.items() for k in range(f.replicas)]
     own_cores = _cores(plan, workers, cores)
     own_gpus = _gpus(plan, workers, gpus)
-    steppers = [worker for worker in workers if "step" in plan.fragments[worker[0]].placed]
+    steppers = [worker for worker in workers if "step" in plan.fragments[worker[0]].nodes]
     result = {}
     for worker in workers:
         threads = len(own_cores[worker]) or max(1, len(cores) // len(workers))
@@ -91,5 +91,5 @@ def _gpus(plan: Plan, workers: list[Worker], gpus: Sequence[str]) -> dict[Worker
 
 
 def _likes_gpus(fragment: Fragment) -> bool:
-    nodes = fragment.placed
-    return "update" in nodes or ("act" in nodes and "step" not in nodes)
+    nodes = fragment.nodes
+    return "learn" in nodes or ("act" in nodes and "step" not in nodes)

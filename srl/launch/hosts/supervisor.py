@@ -105,7 +105,7 @@ class Supervisor:
         )
         self._workers: dict[tuple[int, int], _Worker] = {}  # by number and incarnation
         self._address = ""  # of the controller that was reached last
-        self._updates = "update" in plan.fragments[fragment].placed
+        self._updates = "learn" in plan.fragments[fragment].nodes
         self._over = False
         self._connection: Connection | None = None
 

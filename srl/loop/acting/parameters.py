@@ -178,7 +178,7 @@ def received_policies(endpoints: Endpoints, policy_set: PolicySet) -> Received:
         policy_set: The run's policies.
     """
     # The first of several learners publishes, and another may have finished a pass before it.
-    several = endpoints.plan.fragment("gradient").replicas > 1
+    several = endpoints.plan.fragment("learn").replicas > 1
     ahead = endpoints.experiment.graph.learns if several else 0
     return Received(
         lambda: endpoints.connect("parameters"), policy_set, endpoints.go_on, ahead=ahead

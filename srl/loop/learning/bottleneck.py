@@ -7,8 +7,6 @@ from collections.abc import Mapping
 Shares = Mapping[str, Mapping[str, float]]
 """The share of time that each activity takes, by kind of worker."""
 
-_WAITS = (("learner", "batch wait", "send wait"), ("server", "sums wait", "server wait"))
-"""The kind of worker that updates, its wait for actors, and the actors' wait for it."""
 _TAKES = {
     "step": "stepping",
     "act": "acting",
@@ -16,7 +14,6 @@ _TAKES = {
     "learn": "learning",
     "update": "the compiled loop",
     "batch wait": "waiting for unrolls",
-    "sums wait": "waiting for gradients",
     "idle": "other work",
 }
 
@@ -28,20 +25,21 @@ def bottleneck(shares: Shares) -> str:
     what a faster run needs more of; that holds whether they take turns or work side by side.
     """
     actors = _first_with("step", shares)
-    for kind, wait, actors_wait in _WAITS:
-        learner = _first_with(wait, shares)
-        if actors and learner:
-            return _between(kind, learner[wait], actors, actors.get(actors_wait, 0.0))
+    learner = _first_with("batch wait", shares)
+    if actors and learner:
+        return _between(learner["batch wait"], actors)
     return _longest(next(iter(shares.values()), {}))
 
 
-def _between(kind: str, waits: float, actors: Mapping[str, float], actors_wait: float) -> str:
+def _between(waits: float, actors: Mapping[str, float]) -> str:
+    """Compares the learner's wait for actors with theirs for it."""
+    actors_wait = actors.get("send wait", 0.0)
     if actors_wait >= waits:
-        return f"{kind}-bound: actors wait {_percent(actors_wait)} of the time"
+        return f"learner-bound: actors wait {_percent(actors_wait)} of the time"
     actions = actors.get("inference wait", 0.0)
     if actions > actors["step"] + actors.get("act", 0.0):
         return f"inference-bound: actors wait {_percent(actions)} of the time for actions"
-    return f"actor-bound: the {kind} waits {_percent(waits)} of the time"
+    return f"actor-bound: the learner waits {_percent(waits)} of the time"
 
 
 def _longest(own: Mapping[str, float]) -> str:

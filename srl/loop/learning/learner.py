@@ -85,7 +85,7 @@ def first_decision(policy_set: PolicySet, num_envs: int, timestep: Timestep) -> 
 
 
 class Learner:
-    """The nodes `gradient` and `update`, compiled to one call, and what is counted as they run."""
+    """The node `learn`, compiled to one call, and the counts of a run."""
 
     def __init__(
         self,

@@ -56,7 +56,7 @@ class RemoteEnvironments:
         self.replica, self.replicas = endpoints.replica, endpoints.fragment.replicas
         self._endpoints, self._listeners = endpoints, listeners
         self._specs, self._ledger = specs, ledger
-        self._numbers = endpoints.share("gradient", endpoints.replica)
+        self._numbers = endpoints.share("learn", endpoints.replica)
         self._prepared = self._begun = self._closed = False
         self._newest_gathered = -1  # of the batches' numbers
         self._unreleased = 0  # versions that no other worker knows of yet

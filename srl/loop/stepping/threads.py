@@ -43,7 +43,7 @@ class ThreadEnvironments(RemoteEnvironments):
                 "thread",
             )
 
-        learner, actors = plan.home("update"), plan.home("step")
+        learner, actors = plan.home("learn"), plan.home("step")
         own = endpoints(learner, 0, 0)
         self._actor_endpoints = [
             endpoints(actors, replica, replica + 1)

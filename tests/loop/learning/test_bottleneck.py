@@ -43,29 +43,8 @@ def learner(learn, wait):
             "inference-bound: actors wait 81 % of the time for actions",
         ),
         (
-            {
-                "server": {"sums wait": 0.1, "update": 0.85, "idle": 0.05},
-                "actors": {"step": 0.1, "gradient": 0.2, "server wait": 0.6, "idle": 0.1},
-            },
-            "server-bound: actors wait 60 % of the time",
-        ),
-        (
             {"trainer": {"learn": 0.7, "step": 0.1, "act": 0.15, "idle": 0.05}},
             "learning takes 70 % of the time",
-        ),
-        (
-            {
-                "server": {"sums wait": 0.86, "update": 0.06},
-                "actors": {"step": 0.3, "gradient": 0.4, "server wait": 0.25},
-            },
-            "actor-bound: the server waits 86 % of the time",
-        ),
-        (
-            {
-                "server": {"sums wait": 0.1, "update": 0.85},
-                "actors": {"step": 0.05, "gradient": 0.1, "server wait": 0.84},
-            },
-            "server-bound: actors wait 84 % of the time",
         ),
         ({"learner": learner(0.1, 0.82)}, "waiting for unrolls takes 82 % of the time"),
         ({"trainer": {"update": 0.98, "idle": 0.02}}, "the compiled loop takes 98 % of the time"),
