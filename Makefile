@@ -33,7 +33,7 @@ PYTHONS ?= python3.11 python3.12 python3.13
 wheels: .venv/installed-for-tests  ## dist/*.whl, for other machines (docs/sharing.md)
 	$(BIN)/python tools/wheels.py $(PYTHONS)
 
-PLANS := fused threads inline central decoupled env_servers replicated parameter_server
+PLANS := fused threads inline central decoupled serving env_servers replicated parameter_server
 
 pictures: .venv/installed  ## docs/plans/*.svg
 	for plan in $(PLANS); do \

@@ -126,7 +126,7 @@ def num_groups(plan: Plan, experiment: Divided) -> int:
             f"{num_envs} environments cannot be divided into {count} equal groups; "
             f"give num_envs={_next_multiple(num_envs, count)}, or other groups or replicas"
         )
-    for node in ("step", "learn"):
+    for node in ("step", "collect", "learn"):
         replicas = plan.fragment(node).replicas
         if count % replicas:
             raise PlanError(

@@ -51,6 +51,16 @@ def decoupled(actors: int = 2, policies: int = 1, learners: int = 1) -> Plan:
     return Plan("decoupled", fragments)
 
 
+def serving(actors: int = 2, policies: int = 1, learners: int = 1) -> Plan:
+    """Actors that only step, policy workers that act and write the unrolls, and learners."""
+    fragments = {
+        "actors": Fragment(_STEP, actors),
+        "policies": Fragment(("act", "collect"), policies),
+        "learner": Fragment(_LEARN, learners),
+    }
+    return Plan("serving", fragments)
+
+
 def env_servers(actors: int = 2, learners: int = 2) -> Plan:
     """Actor processes that only step, for several learners that act and average gradients."""
     learner = Fragment(("act", "collect", "learn"), learners)
@@ -77,6 +87,7 @@ PLANS: dict[str, Callable[[], Plan]] = {
     "inline": inline,
     "central": central,
     "decoupled": decoupled,
+    "serving": serving,
     "env_servers": env_servers,
     "replicated": replicated,
     "parameter_server": parameter_server,

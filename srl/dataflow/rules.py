@@ -81,19 +81,6 @@ def _a_caller_does_not_learn(graph: Graph, plan: Plan) -> None:
             )
 
 
-def _unrolls_stay_with_their_collector(graph: Graph, plan: Plan) -> None:
-    """What is collected where calls are answered is learned from there."""
-    caller = plan.home(_pinned(graph, "environments"))
-    collector = plan.home(_gathering(graph).source)
-    for edge in _cut(graph, plan, "gather"):
-        if collector != caller:
-            raise PlanError(
-                f"{collector} collects what {caller} steps, and the {edge.name} would go on from "
-                f"it to {edge.target} in {plan.home(edge.target)!r}: from one worker by another "
-                f"to a third; put learn into {collector} too, or collect into {caller}"
-            )
-
-
 def _one_learner_in_one_process(graph: Graph, plan: Plan) -> None:
     """One learner of a process uses all its devices."""
     learner = plan.home(_pinned(graph, "parameters"))
@@ -136,7 +123,6 @@ _RULES: tuple[Callable[[Graph, Plan], None], ...] = (
     _calls_come_back,
     _a_caller_does_not_learn,
     _collectors_see_equal_unrolls,
-    _unrolls_stay_with_their_collector,
     _one_learner_in_one_process,
     _one_process_answers_no_calls,
     _a_program_steps_and_waits_for_nobody,

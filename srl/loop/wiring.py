@@ -136,8 +136,8 @@ class Endpoints:
                 self._fenced[kind, number] = least
                 if kind == "parameters":  # whose senders are workers
                     listener.fence(number, least)
-                elif name == self.plan.home("step"):  # and here groups of environments
-                    for group in self.share("step", replica):
+                elif name == self.streams[kind].source:  # and here groups of environments
+                    for group in self.share(self.plan.fragments[name].nodes[0], replica):
                         listener.fence(group, least)
 
     def connect(self, kind: StreamKind, group: int | None = None) -> Connection:

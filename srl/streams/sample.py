@@ -125,15 +125,16 @@ class SampleSource:
         self._columns: dict[tuple[int, int], Batch] = {}
         self.start = receive_start(connection, handshake, SampleMessage.RESTORE, alive)
         """How the group begins."""
+        self.wants_state = False
+        """Whether the learner waits for the group's state, which `give_state` sends."""
         self._asked = False
 
-    def take(self, state: Callable[[], Tree], timeout: float | None = None) -> Grant | None:
+    def take(self, timeout: float | None = None) -> Grant | None:
         """Waits until an unroll may begin.
 
         Args:
-            state: Gives the group's state, for which the learner may ask.
             timeout: Seconds, after which, or earlier, the result may be None; the ticket is still
-                asked for then.
+                asked for then. Earlier where the learner wants the group's state first.
 
         Raises:
             Stopped: If no further unroll is wanted.
@@ -141,7 +142,9 @@ class SampleSource:
         """
         if not self._asked:
             # Memory that is still being sent must not be written.
-            if self.remote and not self._connection.wait_held(_OWN_UNROLLS - 1, timeout or 60.0):
+            if self.remote and not self._connection.wait_held(
+                _OWN_UNROLLS - 1, 60.0 if timeout is None else timeout
+            ):
                 return None
             self._connection.send(Message(SampleMessage.TAKE))
             self._asked = True
@@ -150,7 +153,7 @@ class SampleSource:
             return None
         check(message, FIELDS)
         if message.kind == SampleMessage.WANT_STATE:
-            self._connection.send(Message(SampleMessage.STATE, body=pack(state())))
+            self.wants_state = True
             return None
         self._asked = False
         if message.kind == SampleMessage.STOP:
@@ -160,6 +163,15 @@ class SampleSource:
             raise Refused(f"a ticket {self._ticket} of a batch of {self._positions} positions")
         unroll = self._ticket.batch % self._unrolls
         return Grant(self._ticket, unroll, self._columns_of(self._ticket), message.version)
+
+    def give_state(self, state: Tree) -> None:
+        """Sends the group's state, as it is before its next unroll."""
+        self.wants_state = False
+        self._connection.send(Message(SampleMessage.STATE, body=pack(state)))
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when a ticket may have come."""
+        return self._connection.fileno()
 
     def deliver(self) -> None:
         """Sends the unroll of the last ticket."""

@@ -198,6 +198,10 @@ class SampleSink:
             if self.limiter.complete(ticket.batch):
                 self._changed.notify_all()
 
+    def awaited(self) -> tuple[int, ...]:
+        """Descriptors that are readable when tickets may have come: none, see `on_room`."""
+        return ()
+
     def wants_state(self, group: int) -> bool:
         """Whether the group's state is wanted before its next unroll."""
         return group in self._want_state

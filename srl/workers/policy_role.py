@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from srl.loop.acting.parameters import received_policies
 from srl.loop.acting.policy_server import batch_envs, serve_policies
 from srl.loop.learning.learner import bind_policy_set
 from srl.loop.stage import Stage
 from srl.loop.xla_threads import act_in_calling_thread, choose_for_acting
 from srl.streams.group_state import Stopped
+from srl.streams.sample_forwarder import SampleForwarder
 from srl.workers.worker import WorkerContext
 
 
@@ -29,10 +32,16 @@ def run_policy(context: WorkerContext) -> None:
         context.stage(Stage.COMPILING)
         choose_for_acting(endpoints.experiment, policy_set, batch_envs(endpoints))
         received = received_policies(endpoints, policy_set)
-        server = serve_policies(endpoints, policy_set, received, listeners["inference"], None)
+        requests, sink = listeners["inference"], None
+        if endpoints.has("collect"):
+            groups = endpoints.share("collect", endpoints.replica)
+            sink = SampleForwarder(groups, partial(endpoints.connect, "sample"), endpoints.go_on)
+        server = serve_policies(endpoints, policy_set, received, requests, sink)
         context.stage(Stage.STEPPING)
         server.serve(stopped)
         received.close()
+        if sink is not None:
+            sink.close()
     except Stopped:
         pass
     for listener in listeners.values():

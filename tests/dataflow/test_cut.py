@@ -77,6 +77,10 @@ def test_a_plan_of_one_fragment_cuts_nothing():
             plans.decoupled(),
             {"inference actors policies", "parameters learner policies", "sample actors learner"},
         ),
+        (
+            plans.serving(),
+            {"inference actors policies", "parameters learner policies", "sample policies learner"},
+        ),
         (plans.env_servers(), {"inference actors learners", "gradients learners learners"}),
         (plans.replicated(), {"gradients learners learners"}),
         (plans.parameter_server(), {"gradients actors actors"}),

@@ -58,6 +58,7 @@ def test_the_ways_to_divide_the_loop_that_work_are_few():
         "step_act_collect | learn",
         "step_collect | act | learn",
         "step_collect | act_learn",
+        "step | act_collect | learn",
         "step | act_collect_learn",
     }
 
@@ -106,7 +107,6 @@ def test_a_plan_that_places_a_node_twice_is_refused(plan, node):
             of(a="step collect learn", b="act"),
             "a steps and learns, and waits within each step for act in 'b'",
         ),
-        (of(a="step", b="act collect", c="learn"), "put learn into b too, or collect into a"),
         (of(a="step learn", b="act collect"), "a steps and learns, and waits within each step for"),
         (Plan("mine", {}), "plan.fragments is {}"),
         (Plan("", {"all": Fragment(NODES)}), "plan.name is ''"),
@@ -156,6 +156,7 @@ def experiment(**fields):
         (plans.inline(actors=4), 4),
         (plans.decoupled(actors=4), 8),
         (plans.central(actors=2), 4),
+        (plans.serving(actors=2), 4),
         (plans.env_servers(actors=2, learners=2), 4),
         (plans.parameter_server(actors=2), 2),
     ],
@@ -261,6 +262,7 @@ class InTwoParts(PPO):
             InTwoParts(),
             {
                 "central": "learner collects what actors steps, and the loop's unrolls differ",
+                "serving": "policies collects what actors steps, and .* unrolls differ",
                 "env_servers": "learners collects what actors steps, and .* unrolls differ",
             },
         ),
@@ -297,5 +299,6 @@ def test_every_fragment_of_a_plan_that_is_not_refused_has_a_role():
         "step_act_collect | learn": ["run_actor", "run_learner"],
         "step_collect | act | learn": ["run_actor", "run_policy", "run_learner"],
         "step_collect | act_learn": ["run_actor", "run_learner"],
+        "step | act_collect | learn": ["run_actor", "run_policy", "run_learner"],
         "step | act_collect_learn": ["run_actor", "run_learner"],
     }

@@ -246,7 +246,9 @@ def read_tickets(data):
     def use(connect):
         source = SampleSource(connect())
         while True:
-            source.take(lambda: STATE, 0)
+            source.take(0.0)
+            if source.wants_state:
+                source.give_state(STATE)
 
     connecting(data, sample.FIELDS, SAMPLES, form, use)
 

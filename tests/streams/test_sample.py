@@ -90,7 +90,7 @@ def granted(source):
     """The next grant of a group, which there is now."""
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
-        grant = source.take(state, 0.1)
+        grant = source.take(0.1)
         if grant is not None:
             return grant
     raise AssertionError("no ticket was granted")
@@ -98,9 +98,9 @@ def granted(source):
 
 def none_granted(source, ends):
     """Whether the learner has heard that a group wants a ticket, and gives it none."""
-    assert source.take(state, 0.0) is None
+    assert source.take(0.0) is None
     wait_until(lambda: ends.sink._asking)
-    return source.take(state, 0.05) is None
+    return source.take(0.05) is None
 
 
 def wait_until(condition):
@@ -226,7 +226,9 @@ def test_states_are_given_between_two_unrolls_also_if_asked_for_in_the_midst_of_
     asking.start()
     for source in groups:
         source.deliver()
-        assert source.take(lambda: state(next(clocks)), SECONDS) is None
+        assert source.take(SECONDS) is None
+        assert source.wants_state
+        source.give_state(state(next(clocks)))
     asking.join(SECONDS)
     assert {group: int(kept["clock"]) for group, kept in found.items()} == {0: 20, 1: 21}
     assert len(held) == 2
@@ -241,7 +243,8 @@ def test_a_group_that_dies_while_its_state_is_awaited_is_left_out(ends):
     asking = threading.Thread(target=lambda: found.update(end.sink.states(lambda: None)))
     asking.start()
     one.close()
-    other.take(state, SECONDS)
+    assert other.take(SECONDS) is None
+    other.give_state(state())
     asking.join(SECONDS)
     assert list(found) == [1]
 
@@ -269,10 +272,10 @@ def test_after_the_drain_no_unroll_begins_and_those_under_way_are_taken_in(ends)
     granted(one)
     end.sink.drain()
     with pytest.raises(Stopped):
-        other.take(state, SECONDS)
+        other.take(SECONDS)
     one.deliver()
     with pytest.raises(Stopped):
-        one.take(state, SECONDS)
+        one.take(SECONDS)
     assert end.limiter.counts.granted == 1
 
 

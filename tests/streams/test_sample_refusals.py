@@ -90,7 +90,7 @@ def test_a_message_that_no_group_sends_ends_its_connection_and_others_go_on(sink
     assert sink.listener.refused == 1
     assert sink.states(lambda: None) == {}
     with group(sink) as connection:
-        assert SampleSource(connection).take(dict, SECONDS) is not None
+        assert SampleSource(connection).take(SECONDS) is not None
     assert sink.gather(0, 0) is None
 
 
@@ -131,7 +131,7 @@ def test_a_group_says_what_is_wrong_with_a_ticket(message):
         listener.send(peer, Message(SampleMessage.HANDSHAKE, counts=(1, 2, 0, 0, 0), body=body))
         listener.send(peer, message)
         with connection, pytest.raises(Refused):
-            SampleSource(connection).take(dict, SECONDS)
+            SampleSource(connection).take(SECONDS)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from srl.streams.group_state import Start, Stopped, unpacked_state
 from srl.streams.inference import FIELDS, InferenceMessage, Session
 from srl.streams.layout import Layout
 from srl.streams.sample import Grant
-from srl.streams.sample_sink import SampleSink
+from srl.streams.tickets import Ticket
 from srl.streams.transport import Listener, Peer
 from srl.streams.transport.message import JOINED, LEFT, Message, Refused
 from srl.streams.transport.schema import check, reject
@@ -53,6 +53,39 @@ def inference_layout(
     )
 
 
+class Collected(Protocol):
+    """The way of unrolls that are collected here: a learner in this process, or streams to some."""
+
+    groups: range
+    """The groups whose unrolls are collected."""
+    on_room: Callable[[], None]
+    """To be called when tickets may have become free."""
+
+    def join(self, group: int) -> Start:
+        """Adds a group, and gives how it begins."""
+        ...
+
+    def leave(self, group: int) -> None:
+        """Removes a group; a ticket that it holds is lost."""
+
+    def take(self, group: int) -> Grant | None:
+        """A ticket, if there is one; raises Stopped if no further unroll is wanted."""
+
+    def deliver(self, group: int, ticket: Ticket) -> None:
+        """Hands over an unroll that was written into its columns."""
+
+    def wants_state(self, group: int) -> bool:
+        """Whether the group's state is wanted before its next unroll."""
+        ...
+
+    def give_state(self, group: int, state: Tree) -> None:
+        """Accepts the group's state."""
+
+    def awaited(self) -> Iterable[int]:
+        """Descriptors that are readable when tickets may have come."""
+        ...
+
+
 class PolicyServer:
     """Answers groups. Where it collects, it writes their unrolls, too, and keeps their memory."""
 
@@ -69,7 +102,7 @@ class PolicyServer:
         width: int,
         groups: int,
         deadline: float,
-        sink: SampleSink | None = None,
+        sink: Collected | None = None,
         busy: BusyTime | None = None,
     ) -> None:
         """Compiles nothing yet.
@@ -149,10 +182,11 @@ class PolicyServer:
 
     def _receive(self, patience: float) -> None:
         """Takes in what has come; waits only for the first message, or for newer parameters."""
-        received = self.listener.receive(0 if self._early else patience)
-        if received is None and self._early:
+        awaited = {*self._early.values(), *(self._sink.awaited() if self._sink else ())}
+        received = self.listener.receive(0 if awaited else patience)
+        if received is None and awaited:
             readable = select.poll()
-            for fd in {self.listener.fileno(), *self._early.values()}:
+            for fd in {self.listener.fileno(), *awaited}:
                 readable.register(fd, select.POLLIN)
             readable.poll(1000 * patience)
             received = self.listener.receive(0)
@@ -278,26 +312,33 @@ class PolicyServer:
             unroll.write(timestep)
             self._sink.deliver(group, unroll.grant.ticket)
             unroll.grant, unroll.t = None, 0
-        if unroll.grant is None:
-            if self._sink.wants_state(group):
-                if not unroll.asked_state:
-                    session.send(Message(InferenceMessage.WANT_STATE))
-                unroll.asked_state = True
-                return False
+        if unroll.grant is None and not self._begin_unroll(session, unroll):
+            return False
+        if not unroll.written:
+            unroll.write(timestep)
+            unroll.written = True
+            keep_memory(unroll.memory, unroll.grant.columns, unroll.t)
+        return True
+
+    def _begin_unroll(self, session: Session, unroll: _Unroll) -> bool:
+        """Takes a ticket, if there is one; asks for the group's state where that is wanted."""
+        assert self._sink is not None
+        group = session.group
+        if not self._sink.wants_state(group):
             unroll.asked_state = False
             try:
                 unroll.grant = self._sink.take(group)
             except Stopped:
                 del self._waiting[group]
                 session.send(Message(InferenceMessage.STOP))
-            if unroll.grant is None:
                 return False
-            session.oldest_version = unroll.grant.oldest_version
-            self.on_ticket_wait(time.monotonic() - session.arrived)
-        if not unroll.written:
-            unroll.write(timestep)
-            unroll.written = True
-            keep_memory(unroll.memory, unroll.grant.columns, unroll.t)
+        if unroll.grant is None:
+            if self._sink.wants_state(group) and not unroll.asked_state:
+                session.send(Message(InferenceMessage.WANT_STATE))
+                unroll.asked_state = True
+            return False
+        session.oldest_version = unroll.grant.oldest_version
+        self.on_ticket_wait(time.monotonic() - session.arrived)
         return True
 
     # ---- acting ----
@@ -403,7 +444,7 @@ def serve_policies(
     policy_set: PolicySet,
     parameters: Source,
     listener: Listener,
-    sink: SampleSink | None,
+    sink: Collected | None,
 ) -> PolicyServer:
     """The server of a worker whose fragment has `act` and not `step`, compiled and not yet serving.
 

@@ -63,7 +63,9 @@ class SentUnrolls:
         while True:
             self._alive()
             try:
-                grant = self.source.take(group.state, 1.0)
+                grant = self.source.take(1.0)
+                if self.source.wants_state:
+                    self.source.give_state(group.state())
             except Disconnected:
                 self.source.close()
                 self._open()
