@@ -1,6 +1,8 @@
 import dataclasses
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,6 +16,8 @@ from srl.dataflow.rules import check
 from srl.errors import PlanError, UserError
 from srl.experiment import Experiment
 from srl.workers.roles import role_of
+
+ROOT = Path(__file__).parents[2]
 
 
 def refusal(plan):
@@ -61,6 +65,21 @@ def test_the_ways_to_divide_the_loop_that_work_are_few():
         "step | act_collect | learn",
         "step | act_collect_learn",
     }
+
+
+def test_the_documents_say_of_every_partition_whether_it_runs():
+    table = {}
+    for line in (ROOT / "docs" / "plans.md").read_text().splitlines():
+        if line.startswith("| {"):
+            _, parts, told, _ = line.split("|")
+            table[frozenset(frozenset(part.split()) for part in re.findall("{(.*?)}", parts))] = (
+                told
+            )
+    working = {plan.name for plan in WORKING}
+    for plan in PARTITIONS:
+        told = table.pop(frozenset(frozenset(f.nodes) for f in plan.fragments.values()))
+        assert ("refused" not in told) == (plan.name in working), plan.name
+    assert not table
 
 
 @given(partitions())
