@@ -1,4 +1,4 @@
-"""Where a film of the game is seen from."""
+"""The camera of a film of the game."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Camera:
         self.followed: int | None = None
         """The number of the agent that it goes with."""
         self.place: np.ndarray | None = None
-        """Where it looks then, x and y."""
+        """The point that it looks at then, x and y."""
         self.note = ""
         """A note for the caption."""
         known = self.name in ("top", "corner", "follow")

@@ -88,7 +88,7 @@ class HideAndSeek(EnvConfig):
     ramps: int | None = None
     """0 to 2, by default 1 in the quadrant, 2 in the full game."""
     lock_ramps: bool | None = None
-    """Whether ramps can be locked, by default in the full game alone."""
+    """Lets ramps be locked; by default in the full game alone."""
     rooms_min: int | None = None
     """Fewest rooms of the full game, by default 1."""
     rooms_max: int | None = None
@@ -98,21 +98,21 @@ class HideAndSeek(EnvConfig):
     door_dropout: float | None = None
     """Probability that the quadrant has one door instead of two, by default 0.5."""
     hiders_anywhere: bool | None = None
-    """Whether the quadrant's hiders begin anywhere, by default, or inside of it."""
+    """Lets the quadrant's hiders begin anywhere, by default, or else inside of it."""
     hiders_together: float | None = None
     """Metres around the first hider of the full game in which the others begin, by default 0.5; 0
     for anywhere."""
     seekers_together: float | None = None
     """Likewise of the seekers."""
     reward_type: Literal["selfish", "joint_mean", "joint_zero_sum"] | None = None
-    """Whether agents are rewarded for what they do, for their team's mean, or, by default, as one
-    team against the other."""
+    """The reward of agents: their own, their team's mean, or, by default, one team's against the
+    other's."""
     penalize_objects_out: bool | None = None
-    """Whether everybody pays for a box or ramp off the floor, by default in the quadrant alone."""
+    """Lets everybody pay for a box or ramp off the floor; by default in the quadrant alone."""
     lock_type: Literal["any_lock", "all_lock", "any_lock_specific", "all_lock_team_specific"] = (
         "all_lock_team_specific"
     )
-    """Who locks and unlocks: any one nearby, all of them, the locker, or the locker's team."""
+    """The agents that lock and unlock: any nearby, all nearby, the locker, or the locker's team."""
     lock_out_of_vision: bool = False
     """Lock what is near though it is not seen."""
     grab_out_of_vision: bool = False
@@ -136,11 +136,11 @@ class HideAndSeek(EnvConfig):
     food_clusters: int | None = None
     """Clusters that the pieces are divided into, by default 1."""
     food_centered: bool | None = None
-    """Whether clusters of the full game begin in the middle of the floor, by default so."""
+    """Lets clusters of the full game begin in the middle of the floor; by default so."""
     food_when_caught: bool | None = None
-    """Whether hiders eat while a seeker sees one of them, by default not."""
+    """Lets hiders eat while a seeker sees one of them; by default not."""
     food_reward: Literal["selfish", "joint_mean"] | None = None
-    """Whether a bite rewards the one who takes it or, by default, its team."""
+    """The receiver of a bite's reward: the agent that takes it or, by default, its team."""
     food_reward_scale: float | None = None
     """Reward of a bite, by default 1."""
     sleep: bool = True

@@ -263,7 +263,7 @@ def captioned(picture: np.ndarray, scene: Scene, remark: str = "") -> np.ndarray
 
 
 def _caption_sight(scene: Scene, pen: ImageDraw.ImageDraw, middle: float) -> None:
-    """Whether a seeker sees a hider, in the middle of the strip."""
+    """Writes if a seeker sees a hider, in the middle of the strip."""
     state, color = ("HIDDEN", TEAM_COLORS[HIDERS])
     if scene.seen:
         state, color = ("SEEN", TEAM_COLORS[SEEKERS])

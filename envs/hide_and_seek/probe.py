@@ -1,4 +1,4 @@
-"""Whether MuJoCo can render off screen here: a process that ends well, or else reports why not."""
+"""A process that tests if MuJoCo can render off screen here; it ends well or reports why not."""
 
 from __future__ import annotations
 

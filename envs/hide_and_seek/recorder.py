@@ -13,7 +13,7 @@ from srl.types import Timestep
 
 
 class GameRecorder:
-    """Where everything is, and what each agent observes."""
+    """Records the place of everything, and the observations of each agent."""
 
     script = Path(__file__).with_name("watch.js")
 

@@ -22,7 +22,7 @@ from srl.envs.hide_and_seek.config import HideAndSeek
 from srl.errors import UserError
 
 _PLAYED = {"grab_selective": False, "n_substeps": 15, "n_lidar_per_agent": 30, "n_food": 0}
-"""What a recording has to have been played with."""
+"""The settings that a recording has to have been played with."""
 _NEEDED = ("n_hiders", "n_seekers", "horizon", "prep_fraction", "rew_type")
 _RULES = ("lock_type", "lock_out_of_vision", "grab_out_of_vision", "grab_exclusive")
 
@@ -117,7 +117,7 @@ class Recording:
 
     @cached_property
     def boxes(self) -> int:
-        """How many there are."""
+        """The number of boxes."""
         return len(self.bodies("moveable_box"))
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What a game looks like at one step, for what draws it."""
+"""The looks of a game at one step, for drawing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CYLINDER_COLOR: Color = (170, 150, 196)
 FOOD_COLOR: Color = (96, 190, 62)
 
 LOCK_SHARE = 0.72
-"""How much a locked object shows of the colour of the team that locked it."""
+"""The share of the locking team's colour in a locked object."""
 
 AGENT_RADIUS = 0.15
 SITE_SIZE = 0.5
@@ -54,7 +54,7 @@ class Scene:
     teams: np.ndarray
     """The team of each agent, 0 for hiders and 1 for seekers, [A]."""
     sees: np.ndarray
-    """Whether agent i sees agent j, [A, A]."""
+    """True where agent i sees agent j, [A, A]."""
     locked_by: np.ndarray
     """The agent that locked each object, -1 if it is not locked, [B + R]."""
     grabbed: np.ndarray
@@ -64,7 +64,7 @@ class Scene:
     preparation_steps: float
     horizon: int
     seen: bool
-    """Whether a seeker sees a hider."""
+    """True if a seeker sees a hider."""
     rewards: np.ndarray
     """The rewards of the last step, [A]."""
     returns: np.ndarray
@@ -140,17 +140,17 @@ class Scene:
 
     @property
     def in_preparation(self) -> bool:
-        """Whether the last action, or the first, is of the preparation, where seekers rest."""
+        """True if the last action, or the first, is of the preparation, where seekers rest."""
         return self.is_game and max(self.step - 1, 0) < self.preparation_steps
 
     @property
     def is_game(self) -> bool:
-        """Whether this is hide and seek, not one of the tasks for a single agent."""
+        """True for hide and seek, false for the tasks of a single agent."""
         return self.task == TASKS[0]
 
     @property
     def enclosed(self) -> bool:
-        """Whether there are walls around the floor; they are higher than those of the rooms."""
+        """True if there are walls around the floor; they are higher than those of the rooms."""
         return bool((self.walls[:, 4] > INNER_WALL_HEIGHT).any())
 
     @property
@@ -168,12 +168,12 @@ class Scene:
         return [int(agent) for agent in np.flatnonzero(self.grabbed == item)]
 
     def facing(self, agent: int) -> np.ndarray:
-        """Where an agent looks, a unit vector [2]."""
+        """Gives the direction in which an agent looks, a unit vector [2]."""
         angle = self.agents[agent, 3]
         return np.array([np.sin(angle), -np.cos(angle)])
 
     def view(self, agent: int, length: float, count: int = 49) -> np.ndarray:
-        """Where an agent's field of view ends on the floor, from its right to its left, [count, 2].
+        """Gives the end of an agent's field of view on the floor, from right to left, [count, 2].
 
         It reaches `length` metres, and less far where something stands in the way that is higher
         than the agent's centre, from which lines of sight start in the game.
@@ -194,7 +194,7 @@ class Scene:
         return eye + reach[:, None] * rays
 
     def _obstacles(self) -> np.ndarray:
-        """What hides things: x, y, angle, half of both sides, and the top; no cylinders, [N, 6]."""
+        """The obstacles to sight: x, y, angle, half of both sides, top; no cylinders, [N, 6]."""
         walls, boxes, ramps = self.walls, self.boxes, self.ramps
         straight, half = np.zeros(len(walls)), np.full(len(ramps), RAMP_SIZE / 2)
         return np.concatenate(
@@ -227,7 +227,7 @@ class Scene:
 def _into_rectangle(
     start: np.ndarray, rays: np.ndarray, angle: float, half: np.ndarray
 ) -> np.ndarray:
-    """How far rays go until they enter a rectangle, infinity for those that do not, [N].
+    """Gives the lengths of rays until they enter a rectangle, else infinity, [N].
 
     Args:
         start: Of all rays, from the rectangle's centre, [2]; rays from inside do not enter it.
@@ -244,7 +244,7 @@ def _into_rectangle(
 
 
 def _into_circle(start: np.ndarray, rays: np.ndarray, radius: float) -> np.ndarray:
-    """How far rays go until they enter a circle; otherwise as `_into_rectangle`."""
+    """Gives the lengths of rays until they enter a circle; otherwise as `_into_rectangle`."""
     nearest = -(rays @ start)  # the way to the point that is nearest to the centre
     with np.errstate(invalid="ignore"):  # NaN for rays that miss it
         enter = nearest - np.sqrt(radius**2 - start @ start + nearest**2)

@@ -52,13 +52,13 @@ class Difference:
 
     @property
     def passed(self) -> bool:
-        """Whether it is within the tolerance."""
+        """True within the tolerance."""
         return self.tolerance is None or self.largest <= self.tolerance
 
 
 @dataclass
 class Report:
-    """What a recording has shown."""
+    """The result of verifying a recording."""
 
     path: Path
     steps: int
@@ -72,7 +72,7 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether all is as it should be."""
+        """True if every check passed."""
         return all(difference.passed for difference in self.differences.values())
 
     def note(
@@ -135,7 +135,7 @@ class World:
         self.pool.inject(0, "step", step)
 
     def observed(self) -> dict[str, np.ndarray]:
-        """What all agents observe now, by key; flat."""
+        """The observations of all agents now, by key; flat."""
         numbers = self.pool.inspect(0)
         return {key: numbers[f"observation/{key}"] for key in self.recording.observed}
 
@@ -165,7 +165,7 @@ class World:
         return {**self.step(step), **self.rules(step)}
 
     def rules(self, step: int) -> dict[str, np.ndarray]:
-        """What rules decided in the step that was done: ours and the recorded, [2, ...] each."""
+        """Gives the decisions of rules in the last step: ours and the recorded, [2, ...] each."""
         numbers, recording = self.pool.inspect(0), self.recording
         objects = np.arange(recording.things - recording.agents)
         lockable = recording.locked.shape[1]
@@ -266,7 +266,7 @@ def _nudges(size: int) -> Iterator[np.ndarray]:
 
 
 def _are_so_nearby(world: World, step: int, key: str, theirs: np.ndarray) -> np.ndarray:
-    """Where a mask or the lidar is as recorded in one of the states nearby."""
+    """Marks where a mask or the lidar is as recorded in one of the states nearby."""
     found = np.zeros(theirs.shape, bool)
     for nudge in _nudges(4 * world.recording.things):
         world.put(step, nudge)
@@ -276,7 +276,7 @@ def _are_so_nearby(world: World, step: int, key: str, theirs: np.ndarray) -> np.
 
 
 def _is_so_nearby(world: World, before: bytes, step: int, name: str) -> bool:
-    """Whether a rule comes out as recorded from one of the states nearby."""
+    """Tells if a rule comes out as recorded from one of the states nearby."""
     after = world.pool.save()
     try:
         for nudge in _nudges(4 * world.recording.things):

@@ -1,4 +1,4 @@
-"""Where an edge of the graph becomes a stream: where its ends lie in different fragments."""
+"""The cut: an edge whose ends lie in different fragments becomes a stream."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _KINDS: dict[EdgeKind, StreamKind] = {
 
 @dataclass(frozen=True)
 class Stream:
-    """What crosses from one fragment to another, or among the replicas of one.
+    """Values that cross from one fragment to another, or among the replicas of one.
 
-    Beside its fields, the header of a message names the group, its clock and the policy's version.
+    Besides its fields, the header of a message names the group, its clock and the policy's version.
     """
 
     kind: StreamKind
@@ -37,9 +37,9 @@ class Stream:
     edges: tuple[Edge, ...]
     """The cut edges that it stands for."""
     request: tuple[Field, ...]
-    """What crosses from source to target."""
+    """The fields that cross from source to target."""
     reply: tuple[Field, ...]
-    """What comes back; only an inference stream has any."""
+    """The fields of the reply; only an inference stream has any."""
     transport: Transport
     bytes_per_env_step: float
     """Both ways, for one step of one environment; 0 where shapes are not known."""

@@ -47,7 +47,7 @@ class Edge:
     """The node that takes it."""
     kind: EdgeKind
     name: str
-    """What flows: timestep, action, decision, memory, unroll, policy or sums."""
+    """The value that flows: timestep, action, decision, memory, unroll, policy or sums."""
     fields: tuple[Field, ...]
     """The arrays of the value that the target reads."""
     every: Every
@@ -133,17 +133,17 @@ _UNROLL = _named(Unroll)
 
 @dataclass(frozen=True)
 class Shapes:
-    """What the values of a loop are made of, for all environments of a run."""
+    """The arrays of a loop's values, for all environments of a run."""
 
     timestep: tuple[Field, ...]
     decision: tuple[Field, ...]
     """The action, its log-probability and the next memory."""
     policy: tuple[Field, ...]
-    """What acting needs of all policies."""
+    """The parameters that acting needs, of all policies."""
     sums: tuple[Field, ...]
-    """What one gradient step of all policies adds up over slots."""
+    """The sums over slots of one gradient step, of all policies."""
     unrolls: Mapping[int, tuple[Field, ...]] = field(default_factory=dict)
-    """What unrolls of each length are made of; their names alone are known of others."""
+    """The arrays of unrolls of each length; of other lengths only the names are known."""
     num_envs: int = 0
     rounds: int = 1
     advice: tuple[Field, ...] = (Field("advice"),)

@@ -14,7 +14,7 @@ gave)."""
 
 
 class Loop(ABC):
-    """What an algorithm's `loop` calls; each implementation decides what a call does.
+    """The operations that an algorithm's `loop` calls; each implementation defines their effect.
 
     Each method is a node of the graph, or a way for values to cross from one to another. Where the
     caller and the node share a fragment a call is a function call. Where they do not, it is one end

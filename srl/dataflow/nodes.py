@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 EdgeKind = Literal["call", "carry", "gather", "latest", "sum"]
-"""How a value passes from node to node:
+"""The ways in which a value passes from node to node:
 
 - call: within a step, from one node to the next;
 - carry: from one step to the next;
@@ -18,7 +18,7 @@ EdgeKind = Literal["call", "carry", "gather", "latest", "sum"]
 - sum: added up over all replicas of the node.
 """
 Every = Literal["step", "update", "round"]
-"""How often: each step of all environments, each update, each gradient step of an update."""
+"""The rate of an edge: each step of all environments, each update, each gradient step."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Node:
     takes: tuple[Input, ...]
     gives: tuple[str, ...]
     pinned_by: Literal["environments", "parameters", ""] = ""
-    """What the node changes, and so what has to be where it runs."""
+    """The state that the node changes, and that has to be where it runs."""
     beside: str = ""
     """A node that this one is always with, so that plans do not place it."""
 

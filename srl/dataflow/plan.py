@@ -80,7 +80,7 @@ class Plan:
 
     @property
     def is_one_program(self) -> bool:
-        """Whether the whole loop is one compiled program."""
+        """True if the whole loop is one compiled program."""
         first, *others = self.fragments.values()
         return bool(first.compiled) and first.replicas == 1 and not others
 

@@ -144,12 +144,12 @@ def usual(env: Any, *, accelerated: bool) -> Plan:
 
 
 def programs_need_cpu(env: Any) -> bool:
-    """Whether a program that steps such environments runs on the CPU alone, as native ones do."""
+    """Tells if a program that steps such environments runs on the CPU alone, as native ones do."""
     return _pool_id(env).startswith(_NATIVE)
 
 
 def compiles_unrolls(plan: Plan, env: Any) -> bool:
-    """Whether programs take the unrolls of these environments; see `Fragment.compiled`.
+    """Tells if compiled programs take the unrolls of these environments; see `Fragment.compiled`.
 
     In a process of its own an actor of environments in JAX shows progress only from unroll to
     unroll, which the controller might take for a hang. It computes on the CPU, unless it is given

@@ -1,4 +1,4 @@
-"""Which partitions of a loop's nodes can run it: rules about the edges that a plan cuts.
+"""Rules about the edges that a plan cuts: they decide if a partition of the nodes can run.
 
 A rule looks at cut edges and where their ends are, and at the table's properties of nodes; none
 lists partitions. Each gives its reason.
@@ -101,8 +101,8 @@ def _one_process_answers_no_calls(graph: Graph, plan: Plan) -> None:
         )
 
 
-def _a_program_steps_and_waits_for_nobody(graph: Graph, plan: Plan) -> None:
-    """What is compiled is at least an unroll, with all that is called in its steps."""
+def _compiled_fragments_make_no_remote_calls(graph: Graph, plan: Plan) -> None:
+    """A compiled fragment takes whole unrolls, and so has all nodes of their steps."""
     caller = plan.home(_pinned(graph, "environments"))
     away = [edge for edge in _cut(graph, plan, "call", "carry") if plan.home(edge.source) == caller]
     for name, fragment in plan.fragments.items():
@@ -125,5 +125,5 @@ _RULES: tuple[Callable[[Graph, Plan], None], ...] = (
     _collectors_see_equal_unrolls,
     _one_learner_in_one_process,
     _one_process_answers_no_calls,
-    _a_program_steps_and_waits_for_nobody,
+    _compiled_fragments_make_no_remote_calls,
 )

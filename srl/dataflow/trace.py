@@ -144,7 +144,7 @@ class _Tracer(Loop):
         self._script: list[str] = []
         """The calls in it so far."""
         self._first_step = True
-        """Whether it is its unroll's first one, which stands for all."""
+        """True in the first step of an unroll, which stands for all."""
         self._steps = 0
         """Steps that one call stands for: those of the unroll that it is within."""
         self._action_repeat: int | None = None
@@ -159,7 +159,7 @@ class _Tracer(Loop):
 
     @property
     def graph(self) -> Graph:
-        """What the loop does in one pass."""
+        """The graph of one pass of the loop."""
         return Graph(
             calls=tuple((node, self.calls[node]) for node in TABLE if node in self.calls),
             edges=tuple(replace(edge, times=times) for edge, times in self.crossings.items()),

@@ -28,13 +28,13 @@ class Scene:
     fps: float
     """Environment steps a second that rates are for."""
     warning: str = ""
-    """What the machine lacks; empty if it lacks nothing."""
+    """The resources that the machine lacks; empty if none."""
     beside: Mapping[str, Beside] = field(default_factory=dict)
     """The processes beside those of the plan, by name."""
 
     @property
     def streams(self) -> tuple[Stream, ...]:
-        """What crosses."""
+        """The streams of the plan."""
         return cut(self.graph, self.plan)
 
     def inside(self, name: str) -> list[Edge]:
@@ -56,7 +56,7 @@ class Scene:
 
     @property
     def headline(self) -> list[str]:
-        """How the environments are divided, and how far acting may lag behind."""
+        """The division of the environments, and the most that acting may lag behind."""
         graph = self.graph
         block = next((e.nbytes for e in graph.edges if e.kind == "gather"), 0)
         parts = f"in {self.groups} groups" if self.groups > 1 else "in one group"
@@ -85,7 +85,7 @@ class Scene:
         return f"holds {', '.join(parts)}" if parts else ""
 
     def resources(self, fragment: Fragment) -> str:
-        """What each replica of a fragment gets, and what it is."""
+        """Describes each replica of a fragment and its resources."""
         whole = self.plan.is_one_program
         parts = ["one compiled program" if whole else "compiled unrolls"] * bool(fragment.compiled)
         if fragment.cores:
@@ -162,7 +162,7 @@ def _field(field: Field) -> dict[str, Any]:
 
 
 def places(process: Beside) -> list[str]:
-    """Where a process beside the run is: on this machine, on Slurm and on Ray."""
+    """Gives the places of a background process: on this machine, on Slurm and on Ray."""
     here = f"here: a process with {100 * process.share:.3g} % of all cores' time"
     if process.own_core:
         return [

@@ -28,7 +28,7 @@ class Curve:
     """Lower end of the 95 % confidence interval of the mean; NaN where there is one run."""
     high: np.ndarray
     runs: np.ndarray
-    """How many runs have got this far, int [P]."""
+    """The number of runs that have got this far, int [P]."""
     spread: tuple[float, float]
     """The least and the greatest value of any run, after smoothing."""
     raw: tuple[np.ndarray, np.ndarray] | None
@@ -36,7 +36,7 @@ class Curve:
 
     @property
     def whole(self) -> np.ndarray:
-        """Where all runs of the group are in the mean, bool [P]."""
+        """True at points where all runs of the group are in the mean, bool [P]."""
         return self.runs == self.runs.max(initial=0)
 
 

@@ -28,7 +28,7 @@ Settings = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Run:
-    """What one run's folder holds."""
+    """The contents of one run's folder."""
 
     path: Path
     env: Any
@@ -148,7 +148,7 @@ def _differing(settings: Sequence[Settings]) -> list[str]:
 
 
 def _follows(key: str, differing: Sequence[str]) -> bool:
-    """Whether a part that the setting belongs to differs in its type or name."""
+    """Tells if a part that the setting belongs to differs in its type or name."""
     parts = key.split(".")
     heads = (".".join(parts[:depth]) for depth in range(1, len(parts)))
     whole = [f"{head}.{what}" for head in heads for what in ("type", "name")]

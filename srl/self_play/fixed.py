@@ -39,7 +39,7 @@ class Fixed:
     """The folder of the other run, or of several, of which the newest with a checkpoint is
     meant."""
     version: int | str = LATEST
-    """Which of its versions plays: latest, best, or the number of a checkpoint or of a past version
+    """The version that plays: latest, best, or the number of a checkpoint or of a past version
     in its pool of opponents. A run records the number when it begins."""
     weights: str = ""
     """The checksum of the version's file; a run records it when it begins, and goes on with no
@@ -89,7 +89,7 @@ class Fixed:
 
     @property
     def folder(self) -> Path:
-        """Where it is read: in the run's copy, or in the other run's folder before there is one."""
+        """The folder to read: the run's copy, or the other run's folder before there is one."""
         return self.copy or Path(self.run)
 
     @property
@@ -155,7 +155,7 @@ class Fixed:
         return given
 
     def _may_be(self, recorded: Fixed) -> bool:
-        """Whether this could have given what is recorded.
+        """Tells if this could have given the recorded value.
 
         That run may be one of several in this folder. Where a path leads to no run, as it may from
         another folder or host, or when the other run has been moved, its last name has to be the

@@ -96,7 +96,7 @@ class OpponentPool:
             raise RunError(f"cannot read opponent {self._path(version)}: {error}") from error
 
     def readable(self, version: int) -> bool:
-        """Whether a version is there, with a header that can be read."""
+        """Tells if a version is there, with a readable header."""
         try:
             return bool(self.identity(version))
         except RunError:

@@ -1,4 +1,4 @@
-"""Which slots past versions play: a matter of positions, the same in every group of environments.
+"""The slots that past versions play: fixed positions, the same in every group of environments.
 
 So acting and learning take static slices, and nothing is computed for the other slots.
 """
@@ -26,10 +26,10 @@ class OpponentSlots(NamedTuple):
 
 @dataclass(frozen=True)
 class Pairings:
-    """Which environments play past matches, and which of their agents the past version plays."""
+    """The environments of past matches, and their agents that the past version plays."""
 
     agents: int
-    """How many there are in each environment."""
+    """The number of agents in each environment."""
     sides: Mapping[str, tuple[int, ...]]
     """Agent indices by the side's name."""
     played: tuple[str | None, ...]

@@ -1,4 +1,4 @@
-"""How past versions act for their slots. The functions are pure; M past matches are in N envs."""
+"""Acting of past versions for their slots. Functions are pure; M past matches are in N envs."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class PastMatches:
         return first, self._scores(timesteps.episode_return.reshape(*ended.shape, -1), step, env)
 
     def _scores(self, returns: np.ndarray, step: np.ndarray, env: np.ndarray) -> np.ndarray:
-        """What present policies got in episodes that ended there; `returns` are [T, N, A]."""
+        """Gives scores of present policies in ended episodes; `returns` are [T, N, A]."""
         scores = np.zeros(len(step))
         for side, members in self._pairings.sides.items():
             played = self._pairings.environments(returns.shape[1], side)[env]
@@ -71,7 +71,7 @@ class PastMatches:
         return scores
 
     def _opponent(self, row: np.ndarray) -> np.ndarray:
-        """Which opponent is the newest at each of these rows, from 0."""
+        """Gives the newest opponent at each of these rows, from 0."""
         return row // self._rows // self._interval
 
     def report(self) -> dict[str, float | int | None]:

@@ -70,7 +70,7 @@ class Payoff:
         return [] if least is None else _pairings(sides, *least)
 
     def games(self, pair: tuple[int, int]) -> int:
-        """How many games two versions have played."""
+        """Counts the games of two versions."""
         both = [m for m in self.results if set(m[1:]) == set(pair)]
         return sum(self.results[match][0] for match in both)
 
@@ -211,7 +211,7 @@ _SHAPE = {
 
 
 def _read(run: Path) -> dict[str, Any]:
-    """What the file holds; nothing where there is none, or none that can be read."""
+    """Reads the file; gives nothing if it is absent or unreadable."""
     try:
         body = parse_json((run / FOLDER / FILE).read_bytes())
     except (OSError, ValueError):

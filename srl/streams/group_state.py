@@ -36,11 +36,11 @@ class Stopped(Exception):
 
 
 class Start(NamedTuple):
-    """How a group, or a worker with its groups, begins."""
+    """The start of a group, or of a worker with its groups."""
 
     epoch: int
     restarts: int
-    """How many times it has begun before."""
+    """The number of earlier starts."""
     saved: Tree
     """The state from which it continues; None if there is none."""
 

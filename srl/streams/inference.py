@@ -135,7 +135,7 @@ class RemoteActing:
         self._buffers = SharedBuffers(parts, handshake.fds)
         self._buffers.close()  # its descriptors; the memory stays mapped
         self.start = receive_start(connection, handshake, InferenceMessage.RESTORE, self._alive)
-        """How the group begins."""
+        """The start of the group."""
         self._checked = False  # whether the buffers were compared with a timestep
 
     def begin(self, oldest_version: tuple[int, int]) -> None:

@@ -87,7 +87,7 @@ class Publisher:
                 f"parameters of {layout.size:,} bytes; at most {listener.limit_bytes:,} can be sent"
             )
         self.bytes_sent = 0
-        """How many bytes of parameters were sent to other hosts."""
+        """Bytes of parameters sent to other hosts."""
         self.questions: deque[Peer] = deque()
         """The peers that asked for the newest version and have no answer yet."""
         self._answers_version = answers_version

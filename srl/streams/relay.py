@@ -21,7 +21,7 @@ from srl.streams.transport import Connection, Disconnected, Listener
 logger = logging.getLogger(__name__)
 
 FAN_OUT = 4
-"""How many hosts the publisher, and each relay, sends parameters to."""
+"""The number of hosts that the publisher, and each relay, sends parameters to."""
 _WAIT_SECONDS = 0.5
 _PATIENCE_SECONDS = 5.0
 _QUIET_SECONDS = 10.0

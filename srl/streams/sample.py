@@ -75,7 +75,7 @@ class Grant(NamedTuple):
     unroll: int
     """The number of the unroll in its pass."""
     columns: Batch
-    """Where the unroll is to be written; the same object where it is the same memory."""
+    """The place for the unroll; the same object for the same memory."""
     oldest_version: tuple[int, int]
 
 
@@ -94,13 +94,13 @@ class SampleSource:
         """
         self._connection = connection
         self.sequence = 0
-        """How many unrolls were delivered."""
+        """The number of delivered unrolls."""
         connection.send(Message(SampleMessage.OPEN))
         handshake = check(connection.expect(SampleMessage.HANDSHAKE, alive), FIELDS)
         batches, self._positions = handshake.counts[:2]
         layout = Layout.from_json(text_of(handshake), UNROLL_BYTES)
         self.remote = not handshake.fds
-        """Whether unrolls cross as messages."""
+        """True if unrolls cross as messages."""
         unrolls = batches_of(layout.views(layout.empty()))
         self._unrolls = len(unrolls)
         if self.remote:
@@ -124,9 +124,9 @@ class SampleSource:
             self._batches = batches_in(memory, wide)
         self._columns: dict[tuple[int, int], Batch] = {}
         self.start = receive_start(connection, handshake, SampleMessage.RESTORE, alive)
-        """How the group begins."""
+        """The start of the group."""
         self.wants_state = False
-        """Whether the learner waits for the group's state, which `give_state` sends."""
+        """True while the learner waits for the group's state, which `give_state` sends."""
         self._asked = False
 
     def take(self, timeout: float | None = None) -> Grant | None:

@@ -74,7 +74,7 @@ class SampleForwarder:
             self._sources[group].deliver()
 
     def wants_state(self, group: int) -> bool:
-        """Whether the learner wants the group's state before its next unroll."""
+        """Tells if the learner wants the group's state before its next unroll."""
         return self._sources[group].wants_state
 
     def give_state(self, group: int, state: Tree) -> None:

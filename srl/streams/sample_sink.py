@@ -122,7 +122,7 @@ class SampleSink:
 
     @property
     def whole(self) -> bool:
-        """Whether every group has joined."""
+        """True once every group has joined."""
         return len(self._joined) == self.limiter.positions
 
     def fail(self, error: BaseException) -> None:
@@ -203,7 +203,7 @@ class SampleSink:
         return ()
 
     def wants_state(self, group: int) -> bool:
-        """Whether the group's state is wanted before its next unroll."""
+        """Tells if the group's state is wanted before its next unroll."""
         return group in self._want_state
 
     def give_state(self, group: int, state: Tree) -> None:

@@ -85,17 +85,17 @@ class StalenessLimiter:
 
     @property
     def ahead(self) -> int:
-        """How many versions beyond the newest one unrolls may be for."""
+        """The most versions beyond the newest one that unrolls may be for."""
         return UNBOUNDED_AHEAD if self.max_staleness is None else self.max_staleness
 
     @property
     def batches(self) -> int:
-        """How many batches there can be at a time; batch n uses the memory of n modulo this."""
+        """The most batches at a time; batch n uses the memory of n modulo this."""
         passes = -(-self.ahead // self._learns) + 1
         return passes * len(self._unrolls)
 
     def unroll_of(self, batch: int) -> int:
-        """Which of a pass' unrolls the batch consists of."""
+        """Gives the number of the batch's unrolls in their pass."""
         return batch % len(self._unrolls)
 
     def batch_of(self, unroll: int) -> int:
@@ -134,7 +134,7 @@ class StalenessLimiter:
         return self._holders.get(group)
 
     def holds(self, group: int, ticket: Ticket) -> bool:
-        """Whether the ticket is the group's."""
+        """Tells if the group holds the ticket."""
         return self._holders.get(group) == ticket
 
     def deliver(self, group: int, ticket: Ticket) -> bool:
@@ -155,7 +155,7 @@ class StalenessLimiter:
         return ticket
 
     def complete(self, batch: int) -> bool:
-        """Whether every unroll of a batch is there."""
+        """Tells if every unroll of a batch is there."""
         return self._missing.get(batch) == 0
 
     def learned(self) -> None:

@@ -102,7 +102,7 @@ def _parser() -> Arguments:
 
 
 def _searched(flag: str, text: str, resolved: Resolved) -> Searched:
-    """What is searched of one setting; raises UserError where there is none of this name."""
+    """Gives the searched values of one setting; raises UserError for an unknown name."""
     found = searched_setting(flag, text, resolved.experiment)
     if found.type_known:
         return found
@@ -151,12 +151,12 @@ _OPTIONS_OF: Mapping[tuple[str, ...], tuple[str, ...]] = {
 
 
 def _countable(options: Any, searched: Sequence[Searched]) -> bool:
-    """Whether all trials can be run: there are lists alone."""
+    """Tells if all trials can be run: there are lists alone."""
     return options.search == "random" and not any(isinstance(each, Range) for each in searched)
 
 
 def _asked(options: Any, texts: Mapping[str, str], resolved: Resolved) -> dict[str, Any]:
-    """What distinguishes this sweep from others; how many trials may grow."""
+    """Gives the values that distinguish this sweep from others; the number of trials may grow."""
     source = resolved.source.read_bytes() if resolved.source else b""
     return {
         "target": options.target,

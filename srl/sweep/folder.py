@@ -40,12 +40,12 @@ class Exploit:
     source: int
     """The other member."""
     settings: dict[str, str]
-    """What it went on with."""
+    """The settings after the exchange."""
 
 
 @dataclass
 class Record:
-    """What the sweep's file holds besides what was asked for."""
+    """The sweep's file, without the values of the command."""
 
     trials: list[Chosen] = field(default_factory=list)
     interval: int = 1
@@ -53,7 +53,7 @@ class Record:
     exploits: list[Exploit] = field(default_factory=list)
     """All exchanges of a population so far."""
     pending: int = 0
-    """How many of the last ones may not have been carried out yet."""
+    """The number of the last ones that may not have been carried out yet."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class SweepFolder:
             ) from None
 
     def read(self, asked: Mapping[str, Any]) -> Record:
-        """What was recorded before; a new record in a new folder.
+        """Reads the record; gives a new one in a new folder.
 
         Args:
             asked: What the command asks for, as JSON holds it.

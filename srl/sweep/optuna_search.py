@@ -80,7 +80,7 @@ class OptunaSearch:
         }
 
     def _is_bad(self, trial: Trial, step: int) -> bool:
-        """What the pruner decides about a trial after a step."""
+        """Asks the pruner about a trial after a step."""
         study = self._study(before=trial)
         asked, bad = self._again(study, trial), False
         for reached, score in trial.scores_by_step(self._sweep.objective):

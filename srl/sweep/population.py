@@ -144,7 +144,7 @@ def exploits(
     interval: int,
     seed: int,
 ) -> list[Exploit]:
-    """Which members go on from which others, and with which settings.
+    """Chooses the members that go on from others, and their settings.
 
     Args:
         scores: Of each member; minus infinity for those that have failed, all of which are to go on

@@ -88,7 +88,7 @@ class Progress:
 
 
 def state_of(trial: Trial) -> str:
-    """What has become of a trial, in a word or two."""
+    """Gives the state of a trial, in a word or two."""
     if trial.failure:
         return "failed"
     if trial.pruned is not None:

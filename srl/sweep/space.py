@@ -34,7 +34,7 @@ class Listed:
     values: tuple[str, ...]
     """The values as the command line has them."""
     type_known: bool
-    """Whether the setting's type is known, and so that it takes these."""
+    """True if the setting's type is known, and so that it takes these."""
 
     def drawn(self, rng: np.random.Generator) -> str:
         """One of the values."""
@@ -54,11 +54,11 @@ class Range:
     low: float
     high: float
     log: bool
-    """Whether their logarithms are equally probable."""
+    """True if their logarithms are equally probable."""
     whole: bool
-    """Whether they are whole numbers."""
+    """True for whole numbers."""
     type_known: bool
-    """Whether the setting's type is known, and so that it takes these."""
+    """True if the setting's type is known, and so that it takes these."""
 
     def drawn(self, rng: np.random.Generator) -> str:
         """One of the numbers."""
@@ -109,7 +109,7 @@ def split_searched(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]
 
 
 def searched_setting(flag: str, text: str, experiment: Experiment) -> Searched:
-    """What a text such as `0,0.01` or `1e-4..1e-2:log` stands for.
+    """Parses a text such as `0,0.01` or `1e-4..1e-2:log`.
 
     Args:
         flag: Of the setting, such as --algorithm.learning-rate.

@@ -31,17 +31,17 @@ class Search(Protocol):
         ...
 
     def pruned(self, trial: Trial) -> bool:
-        """Whether a trial that is being run is to be ended, as it does not do well."""
+        """Tells if a running trial is to be ended, as it does not do well."""
         ...
 
 
 @dataclass
 class Sweep:
-    """What the trials of a sweep have in common."""
+    """The common part of a sweep's trials."""
 
     folder: SweepFolder
     asked: Mapping[str, Any]
-    """What the command asks for, as JSON holds it: another command's sweep is another one."""
+    """The values of the command, as JSON holds them: another command's sweep is another one."""
     target: str
     fixed: tuple[str, ...]
     """Arguments of `srl run` that are the same in all trials."""

@@ -40,7 +40,7 @@ class Objective:
         return next(filter(math.isfinite, values), math.nan)
 
     def score(self, value: float) -> float:
-        """How good a value is: more is better, and minus infinity stands for none."""
+        """Gives the score of a value: more is better, and minus infinity stands for none."""
         if math.isnan(value):
             return -math.inf
         return -value if self.minimize else value
@@ -70,7 +70,7 @@ class Trial:
         return float(np.mean([run.progress() for run in self.runs]))
 
     def finished(self) -> bool:
-        """Whether all of its runs are."""
+        """True once all of its runs are finished."""
         return all(run.finished() for run in self.runs)
 
     def scores_by_step(self, objective: Objective) -> list[tuple[int, float]]:

@@ -1,4 +1,4 @@
-"""Which trackers a run has, and how. Importing this loads nothing: experiment files do."""
+"""Settings of trackers. Importing this loads nothing, since experiment files import it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAMES: tuple[str, ...] = get_args(Tracker)
 
 @dataclass(frozen=True)
 class Tracking:
-    """What trackers get of a run, and where they keep it. It never changes what is learned."""
+    """The data that trackers get of a run, and its place. Nothing here changes learning."""
 
     project: str | None = None
     """The project of Weights & Biases, or the experiment of MLflow, that the run belongs to. By
@@ -22,8 +22,8 @@ class Tracking:
     """Reports from one set of histograms to the next, of all parameters, their gradients and the
     actions; 0 makes none. Training waits for each set (docs/tracking.md)."""
     prometheus_address: str = "127.0.0.1"
-    """Where Prometheus may read the metrics. By default only this host can; 0.0.0.0 lets all that
-    reach the host read them."""
+    """The address at which Prometheus reads the metrics. By default only this host can; 0.0.0.0 lets
+    all that reach the host read them."""
     prometheus_port: int = 9464
     """The port there; 0 takes one that is free."""
 

@@ -1,4 +1,4 @@
-"""What a tracker is."""
+"""The interface of a tracker."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ class TrackedRun:
 
     folder: Path
     config: Mapping[str, Any]
-    """What `config.json` holds."""
+    """The contents of `config.json`."""
     settings: Tracking
     resumed_at: int | None
     """The env steps that a resumed run goes on from; None for a new one."""
     id: str | None
-    """What the tracker has called the run before; None where it has not seen it."""
+    """The tracker's name of the run; None for a new run."""
 
 
 class Started(NamedTuple):
     """A run that a tracker has begun with."""
 
     id: str | None = None
-    """What it calls the run, to go on with it after a resume."""
+    """The tracker's name of the run, to go on with it after a resume."""
     where: str = ""
-    """Where a person finds it, in a line; empty for what needs no line."""
+    """The place to look at it, in a line; empty if no line is needed."""
 
 
 class Histogram(NamedTuple):
-    """How values are distributed over B bins."""
+    """The distribution of values over B bins."""
 
     counts: np.ndarray  # int64 [B]
     edges: np.ndarray  # float64 [B + 1], rising

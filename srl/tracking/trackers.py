@@ -191,7 +191,7 @@ class _Lane:
 
     @property
     def busy(self) -> bool:
-        """Whether the tracker has not ended yet."""
+        """True until the tracker has ended."""
         return self._thread.is_alive()
 
     def wait(self, seconds: float) -> None:

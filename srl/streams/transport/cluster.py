@@ -39,12 +39,12 @@ class ClusterListener(PolledListener):
 
     @property
     def refused(self) -> int:
-        """How many messages or connections were refused."""
+        """The number of refused messages and connections."""
         return self._refused + sum(way.refused for way in self._ways)
 
     @property
     def dropped(self) -> int:
-        """How many messages were for or from peers that had gone or been cut off."""
+        """The number of messages for or from peers that had gone or been cut off."""
         return self._dropped + sum(way.dropped for way in self._ways)
 
     def close(self) -> None:

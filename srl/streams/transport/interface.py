@@ -45,7 +45,7 @@ class Peer:
         self.identity = identity
         self.route = route
         self.shares_memory = shares_memory
-        """Whether descriptors can be sent to it, and so memory shared with it."""
+        """True if descriptors can be sent to it, and so memory shared with it."""
 
     def __repr__(self) -> str:
         return f"sender {self.identity.sender} (incarnation {self.identity.incarnation})"
@@ -124,7 +124,7 @@ class Connection(ABC):
 
     @property
     def held(self) -> int:
-        """How many of the bodies sent last are still being sent from where they lie."""
+        """The number of the last bodies that are still being sent from their own memory."""
         return 0
 
     def wait_held(self, most: int, timeout: float) -> bool:
@@ -152,7 +152,7 @@ class Listener(ABC):
     address: str
     """The address for `connect`."""
     shares_memory: bool
-    """Whether it has peers with which memory can be shared."""
+    """True if it has peers that memory can be shared with."""
 
     def __init__(self, identity: Identity, limit_bytes: int) -> None:
         """Answers as `identity`; takes bodies of up to `limit_bytes`."""
@@ -168,12 +168,12 @@ class Listener(ABC):
 
     @property
     def refused(self) -> int:
-        """How many messages or connections were refused."""
+        """The number of refused messages and connections."""
         return self._refused
 
     @property
     def dropped(self) -> int:
-        """How many messages were for or from peers that had gone or been cut off."""
+        """The number of messages for or from peers that had gone or been cut off."""
         return self._dropped
 
     def receive(self, timeout: float | None) -> tuple[Peer, Message] | None:
@@ -292,7 +292,7 @@ class Listener(ABC):
         return self._behind_fence(identity)
 
     def _behind_fence(self, identity: Identity) -> str:
-        """Which fence excludes this incarnation of a sender; empty if none does."""
+        """Names the fence that excludes this incarnation of a sender; empty if none does."""
         least = self._fences.get(identity.sender, 0)
         if identity.incarnation < least:
             return f"it is fenced off: only start {least} or a later one may come"

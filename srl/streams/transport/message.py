@@ -39,7 +39,7 @@ class Identity(NamedTuple):
     sender: int
     """The number of the worker, the same after a restart."""
     incarnation: int
-    """Which start of the worker this is; a later one replaces an earlier one."""
+    """The number of the worker's start; a later one replaces an earlier one."""
 
 
 class Message(NamedTuple):

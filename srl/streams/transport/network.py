@@ -199,7 +199,7 @@ class NetworkListener(PolledListener):
         return bool(ready) or shorter
 
     def _large_waits(self) -> bool:
-        """Whether a large body was read: the next one should come when its memory is free."""
+        """True if a large body was read: the next one should come when its memory is free."""
         last = self._ready[-1] if self._ready else None
         return last is not None and len(last[1].body or b"") >= COPIED_BYTES
 
@@ -408,7 +408,7 @@ class NetworkConnection(Connection):
 
     @property
     def held(self) -> int:
-        """How many of the bodies sent last are still to be read where they lie."""
+        """The number of the last bodies that are still to be read from their own memory."""
         self._drop_trackers()
         return len(self._trackers)
 
@@ -462,7 +462,7 @@ class NetworkConnection(Connection):
         raise Disconnected(f"{self.address}: {reason}")
 
     def _alive(self) -> bool:
-        """Whether the TCP connection still stands."""
+        """True while the TCP connection stands."""
         while not self._gone and _has_events(self._monitor):
             event = recv_monitor_message(self._monitor)
             if event["event"] == zmq.EVENT_CONNECTED:

@@ -28,18 +28,18 @@ _ZERO = range(1)
 
 
 class Fields(NamedTuple):
-    """What a message of a kind carries. All else that a header has room for must be 0 or absent."""
+    """The fields of a kind of message. All else that a header has room for must be 0 or absent."""
 
     counts: Mapping[str, range] = {}
     """The ranges of the counts that it must have, in their order."""
     version: range = _ZERO
     """The range of both numbers of the version."""
     schema: bool = False
-    """Whether it may name the layout of its body."""
+    """True if it may name the layout of its body."""
     body: bool = False
-    """Whether it may have a body."""
+    """True if it may have a body."""
     fds: tuple[int, ...] = (0,)
-    """How many descriptors it may have."""
+    """The numbers of descriptors that it may have."""
 
 
 FieldsByKind = Mapping[Any, Fields]
@@ -103,7 +103,7 @@ def unexpected(message: Message, when: str = "at this point") -> Refused:
 
 
 def _problem(message: Message, fields: Fields | None) -> str:
-    """What is wrong with a message; empty if nothing is."""
+    """Names the fault of a message; empty if it has none."""
     if fields is None:
         return "is not expected on this stream"
     counts, named = message.counts, fields.counts

@@ -50,7 +50,7 @@ def part_bytes(limit_bytes: int, keys: Keys | None) -> int:
 
 
 def wire_bytes(frame_bytes: int, encrypted: bool) -> int:
-    """What a frame of so many bytes takes on the wire (ZMTP 3.1, RFC 37; CurveZMQ, RFC 26)."""
+    """Gives the bytes on the wire of a frame (ZMTP 3.1, RFC 37; CurveZMQ, RFC 26)."""
     size = frame_bytes + (_CURVE_BYTES if encrypted else 0)
     return size + (_SHORT_HEADER if size <= _SHORT_FRAME else _LONG_HEADER)
 
@@ -99,7 +99,7 @@ def _unread_messages(limit_bytes: int) -> int:
 
 
 def most_unread_bytes(limit_bytes: int, keys: Keys | None) -> int:
-    """How many bytes can wait unread on a connection, if all messages keep to the limit.
+    """Gives the most bytes that can wait unread on a connection, if all messages keep to the limit.
 
     ZeroMQ's high-water mark counts whole messages, and takes in one of any number of frames.
     """
@@ -110,7 +110,7 @@ def most_unread_bytes(limit_bytes: int, keys: Keys | None) -> int:
 
 
 def most_unidentified() -> int:
-    """How many connections a listener may have that have sent nothing yet."""
+    """Gives the most connections of a listener that have sent nothing yet."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return min(_MOST_UNIDENTIFIED, files // 2)
 

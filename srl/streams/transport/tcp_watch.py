@@ -47,7 +47,7 @@ class TcpConnection:
         """
         self.fd = fd
         self.read_bytes = 0
-        """How many bytes were read from the ZeroMQ socket; its owner counts them."""
+        """Bytes read from the ZeroMQ socket; its owner counts them."""
         self.exceeded = ""
         """Why it was shut down, if it brought in too much."""
         self._most_unread = most_unread
@@ -74,7 +74,7 @@ class TcpConnection:
             pass  # it has ended, which ZeroMQ reports
 
     def _is_lost(self, now: float, awaits_answer: bool, quiet_ms: int) -> bool:
-        """Whether what was sent is not acknowledged, and nothing else comes either."""
+        """Tells if sent bytes are not acknowledged, and nothing else comes either."""
         if not awaits_answer or quiet_ms < _QUIET_MS:
             self._doubted_since = None
             return False

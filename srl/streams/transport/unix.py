@@ -92,7 +92,7 @@ class Link:
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
 
     def same_user(self) -> bool:
-        """Whether the other end is a process of this user."""
+        """True if the other end is a process of this user."""
         size = _PEER_CREDENTIALS.size
         credentials = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
         return _PEER_CREDENTIALS.unpack(credentials)[1] == os.getuid()

@@ -1,1 +1,1 @@
-"""What trains the runs of a sweep: this machine, Slurm or Ray."""
+"""Engines that train the runs of a sweep: this machine, Slurm or Ray."""

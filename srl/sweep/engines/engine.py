@@ -1,4 +1,4 @@
-"""What a sweep asks of an engine: to train runs, to report which have ended, to stop some."""
+"""The interface of an engine: it trains runs, reports their ends, and stops some."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class Engine(Protocol):
     """Trains several runs at a time. Runs are known by their paths."""
 
     look_seconds: float
-    """How long to wait between two calls of `ended`."""
+    """Seconds between two calls of `ended`."""
 
     @property
     def waiting(self) -> bool:
-        """Whether there are runs that have not ended."""
+        """True while there are runs that have not ended."""
         ...
 
     def begin(self, runs: Sequence[KeptRun]) -> None:
@@ -29,7 +29,7 @@ class Engine(Protocol):
         ...
 
     def trains(self, run: KeptRun) -> bool:
-        """Whether a run is being trained now."""
+        """Tells if a run is being trained now."""
         ...
 
     def ended(self) -> list[KeptRun]:
