@@ -22,8 +22,8 @@ class Tracking:
     """Reports from one set of histograms to the next, of all parameters, their gradients and the
     actions; 0 makes none. Training waits for each set (docs/tracking.md)."""
     prometheus_address: str = "127.0.0.1"
-    """The address at which Prometheus reads the metrics. By default only this host can; 0.0.0.0 lets
-    all that reach the host read them."""
+    """The address at which Prometheus reads the metrics. By default only this host can; 0.0.0.0
+    lets all that reach the host read them."""
     prometheus_port: int = 9464
     """The port there; 0 takes one that is free."""
 
