@@ -78,14 +78,14 @@ def join(
 def _add_over(interface: str) -> None:
     """Has Gloo and NCCL, which add the sums of replicas, listen at one address of this host."""
     from jax._src import distributed, xla_bridge  # no public name takes Gloo's address
-    from jaxlib import _jax
+    from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
 
     def cpu_client() -> Any:
         client = distributed.global_state.client
         collectives = _jax.make_gloo_tcp_collectives(client, hostname=interface)
         return xla_bridge.make_cpu_client(collectives)
 
-    if jax.config.jax_cpu_collectives_implementation == "gloo":
+    if jax.config.read("jax_cpu_collectives_implementation") == "gloo":
         xla_bridge.register_backend_factory("cpu", cpu_client, priority=0, fail_quietly=False)
     if ipaddress.ip_address(interface).is_loopback:
         os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
