@@ -85,7 +85,8 @@ def _add_over(interface: str) -> None:
         collectives = _jax.make_gloo_tcp_collectives(client, hostname=interface)
         return xla_bridge.make_cpu_client(collectives)
 
-    if jax.config.read("jax_cpu_collectives_implementation") == "gloo":
+    config: Any = jax.config
+    if config.jax_cpu_collectives_implementation == "gloo":
         xla_bridge.register_backend_factory("cpu", cpu_client, priority=0, fail_quietly=False)
     if ipaddress.ip_address(interface).is_loopback:
         os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
