@@ -1,4 +1,4 @@
-"""Atari's games (`pip install 'srl-rl[atari]'`), with settings that follow the algorithms' papers.
+"""Atari's games (`pip install ale-py`), with settings that follow the algorithms' papers.
 
 srl run experiments/atari.py                                  # PPO plays Pong
 srl run experiments/atari.py:pqn --env atari:Breakout

@@ -8,6 +8,8 @@ importing it loads neither jax nor flax nor numpy.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from srl.system.open_files import raise_limit
+
 if TYPE_CHECKING:
     from srl.agent import Agent, load
     from srl.dataflow import Fragment, Plan, plans
@@ -71,6 +73,8 @@ _HOMES = {
     "plans": "srl.dataflow",
     "train": "srl.from_python",
 }
+
+raise_limit()  # here, as every process of srl's passes by
 
 
 def __getattr__(name: str) -> object:

@@ -25,6 +25,7 @@ from srl.checkpoint import Checkpoints
 from srl.config_values import made_from
 from srl.errors import RunError, Unwritable, UserError, expect
 from srl.experiment_file import import_file
+from srl.extras import DISTRIBUTION
 from srl.files import UNFINISHED, parse_json, write_atomically
 from srl.specs_json import specs_from_json, specs_to_json
 from srl.system.search_path import add_folder
@@ -216,7 +217,7 @@ def remove_unfinished_films(folder: RunFolder) -> None:
 def srl_version() -> str:
     """The installed version of srl."""
     try:
-        return importlib.metadata.version("srl-rl")
+        return importlib.metadata.version(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
         return "unknown"
 

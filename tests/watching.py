@@ -1,5 +1,7 @@
 """What tests see of runs from outside: what these tell, and their processes."""
 
+import ipaddress
+import os
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -33,3 +35,39 @@ def processes(fits):
             if fits((entry / "cmdline").read_bytes().decode(errors="replace").split("\0")):
                 found.append(int(entry.name))
     return found
+
+
+def family(pid):
+    """A process, its children, their children, and so on."""
+    parents = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ValueError):
+            words = (entry / "stat").read_text().rpartition(")")[2].split()
+            parents[int(entry.name)] = int(words[1])
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+def listening(pid):
+    """The addresses at which a process takes connections or datagrams from a network."""
+    held = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):
+            held.add(os.readlink(descriptor))
+    found = set()
+    for kind in ("tcp", "tcp6", "udp", "udp6"):
+        for line in Path(f"/proc/{pid}/net/{kind}").read_text().splitlines()[1:]:
+            words = line.split()
+            free = words[2].strip("0") == ":"  # it is connected to nobody
+            if free and f"socket:[{words[9]}]" in held:
+                found.add(_address(words[1].partition(":")[0]))
+    return found
+
+
+def _address(digits):
+    """An address as the kernel writes it: words of 32 bits, each in the machine's order."""
+    words = [bytes.fromhex(digits[k : k + 8])[::-1] for k in range(0, len(digits), 8)]
+    address = ipaddress.ip_address(b"".join(words))
+    return str(getattr(address, "ipv4_mapped", None) or address)

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from srl.checkpoint import Checkpoints
-from srl.dataflow.plan import shortage
+from srl.dataflow.plan import num_groups, shortage
 from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.launch.beside import processes_beside
 from srl.launch.controller import Controller
 from srl.launch.hosts.hosts import Hosts, Superseded
+from srl.launch.hosts.resources import expect_open_files
 from srl.run.course import finished
 from srl.run.display import Counts, Display
 from srl.run.hooks import Hooks
@@ -108,6 +109,8 @@ def train_in_processes(
 
         try:
             with contextlib.closing(controller), contextlib.closing(screen.display):
+                if hosts is None:  # else each host looks at its own
+                    expect_open_files(plan, num_groups(plan, experiment))
                 try:
                     evaluates = hosts is None  # else a host of its own does
                     with processes_beside(experiment, folder.path, screen.say, evaluates=evaluates):

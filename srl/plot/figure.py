@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from srl.errors import UserError
+from srl.extras import install_command
 from srl.files import write_output
 from srl.plot.curves import Curve
 
@@ -50,7 +51,7 @@ def require_matplotlib() -> None:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise UserError(
-            "srl plot draws with matplotlib, which is not installed: pip install 'srl-rl[plot]'; "
+            f"srl plot draws with matplotlib, which is not installed: {install_command('plot')}; "
             "--csv FILE alone writes the curves without it"
         ) from error
 

@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.errors import RunError, UserError
+from srl.extras import install_command
 from srl.spaces import choice_counts, joined_space, narrow_dtype
 
 _OURS = {
@@ -35,7 +36,7 @@ def import_envpool() -> Any:
     except ModuleNotFoundError as error:
         if error.name != "envpool":
             raise RunError(f"EnvPool cannot be imported: {error}") from error
-        raise UserError("EnvPool is not installed: pip install 'srl-rl[envpool]'") from None
+        raise UserError(f"EnvPool is not installed: {install_command('envpool')}") from None
 
 
 def make_spec(envpool: Any, name: str, options: dict[str, Any], sizes: dict[str, int]) -> Any:

@@ -44,7 +44,7 @@ def card(
 
 # {algorithm} on {env}
 
-Trained with srl (`pip install srl-rl`) for {found["env_steps"]:,} environment steps, version
+Trained with srl for {found["env_steps"]:,} environment steps, version
 {found["version"]}. Policies: {policies}; agents: {agents}.{film}
 
 ## Results

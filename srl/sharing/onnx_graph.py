@@ -17,6 +17,7 @@ from typing import Any
 from srl.agent import Agent
 from srl.algorithms.algorithm import Instance
 from srl.errors import UserError
+from srl.extras import install_command
 from srl.files import write_output
 from srl.lazy import jax
 from srl.run.folder import file_metadata
@@ -114,7 +115,7 @@ def _jax2onnx() -> tuple[Any, Any, Any]:
             from onnx_ir.passes import common
     except ImportError as error:
         raise UserError(
-            "srl writes ONNX with jax2onnx, which is not installed: pip install 'srl-rl[onnx]'"
+            f"srl writes ONNX with jax2onnx, which is not installed: {install_command('onnx')}"
         ) from error
     return onnx_ir, common, to_onnx
 

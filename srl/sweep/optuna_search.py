@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from srl.errors import UserError
+from srl.extras import install_command
 from srl.sweep.space import Range, Searched
 from srl.sweep.sweep import Sweep
 from srl.sweep.trials import STEPS, Trial
@@ -160,6 +161,6 @@ def _optuna() -> Any:
     try:
         optuna: Any = importlib.import_module("optuna")
     except ImportError:
-        raise UserError("Optuna is not installed: pip install 'srl-rl[sweep]'") from None
+        raise UserError(f"Optuna is not installed: {install_command('sweep')}") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 
 from srl.errors import UserError
+from srl.extras import install_command
 
 
 def expect_library(tracker: str, module: str) -> None:
@@ -12,5 +13,5 @@ def expect_library(tracker: str, module: str) -> None:
     if importlib.util.find_spec(module) is None:
         raise UserError(
             f"the tracker {tracker} needs the Python module {module}, which is not installed here: "
-            f"pip install 'srl-rl[{tracker}]'"
+            f"{install_command(tracker)}"
         )

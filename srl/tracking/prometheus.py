@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from srl.tracking.libraries import expect_library
+from srl.tracking.metrics_server import MetricsServer, for_known_hosts
 from srl.tracking.tracker import Histogram, Started, TrackedRun
 
 _COUNTERS = ("env_steps", "agent_steps", "updates", "episodes", "episodes_lost")
@@ -27,17 +28,16 @@ class Prometheus:
         self._report: dict[str, float] = {}
 
     def start(self, run: TrackedRun) -> Started:
-        """Opens the port, which only this host can reach unless another address is asked for."""
-        from prometheus_client import CollectorRegistry, start_http_server
+        """Opens the port, which only this host can reach unless another address is given."""
+        from prometheus_client import CollectorRegistry, make_wsgi_app
 
         keys = ("exp_name", "env_id", "seed")
         self._labels = {key: str(run.config[key]) for key in keys} | {"run": str(run.folder)}
         registry = CollectorRegistry()
         registry.register(self)  # type: ignore[arg-type]
         address = run.settings.prometheus_address
-        self._server, self._thread = start_http_server(
-            run.settings.prometheus_port, addr=address, registry=registry
-        )
+        app = for_known_hosts(make_wsgi_app(registry), address)
+        self._server = MetricsServer(address, run.settings.prometheus_port, app)
         host = f"[{address}]" if ":" in address else address
         return Started(where=f"http://{host}:{self._server.server_port}/metrics")
 
@@ -55,9 +55,7 @@ class Prometheus:
 
     def end(self, code: int) -> None:
         """Closes the port."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.end()
 
     def collect(self) -> Iterator[Any]:
         """Gives what is served; called by the server's threads."""

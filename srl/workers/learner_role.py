@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from srl.loop.learning.replicas import free_address, join
+from srl.loop.learning.replicas import join, meeting_place
 from srl.loop.stepping.remote import RemoteEnvironments
 from srl.loop.training import Training, local_training
 from srl.pools.make import functional
@@ -44,11 +44,12 @@ def _register(
     """
     replicas = context.plan.fragments[context.fragment].replicas
     if replicas > 1 and context.replica == 0:
-        addresses = {**addresses, "replicas": free_address(context.interface)}
+        addresses = {**addresses, "replicas": meeting_place(context.interface)}
     start = context.register(addresses, specs)
     if replicas > 1:
         meeting = start.peers[context.fragment][0]["replicas"]
-        join(meeting, context.replica, replicas, context.experiment.heartbeat_seconds)
+        silent_seconds = context.experiment.heartbeat_seconds
+        join(meeting, context.replica, replicas, context.interface, silent_seconds)
     return start.specs
 
 

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from watching import family, listening
 
 from srl.loop.learning.replicas import HEARTBEAT_SECONDS
 
@@ -20,7 +21,7 @@ def gang(hosts):
     address = f"{places[0].address}:7000"
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     members = [
-        host.popen(sys.executable, MEMBER, address, replica, 2, **pipes)
+        host.popen(sys.executable, MEMBER, address, replica, 2, host.address, **pipes)
         for replica, host in enumerate(places)
     ]
     for member in members:
@@ -32,6 +33,12 @@ def gang(hosts):
 def ended(member):
     member.communicate(timeout=HEARTBEAT_SECONDS + MARGIN_SECONDS)
     return member.returncode != 0
+
+
+def test_learners_listen_at_the_addresses_of_their_own_hosts_alone(gang):
+    places, members = gang
+    found = [set().union(*map(listening, family(member.pid))) for member in members]
+    assert found == [{place.address} for place in places]
 
 
 def test_the_death_of_the_first_learner_ends_the_others(gang):

@@ -38,7 +38,7 @@ def same(left, right):
 
 def test_without_envpool_one_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "envpool", None)
-    with pytest.raises(UserError, match=r"pip install 'srl-rl\[envpool\]'"):
+    with pytest.raises(UserError, match=r"-m pip install '?envpool"):
         make_pool("envpool:CartPole-v1")
 
 

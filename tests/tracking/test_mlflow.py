@@ -1,4 +1,4 @@
-"""MLflow, whose client can keep runs in files: pip install 'srl-rl[mlflow]'; pytest -m slow."""
+"""MLflow, whose client can keep runs in files: pip install mlflow-skinny; pytest -m slow."""
 
 import json
 

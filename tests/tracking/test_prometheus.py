@@ -97,6 +97,9 @@ def scraped_or_nothing(port, seen):
 
 def test_a_library_that_is_missing_is_told_before_the_run(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "prometheus_client", None)
-    with pytest.raises(UserError, match=r"needs the Python module prometheus_client, .*srl-rl\["):
+    with pytest.raises(
+        UserError,
+        match=r"needs the Python module prometheus_client, .*pip install .*prometheus-client",
+    ):
         new_run(tmp_path / "run", "--trackers", "prometheus")
     assert not (tmp_path / "run").exists()

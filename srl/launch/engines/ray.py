@@ -16,6 +16,7 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from srl.errors import RunError, UserError
+from srl.extras import install_command
 from srl.launch.engines import ray_job
 from srl.launch.engines.engine import Submission
 from srl.launch.engines.ray_host import config_hash
@@ -108,7 +109,7 @@ def asked(address: str, ask: Callable[[Any], _Answer]) -> _Answer:
     try:
         sdk: Any = importlib.import_module("ray.job_submission")
     except ImportError:
-        raise UserError("Ray is not installed here: pip install 'srl-rl[ray]'") from None
+        raise UserError(f"Ray is not installed here: {install_command('ray')}") from None
     try:
         return ask(sdk.JobSubmissionClient(None if address == "auto" else address))
     except (OSError, RuntimeError, ValueError) as error:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from srl.dataflow.plan import Fragment, Plan
 from srl.pools.memory_check import MEMORY
+from srl.system.open_files import expect_room
 
 Worker = tuple[str, int]
 """Fragment and replica."""
@@ -24,6 +25,37 @@ class Share:
     is room."""
     environment: Mapping[str, str]
     """Variables that keep its libraries to its share."""
+
+
+def expect_open_files(plan: Plan, groups: int, fragments: Sequence[str] = ()) -> None:
+    """Raises UserError where a process of a plan would have more files open than it may.
+
+    What each stream takes at either end was counted in runs (/proc/PID/fd).
+
+    Args:
+        plan: The plan.
+        groups: Of environments, in all.
+        fragments: Those that run on this host; by default all, and the controller.
+    """
+    counts = {name: _open_files(plan, groups, name) for name in fragments or plan.fragments}
+    if not fragments:
+        counts["the controller"] = 2 * sum(f.replicas for f in plan.fragments.values())
+    name, count = max(counts.items(), key=lambda item: item[1])
+    who = f"under the plan {plan.name!r}, {name} would"
+    expect_room(who, count, "take fewer replicas or groups")
+
+
+def _open_files(plan: Plan, groups: int, name: str) -> int:
+    """The files and sockets that a worker has open for the others, as far as they grow with these.
+
+    Unix sockets, and shared memory; between hosts it is the sockets alone.
+    """
+    fragment = plan.fragments[name]
+    nodes, own = fragment.nodes, math.ceil(groups / fragment.replicas)
+    if "act" in nodes:
+        sends = "collect" in nodes and "learn" not in nodes  # unrolls, to a learner
+        return own if "step" in nodes else (8 if sends else 3) * own
+    return 5 * own if "step" in nodes else own
 
 
 def shares(

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from srl.dataflow.plan import Plan
+from srl.dataflow.plan import Plan, num_groups
 from srl.errors import RunError, UserError
 from srl.launch.hosts.hosts import ThisHost, WorkerMessage, own_address
 from srl.launch.hosts.messages import (
@@ -33,6 +33,7 @@ from srl.launch.hosts.messages import (
     wrapped,
 )
 from srl.launch.hosts.remote_hosts import LEASE_SECONDS
+from srl.launch.hosts.resources import expect_open_files
 from srl.launch.hosts.worker_process import WorkerProcess
 from srl.loop.wiring import server, streams_of
 from srl.run.folder import recorded_experiment
@@ -87,6 +88,7 @@ class Supervisor:
             raise UserError(
                 f"the plan has no fragment {fragment!r}; it has {', '.join(plan.fragments)}"
             )
+        expect_open_files(plan, num_groups(plan, experiment), [fragment])
         self._folder, self._interface = folder, own_address()
         self._keys = keys_of(folder)
         self._this = _room(plan, fragment, slots, self._keys.run)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import os
+import shutil
 import socket
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,17 +25,34 @@ HEARTBEAT_SECONDS = 20
 """The least time after which the others give up a replica that is silent."""
 _COMPILE_SECONDS = 600  # that replicas may differ by in compiling
 _AXIS = "slots"
+_UNIX = "unix:"
 
 
-def free_address(interface: str = "127.0.0.1") -> str:
-    """An address of this host at which nothing listens, for replicas to meet."""
-    with socket.socket() as probe:
+def meeting_place(interface: str) -> str:
+    """A free address for the first of the replicas, at which the others meet it.
+
+    Those of one host meet at a Unix socket, in a folder that only its user can enter: whoever
+    reaches that address can end them all.
+
+    Args:
+        interface: The address at which the run's other hosts reach this one.
+    """
+    address = ipaddress.ip_address(interface)
+    if address.is_loopback:
+        return f"{_UNIX}{tempfile.mkdtemp(prefix='srl-')}/replicas"
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    with socket.socket(family) as probe:
         probe.bind((interface, 0))
-        return f"{interface}:{probe.getsockname()[1]}"
+        port = probe.getsockname()[1]
+    return f"[{interface}]:{port}" if address.version == 6 else f"{interface}:{port}"
 
 
 def join(
-    address: str, replica: int, replicas: int, silent_seconds: float = HEARTBEAT_SECONDS
+    address: str,
+    replica: int,
+    replicas: int,
+    interface: str,
+    silent_seconds: float = HEARTBEAT_SECONDS,
 ) -> None:
     """Meets the other replicas; comes before anything else that JAX is asked.
 
@@ -39,11 +60,36 @@ def join(
         address: Of the first replica.
         replica: Which of them this is.
         replicas: How many there are.
+        interface: The address of this host, at which alone this process listens for the others.
         silent_seconds: That one may be silent for before the others give it up.
     """
     _never_preempt_on_waking()
+    _add_over(interface)
     limit = math.ceil(max(HEARTBEAT_SECONDS, silent_seconds))
-    jax.distributed.initialize(address, replicas, replica, heartbeat_timeout_seconds=limit)
+    jax.distributed.initialize(
+        *(address, replicas, replica),
+        coordinator_bind_address=address,  # JAX would listen at all addresses
+        heartbeat_timeout_seconds=limit,
+    )
+    if replica == 0 and address.startswith(_UNIX):  # all are there, and nobody else is to come
+        shutil.rmtree(Path(address.removeprefix(_UNIX)).parent, ignore_errors=True)
+
+
+def _add_over(interface: str) -> None:
+    """Has Gloo and NCCL, which add the sums of replicas, listen at one address of this host."""
+    from jax._src import distributed, xla_bridge  # no public name takes Gloo's address
+    from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
+
+    def cpu_client() -> Any:
+        client = distributed.global_state.client
+        collectives = _jax.make_gloo_tcp_collectives(client, hostname=interface)
+        return xla_bridge.make_cpu_client(collectives)
+
+    config: Any = jax.config
+    if config.jax_cpu_collectives_implementation == "gloo":
+        xla_bridge.register_backend_factory("cpu", cpu_client, priority=0, fail_quietly=False)
+    if ipaddress.ip_address(interface).is_loopback:
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
 
 
 def _never_preempt_on_waking() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.errors import UserError
+from srl.extras import install_command
 
 PREFIX = "jax:"
 
@@ -23,7 +24,7 @@ def imported(library: str, module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise UserError(
-            f"{library} cannot be imported ({error}); try: pip install 'srl-rl[{library}]'"
+            f"{library} cannot be imported ({error}); try: {install_command(library)}"
         ) from error
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from srl.errors import RunError
+from srl.extras import pip_install
 
 
 def _load_core() -> Any:
@@ -28,7 +29,7 @@ def _load_core() -> Any:
     except ImportError as error:
         have = ", ".join(file.name for file in libraries) or "no libmujoco"
         built = re.search(r"libmujoco\.so\.([\d.]+\d)", str(error))
-        hint = f"pip install mujoco=={built[1]}" if built else "install srl again"
+        hint = pip_install(f"mujoco=={built[1]}") if built else "install srl again"
         raise RunError(
             f"srl's C++ module cannot be loaded: {error}. It needs the very MuJoCo that it was "
             f"built for, and what is installed is {have}: {hint}"

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from srl.errors import RunError, UserError
+from srl.extras import pip_install
 from srl.lazy import jax, jnp
 from srl.types import Array, Specs, Timestep, Tree
 
@@ -221,8 +222,8 @@ def _primitive() -> Any:
         except Exception as error:
             raise RunError(
                 f"jaxlib {jax.lib.__version__} does not take srl's calls ({error}): srl was built "
-                "for another; install it again, where this jaxlib is: pip install "
-                "--no-build-isolation --force-reinstall --no-deps srl-rl"
+                "for another; install it again from its sources, where this jaxlib is: "
+                + pip_install("--no-build-isolation", "--force-reinstall", "--no-deps", ".")
             ) from error
     primitive = Primitive("srl_pool")
     primitive.multiple_results = True

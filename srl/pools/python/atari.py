@@ -17,6 +17,7 @@ from typing import Any
 import gymnasium
 
 from srl.errors import UserError
+from srl.extras import install_command
 
 _PREFIX = "atari:"
 FRAME_STACK = 4
@@ -44,7 +45,7 @@ def atari_spec(game: str) -> Any:
     try:
         importlib.import_module("ale_py")  # which registers them
     except ModuleNotFoundError as error:
-        raise UserError("ale_py is not installed: pip install 'srl-rl[atari]'") from error
+        raise UserError(f"ale_py is not installed: {install_command('atari')}") from error
     known = [spec.name for spec in gymnasium.registry.values() if spec.namespace == "ALE"]
     if game not in known:
         near = difflib.get_close_matches(game, known, 1, 0.5)

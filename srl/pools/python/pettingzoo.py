@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.errors import UserError
+from srl.extras import install_command
 from srl.pools.python.masks import (
     MASK,
     add_mask,
@@ -45,8 +46,8 @@ def parallel_maker(path: str) -> Callable[..., Any]:
         if error.name != "pettingzoo":
             raise
         raise UserError(
-            f"{module_path} needs PettingZoo, which is not installed; try: pip install "
-            "'srl-rl[pettingzoo]'"
+            f"{module_path} needs PettingZoo, which is not installed; try: "
+            f"{install_command('pettingzoo')}"
         ) from error
     if not hasattr(module, attribute):
         raise UserError(

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -41,3 +42,10 @@ def test_where_scheduling_may_not_be_changed_replicas_go_on(policy_after, monkey
     monkeypatch.setattr(replicas, "jax_gpus", list)
     monkeypatch.setattr(os, "sched_setscheduler", refuse)
     assert policy_after(replicas._never_preempt_on_waking) == os.sched_getscheduler(0)
+
+
+def test_replicas_of_one_host_meet_in_a_folder_that_only_their_user_enters():
+    folder = Path(replicas.meeting_place("127.0.0.1").removeprefix("unix:")).parent
+    mode = folder.stat().st_mode & 0o777
+    folder.rmdir()
+    assert mode == 0o700

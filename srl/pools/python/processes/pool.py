@@ -32,6 +32,7 @@ from srl.pools.python.stepper import Failure, empty_control
 from srl.pools.timestep_arrays import Row, Rows, empty_timestep, timestep_at
 from srl.system.child_process import process_state
 from srl.system.cores import current_core, own_core
+from srl.system.open_files import expect_room
 from srl.tree import leaves_of
 
 logger = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ class ProcessPool(PythonPool):
         super().__init__(source_name(source), num_envs, batch_size)
         self._limits = restarts, step_timeout, start_timeout
         workers = min(workers, num_envs)
+        expect_room(f"{self.name}: this process would", 4 * workers, "take fewer workers")
         bounds = [k * num_envs // workers for k in range(workers + 1)]
         self._handles = [
             ProcessHandle(k, range(*bounds[k : k + 2]), step_timeout, own_core(k, workers))
