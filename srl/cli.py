@@ -9,13 +9,14 @@ import signal
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from srl.console.arguments import Arguments, table
 from srl.errors import RunError, UserError, explained
 from srl.launch.engines.options import add_engine, refuse_engine_options
+from srl.system.lasting_output import lasting_output
 
 COMMANDS = {
     "run": ("srl.cli:run", "train an experiment"),
@@ -40,6 +41,8 @@ COMMANDS = {
     "export": ("srl.cli:export", "write a run's policies to a file for use without srl"),
 }
 """Name -> (module:function taking the arguments after the name and giving the exit code, help)."""
+_WITH_RUNS = ("run", "resume", "top", "sweep", "gates")
+"""Commands that train or follow runs, and so go on when nobody reads their output any more."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,7 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: After `srl`. By default this process's own, which ends after the command: a later
             Ctrl-C ends it without a traceback.
     """
-    code = _run_command(list(sys.argv[1:] if argv is None else argv))
+    words = list(sys.argv[1:] if argv is None else argv)
+    with lasting_output() if words and words[0] in _WITH_RUNS else nullcontext():
+        code = _run_command(words)
     if argv is None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     return code

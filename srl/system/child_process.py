@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from srl.errors import PACKAGE, is_own
+from srl.system.lasting_output import keep_output
 
 DUMP_SIGNAL = signal.SIGRTMIN + 8
 """The signal by which a process is asked for its stacks; unlikely to be used by a simulator."""
@@ -92,6 +93,7 @@ def begin() -> None:
     settings, module, *arguments = sys.argv[2:]
     del sys.argv[1:]  # simulators may look at it, too
     parent, dump = json.loads(settings)
+    keep_output()
     if parent:
         die_with(parent)
     if dump >= 0:
