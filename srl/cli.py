@@ -9,13 +9,15 @@ import signal
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from srl.console.arguments import Arguments, table
 from srl.errors import RunError, UserError, explained
 from srl.launch.engines.options import add_engine, refuse_engine_options
+from srl.system.lasting_output import lasting_output
+from srl.system.xla_log import quiet_xla
 
 COMMANDS = {
     "run": ("srl.cli:run", "train an experiment"),
@@ -40,6 +42,8 @@ COMMANDS = {
     "export": ("srl.cli:export", "write a run's policies to a file for use without srl"),
 }
 """Name -> (module:function taking the arguments after the name and giving the exit code, help)."""
+_WITH_RUNS = ("run", "resume", "top", "sweep", "gates")
+"""Commands that train or follow runs, and so go on when nobody reads their output any more."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,7 +53,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: After `srl`. By default this process's own, which ends after the command: a later
             Ctrl-C ends it without a traceback.
     """
-    code = _run_command(list(sys.argv[1:] if argv is None else argv))
+    words = list(sys.argv[1:] if argv is None else argv)
+    quiet_xla()
+    with lasting_output() if words and words[0] in _WITH_RUNS else nullcontext():
+        code = _run_command(words)
     if argv is None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     return code
@@ -137,27 +144,40 @@ def run(argv: list[str]) -> int:
 
 
 def resume(argv: list[str]) -> int:
-    """`srl resume RUN_DIR [--version V] [--env-steps N]`."""
+    """`srl resume RUN_DIR [--version V] [--env-steps N|--updates N] [--partial-replay|--anew]`."""
     parser = run_arguments("resume")
     parser.add_argument(
         "--version", type=int, metavar="V", help="go on from this checkpoint; default: the newest"
     )
     parser.add_argument("--env-steps", type=int, metavar="N", help="train to this many in all")
+    parser.add_argument("--updates", type=int, metavar="N", help="the same, counted in updates")
+    rest = "go on without the blocks of the replay that are damaged"
+    parser.add_argument("--partial-replay", action="store_true", help=rest)
+    anew = "where there is no checkpoint, train from the beginning; what was recorded is kept"
+    parser.add_argument("--anew", action="store_true", help=anew)
     add_engine(parser)
     options = parser.parse_args(argv)
+    from srl.checkpoint import Checkpoints
     from srl.launch.auto import settled
     from srl.launch.local import train
-    from srl.run.folder import extend_run, open_run, return_to
+    from srl.run.folder import expect_progress, extend_run, open_run, return_to
 
     folder, resolved = open_run(options.run_dir, to_train=True)
     from srl.launch.submit import refuse_running, resume_elsewhere
 
     refuse_running(folder)
     if options.version is not None:
-        for later in return_to(folder, options.version):
+        partial = options.partial_replay
+        for later in return_to(folder, options.version, partial_replay=partial):
             _print(f"checkpoint {later.stem} is later, and kept as {later}")
-    if options.env_steps is not None:
-        resolved = extend_run(folder, resolved, options.env_steps)
+    expect_progress(folder, anew=options.anew)
+    if options.partial_replay:
+        with folder.locked():
+            left_out = Checkpoints(folder.checkpoints).leave_out_damaged_blocks()
+        _print(left_out or "no block of the replay is damaged")
+    budget = {"env_steps": options.env_steps, "updates": options.updates}
+    if any(value is not None for value in budget.values()):
+        resolved = extend_run(folder, resolved, **budget)
     if options.on != "local":
         return resume_elsewhere(folder, resolved, options, _print)
     refuse_engine_options(options)

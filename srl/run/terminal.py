@@ -18,6 +18,7 @@ from srl.files import short_path
 from srl.run.status import write_outcome
 from srl.run_record import RunFolder
 from srl.system.child_process import die_of_the_second
+from srl.system.lasting_output import lasting_output, write_now
 
 logger = logging.getLogger(__name__)
 
@@ -135,8 +136,8 @@ os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_c
 
 def write_line(text: str) -> None:
     """Writes a line to the terminal at once, whatever threads hold; gives the cursor back."""
-    show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
-    os.write(2, f"{show_cursor}\n{text}\n".encode())
+    show_cursor = "\x1b[?25h" if os.isatty(2) else ""
+    write_now(2, f"{show_cursor}\n{text}\n")
 
 
 def resume_hint(folder: RunFolder) -> str:
@@ -171,6 +172,8 @@ End = Callable[..., int]
 def recording_end(folder: RunFolder) -> Iterator[End]:
     """Keeps others from training a run, and records in its folder how this training ends.
 
+    Neither a lost terminal nor a lost pipe ends it.
+
     Raises:
         UserError: If another process trains the run.
     """
@@ -182,7 +185,7 @@ def recording_end(folder: RunFolder) -> Iterator[End]:
             write_outcome(folder.path, code, reason.partition("\n")[0])
         return code
 
-    with folder.locked():
+    with folder.locked(), lasting_output():
         end(FAILED, KILLED)  # until it ends otherwise
         try:
             yield end
