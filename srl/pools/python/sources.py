@@ -15,6 +15,7 @@ from gymnasium.vector import VectorEnv
 from srl.errors import RunError, UserError, described
 from srl.pools.memory_check import SAMPLE, Growth, check_memory
 from srl.pools.python.atari import atari_maker, atari_spec, game_of, is_atari
+from srl.pools.python.closing import close_each
 from srl.pools.python.gymnasium import GymnasiumSimulator
 from srl.pools.python.pettingzoo import PettingZooSimulator, is_parallel_env, parallel_maker
 from srl.pools.python.simulator import Simulator
@@ -98,8 +99,7 @@ def make_simulators(
             elif growth is not None and len(made) == SAMPLE + 1:
                 check_memory(source_name(source), num_envs, growth.nbytes, SAMPLE)
     except BaseException:
-        for simulator in made:
-            simulator.close()
+        close_each(source_name(source), [simulator.close for simulator in made])
         raise
     return made
 

@@ -25,6 +25,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from srl.errors import RunError, UserError, described
+from srl.pools.python.closing import close_here
 from srl.pools.python.masks import (
     MASK,
     add_mask,
@@ -54,6 +55,7 @@ from srl.pools.python.wrappers import split_wrappers, wrapped
 from srl.pools.python.writer import observation_writer
 from srl.pools.timestep_arrays import Row, empty_observation
 from srl.spaces import choice_counts
+from srl.system.started import StartedHere
 from srl.tree import leaves_of
 from srl.types import Specs, Timestep, Tree
 
@@ -79,12 +81,19 @@ class VectorEnvPool(PythonPool):
             RunError: If making it raised.
         """
         super().__init__(source_name(source), num_envs, num_envs)
-        self._env = _made(source, maker, num_envs, options)
+        self._started = StartedHere()
+        try:
+            with self._started:
+                self._env = _made(source, maker, num_envs, options)
+        except BaseException:
+            self._started.end()
+            raise
         try:
             self._mode = _mode_of(self._env, self.name)
-            specs = self._specs()
+            with self._started:
+                specs = self._specs()
         except BaseException:
-            self._env.close()
+            self._end()
             raise
         space = batch_space(specs.observation, num_envs)
         self._write = observation_writer(space)
@@ -132,10 +141,11 @@ class VectorEnvPool(PythonPool):
         begins = self._control.reset_next.any()
         call = "reset" if self._asked.any() else "step"
         try:
-            if call == "step":
-                self._step_all(row.timestep)
-            elif len(envs):
-                self._reset_asked(row.timestep)
+            with self._started:
+                if call == "step":
+                    self._step_all(row.timestep)
+                elif len(envs):
+                    self._reset_asked(row.timestep)
             self._failures = self._episodes.count(envs, bool(begins), row.core)
         except InvalidOutput as error:
             self._failures = [Failure(0, f"the vector environment {error}", error)]
@@ -162,10 +172,11 @@ class VectorEnvPool(PythonPool):
             pictures: Any = self._env.render()
             return np.asarray(None if pictures is None else _array(pictures[env]))
 
-        return rendered(picture)
+        with self._started:
+            return rendered(picture)
 
     def _end(self) -> None:
-        self._env.close()
+        self.close_failure = close_here(self.name, [self._env.close], self._started)
 
     # ---- resets ----
 
