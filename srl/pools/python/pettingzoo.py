@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,9 @@ from srl.pools.python.masks import (
     has_mask,
     with_mask,
 )
+from srl.pools.python.metrics import metric_names, metric_values
 from srl.pools.python.padding import common_space, crop
-from srl.pools.python.simulator import InvalidOutput, Simulator, narrowed, supported_action
+from srl.pools.python.simulator import InvalidOutput, Simulator, observed_space, supported_action
 from srl.pools.python.writer import observation_writer
 from srl.spaces import corner, outside
 from srl.tree import leaves_of
@@ -86,10 +87,14 @@ class PettingZooSimulator(Simulator):
     terminated nor truncated is truncated.
     """
 
-    def __init__(self, env: Any, name: str, masked: bool | None = None) -> None:
+    def __init__(
+        self, env: Any, name: str, masked: bool | None = None, metrics: Sequence[str] = ()
+    ) -> None:
         """Takes an environment that messages call `name`.
 
-        Without `masked`, this finds out whether its infos hold masks.
+        Without `masked`, this finds out whether its infos hold masks. `metrics` are further numbers
+        of its infos than those that it declares (`srl.pools.python.metrics`); each is the mean over
+        the agents of what they gave last.
 
         Raises:
             UserError: If its spaces, or its masks, are not supported, or cannot be padded to be
@@ -105,7 +110,7 @@ class PettingZooSimulator(Simulator):
             for own, agent in zip(names, self._agents, strict=True)
         }
         observed = {
-            own: narrowed(env.observation_space(agent))
+            own: observed_space(env.observation_space(agent), f"{name}: {own}")
             for own, agent in zip(names, self._agents, strict=True)
         }
         action = common_space(actions, "action", name)
@@ -122,7 +127,14 @@ class PettingZooSimulator(Simulator):
         observation = common_space(observed, "observation", name)
         own = tuple(zip(observed.values(), actions.values(), strict=True))
         alike = all(pair == (observation, action) for pair in own)
-        self.specs = Specs(observation, action, names, agent_spaces=() if alike else own)
+        self.specs = Specs(
+            observation,
+            action,
+            names,
+            statistics=metric_names(env, metrics, name),
+            agent_spaces=() if alike else own,
+        )
+        self._values = np.zeros((len(names), len(self.specs.statistics)), np.float32)
         self._own = own
         self._writers = [
             observation_writer(space, f"{agent}'s observation") for agent, space in observed.items()
@@ -146,6 +158,7 @@ class PettingZooSimulator(Simulator):
         if not self._env.agents:
             raise InvalidOutput("has no agents after a reset")
         self._joined[:] = self._done[:] = False
+        self._values[:] = np.nan
         nothing: dict[Any, Any] = {}
         self._write(set(), (given[0], nothing, nothing, nothing, given[1]), rows, env)
 
@@ -205,6 +218,16 @@ class PettingZooSimulator(Simulator):
                 terminated, truncated = bool(self._joined[i]), not self._joined[i]
             self._done[i] = terminated or truncated
             rows.terminated[slot], rows.truncated[slot] = terminated, truncated
+        if self.specs.statistics:
+            self._write_metrics(infos, rows, env)
+
+    def _write_metrics(self, infos: Mapping[Any, Any], rows: Timestep, env: int) -> None:
+        for i, agent in enumerate(self._agents):
+            given = np.array(metric_values(infos.get(agent), self.specs.statistics), np.float32)
+            np.copyto(self._values[i], given, where=~np.isnan(given))
+        there = ~np.isnan(self._values)
+        sums, counts = np.where(there, self._values, 0).sum(0), there.sum(0)
+        rows.statistics[env] = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
     def _observe(
         self, i: int, value: Any, info: Mapping[str, Any], rows: Timestep, slot: int

@@ -26,6 +26,7 @@ from gymnasium.vector.utils import batch_space
 
 from srl.errors import RunError, UserError, described
 from srl.pools.python.closing import close_here
+from srl.pools.python.ignoring import without_parts
 from srl.pools.python.masks import (
     MASK,
     add_mask,
@@ -36,11 +37,13 @@ from srl.pools.python.masks import (
     num_choices,
     with_mask,
 )
+from srl.pools.python.metrics import metric_names, vector_metrics
+from srl.pools.python.own_options import split_options
 from srl.pools.python.python_pool import PythonPool
 from srl.pools.python.simulator import (
     InvalidOutput,
     Rendered,
-    narrowed,
+    observed_space,
     rendered,
     supported_action,
 )
@@ -51,7 +54,7 @@ from srl.pools.python.sources import (
     source_name,
 )
 from srl.pools.python.stepper import Episodes, Failure, empty_control
-from srl.pools.python.wrappers import split_wrappers, wrapped
+from srl.pools.python.wrappers import wrapped
 from srl.pools.python.writer import observation_writer
 from srl.pools.timestep_arrays import Row, empty_observation
 from srl.spaces import choice_counts
@@ -81,6 +84,7 @@ class VectorEnvPool(PythonPool):
             RunError: If making it raised.
         """
         super().__init__(source_name(source), num_envs, num_envs)
+        self._chosen = split_options(options)[1].metrics
         self._started = StartedHere()
         try:
             with self._started:
@@ -114,9 +118,11 @@ class VectorEnvPool(PythonPool):
         could be masked.
         """
         action = supported_action(_space_of(self._env, "single_action_space", self.name), self.name)
-        observed = narrowed(_space_of(self._env, "single_observation_space", self.name))
+        space = _space_of(self._env, "single_observation_space", self.name)
+        observed = observed_space(space, self.name)
         check_mask(observed, action, self.name)
         self._action, self._observes_mask, self._adds_mask = action, has_mask(observed), False
+        self._metrics = metric_names(self._env, self._chosen, self.name)
         if not (isinstance(action, spaces.Box) or self._observes_mask):
             try:
                 self._adds_mask = MASK in self._env.reset(seed=0)[1]
@@ -126,6 +132,7 @@ class VectorEnvPool(PythonPool):
             observation=with_mask(observed, action) if self._adds_mask else observed,
             action=action,
             agents=("agent",),
+            statistics=self._metrics,
             max_episode_steps=getattr(self._env.spec, "max_episode_steps", None),
         )
 
@@ -188,7 +195,7 @@ class VectorEnvPool(PythonPool):
             self._write(observation, rows.observation, ...)
         else:
             self._reset_where(mask, rows, seed)
-        rows.reward[mask] = 0
+        rows.reward[mask], rows.statistics[mask] = 0, np.nan
         rows.terminated[mask] = rows.truncated[mask] = False
         self._asked[:], self._asked_seed = False, None
 
@@ -227,6 +234,8 @@ class VectorEnvPool(PythonPool):
         rows.reward[:] = self._numbers("rewards", reward)
         rows.terminated[:] = self._numbers("terminations", terminated)
         rows.truncated[:] = self._numbers("truncations", truncated)
+        if self._metrics:
+            rows.statistics[:] = vector_metrics(info, self._metrics, self.num_envs)
         self._write(self._observation(observation, info, "step"), rows.observation, ...)
         if self._mode is AutoresetMode.NEXT_STEP:
             self._expect_reset(rows, over)
@@ -234,8 +243,13 @@ class VectorEnvPool(PythonPool):
             ended = (rows.terminated | rows.truncated) & ~over
             if ended.any():
                 self._write_last(info, rows, ended)
+                if self._metrics:
+                    final = info.get("final_info", {})
+                    last = vector_metrics(final, self._metrics, self.num_envs)
+                    there = ended[:, None] & ~np.isnan(last)
+                    np.copyto(rows.statistics, last, where=there)
         if begins:
-            rows.reward[over] = 0
+            rows.reward[over], rows.statistics[over] = 0, np.nan
             rows.terminated[over] = rows.truncated[over] = False
             self._reset_where(over, rows)
 
@@ -336,8 +350,9 @@ def _made(
     """
     name = source_name(source)
     try:
-        own, wrappers = split_wrappers(options)
-        made = wrapped(maker(num_envs=num_envs, **own), wrappers, "gymnasium.wrappers.vector")
+        own, chosen = split_options(options)
+        made = maker(num_envs=num_envs, **own)
+        made = wrapped(made, chosen.wrappers, "gymnasium.wrappers.vector")
     except UserError:
         raise
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
@@ -355,7 +370,7 @@ def _made(
     if made.num_envs != num_envs:
         made.close()
         raise UserError(f"{name} was asked for {num_envs} environments and made {made.num_envs}")
-    return made
+    return without_parts(made, chosen.ignore, name)
 
 
 def _mode_of(env: VectorEnv, name: str) -> AutoresetMode:
