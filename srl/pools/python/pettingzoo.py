@@ -43,18 +43,34 @@ def parallel_maker(path: str) -> Callable[..., Any]:
     try:
         module = importlib.import_module(module_path)
     except ModuleNotFoundError as error:
-        if error.name != "pettingzoo":
-            raise
+        if hint := _what_to_install(module_path, error.name or ""):
+            raise UserError(f"{module_path} needs {error.name}: {hint}") from error
+        raise
+    if hasattr(module, attribute):
+        return getattr(module, attribute)
+    if attribute == "parallel_env" and hasattr(module, "env"):
+        name = module_path.rpartition(".")[2]
         raise UserError(
-            f"{module_path} needs PettingZoo, which is not installed; try: pip install "
-            "'srl-rl[pettingzoo]'"
-        ) from error
-    if not hasattr(module, attribute):
-        raise UserError(
-            f"module {module_path} has no {attribute}; name what makes a parallel environment, as "
-            f"in pettingzoo:{module_path}:factory"
+            f"the agents of {module_path} take turns, as it has no parallel_env; write a function "
+            f"that returns turn_based_aec_to_parallel({name}.env()), of "
+            "pettingzoo.utils.conversions, and name it: pettingzoo:my_module:my_function"
         )
-    return getattr(module, attribute)
+    raise UserError(
+        f"module {module_path} has no {attribute}; name what makes a parallel environment, as "
+        f"in pettingzoo:{module_path}:factory"
+    )
+
+
+def _what_to_install(module_path: str, missing: str) -> str:
+    """How to get a module that an environment's module needs; empty where that is not known."""
+    family = module_path.removeprefix("pettingzoo.").partition(".")[0]
+    if missing == "pettingzoo":
+        return "PettingZoo is not installed; try: pip install 'srl-rl[pettingzoo]'"
+    if missing == "mpe2":
+        return "it is not installed; try: pip install mpe2"
+    if module_path.startswith("pettingzoo.") and not missing.startswith("pettingzoo"):
+        return f"it is not installed; try: pip install 'pettingzoo[{family}]'"
+    return ""
 
 
 def is_parallel_env(env: Any) -> bool:
