@@ -322,7 +322,13 @@ def test_a_package_that_is_missing_gets_the_command_that_installs_it(
     parts = path.split(".")
     for module in [name for name in sys.modules if name.split(".")[0] in (parts[0], missing)]:
         monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, missing, None)
+
+    class Absent:
+        def find_spec(self, name, path, target=None):
+            if name.split(".")[0] == missing:
+                raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
+
+    monkeypatch.setattr(sys, "meta_path", [Absent(), *sys.meta_path])
     if missing not in parts:  # a package that has the module, and lacks what that needs
         folder = tmp_path.joinpath(*parts[:-1])
         folder.mkdir(parents=True)
