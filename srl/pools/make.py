@@ -237,7 +237,7 @@ def _python_pool(
 
 
 def _own_of_python(options: dict[str, Any]) -> dict[str, Any]:
-    """Those of the options that only environments in Python have."""
+    """The options that only environments in Python have."""
     return {name: options[name] for name in OPTIONS if name in options}
 
 

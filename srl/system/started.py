@@ -257,7 +257,7 @@ def _noted(text: str) -> tuple[set[int], set[Known]]:
 # ---- environments that are stepped in this process ----
 
 _stepping: dict[int, StartedHere] = {}
-"""By thread, what is within an environment's call."""
+"""The objects that an environment's call is within, by thread."""
 _hooks: list[bool] = []
 
 
