@@ -48,12 +48,16 @@ class EpisodeWindow:
         self.total += len(step)
 
     def report(self) -> dict[str, float | int | None]:
-        """Means over the window, None where no episode has ended."""
+        """Means over the window, None where no episode has ended.
+
+        Those of a statistic are over the episodes that gave it, which are NaN otherwise; one that
+        no episode gave is left out.
+        """
         count = min(self.total, WINDOW)
         agents = len(self._specs.agents)
         columns: list[float | None] = [None] * self._episodes.shape[1]
         if count:
-            columns = [float(x) for x in self._episodes[:count].mean(0, dtype=np.float64)]
+            columns = [mean_given(column) for column in self._episodes[:count].T]
         report: dict[str, float | int | None] = {
             "episode_return": _mean(columns[:agents]),
             "episode_length": columns[agents],
@@ -62,7 +66,8 @@ class EpisodeWindow:
         for name, members in self._groups.items():
             report[f"episode_return/{name}"] = _mean([columns[i] for i in members])
         for name, value in zip(self._specs.statistics, columns[agents + 1 :], strict=True):
-            report[f"env/{name}"] = value
+            if value is not None or not count:
+                report[f"env/{name}"] = value
         return report
 
     def state(self) -> dict[str, np.ndarray]:
@@ -70,8 +75,13 @@ class EpisodeWindow:
         return {"episodes": self._episodes.copy(), "total": np.asarray(self.total)}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Goes on from a saved state."""
-        self._episodes[:] = state["episodes"]
+        """Goes on from a saved state; its statistics are forgotten where there are others now."""
+        saved = state["episodes"]
+        if saved.shape == self._episodes.shape:
+            self._episodes[:] = saved
+        else:
+            known = len(self._specs.agents) + 1
+            self._episodes[:, :known], self._episodes[:, known:] = saved[:, :known], np.nan
         self.total = int(state["total"])
 
 
@@ -116,6 +126,12 @@ def teams_of(agents: tuple[str, ...], policies: Mapping[str, tuple[int, ...]]) -
             members[name] = others
             fixed.add(name)
     return Teams(members, frozenset(fixed))
+
+
+def mean_given(values: np.ndarray) -> float | None:
+    """The mean of those values [n] that are numbers; None of none."""
+    given = values[~np.isnan(values)]
+    return float(given.mean(dtype=np.float64)) if len(given) else None
 
 
 def _mean(values: list[float | None]) -> float | None:

@@ -70,6 +70,24 @@ def is_image(space: Space) -> bool:
     return isinstance(space, spaces.Box) and len(space.shape) == 3
 
 
+SMALLEST_PICTURE = 32
+"""Pixels along each side that a picture has at least; grids of small worlds have fewer."""
+
+
+def is_picture(space: Space) -> bool:
+    """Whether a space is one of pixels: a uint8 Box from 0 to 255, at least 32 pixels either way.
+
+    It has two axes, or three of which the shorter of the two ends is that of its channels.
+    """
+    if not isinstance(space, spaces.Box) or space.dtype != np.uint8:
+        return False
+    shape = space.shape
+    if len(shape) == 3:
+        shape = shape[1:] if shape[0] < shape[2] else shape[:2]
+    sides = len(shape) == 2 and min(shape) >= SMALLEST_PICTURE
+    return bool(sides and (space.low == 0).all() and (space.high == 255).all())
+
+
 def is_mask(name: str) -> bool:
     """Whether what is observed under a name, such as `boxes/mask_boxes`, is a mask by its name."""
     key = name.rsplit("/", 1)[-1]

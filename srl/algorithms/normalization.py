@@ -6,15 +6,17 @@ Statistics are parameters: they change only in `learn`, in slot order.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from srl.algorithms.algorithm import State
 from srl.lazy import jnp
-from srl.spaces import Space, is_mask, space_tree, spaces
+from srl.spaces import Space, is_mask, is_picture, space_tree, spaces
 from srl.tree import leaves_of, map_tree, names_of
 from srl.types import Array, Tree
 
 EPSILON = 1e-8
+ScaledBytes = Literal["pictures", "all", "none"]
+"""The observations of uint8 that are divided by 255."""
 
 
 class Statistics(NamedTuple):
@@ -119,21 +121,23 @@ class ObservationNormalizer:
     """Normalises what a space observes, leaf by leaf.
 
     Box leaves of numbers are standardised and clipped; all entities, rays or pixels of a leaf with
-    several axes share their statistics. Images (uint8) are scaled to [0, 1]. Categories, and what
-    is named `mask...` or `action_mask`, stay as they are.
+    several axes share their statistics. Pictures are scaled to [0, 1]. Categories, and what is
+    named `mask...` or `action_mask`, stay as they are.
     """
 
     space: Space
     clip: float = 10.0
     running: bool = True
-    """Whether to standardise at all; without it only images are scaled."""
+    """Whether to standardise at all; without it only pictures are scaled."""
+    scaled_bytes: ScaledBytes = "pictures"
+    """Which leaves of uint8 are pictures."""
 
     def init(self) -> dict[str, Statistics]:
         """Gives the statistics by the leaf's name, such as `observation` or `camera/depth`."""
         return {
             name: no_statistics(_features(leaf))
             for name, leaf in zip(leaves_of(self._names), leaves_of(self._leaves), strict=True)
-            if self.running and _has_statistics(name, leaf)
+            if self.running and self._has_statistics(name, leaf)
         }
 
     def measure(
@@ -158,9 +162,17 @@ class ObservationNormalizer:
         def visit(name: str, leaf: Space, value: Array) -> Array:
             if name in statistics:
                 return jnp.clip(standardize(statistics[name], value), -self.clip, self.clip)
-            return value.astype(jnp.float32) / 255 if _has_bytes(leaf) else value
+            return value.astype(jnp.float32) / 255 if self._is_scaled(leaf) else value
 
         return map_tree(visit, self._names, self._leaves, observation)
+
+    def _has_statistics(self, name: str, leaf: Space) -> bool:
+        return isinstance(leaf, spaces.Box) and not is_mask(name) and not self._is_scaled(leaf)
+
+    def _is_scaled(self, leaf: Space) -> bool:
+        if self.scaled_bytes == "all":
+            return isinstance(leaf, spaces.Box) and leaf.dtype == "uint8"
+        return self.scaled_bytes == "pictures" and is_picture(leaf)
 
     @property
     def _leaves(self) -> Tree:
@@ -169,15 +181,6 @@ class ObservationNormalizer:
     @property
     def _names(self) -> Tree:
         return names_of(self._leaves) or "observation"
-
-
-def _has_statistics(name: str, leaf: Space) -> bool:
-    return isinstance(leaf, spaces.Box) and not is_mask(name) and not _has_bytes(leaf)
-
-
-def _has_bytes(leaf: Space) -> bool:
-    """Whether observations are of 8 bits, as pixels are, and are scaled to 0 to 1."""
-    return isinstance(leaf, spaces.Box) and leaf.dtype == "uint8"
 
 
 def _features(leaf: Space) -> tuple[int, ...]:

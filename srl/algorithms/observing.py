@@ -5,12 +5,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar, get_args
 
 from srl.algorithms.algorithm import Algorithm, Instance
-from srl.algorithms.normalization import ObservationNormalizer, Observing, Statistics
+from srl.algorithms.normalization import (
+    ObservationNormalizer,
+    Observing,
+    ScaledBytes,
+    Statistics,
+)
 from srl.algorithms.returns import valid_rows
-from srl.errors import UserError
+from srl.errors import UserError, expect
 from srl.lazy import jax, jnp, optax
 from srl.networks import AutoNetwork, Network
 from srl.types import Array, Metrics, Tree, Unroll
@@ -24,6 +29,9 @@ class ObservingAlgorithm(Algorithm):
     """The network that is trained; by default one that fits what is observed."""
     normalize_observations: bool = True
     """Standardise observations by running statistics."""
+    scaled_bytes: ScaledBytes = field(default="pictures", kw_only=True)
+    """Which uint8 observations are divided by 255: pictures, which are Boxes from 0 to 255 of at
+    least 32 by 32 pixels; all; or none. The others are numbers like those of any Box."""
 
     learns_state_value: ClassVar[bool] = False
     """Whether it learns a policy and a value of states, which may share layers."""
@@ -31,6 +39,9 @@ class ObservingAlgorithm(Algorithm):
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
         super().validate()
+        known = get_args(ScaledBytes)
+        given, expected = self.scaled_bytes, " or ".join(known)
+        expect(given in known, "algorithm.scaled_bytes", given, expected)
         if self.network.shared and not self.learns_state_value:
             raise UserError(
                 f"network.shared=True: {type(self).__name__} has no policy and value that could "
@@ -87,8 +98,12 @@ class ObservingInstance(Instance[R]):
     @cached_property
     def normalizer(self) -> ObservationNormalizer:
         """How observations become inputs."""
-        running = self.config.normalize_observations
-        return ObservationNormalizer(self.specs.observation, running=running)
+        config = self.config
+        return ObservationNormalizer(
+            self.specs.observation,
+            running=config.normalize_observations,
+            scaled_bytes=config.scaled_bytes,
+        )
 
     def measure(self, state: R, unroll: Unroll) -> tuple[Any, dict[str, Any]]:
         """Gives the unroll itself, and the moments of its observations."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from srl.system.child_process import child_command, ending
+from srl.system.started import Offspring
 
 logger = logging.getLogger(__name__)
 
@@ -98,8 +99,8 @@ class BesideProcess:
     def _run(self) -> int | None:
         """Runs the process to its end; gives its exit code, or None where it has become urgent."""
         flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
+        offspring = Offspring()
         environment = {
-            **os.environ,
             "JAX_PLATFORMS": "cpu",
             "XLA_FLAGS": flags,
             "OMP_NUM_THREADS": "1",
@@ -114,15 +115,13 @@ class BesideProcess:
             with self._lock:
                 if self._ending.is_set():
                     return 0
-                self._process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env=environment,
-                    start_new_session=True,  # Ctrl-C is for the run
+                self._process = offspring.start(
+                    command, environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
                 )
-            return self._wait(self._process)
+            try:
+                return self._wait(self._process)
+            finally:
+                offspring.end()
 
     def _wait(self, process: subprocess.Popen[bytes]) -> int | None:
         while True:

@@ -7,7 +7,6 @@ import faulthandler
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from typing import Any
 from srl.check_env.report import Finding, Settings
 from srl.errors import RunError, UserError, formatted
 from srl.system.child_process import child_command, crash_dump, ending, innermost_frames
+from srl.system.started import Offspring
 
 _MAKING_SECONDS = 60.0  # that making an environment may take, if --seconds is not more
 _SILENT_SECONDS = 10.0  # of a check, before it is shown that it goes on
@@ -34,12 +34,12 @@ def findings_of_child(settings: Settings) -> Iterator[Finding]:
     dump = os.memfd_create("srl-dump", os.MFD_CLOEXEC)
     results, theirs = os.pipe()
     arguments = json.dumps([dump, theirs, dataclasses.asdict(settings)])
-    process = subprocess.Popen(
+    offspring = Offspring()
+    process = offspring.start(
         child_command("srl.check_env.child", arguments, dies_with_parent=True, dump=dump),
         stdin=subprocess.DEVNULL,
         stdout=2,  # what the environment prints is no finding
         pass_fds=(dump, theirs),
-        start_new_session=True,
     )
     os.close(theirs)
     try:
@@ -64,8 +64,7 @@ def findings_of_child(settings: Settings) -> Iterator[Finding]:
                 raise (UserError if kind == "user" else RunError)(content)
         yield Finding("survival", "mend", _verdict(check, process.wait(), crash_dump(dump)))
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        offspring.end()
         process.wait()
         os.close(results)
         os.close(dump)

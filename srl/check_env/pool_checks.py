@@ -157,7 +157,8 @@ class PoolChecks:
 
     def _close(self) -> Iterator[Finding]:
         self._pool.close()
-        yield Finding("close", "ok", "works")
+        failure = self._pool.close_failure
+        yield Finding("close", "mend", failure) if failure else Finding("close", "ok", "works")
 
     def _made(self, num_envs: int) -> Pool:
         self._watch(making=True)

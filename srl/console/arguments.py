@@ -84,7 +84,7 @@ class Arguments(argparse.ArgumentParser):
                 )
 
 
-_LISTS = {"--env.wrappers"}
+_LISTS = {"--env.wrappers", "--env.metrics", "--env.ignore"}
 """Options of an experiment that are given once for each element."""
 
 

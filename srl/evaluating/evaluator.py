@@ -187,7 +187,8 @@ class _Evaluating:
         return metrics
 
     def _expect_metric(self, metrics: dict[str, float]) -> None:
-        if f"eval/{self._settings.metric}" not in metrics:
+        named = self._settings.metric.removeprefix("sampled/").removeprefix("env/")
+        if f"eval/{self._settings.metric}" not in metrics and named not in self._specs.statistics:
             known = ", ".join(name.removeprefix("eval/") for name in metrics)
             raise UserError(
                 f"evaluation.metric is {self._settings.metric!r}; expected one of {known}"

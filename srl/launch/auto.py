@@ -17,6 +17,7 @@ from srl.overrides import without
 from srl.run.folder import create_run, record
 from srl.run_record import RunFolder
 from srl.system.child_process import child_command
+from srl.system.started import Offspring
 
 SECONDS = 4.0
 """The time for which each plan is measured, once it is warm."""
@@ -94,16 +95,20 @@ def _measure(resolved: Resolved, path: Path, pace: float) -> Measured:
     kept = without(resolved.overrides, "--env-steps", "--updates", "--report-every")
     budget = ("--env-steps", str(_MOST_UPDATES * steps), "--report-every", str(every))
     folder = create_run(with_overrides(resolved, (*kept, *budget)), path)
-    done = subprocess.run(
-        child_command("srl.launch.measure", str(folder.path), str(SECONDS), dies_with_parent=True),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = done.stdout.splitlines()
-    if done.returncode or not lines:
-        last = done.stderr.strip().splitlines()[-1:] or [f"it ended with code {done.returncode}"]
+    arguments = (str(folder.path), str(SECONDS))
+    command = child_command("srl.launch.measure", *arguments, dies_with_parent=True)
+    offspring = Offspring()
+    # Not by pipes: what an environment has started may hold them open.
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        process = offspring.start(command, stdin=subprocess.DEVNULL, stdout=out, stderr=errors)
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        offspring.end()
+        code = process.wait()
+        out.seek(0)
+        errors.seek(0)
+        lines, problems = out.read().splitlines(), errors.read().strip().splitlines()
+    if code or not lines:
+        last = problems[-1:] or [f"it ended with code {code}"]
         raise RunError(last[0])
     answer = json.loads(lines[-1])
     if "error" in answer:

@@ -161,7 +161,7 @@ def environment_options(
     """`--env.scenario full --env.hiders=3` as {"scenario": "full", "hiders": 3}.
 
     The prefix may be left out, where no other options can be meant. `--env.wrappers` may be given
-    several times, the innermost first.
+    several times, the innermost first, as may `--env.metrics` and `--env.ignore`, or with commas.
 
     Args:
         arguments: The options.
@@ -183,8 +183,9 @@ def environment_options(
         if not has_value and text.startswith("--"):
             raise UserError(f"{flag} has no value; give {flag} VALUE")
         name = flag[2:].removeprefix("env.").replace("-", "_")
-        if name == "wrappers":
-            options[name] = (*options.get(name, ()), text)
+        if name in ("wrappers", "metrics", "ignore"):
+            more = [text] if name == "wrappers" else text.split(",")
+            options[name] = (*options.get(name, ()), *more)
             continue
         annotation = (types or {}).get(name)
         try:

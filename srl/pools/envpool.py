@@ -25,6 +25,7 @@ from srl.pools.envpool_specs import (
 )
 from srl.pools.exclusive import ExclusivePool, exclusive
 from srl.pools.pool import as_actions, checked_seed
+from srl.pools.python.own_options import names_in
 from srl.pools.timestep_arrays import Row, empty_observation
 from srl.tree import leaves_of
 from srl.types import Specs, Timestep, Tree
@@ -35,6 +36,8 @@ _ENDED_BY_THE_LIMIT_ALONE = ("envpool.classic_control", "envpool.box2d", "envpoo
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 _ONE = np.int32(1)
+_INFO = "info:"
+"""Begins EnvPool's names of what it reports beside observations."""
 
 _State = dict[str, np.ndarray]
 """What EnvPool gives for a batch, by its own names."""
@@ -62,6 +65,8 @@ class EnvpoolPool(ExclusivePool):
                 has no place in a pool.
         """
         super().__init__(name, num_envs, batch_size)
+        options = dict(options)
+        metrics = names_in("metrics", options.pop("metrics", ()))
         self.threads = threads or min(batch_size, os.cpu_count() or 1)
         self._envpool = import_envpool()
         sizes = {"num_envs": num_envs, "batch_size": batch_size, "num_threads": threads}
@@ -76,8 +81,10 @@ class EnvpoolPool(ExclusivePool):
             observation=observation_space(spec, paths),
             action=space_of(spec.action_array_spec[action], acts=True),
             agents=tuple(f"player_{i}" for i in range(agents)) if agents > 1 else ("agent",),
+            statistics=metrics,
             max_episode_steps=limit or None,
         )
+        self._expect_metrics(spec)
         narrowed = leaves_of(empty_observation(self.specs.observation, ()))
         self._names = list(spec.state_array_spec)
         self._parts = [(*path, leaf.dtype) for path, leaf in zip(paths, narrowed, strict=True)]
@@ -319,7 +326,7 @@ class EnvpoolPool(ExclusivePool):
             truncated=truncated,
             episode_return=total.reshape(-1),
             episode_length=length,
-            statistics=np.zeros((len(ids), 0), np.float32),
+            statistics=self._statistics(state),
             env_id=ids,
             lost=np.zeros(len(ids), np.bool_),
         )
@@ -337,6 +344,25 @@ class EnvpoolPool(ExclusivePool):
         if "info:terminated" in state:  # which some environments report
             terminated |= done & state["info:terminated"].astype(np.bool_)
         return terminated, truncated
+
+    def _expect_metrics(self, spec: Any) -> None:
+        """Raises UserError for statistics that infos do not have as one number each."""
+        shapes = [[], [-1]] if len(self.specs.agents) == 1 else [[]]
+        known = [
+            key.removeprefix(_INFO)
+            for key, array in spec.state_array_spec.items()
+            if key.startswith(_INFO) and "env_id" not in key and list(array.shape) in shapes
+        ]
+        for metric in self.specs.statistics:
+            if metric not in known:
+                has = f"its infos have {', '.join(known)}" if known else "its infos have no numbers"
+                raise UserError(f"envpool:{self.name} reports no {metric!r}; {has}")
+
+    def _statistics(self, state: _State) -> np.ndarray:
+        columns = [state[f"{_INFO}{name}"].reshape(-1) for name in self.specs.statistics]
+        if not columns:
+            return np.zeros((len(state["info:env_id"]), 0), np.float32)
+        return np.stack(columns, 1).astype(np.float32)
 
     def _observation(self, state: _State) -> Tree:
         parts = {}

@@ -13,8 +13,8 @@ from srl.errors import UserError, expect_number
 from srl.pools.config import EnvConfig
 from srl.pools.memory_check import SAMPLE, Growth, check_memory
 from srl.pools.pool import Pool
+from srl.pools.python.own_options import OPTIONS
 from srl.pools.python.sources import VectorMaker, maker_of, source_name, vector_maker
-from srl.pools.python.wrappers import OPTION
 
 _IN_PROCESS = "steps in this process: give workers=N"
 EnvSource = str | EnvConfig | Callable[[], gymnasium.Env]
@@ -74,10 +74,13 @@ def make_pool(
             take in a worker process, 60 by default.
         start_timeout: Seconds that a worker process may take to make its environments, 300 by
             default.
-        options: Passed on to the environment, but for `wrappers` of an environment in Python: a
-            list of Gymnasium's or other wrappers, the innermost first, such as
-            "TimeLimit(max_episode_steps=100)", "my_module:MyWrapper" or a callable. A vector
-            environment takes those of `gymnasium.wrappers.vector`.
+        options: Passed on to the environment, but for three of an environment in Python:
+            - `wrappers`: a list of Gymnasium's or other wrappers, the innermost first, such as
+              "TimeLimit(max_episode_steps=100)", "my_module:MyWrapper" or a callable. A vector
+              environment takes those of `gymnasium.wrappers.vector`.
+            - `metrics`: names of numbers in the info of an episode's last step that become
+              statistics of episodes (`srl.pools.python.metrics`), EnvPool's too.
+            - `ignore`: parts of a Dict observation that are left out.
 
     Raises:
         UserError: For an unknown id, an unknown option, or sizes that do not fit.
@@ -98,6 +101,7 @@ def make_pool(
         given |= {"cores": cores} if len(cores) else {}
         if kind == "jax":
             given |= {} if workers is None else {"workers": workers}
+            given |= _own_of_python(options)
             _check_effect(env, given | limits, "steps all its environments in one compiled call")
             from srl.pools.functional.adapters import make_functional
             from srl.pools.functional.pool import FunctionalPool
@@ -116,7 +120,9 @@ def make_pool(
         return _python_pool(env, num_envs, batch_size, workers, limits, action_repeat, options)
     given = {} if workers is None else {"workers": workers}
     _check_effect(env, given | limits, "steps on threads: give threads=N")
-    given = {OPTION: options[OPTION]} if OPTION in options else {}
+    given = _own_of_python(options)
+    if kind == "envpool":
+        given.pop("metrics", None)
     _check_effect(env, given, "is not written in Python")
     if kind == "native":
         from srl.pools.native.pool import NativePool
@@ -228,6 +234,11 @@ def _python_pool(
     from srl.pools.python.processes.pool import ProcessPool
 
     return ProcessPool(env, num_envs, batch_size, workers, options, action_repeat, **limits)
+
+
+def _own_of_python(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that only environments in Python have."""
+    return {name: options[name] for name in OPTIONS if name in options}
 
 
 def _check_effect(env: EnvSource, given: dict[str, Any], reason: str) -> None:

@@ -36,6 +36,8 @@ class Pool(ABC):
     _token: object
     saves_exactly: bool = False
     """Whether `save` and `restore` keep everything."""
+    close_failure: str = ""
+    """How closing the environments of this process failed; empty if it did not."""
 
     @abstractmethod
     def reset(
@@ -147,6 +149,9 @@ class Pool(ABC):
     @abstractmethod
     def close(self) -> None:
         """Ends the environments; any later call is an error, but a second close does nothing.
+
+        An environment that raises when it is closed, or hangs, holds up no other: there is a
+        warning, and the processes that the environments started are killed.
 
         Raises:
             UserError: While another thread is in a call.

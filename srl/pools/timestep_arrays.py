@@ -73,7 +73,7 @@ def empty_observation(
     """
 
     def empty(leaf: gymnasium.Space) -> Any:
-        if not isinstance(leaf, _ARRAYS):
+        if not isinstance(leaf, ARRAY_SPACES):
             raise UserError(
                 f"observation space {leaf} is not supported; there may be Box, Discrete, "
                 "MultiDiscrete, MultiBinary, and Dict and Tuple of these: wrap the environment"
@@ -87,7 +87,8 @@ def empty_observation(
     return arrays
 
 
-_ARRAYS = spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
+ARRAY_SPACES = spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
+"""The spaces of single arrays of numbers."""
 
 
 def empty_timestep(

@@ -237,8 +237,9 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             values = {"episode_return": row.episode_return, "episode_length": row.episode_length}
             values.update(zip(self.pool.specs.statistics, row.statistics.T, strict=True))
             for name, value in values.items():
-                info[name] = np.where(whole, value, value.dtype.type(0))
-                info[f"_{name}"] = whole.copy()
+                there = whole & ~np.isnan(value)
+                info[name] = np.where(there, value, value.dtype.type(0))
+                info[f"_{name}"] = there
         if lost.any():
             info["lost"], info["_lost"] = lost, lost.copy()
         return info

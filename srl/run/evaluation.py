@@ -120,7 +120,8 @@ class Evaluations:
         if met(self._settings, value):
             self.reached = reached_text(self._settings, self.newest, value)
         report = {**offer.counts, "policy_version": self.newest, **metrics}
-        return Evaluated(report, best, _text(offer.counts, metrics, best) + self._about_films())
+        text = _text(offer.counts, metrics, best, f"eval/{self._settings.metric}")
+        return Evaluated(report, best, text + self._about_films())
 
     def _about_films(self) -> str:
         """Why versions are not filmed any more, once."""
@@ -185,13 +186,13 @@ def reached_text(settings: Evaluation, version: Any, value: float) -> str:
     )
 
 
-def _text(counts: Mapping[str, int], metrics: Mapping[str, Any], best: bool) -> str:
+def _text(counts: Mapping[str, int], metrics: Mapping[str, Any], best: bool, chosen: str) -> str:
     """A line for the terminal."""
     shown = [
         f"{name.removeprefix('eval/')} {number_text(value)}"
         for name, value in metrics.items()
         if value is not None and name not in ("eval/episodes", "eval/return_error")
-        if not name.startswith("eval/env/")
+        if name == chosen or not name.startswith("eval/env/")
     ]
     best_so_far = "; the best so far" if best else ""
     return f"evaluated version {counts['updates']:,}: {', '.join(shown)}{best_so_far}"

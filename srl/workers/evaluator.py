@@ -77,7 +77,7 @@ def _decimals(value: float) -> str:
 def estimates(
     episodes: Episodes, specs: Specs, *groupings: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Estimate]:
-    """Means by the names that a run's metrics have.
+    """Means by the names that a run's metrics have; of a statistic, over the episodes that gave it.
 
     Args:
         episodes: What was played.
@@ -92,8 +92,10 @@ def estimates(
         "episode_return": returns.mean(1),
         **{f"episode_return/{k}": returns[:, list(v)].mean(1) for k, v in groups.items()},
         "episode_length": episodes.lengths,
-        **{f"env/{k}": episodes.statistics[:, i] for i, k in enumerate(specs.statistics)},
     }
+    for k, column in zip(specs.statistics, episodes.statistics.T, strict=True):
+        if len(given := column[~np.isnan(column)]):
+            values[f"env/{k}"] = given
     return {name: Estimate.of(value) for name, value in values.items()}
 
 

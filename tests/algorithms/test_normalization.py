@@ -6,10 +6,13 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from srl import UserError
+from srl.algorithms import PPO
 from srl.algorithms.normalization import (
     ObservationNormalizer,
     merge,
@@ -19,6 +22,7 @@ from srl.algorithms.normalization import (
     standardize,
     unstandardize,
 )
+from srl.spaces import is_picture
 
 
 def add(statistics, x, mask):
@@ -95,7 +99,7 @@ SPACE = spaces.Dict(
     entities=spaces.Box(-np.inf, np.inf, (4, 2)),
     mask_entities=spaces.Box(0, 1, (4,)),
     action_mask=spaces.MultiBinary(5),
-    camera=spaces.Box(0, 255, (4, 4, 3), np.uint8),
+    camera=spaces.Box(0, 255, (32, 32, 3), np.uint8),
     kind=spaces.Discrete(7),
     nested=spaces.Tuple([spaces.Box(-1, 1, ()), spaces.MultiDiscrete([2, 3])]),
 )
@@ -108,7 +112,7 @@ def observations(rows):
         "entities": random.normal(-2.0, 3.0, (rows, 4, 2)).astype(np.float32),
         "mask_entities": np.ones((rows, 4), np.float32),
         "action_mask": np.ones((rows, 5), np.int8),
-        "camera": np.full((rows, 4, 4, 3), 255, np.uint8),
+        "camera": np.full((rows, 32, 32, 3), 255, np.uint8),
         "kind": np.full(rows, 6),
         "nested": (np.full(rows, 0.5, np.float32), np.ones((rows, 2), np.int64)),
     }
@@ -147,7 +151,7 @@ def test_far_observations_are_clipped():
     assert float(normalizer.normalize(statistics, np.array([1e9]))[0]) == 5.0
 
 
-def test_without_running_statistics_only_images_are_scaled():
+def test_without_running_statistics_only_pictures_are_scaled():
     normalizer = ObservationNormalizer(SPACE, running=False)
     observation = observations(2)
     assert normalizer.init() == {}
@@ -156,3 +160,44 @@ def test_without_running_statistics_only_images_are_scaled():
     )
     np.testing.assert_array_equal(inputs["vector"], observation["vector"])
     assert float(inputs["camera"].max()) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("space", "picture"),
+    [
+        (spaces.Box(0, 255, (84, 84), np.uint8), True),
+        (spaces.Box(0, 255, (64, 48, 3), np.uint8), True),
+        (spaces.Box(0, 255, (4, 32, 40), np.uint8), True),
+        (spaces.Box(0, 255, (4,), np.uint8), False),  # four bytes
+        (spaces.Box(0, 255, (7, 7, 3), np.uint8), False),  # what MiniGrid's agents see
+        (spaces.Box(0, 255, (25, 25, 3), np.uint8), False),  # and a whole grid
+        (spaces.Box(0, 255, (64, 4), np.uint8), False),  # entities
+        (spaces.Box(0, 10, (84, 84, 3), np.uint8), False),
+        (spaces.Box(0, 255, (84, 84, 3), np.int16), False),
+    ],
+)
+def test_pictures_are_bytes_of_the_whole_range_in_two_long_axes(space, picture):
+    assert is_picture(space) == picture
+    assert (ObservationNormalizer(space).init() == {}) == picture
+
+
+@pytest.mark.parametrize("kind", ["pictures", "none"])
+def test_bytes_that_are_no_picture_are_inputs_as_the_same_floats_would_be(kind):
+    rows = np.random.default_rng(0).integers(0, 2, (64, 4))
+    inputs = []
+    for dtype in (np.uint8, np.float32):
+        normalizer = ObservationNormalizer(spaces.Box(0, 255, (4,), dtype), scaled_bytes=kind)
+        x = rows.astype(dtype)
+        statistics = update(normalizer, normalizer.init(), x, np.ones(64, bool))
+        inputs.append(np.asarray(normalizer.normalize(statistics, x)))
+    np.testing.assert_array_equal(*inputs)
+    np.testing.assert_allclose(inputs[0].std(0), 1, atol=1e-3)
+
+
+@pytest.mark.parametrize(("kind", "scaled"), [("all", True), ("none", False)])
+def test_a_setting_chooses_which_bytes_are_divided(kind, scaled):
+    for shape in ((4,), (32, 32, 3)):
+        normalizer = ObservationNormalizer(spaces.Box(0, 255, shape, np.uint8), scaled_bytes=kind)
+        assert (normalizer.init() == {}) == scaled
+    with pytest.raises(UserError, match=r"algorithm.scaled_bytes is 'some'; expected pictures or"):
+        PPO(scaled_bytes="some").validate()

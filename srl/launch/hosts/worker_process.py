@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from srl.system.child_process import child_command, crash_dump, ending, process_state, python_stack
+from srl.system.started import Offspring
 from srl.workers.worker_spec import WorkerSpec
 
 
@@ -30,17 +31,17 @@ class WorkerProcess:
             dies_with_parent=True,
             dump=self._dump,
         )
+        self._offspring = Offspring()
         inherited = [fd for fd in (self._dump, spec.ledger) if fd >= 0]
         try:
             with log.open("ab") as output:
-                self._process = subprocess.Popen(
+                self._process = self._offspring.start(
                     command,
+                    environment,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
                     pass_fds=inherited,
-                    env={**os.environ, **environment},
-                    start_new_session=True,
                 )
         except OSError:
             os.close(self._dump)
@@ -73,7 +74,7 @@ class WorkerProcess:
             Its exit code, a description of its end, and its stack if it crashed and wrote one.
         """
         os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-        self.kill()  # the group's number is not given anew before its leader is waited for
+        self._offspring.end()
         code = self._process.wait()
         dump = crash_dump(self._dump) if code < 0 else ""
         os.close(self._dump)

@@ -14,7 +14,7 @@ from srl.lazy import jax, jnp
 from srl.pools.functional.environment import FunctionalEnv
 from srl.pools.functional.episodes import Episodes, PoolState
 from srl.pools.pool import Pool, as_actions, as_array, checked_seed
-from srl.pools.python.simulator import narrowed, supported_action
+from srl.pools.python.simulator import observed_space, supported_action
 from srl.pools.timestep_arrays import Row
 from srl.spaces import outside
 from srl.tree import leaves_of, map_tree
@@ -215,7 +215,7 @@ def _specs_of(env: Any, name: str) -> Specs:
                 "environment: docs/jax_environments.md shows one"
             )
     return Specs(
-        observation=narrowed(env.observation_space),
+        observation=observed_space(env.observation_space, name),
         action=supported_action(env.action_space, name),
         agents=tuple(getattr(env, "agents", ("agent",))),
         statistics=tuple(getattr(env, "statistics", ())),

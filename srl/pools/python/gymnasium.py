@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -16,10 +17,16 @@ from srl.pools.python.masks import (
     expect_no_mask,
     has_mask,
     mask_method,
-    mentions_masks,
     with_mask,
 )
-from srl.pools.python.simulator import InvalidOutput, Simulator, narrowed, supported_action
+from srl.pools.python.metrics import metric_names, metric_values
+from srl.pools.python.simulator import (
+    InvalidOutput,
+    Simulator,
+    mentions,
+    observed_space,
+    supported_action,
+)
 from srl.pools.python.writer import observation_writer
 from srl.types import Specs, Timestep
 
@@ -33,16 +40,23 @@ class GymnasiumSimulator(Simulator):
     alone.
     """
 
-    def __init__(self, env: gymnasium.Env, name: str, masked: bool | None = None) -> None:
+    def __init__(
+        self,
+        env: gymnasium.Env,
+        name: str,
+        masked: bool | None = None,
+        metrics: Sequence[str] = (),
+    ) -> None:
         """Takes an environment that messages call `name`.
 
-        Without `masked`, this finds out whether its infos hold masks.
+        Without `masked`, this finds out whether its infos hold masks. `metrics` are further numbers
+        of its infos than those that it declares (`srl.pools.python.metrics`).
 
         Raises:
             UserError: If its spaces, or its masks, are not supported.
         """
         self._action = action = supported_action(space_of(env, "action_space"), name)
-        observed = narrowed(space_of(env, "observation_space"))
+        observed = observed_space(space_of(env, "observation_space"), name)
         check_mask(observed, action, name)
         self._observes_mask = has_mask(observed)
         self._method = None if self._observes_mask else mask_method(env, action, name)
@@ -53,8 +67,10 @@ class GymnasiumSimulator(Simulator):
             observation=with_mask(observed, action) if self._adds_mask else observed,
             action=action,
             agents=("agent",),
+            statistics=metric_names(env, metrics, name),
             max_episode_steps=env.spec.max_episode_steps if env.spec else None,
         )
+        self._metrics = self.specs.statistics
         self._env = env
         self._step = env.step
         self._write = observation_writer(self.specs.observation)
@@ -67,6 +83,8 @@ class GymnasiumSimulator(Simulator):
                 f"gave {type(given).__name__} at reset; expected (observation, info)"
             )
         self._write(self._with_mask(*given, "reset"), rows.observation, env)
+        if self._metrics:
+            rows.statistics[env] = metric_values(given[1], self._metrics)
         rows.reward[env] = 0
         rows.terminated[env] = rows.truncated[env] = False
 
@@ -81,6 +99,8 @@ class GymnasiumSimulator(Simulator):
                 "truncated, info)"
             ) from None
         rows.reward[env], rows.terminated[env], rows.truncated[env] = reward, terminated, truncated
+        if self._metrics:
+            rows.statistics[env] = metric_values(info, self._metrics)
         if info or self._adds_mask:
             observation = self._with_mask(observation, info, "step")
         self._write(observation, rows.observation, env)
@@ -115,7 +135,7 @@ def space_of(env: gymnasium.Env, kind: str) -> gymnasium.Space:
 
 def _gives_masks(env: gymnasium.Env, action: gymnasium.Space) -> bool:
     """Whether infos hold masks; no space shows that, so the environment is reset once."""
-    if isinstance(action, spaces.Box) or not mentions_masks(env):
+    if isinstance(action, spaces.Box) or not mentions(env, MASK):
         return False
     try:
         _, info = env.reset(seed=0)

@@ -7,8 +7,6 @@ choices of MultiDiscrete actions one after the other. Environments that give mas
 
 from __future__ import annotations
 
-import inspect
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -99,25 +97,6 @@ def mask_method(env: gymnasium.Env, action: gymnasium.Space, name: str) -> Calla
         return None
     _check_maskable(f"{name}: action_masks()", action)
     return method
-
-
-def mentions_masks(env: gymnasium.Env) -> bool:
-    """Whether a module that defines the environment, a base or a wrapper, names `action_mask`.
-
-    Also true where a module's source cannot be read, as in a notebook.
-    """
-    layers = [env]
-    while isinstance(layers[-1], gymnasium.Wrapper):
-        layers.append(layers[-1].env)
-    modules = {kind.__module__ for layer in layers for kind in type(layer).__mro__} - {"builtins"}
-    return any(MASK in _source(module) for module in modules)
-
-
-def _source(module: str) -> str:
-    try:
-        return inspect.getsource(sys.modules[module])
-    except (KeyError, OSError, TypeError):
-        return MASK
 
 
 def expect_no_mask(info: Mapping[str, Any], call: str, action: gymnasium.Space) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 from srl.errors import UserError
-from srl.extras import install_command
+from srl.extras import install_command, pip_install
 from srl.pools.python.masks import (
     MASK,
     add_mask,
@@ -19,8 +19,9 @@ from srl.pools.python.masks import (
     has_mask,
     with_mask,
 )
+from srl.pools.python.metrics import metric_names, metric_values
 from srl.pools.python.padding import common_space, crop
-from srl.pools.python.simulator import InvalidOutput, Simulator, narrowed, supported_action
+from srl.pools.python.simulator import InvalidOutput, Simulator, observed_space, supported_action
 from srl.pools.python.writer import observation_writer
 from srl.spaces import corner, outside
 from srl.tree import leaves_of
@@ -43,18 +44,34 @@ def parallel_maker(path: str) -> Callable[..., Any]:
     try:
         module = importlib.import_module(module_path)
     except ModuleNotFoundError as error:
-        if error.name != "pettingzoo":
-            raise
+        if hint := _what_to_install(module_path, error.name or ""):
+            raise UserError(f"{module_path} needs {error.name}: {hint}") from error
+        raise
+    if hasattr(module, attribute):
+        return getattr(module, attribute)
+    if attribute == "parallel_env" and hasattr(module, "env"):
+        name = module_path.rpartition(".")[2]
         raise UserError(
-            f"{module_path} needs PettingZoo, which is not installed; try: "
-            f"{install_command('pettingzoo')}"
-        ) from error
-    if not hasattr(module, attribute):
-        raise UserError(
-            f"module {module_path} has no {attribute}; name what makes a parallel environment, as "
-            f"in pettingzoo:{module_path}:factory"
+            f"the agents of {module_path} take turns, as it has no parallel_env; write a function "
+            f"that returns turn_based_aec_to_parallel({name}.env()), of "
+            "pettingzoo.utils.conversions, and name it: pettingzoo:my_module:my_function"
         )
-    return getattr(module, attribute)
+    raise UserError(
+        f"module {module_path} has no {attribute}; name what makes a parallel environment, as "
+        f"in pettingzoo:{module_path}:factory"
+    )
+
+
+def _what_to_install(module_path: str, missing: str) -> str:
+    """How to get a module that an environment's module needs; empty where that is not known."""
+    family = module_path.removeprefix("pettingzoo.").partition(".")[0]
+    if missing == "pettingzoo":
+        return f"PettingZoo is not installed; try: {install_command('pettingzoo')}"
+    if missing == "mpe2":
+        return f"it is not installed; try: {pip_install('mpe2')}"
+    if module_path.startswith("pettingzoo.") and not missing.startswith("pettingzoo"):
+        return f"it is not installed; try: {pip_install(f'pettingzoo[{family}]')}"
+    return ""
 
 
 def is_parallel_env(env: Any) -> bool:
@@ -87,10 +104,14 @@ class PettingZooSimulator(Simulator):
     terminated nor truncated is truncated.
     """
 
-    def __init__(self, env: Any, name: str, masked: bool | None = None) -> None:
+    def __init__(
+        self, env: Any, name: str, masked: bool | None = None, metrics: Sequence[str] = ()
+    ) -> None:
         """Takes an environment that messages call `name`.
 
-        Without `masked`, this finds out whether its infos hold masks.
+        Without `masked`, this finds out whether its infos hold masks. `metrics` are further numbers
+        of its infos than those that it declares (`srl.pools.python.metrics`); each is the mean over
+        the agents of what they gave last.
 
         Raises:
             UserError: If its spaces, or its masks, are not supported, or cannot be padded to be
@@ -106,7 +127,7 @@ class PettingZooSimulator(Simulator):
             for own, agent in zip(names, self._agents, strict=True)
         }
         observed = {
-            own: narrowed(env.observation_space(agent))
+            own: observed_space(env.observation_space(agent), f"{name}: {own}")
             for own, agent in zip(names, self._agents, strict=True)
         }
         action = common_space(actions, "action", name)
@@ -123,7 +144,14 @@ class PettingZooSimulator(Simulator):
         observation = common_space(observed, "observation", name)
         own = tuple(zip(observed.values(), actions.values(), strict=True))
         alike = all(pair == (observation, action) for pair in own)
-        self.specs = Specs(observation, action, names, agent_spaces=() if alike else own)
+        self.specs = Specs(
+            observation,
+            action,
+            names,
+            statistics=metric_names(env, metrics, name),
+            agent_spaces=() if alike else own,
+        )
+        self._values = np.zeros((len(names), len(self.specs.statistics)), np.float32)
         self._own = own
         self._writers = [
             observation_writer(space, f"{agent}'s observation") for agent, space in observed.items()
@@ -147,6 +175,7 @@ class PettingZooSimulator(Simulator):
         if not self._env.agents:
             raise InvalidOutput("has no agents after a reset")
         self._joined[:] = self._done[:] = False
+        self._values[:] = np.nan
         nothing: dict[Any, Any] = {}
         self._write(set(), (given[0], nothing, nothing, nothing, given[1]), rows, env)
 
@@ -206,6 +235,16 @@ class PettingZooSimulator(Simulator):
                 terminated, truncated = bool(self._joined[i]), not self._joined[i]
             self._done[i] = terminated or truncated
             rows.terminated[slot], rows.truncated[slot] = terminated, truncated
+        if self.specs.statistics:
+            self._write_metrics(infos, rows, env)
+
+    def _write_metrics(self, infos: Mapping[Any, Any], rows: Timestep, env: int) -> None:
+        for i, agent in enumerate(self._agents):
+            given = np.array(metric_values(infos.get(agent), self.specs.statistics), np.float32)
+            np.copyto(self._values[i], given, where=~np.isnan(given))
+        there = ~np.isnan(self._values)
+        sums, counts = np.where(there, self._values, 0).sum(0), there.sum(0)
+        rows.statistics[env] = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
     def _observe(
         self, i: int, value: Any, info: Mapping[str, Any], rows: Timestep, slot: int

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from srl.pools.python.closing import close_here
 from srl.pools.python.python_pool import PythonPool
 from srl.pools.python.simulator import Rendered, rendered
 from srl.pools.python.sources import SimulatorSource, make_simulators, source_name
 from srl.pools.python.stepper import Stepper, empty_control
 from srl.pools.timestep_arrays import Row
+from srl.system.started import StartedHere
 
 
 class SerialPool(PythonPool):
@@ -32,14 +34,21 @@ class SerialPool(PythonPool):
             RunError: If making one raised.
         """
         super().__init__(source_name(source), num_envs, batch_size)
-        self._simulators = make_simulators(source, range(num_envs), options, num_envs)
+        self._started = StartedHere()
+        try:
+            with self._started:
+                self._simulators = make_simulators(source, range(num_envs), options, num_envs)
+        except BaseException:
+            self._started.end()
+            raise
         specs = self._simulators[0].specs
         self._begin(specs, empty_control(specs, num_envs, steppers=1))
         self._stepper = Stepper(self._simulators, self._control, action_repeat=action_repeat)
         self._queue: deque[int] = deque()
 
     def _advance(self, ids: np.ndarray | None, row: Row) -> None:
-        self._failures = self._stepper.advance(None if ids is None else ids.tolist(), row.core)
+        with self._started:
+            self._failures = self._stepper.advance(None if ids is None else ids.tolist(), row.core)
 
     def _start(self, ids: np.ndarray) -> None:
         self._queue.extend(ids.tolist())
@@ -47,7 +56,8 @@ class SerialPool(PythonPool):
     def _work(self) -> None:
         assert self._slots is not None
         batch = [self._queue.popleft() for _ in range(self.batch_size - len(self._ready))]
-        self._failures = self._stepper.advance(batch, self._slots.core)
+        with self._started:
+            self._failures = self._stepper.advance(batch, self._slots.core)
         failed = {failure.env for failure in self._failures}
         self._ready.extend(env for env in batch if env not in failed)
 
@@ -55,8 +65,9 @@ class SerialPool(PythonPool):
         self._queue.clear()
 
     def _picture(self, env: int) -> Rendered:
-        return rendered(self._simulators[env].render)
+        with self._started:
+            return rendered(self._simulators[env].render)
 
     def _end(self) -> None:
-        for simulator in self._simulators:
-            simulator.close()
+        closes = [simulator.close for simulator in self._simulators]
+        self.close_failure = close_here(self.name, closes, self._started)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -11,8 +14,9 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.errors import UserError, formatted
+from srl.pools.timestep_arrays import ARRAY_SPACES
 from srl.spaces import joined_space, narrow_dtype, space_tree
-from srl.tree import map_tree
+from srl.tree import leaves_of, map_tree
 from srl.types import Specs, Timestep
 
 
@@ -90,9 +94,54 @@ def rendered(render: Callable[[], np.ndarray]) -> Rendered:
         return Rendered(None, formatted(error))
 
 
-def narrowed(space: gymnasium.Space) -> gymnasium.Space:
-    """The space of what a pool gives: numbers of 64 bits become 32."""
+def mentions(env: Any, word: str) -> bool:
+    """Whether a module that defines the environment, a base or a wrapper, has this word.
+
+    Also true where a module's source cannot be read, as in a notebook.
+    """
+    layers = [env]
+    while len(layers) < _MOST_LAYERS and (inner := _inner(layers[-1])) is not None:
+        layers.append(inner)
+    modules = {kind.__module__ for layer in layers for kind in type(layer).__mro__} - {"builtins"}
+    return any(word in _source(module, word) for module in modules)
+
+
+_MOST_LAYERS = 100
+
+
+def _inner(layer: Any) -> Any:
+    """The environment within a wrapper, or the first of a vector of them; None of others."""
+    with suppress(Exception):  # of an attribute that is computed
+        return getattr(layer, "env", None) or next(iter(getattr(layer, "envs", ())), None)
+    return None
+
+
+def _source(module: str, otherwise: str) -> str:
+    try:
+        return inspect.getsource(sys.modules[module])
+    except (KeyError, OSError, TypeError):
+        return otherwise
+
+
+def observed_space(space: gymnasium.Space, name: str) -> gymnasium.Space:
+    """The space of what a pool gives: numbers of 64 bits become 32.
+
+    Raises:
+        UserError: If some parts of a Dict are no arrays of numbers, as texts are; they are named.
+    """
+    parts = space.spaces if isinstance(space, spaces.Dict) else {}
+    if wrong := [part for part, own in parts.items() if not _is_numbers(own)]:
+        kind = type(parts[wrong[0]]).__name__
+        raise UserError(
+            f"{name}: observation[{wrong[0]!r}] is a space of {kind}, and policies see numbers "
+            f"only; leave it out by --env.ignore {','.join(wrong)} (ignore={wrong}), or wrap the "
+            "environment"
+        )
     return joined_space(map_tree(_narrowed, space_tree(space)))
+
+
+def _is_numbers(space: gymnasium.Space) -> bool:
+    return all(isinstance(leaf, ARRAY_SPACES) for leaf in leaves_of(space_tree(space)))
 
 
 def _narrowed(leaf: gymnasium.Space) -> gymnasium.Space:

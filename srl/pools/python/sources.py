@@ -15,10 +15,13 @@ from gymnasium.vector import VectorEnv
 from srl.errors import RunError, UserError, described
 from srl.pools.memory_check import SAMPLE, Growth, check_memory
 from srl.pools.python.atari import atari_maker, atari_spec, game_of, is_atari
+from srl.pools.python.closing import close_each
 from srl.pools.python.gymnasium import GymnasiumSimulator
+from srl.pools.python.ignoring import without_parts
+from srl.pools.python.own_options import split_options
 from srl.pools.python.pettingzoo import PettingZooSimulator, is_parallel_env, parallel_maker
 from srl.pools.python.simulator import Simulator
-from srl.pools.python.wrappers import split_wrappers, wrapped
+from srl.pools.python.wrappers import wrapped
 from srl.types import Specs
 
 _PETTINGZOO = "pettingzoo:"
@@ -58,11 +61,11 @@ def make_simulator(
         UnknownOption: If it does not take one of the options.
         RunError: If making it raised, with the cause.
     """
-    name = source_name(source)
+    name, metrics = source_name(source), split_options(options)[1].metrics
     try:
         made = make_environment(source, options)
         if is_parallel_env(made):
-            return PettingZooSimulator(made, name, masked)
+            return PettingZooSimulator(made, name, masked, metrics)
     except UserError:
         raise
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
@@ -71,7 +74,7 @@ def make_simulator(
         refuse_unknown_option(error, source, options)
         raise RunError(f"{name}: making environment {index} raised {described(error)}") from error
     if isinstance(made, gymnasium.Env):
-        return GymnasiumSimulator(made, name, masked)
+        return GymnasiumSimulator(made, name, masked, metrics)
     raise UserError(
         f"{name} made {type(made).__name__}; expected a gymnasium.Env or a pettingzoo.ParallelEnv"
     )
@@ -98,8 +101,7 @@ def make_simulators(
             elif growth is not None and len(made) == SAMPLE + 1:
                 check_memory(source_name(source), num_envs, growth.nbytes, SAMPLE)
     except BaseException:
-        for simulator in made:
-            simulator.close()
+        close_each(source_name(source), [simulator.close for simulator in made])
         raise
     return made
 
@@ -124,12 +126,13 @@ def difference(first: Specs, other: Specs) -> tuple[str, Any, Any] | None:
 
 
 def make_environment(source: SimulatorSource, options: dict[str, Any]) -> Any:
-    """Makes one environment, in the wrappers that the option `wrappers` names."""
+    """Makes one environment, in the wrappers and without the parts that options name."""
     if not callable(source) and not isinstance(source, str):
         raise UserError(f"{source!r} is no environment; expected an id or a callable")
     maker = maker_of(source) if isinstance(source, str) else source
-    own, wrappers = split_wrappers(options)
-    return wrapped(maker(**own), wrappers)
+    own, chosen = split_options(options)
+    made = wrapped(maker(**own), chosen.wrappers)
+    return without_parts(made, chosen.ignore, source_name(source))
 
 
 def refuse_unknown_option(

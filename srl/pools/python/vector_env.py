@@ -25,6 +25,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from srl.errors import RunError, UserError, described
+from srl.pools.python.closing import close_here
+from srl.pools.python.ignoring import without_parts
 from srl.pools.python.masks import (
     MASK,
     add_mask,
@@ -35,11 +37,13 @@ from srl.pools.python.masks import (
     num_choices,
     with_mask,
 )
+from srl.pools.python.metrics import metric_names, vector_metrics
+from srl.pools.python.own_options import split_options
 from srl.pools.python.python_pool import PythonPool
 from srl.pools.python.simulator import (
     InvalidOutput,
     Rendered,
-    narrowed,
+    observed_space,
     rendered,
     supported_action,
 )
@@ -50,10 +54,11 @@ from srl.pools.python.sources import (
     source_name,
 )
 from srl.pools.python.stepper import Episodes, Failure, empty_control
-from srl.pools.python.wrappers import split_wrappers, wrapped
+from srl.pools.python.wrappers import wrapped
 from srl.pools.python.writer import observation_writer
 from srl.pools.timestep_arrays import Row, empty_observation
 from srl.spaces import choice_counts
+from srl.system.started import StartedHere
 from srl.tree import leaves_of
 from srl.types import Specs, Timestep, Tree
 
@@ -79,12 +84,20 @@ class VectorEnvPool(PythonPool):
             RunError: If making it raised.
         """
         super().__init__(source_name(source), num_envs, num_envs)
-        self._env = _made(source, maker, num_envs, options)
+        self._chosen = split_options(options)[1].metrics
+        self._started = StartedHere()
+        try:
+            with self._started:
+                self._env = _made(source, maker, num_envs, options)
+        except BaseException:
+            self._started.end()
+            raise
         try:
             self._mode = _mode_of(self._env, self.name)
-            specs = self._specs()
+            with self._started:
+                specs = self._specs()
         except BaseException:
-            self._env.close()
+            self._end()
             raise
         space = batch_space(specs.observation, num_envs)
         self._write = observation_writer(space)
@@ -105,9 +118,11 @@ class VectorEnvPool(PythonPool):
         could be masked.
         """
         action = supported_action(_space_of(self._env, "single_action_space", self.name), self.name)
-        observed = narrowed(_space_of(self._env, "single_observation_space", self.name))
+        space = _space_of(self._env, "single_observation_space", self.name)
+        observed = observed_space(space, self.name)
         check_mask(observed, action, self.name)
         self._action, self._observes_mask, self._adds_mask = action, has_mask(observed), False
+        self._metrics = metric_names(self._env, self._chosen, self.name)
         if not (isinstance(action, spaces.Box) or self._observes_mask):
             try:
                 self._adds_mask = MASK in self._env.reset(seed=0)[1]
@@ -117,6 +132,7 @@ class VectorEnvPool(PythonPool):
             observation=with_mask(observed, action) if self._adds_mask else observed,
             action=action,
             agents=("agent",),
+            statistics=self._metrics,
             max_episode_steps=getattr(self._env.spec, "max_episode_steps", None),
         )
 
@@ -132,10 +148,11 @@ class VectorEnvPool(PythonPool):
         begins = self._control.reset_next.any()
         call = "reset" if self._asked.any() else "step"
         try:
-            if call == "step":
-                self._step_all(row.timestep)
-            elif len(envs):
-                self._reset_asked(row.timestep)
+            with self._started:
+                if call == "step":
+                    self._step_all(row.timestep)
+                elif len(envs):
+                    self._reset_asked(row.timestep)
             self._failures = self._episodes.count(envs, bool(begins), row.core)
         except InvalidOutput as error:
             self._failures = [Failure(0, f"the vector environment {error}", error)]
@@ -162,10 +179,11 @@ class VectorEnvPool(PythonPool):
             pictures: Any = self._env.render()
             return np.asarray(None if pictures is None else _array(pictures[env]))
 
-        return rendered(picture)
+        with self._started:
+            return rendered(picture)
 
     def _end(self) -> None:
-        self._env.close()
+        self.close_failure = close_here(self.name, [self._env.close], self._started)
 
     # ---- resets ----
 
@@ -177,7 +195,7 @@ class VectorEnvPool(PythonPool):
             self._write(observation, rows.observation, ...)
         else:
             self._reset_where(mask, rows, seed)
-        rows.reward[mask] = 0
+        rows.reward[mask], rows.statistics[mask] = 0, np.nan
         rows.terminated[mask] = rows.truncated[mask] = False
         self._asked[:], self._asked_seed = False, None
 
@@ -216,6 +234,8 @@ class VectorEnvPool(PythonPool):
         rows.reward[:] = self._numbers("rewards", reward)
         rows.terminated[:] = self._numbers("terminations", terminated)
         rows.truncated[:] = self._numbers("truncations", truncated)
+        if self._metrics:
+            rows.statistics[:] = vector_metrics(info, self._metrics, self.num_envs)
         self._write(self._observation(observation, info, "step"), rows.observation, ...)
         if self._mode is AutoresetMode.NEXT_STEP:
             self._expect_reset(rows, over)
@@ -223,8 +243,13 @@ class VectorEnvPool(PythonPool):
             ended = (rows.terminated | rows.truncated) & ~over
             if ended.any():
                 self._write_last(info, rows, ended)
+                if self._metrics:
+                    final = info.get("final_info", {})
+                    last = vector_metrics(final, self._metrics, self.num_envs)
+                    there = ended[:, None] & ~np.isnan(last)
+                    np.copyto(rows.statistics, last, where=there)
         if begins:
-            rows.reward[over] = 0
+            rows.reward[over], rows.statistics[over] = 0, np.nan
             rows.terminated[over] = rows.truncated[over] = False
             self._reset_where(over, rows)
 
@@ -325,8 +350,9 @@ def _made(
     """
     name = source_name(source)
     try:
-        own, wrappers = split_wrappers(options)
-        made = wrapped(maker(num_envs=num_envs, **own), wrappers, "gymnasium.wrappers.vector")
+        own, chosen = split_options(options)
+        made = maker(num_envs=num_envs, **own)
+        made = wrapped(made, chosen.wrappers, "gymnasium.wrappers.vector")
     except UserError:
         raise
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
@@ -344,7 +370,7 @@ def _made(
     if made.num_envs != num_envs:
         made.close()
         raise UserError(f"{name} was asked for {num_envs} environments and made {made.num_envs}")
-    return made
+    return without_parts(made, chosen.ignore, name)
 
 
 def _mode_of(env: VectorEnv, name: str) -> AutoresetMode:

@@ -10,25 +10,9 @@ from typing import Any
 
 from srl.errors import UserError
 
-OPTION = "wrappers"
-"""The option that names them; it is srl's, and not passed on to the environment."""
-
 Wrapper = str | Callable[[Any], Any]
 """A callable that takes an environment and gives one, or a text that names it, with arguments if
 need be: "GrayscaleObservation", "TimeLimit(max_episode_steps=100)", "my_module:MyWrapper"."""
-
-
-def split_wrappers(options: dict[str, Any]) -> tuple[dict[str, Any], Sequence[Wrapper]]:
-    """The options of the environment itself, and its wrappers.
-
-    Raises:
-        UserError: If the wrappers are no list.
-    """
-    own = {name: value for name, value in options.items() if name != OPTION}
-    wrappers = options.get(OPTION, ())
-    if not isinstance(wrappers, Sequence) or isinstance(wrappers, str):
-        raise UserError(f"{OPTION} is {wrappers!r}; expected a list of wrappers, innermost first")
-    return own, wrappers
 
 
 def wrapped(env: Any, wrappers: Sequence[Wrapper], module: str = "gymnasium.wrappers") -> Any:

@@ -1,5 +1,7 @@
 """PettingZoo's parallel environments: agents that come and go, unlike spaces, masks."""
 
+import sys
+
 import jax
 import numpy as np
 import pytest
@@ -295,3 +297,44 @@ def test_srl_run_trains_on_an_environment(tmp_path):
     assert last["episode_length"] == 25
     assert {"episode_return/adversary", "episode_return/agent"} < last.keys()
     assert np.isfinite(last["loss/value_loss"])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_of_a_module_whose_agents_take_turns_the_cure_is_shown():
+    pytest.importorskip("pettingzoo")
+    with pytest.raises(UserError) as told:
+        make_pool("pettingzoo:pettingzoo.classic.connect_four_v3")
+    assert "the agents of pettingzoo.classic.connect_four_v3 take turns" in str(told.value)
+    assert "turn_based_aec_to_parallel(connect_four_v3.env())" in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "missing", "command"),
+    [
+        ("mpe2.simple_v3", "mpe2", "pip install mpe2"),
+        ("pettingzoo.classic.chess_v6", "pettingzoo", r"pip install 'srl-rl\[pettingzoo\]'"),
+        ("pettingzoo.butterfly.x_v1", "pymunk", r"pip install 'pettingzoo\[butterfly\]'"),
+    ],
+)
+def test_a_package_that_is_missing_gets_the_command_that_installs_it(
+    monkeypatch, tmp_path, path, missing, command
+):
+    parts = path.split(".")
+    for module in [name for name in sys.modules if name.split(".")[0] in (parts[0], missing)]:
+        monkeypatch.delitem(sys.modules, module)
+
+    class Absent:
+        def find_spec(self, name, path, target=None):
+            if name.split(".")[0] == missing:
+                raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
+
+    monkeypatch.setattr(sys, "meta_path", [Absent(), *sys.meta_path])
+    if missing not in parts:  # a package that has the module, and lacks what that needs
+        folder = tmp_path.joinpath(*parts[:-1])
+        folder.mkdir(parents=True)
+        for package in (tmp_path / parts[0], folder):
+            (package / "__init__.py").write_text("")
+        (folder / f"{parts[-1]}.py").write_text(f"import {missing}\n")
+        monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(UserError, match=f"{path} needs {missing}: .*{command}"):
+        make_pool(f"pettingzoo:{path}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from srl.pools.python.closing import CLOSE_SECONDS
 from srl.pools.python.processes.protocol import CommandKind, receive_message, send_command
 from srl.system.child_process import (
     child_command,
@@ -23,11 +25,11 @@ from srl.system.child_process import (
     innermost_frames,
     python_stack,
 )
+from srl.system.started import Offspring
 from srl.types import Specs
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
 _STDERR_BYTES = 8_000  # kept of each worker
-_ASK_SECONDS = 5.0  # that a worker has to end by itself
 
 
 logger = logging.getLogger(__name__)
@@ -41,9 +43,17 @@ class ProcessHandle:
     """A worker and its environments; `start` may be called again once its process has died."""
 
     def __init__(
-        self, number: int, envs: range, step_timeout: float, core: int | None = None
+        self,
+        number: int,
+        envs: range,
+        step_timeout: float,
+        offspring: Offspring,
+        core: int | None = None,
     ) -> None:
-        """Takes the environments that the process will step; starts nothing."""
+        """Takes the environments that the process will step; starts nothing.
+
+        `offspring` is all that workers of the pool start.
+        """
         self.number, self.envs = number, envs
         self.core = core
         """The core that it waits for commands on; None for any."""
@@ -72,6 +82,7 @@ class ProcessHandle:
         """Commands for when it is ready."""
         self.pid = 0
         self._step_timeout = step_timeout
+        self._of_pool = self._offspring = offspring
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr = b""
         self._messages: deque[tuple[str, Any]] = deque()
@@ -104,12 +115,13 @@ class ProcessHandle:
             ignores_termination=True,
             dump=self._dump,
         )
-        self._process = subprocess.Popen(
+        self._offspring = Offspring(self._of_pool)
+        self._process = self._offspring.start(
             command,
+            dict.fromkeys(_THREADS, "1"),
             stdin=subprocess.DEVNULL,
             stderr=stderr,
             pass_fds=inherited,
-            env={**os.environ, **dict.fromkeys(_THREADS, "1")},
         )
         self.pid = self._process.pid
         self.pidfd = os.pidfd_open(self.pid)
@@ -173,8 +185,9 @@ class ProcessHandle:
         return self._stderr.decode(errors="replace").strip()
 
     def reap(self) -> str:
-        """Waits for the dead process and gives how it ended."""
+        """Ends what the dead process has left running, and gives how it ended."""
         assert self._process is not None
+        self._offspring.end()
         code = self._process.wait()
         self.forward_stderr()
         return ending(code)
@@ -201,44 +214,53 @@ class ProcessHandle:
             with suppress(OSError):
                 send_command(self.connection, CommandKind.CLOSE)
 
-    def end(self, deadline: float) -> None:
-        """Waits until `deadline`, then ends the process by force, and closes its descriptors."""
+    def kill(self) -> None:
+        """Kills the process and all that it has started; it stays to be reaped."""
         if self._process is not None:
-            if self.hung or not self._ended(deadline):
-                self._process.kill()
-            self.reap()
-        self.release()
+            self._offspring.end()
 
-    def _ended(self, deadline: float) -> bool:
-        assert self._process is not None
+    def wait(self, deadline: float) -> bool:
+        """Whether the process ends by `deadline`."""
+        if self._process is None:
+            return True
         while True:
             self.forward_stderr()  # or it might wait for room to write
             left = deadline - time.monotonic()
-            try:
-                self._process.wait(min(max(left, 0), 0.1))
+            if select.select([self.pidfd], [], [], min(max(left, 0), 0.1))[0]:
                 return True
-            except subprocess.TimeoutExpired:
-                if left <= 0:
-                    return False
+            if left <= 0:
+                return False
 
     def release(self) -> None:
-        """Closes what belongs to the ended process."""
+        """Waits for the ended process, and closes what belongs to it."""
         if self._process is not None:
+            self._process.wait()
+            self.forward_stderr()
             self._process = None
             self.connection.close()
             for fd in (self.pidfd, self.stderr, self._dump):
                 os.close(fd)
 
 
-def end_all(handles: list[ProcessHandle], fds: list[int], owner: int) -> None:
-    """Ends the processes of a closed pool and closes its descriptors."""
+def end_all(handles: list[ProcessHandle], fds: list[int], owner: int, offspring: Offspring) -> None:
+    """Ends the processes of a closed pool, all that they started, and closes its descriptors."""
     if os.getpid() != owner:  # a fork of the pool's process: the workers are not its own
         return
     for handle in handles:
         handle.ask_to_end()
-    deadline = time.monotonic() + _ASK_SECONDS
+    deadline = time.monotonic() + CLOSE_SECONDS
     for handle in handles:
-        handle.end(deadline)
+        if not handle.hung and not handle.wait(deadline):
+            logger.warning(
+                "worker %d had not closed its environments within %g s; it is killed, and so is "
+                "all that they started",
+                handle.number,
+                CLOSE_SECONDS,
+            )
+            handle.kill()
+    offspring.end()
+    for handle in handles:
+        handle.release()
     handles.clear()
     for fd in fds:
         os.close(fd)

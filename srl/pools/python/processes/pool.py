@@ -33,6 +33,7 @@ from srl.pools.timestep_arrays import Row, Rows, empty_timestep, timestep_at
 from srl.system.child_process import process_state
 from srl.system.cores import current_core, own_core
 from srl.system.open_files import expect_room
+from srl.system.started import Offspring
 from srl.tree import leaves_of
 
 logger = logging.getLogger(__name__)
@@ -71,8 +72,9 @@ class ProcessPool(PythonPool):
         workers = min(workers, num_envs)
         expect_room(f"{self.name}: this process would", 4 * workers, "take fewer workers")
         bounds = [k * num_envs // workers for k in range(workers + 1)]
+        self._offspring = started = Offspring()
         self._handles = [
-            ProcessHandle(k, range(*bounds[k : k + 2]), step_timeout, own_core(k, workers))
+            ProcessHandle(k, range(*bounds[k : k + 2]), step_timeout, started, own_core(k, workers))
             for k in range(workers)
         ]
         self._worker_of = np.repeat(np.arange(workers), np.diff(bounds))
@@ -111,7 +113,9 @@ class ProcessPool(PythonPool):
         self._lifeline = lifeline_read
         fds = [self._completions, self._completed, lifeline_read, lifeline_write]
         # Also when the pool is forgotten, or the interpreter ends.
-        self._finalizer = weakref.finalize(self, end_all, self._handles, fds, os.getpid())
+        self._finalizer = weakref.finalize(
+            self, end_all, self._handles, fds, os.getpid(), self._offspring
+        )
 
     # ---- starting ----
 
@@ -390,10 +394,9 @@ class ProcessPool(PythonPool):
             where = f"environment {env}, in {self._described(handle)}, has not finished its step"
         state = process_state(handle.pid)
         stack = "" if "stopped" in state else handle.stack()
-        raise WorkerLost(
-            f"{self.name}: {where} within {limit:g} s; the process is {state}"
-            + (f"; it was here:\n{stack}" if stack else "")
-        )
+        handle.kill()
+        self._broken = f"{self.name}: {where} within {limit:g} s; the process is {state}"
+        raise WorkerLost(self._broken + (f"; it was here:\n{stack}" if stack else ""))
 
     def _described(self, handle: ProcessHandle) -> str:
         first, last = handle.envs.start, handle.envs.stop - 1

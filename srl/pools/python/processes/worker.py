@@ -15,6 +15,7 @@ from contextlib import suppress
 import numpy as np
 
 from srl.errors import UserError, described, explained, foreign_frames
+from srl.pools.python.closing import close_each
 from srl.pools.python.processes.protocol import (
     FAILED,
     FAILURES,
@@ -88,8 +89,7 @@ def _serve(number: int, pool: socket.socket, completions: int) -> None:
         worker = _Worker(number, pool, completions, simulators, setup.memory, action_repeat)
         worker.run(reader, rest)
     finally:
-        for simulator in simulators:
-            simulator.close()
+        close_each(f"worker {number}", [simulator.close for simulator in simulators])
 
 
 class _Worker:
