@@ -58,6 +58,31 @@ def outside(array: np.ndarray, space: Space) -> np.ndarray:
     return (array < low) | (array > high)
 
 
+def bounded(space: spaces.Box) -> np.ndarray:
+    """Marks the numbers of a Box that have two bounds: bool, of the Box's shape.
+
+    Floats whose bounds are further apart than float32 reaches, such as the extremes of a type,
+    count as having none.
+    """
+    if np.dtype(space.dtype).kind != "f":
+        return np.ones(space.shape, bool)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.isfinite((space.high / 2 - space.low / 2).astype(np.float32) * 2)
+
+
+def inner_bounds(space: spaces.Box, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Gives the bounds of a Box in a type of floats, rounded inwards where they are between two."""
+
+    def rounded(bound: np.ndarray, sign: int) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            near = bound.astype(dtype)
+        # As objects they are Python's numbers, which compare exactly, integers with floats too.
+        beyond = sign * near.astype(object) > sign * bound.astype(object)
+        return np.where(beyond, np.nextafter(near, dtype(-sign * np.inf)), near)
+
+    return rounded(space.low, -1), rounded(space.high, 1)
+
+
 def choice_counts(space: Space) -> np.ndarray:
     """How many values each number of a Discrete or MultiDiscrete may take: int64 [*shape]."""
     assert isinstance(space, spaces.Discrete | spaces.MultiDiscrete)

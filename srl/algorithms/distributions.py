@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from srl.algorithms.stretch import Stretch
 from srl.errors import UserError
 from srl.lazy import jax, jnp
 from srl.spaces import Space, spaces
@@ -74,11 +75,11 @@ def action_distribution(space: Space, initial_log_std: float = 0.0) -> ActionSpa
     if isinstance(space, spaces.MultiDiscrete) and len(space.shape) == 1:
         starts = tuple(int(start) for start in space.start)
         return CategoricalActions(tuple(int(n) for n in space.nvec), starts, scalar=False)
-    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+    if isinstance(space, spaces.Box):
         return GaussianActions(space, initial_log_std)
     raise UserError(
         f"no distribution over actions of {space}; "
-        "supported: Discrete, MultiDiscrete of one axis, and Box of floats"
+        "supported: Discrete, MultiDiscrete of one axis, and Box"
     )
 
 
@@ -174,20 +175,14 @@ class GaussianActions(ActionSpace):
     """Independent normal distributions, with a deviation that does not depend on observations.
 
     Where the space is bounded, drawn numbers are clipped to [-1, 1] and stretched to its bounds
-    for the simulator; log-probabilities are of the unclipped ones.
+    for the simulator (`Stretch`); log-probabilities are of the unclipped ones.
     """
 
     def __init__(self, space: spaces.Box, initial_log_std: float) -> None:
         self.initial_log_std = initial_log_std
         self.shape: tuple[int, ...] = space.shape
         self.num_outputs = math.prod(space.shape)
-        bounded = np.isfinite(space.low) & np.isfinite(space.high)
-        low = np.where(bounded, space.low, 0.0).astype(np.float32)
-        high = np.where(bounded, space.high, 0.0).astype(np.float32)
-        self._center = (low + high) / 2
-        self._scale = np.where(bounded, (high - low) / 2, 1.0).astype(np.float32)
-        self._limit = np.where(bounded, 1.0, np.inf).astype(np.float32)
-        self._low, self._high = space.low, space.high
+        self.to_env = Stretch(space)
 
     def init(self) -> Tree:
         """Gives every component the initial deviation."""
@@ -199,11 +194,6 @@ class GaussianActions(ActionSpace):
             raise UserError("an action_mask needs Discrete or MultiDiscrete actions, not a Box")
         mean = outputs.reshape(*outputs.shape[:-1], *self.shape)
         return Gaussian(mean, params["log_std"], len(self.shape))
-
-    def to_env(self, action: Array) -> Array:
-        """Clips to [-1, 1] and stretches to the bounds, where there are any."""
-        stretched = self._center + self._scale * action.clip(-self._limit, self._limit)
-        return stretched.clip(self._low, self._high)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.pools.python.masks import flat_mask
-from srl.spaces import choice_counts, limits
+from srl.pools.python.simulator import InvalidOutput, one_reward
+from srl.spaces import bounded, choice_counts, limits
 
 Verdict = Literal["ok", "warning", "mend"]
 
@@ -93,9 +94,7 @@ def spaces_findings(
     if isinstance(action, spaces.MultiDiscrete) and len(action.shape) != 1:
         raise Fault(f"actions are MultiDiscrete of shape {action.shape}; flatten them to one axis")
     if isinstance(action, spaces.Box):
-        if not np.issubdtype(action.dtype, np.floating):
-            raise Fault(f"actions are {action}; a Box of actions must be of floats")
-        if not (np.isfinite(action.low).all() and np.isfinite(action.high).all()):
+        if not bounded(action).all():
             text = f"actions are unbounded: {action}; give them bounds, best -1 and 1"
             yield Finding("spaces", "warning", text)
         elif not (np.allclose(action.low, -1) and np.allclose(action.high, 1)):
@@ -183,11 +182,11 @@ def _outside(space: gymnasium.Space, array: np.ndarray) -> str:
 
 def reward_error(reward: Any) -> str:
     """What is wrong with a reward; empty if nothing is."""
-    if not isinstance(reward, int | float | np.number) and not (
-        isinstance(reward, np.ndarray) and reward.shape == () and reward.dtype.kind in "iuf"
-    ):
-        return f"the reward is {_kind(reward)}; it must be one number: float(reward)"
-    return "" if math.isfinite(float(reward)) else f"the reward is not finite: {reward}"
+    try:
+        number = float(one_reward(reward))
+    except InvalidOutput as error:
+        return f"it {error}"
+    return "" if math.isfinite(number) else f"the reward is not finite: {reward}"
 
 
 def flag_error(name: str, flag: Any) -> str:
@@ -217,6 +216,8 @@ def draw_action(action: gymnasium.Space, mask: Any, rng: np.random.Generator) ->
     """A random action, allowed by the mask if there is one."""
     if isinstance(action, spaces.Box):
         low, high = np.maximum(action.low, -10), np.minimum(action.high, 10)
+        if action.dtype.kind != "f":
+            return rng.integers(action.low, action.high, endpoint=True, dtype=action.dtype)
         return rng.uniform(low, high).astype(action.dtype)
     counts = choice_counts(action)
     if mask is None:

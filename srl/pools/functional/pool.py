@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 from safetensors import SafetensorError
@@ -16,7 +17,7 @@ from srl.pools.functional.episodes import Episodes, PoolState
 from srl.pools.pool import Pool, as_actions, as_array, checked_seed
 from srl.pools.python.simulator import narrowed, supported_action
 from srl.pools.timestep_arrays import Row
-from srl.spaces import outside
+from srl.spaces import inner_bounds, outside
 from srl.tree import leaves_of, map_tree
 from srl.types import Array, Specs, Timestep, Tree
 
@@ -151,7 +152,7 @@ class FunctionalPool(Pool):
     def _checked(self, actions: Tree) -> np.ndarray:
         space = self.specs.action
         shape = (self.num_envs * len(self.specs.agents), *(space.shape or ()))
-        integers = not isinstance(space, spaces.Box)
+        integers = np.dtype(space.dtype).kind in "iu"
         array = as_actions(actions, shape, space.dtype, integers)
         wrong = outside(array, space)
         if wrong.any():
@@ -216,12 +217,19 @@ def _specs_of(env: Any, name: str) -> Specs:
             )
     return Specs(
         observation=narrowed(env.observation_space),
-        action=supported_action(env.action_space, name),
+        action=_narrowed_action(supported_action(env.action_space, name)),
         agents=tuple(getattr(env, "agents", ("agent",))),
         statistics=tuple(getattr(env, "statistics", ())),
         max_episode_steps=getattr(env, "max_episode_steps", None),
         agent_spaces=tuple(getattr(env, "agent_spaces", ())),
     )
+
+
+def _narrowed_action(space: gymnasium.Space) -> gymnasium.Space:
+    """The space of actions of at most 32 bits, as JAX has them, none of them beyond its bounds."""
+    if not isinstance(space, spaces.Box) or np.dtype(space.dtype) != np.float64:
+        return narrowed(space)
+    return spaces.Box(*inner_bounds(space, np.float32), dtype=np.float32)
 
 
 def _keys(seed: int, num_envs: int) -> np.ndarray:

@@ -19,7 +19,13 @@ from srl.pools.python.masks import (
     mentions_masks,
     with_mask,
 )
-from srl.pools.python.simulator import InvalidOutput, Simulator, narrowed, supported_action
+from srl.pools.python.simulator import (
+    InvalidOutput,
+    Simulator,
+    narrowed,
+    one_reward,
+    supported_action,
+)
 from srl.pools.python.writer import observation_writer
 from srl.types import Specs, Timestep
 
@@ -80,7 +86,8 @@ class GymnasiumSimulator(Simulator):
                 f"gave {len(given)} values at step; expected (observation, reward, terminated, "
                 "truncated, info)"
             ) from None
-        rows.reward[env], rows.terminated[env], rows.truncated[env] = reward, terminated, truncated
+        rows.reward[env] = one_reward(reward)
+        rows.terminated[env], rows.truncated[env] = terminated, truncated
         if info or self._adds_mask:
             observation = self._with_mask(observation, info, "step")
         self._write(observation, rows.observation, env)

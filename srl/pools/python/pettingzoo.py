@@ -19,7 +19,13 @@ from srl.pools.python.masks import (
     with_mask,
 )
 from srl.pools.python.padding import common_space, crop
-from srl.pools.python.simulator import InvalidOutput, Simulator, narrowed, supported_action
+from srl.pools.python.simulator import (
+    InvalidOutput,
+    Simulator,
+    narrowed,
+    one_reward,
+    supported_action,
+)
 from srl.pools.python.writer import observation_writer
 from srl.spaces import corner, outside
 from srl.tree import leaves_of
@@ -175,7 +181,9 @@ class PettingZooSimulator(Simulator):
                     "observation['action_mask'] marks the actions that are"
                 )
             return action
-        return action[corner(space)]
+        own = action[corner(space)]
+        # Other agents' bounds may be wider.
+        return own.clip(space.low, space.high) if isinstance(space, spaces.Box) else own
 
     def _write(self, acting: set[Any], given: Any, rows: Timestep, env: int) -> None:
         """Writes what a call gave: a row for each agent, be it there or not."""
@@ -187,7 +195,7 @@ class PettingZooSimulator(Simulator):
             )
         for i, agent in enumerate(self._agents):
             slot = env * len(self._agents) + i
-            rows.reward[slot] = rewards.get(agent, 0) if agent in acting else 0
+            rows.reward[slot] = one_reward(rewards.get(agent, 0)) if agent in acting else 0
             terminated = bool(terminations.get(agent, False))
             truncated = bool(truncations.get(agent, False))
             present = agent in staying or (agent in acting and agent in observations)

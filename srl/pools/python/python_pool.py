@@ -51,7 +51,7 @@ class PythonPool(ExclusivePool):
         self._narrower = [  # agents some of whose actions in `space` are not their own
             (agent, own)
             for agent, (_, own) in enumerate(specs.agent_spaces)
-            if own != space and np.dtype(own.dtype).kind in "iu"
+            if own != space and not isinstance(own, spaces.Box)  # whose numbers are clipped
         ]
         self._slots: Row | None = None
 

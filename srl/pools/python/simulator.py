@@ -70,6 +70,34 @@ class InvalidOutput(Exception):
     """An environment gave something that its specs do not allow; the text begins with `gave`."""
 
 
+_NUMBERS = (float, int, np.float64, np.float32)
+
+
+def one_reward(given: Any) -> Any:
+    """Gives a reward as one number, be it the only one of an array.
+
+    Raises:
+        InvalidOutput: If it is no number, or several.
+    """
+    if given.__class__ in _NUMBERS:
+        return given
+    try:
+        array = np.asarray(given)
+    except ValueError:  # its parts are of unequal lengths
+        array = np.asarray(None)
+    if array.dtype.kind not in "biuf":
+        raise InvalidOutput(f"gave the reward {given!r:.60}; expected a number")
+    if array.size != 1:
+        raise InvalidOutput(f"gave {array.size} numbers as the reward; {WEIGH}")
+    return array.item()
+
+
+WEIGH = (
+    "expected one: add them up with weights in a wrapper, such as "
+    "mo_gymnasium.wrappers:LinearReward"
+)
+
+
 class Rendered(NamedTuple):
     """The result of rendering an environment."""
 
@@ -99,12 +127,24 @@ def _narrowed(leaf: gymnasium.Space) -> gymnasium.Space:
     if not isinstance(leaf, spaces.Box) or narrow_dtype(leaf.dtype) == leaf.dtype:
         return leaf
     dtype = narrow_dtype(leaf.dtype).type
-    info = np.iinfo(dtype) if np.issubdtype(dtype, np.integer) else np.finfo(dtype)
+    info, wide = _extremes(dtype), _extremes(leaf.dtype)
+    for bound, own in ((leaf.low, wide.min), (leaf.high, wide.max)):
+        stated = np.isfinite(bound) & (bound != own)  # a type's own extremes stand for no bound
+        if (stated & ((bound < info.min) | (bound > info.max))).any():
+            raise UserError(
+                f"the space {leaf} has values that {np.dtype(dtype)} does not hold, and "
+                f"pools give 32 bits: scale them in a wrapper, such as "
+                f"gymnasium.wrappers.TransformObservation, to numbers of float32"
+            )
     low, high = (
         np.where(np.isinf(bound), bound, np.clip(bound, info.min, info.max)).astype(dtype)
         for bound in (leaf.low, leaf.high)
     )
     return spaces.Box(low, high, leaf.shape, dtype)
+
+
+def _extremes(dtype: Any) -> Any:
+    return np.iinfo(dtype) if np.issubdtype(dtype, np.integer) else np.finfo(dtype)
 
 
 def supported_action(space: gymnasium.Space, name: str) -> gymnasium.Space:
@@ -116,6 +156,8 @@ def supported_action(space: gymnasium.Space, name: str) -> gymnasium.Space:
     if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete):
         if 0 in (space.shape or ()):
             raise UserError(f"{name}: action space {space} holds no number; give it at least one")
+        if np.dtype(space.dtype).kind == "b":
+            raise UserError(f"{name}: action space {space} has truth values; give MultiBinary")
         return space
     raise UserError(
         f"{name}: action space {space} is not supported; there may be Box, Discrete or "

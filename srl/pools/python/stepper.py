@@ -21,7 +21,7 @@ class Control(NamedTuple):
     reset_next: Array  # bool [N], where the next step starts an episode instead
     seed: Array  # uint64 [N], for that reset
     seeded: Array  # bool [N], whether there is one; else chance goes on
-    episode_return: Array  # float32 [N, A], so far
+    episode_return: Array  # float64 [N, A], so far; float32 would lose small rewards
     episode_length: Array  # int32 [N], so far
     absent: Array  # bool [N, A], agents that do not act next
     stepping: Array  # int32 [W], the environment that each stepper is in
@@ -39,7 +39,7 @@ def empty_control(
         reset_next=allocate((num_envs,), np.bool_),
         seed=allocate((num_envs,), np.uint64),
         seeded=allocate((num_envs,), np.bool_),
-        episode_return=allocate((num_envs, agents), np.float32),
+        episode_return=allocate((num_envs, agents), np.float64),
         episode_length=allocate((num_envs,), np.int32),
         absent=allocate((num_envs, agents), np.bool_),
         stepping=allocate((steppers,), np.int32),
@@ -105,8 +105,7 @@ class Episodes:
             episodes, results = [x[where] for x in episodes], [x[where] for x in results]
         returns, length, reset_next, absent = episodes
         reward, terminated, truncated, *floats = results
-        with np.errstate(over="ignore"):  # reported as not finite
-            returns += reward
+        returns += reward
         length += 1
         if any_fresh:
             returns[reset_next] = 0  # which may be NaN
@@ -118,10 +117,12 @@ class Episodes:
         else:
             for whole, part in zip(mine, episodes, strict=True):
                 whole[where] = part
-        target.episode_return[where] = returns
+        with np.errstate(over="ignore"):  # reported as not finite
+            reported = returns.astype(np.float32)
+        target.episode_return[where] = reported
         target.episode_length[where] = length
         target.lost[where] = False
-        if _all_finite(returns) and all(_all_finite(x) for x in floats):
+        if _all_finite(reported) and all(_all_finite(x) for x in floats):
             return []
         failures = self._not_finite(envs, target)
         for failure in failures:
@@ -130,17 +131,17 @@ class Episodes:
 
     def _not_finite(self, envs: Sequence[int], target: Target) -> list[Failure]:
         reward, _, _, *floats = target.results
-        returns, length = self.returns, self.length
         causes = [("reward", reward), *(("observation", x) for x in floats)]
-        causes.append(("an episode return", returns))
+        causes.append(("an episode return", target.episode_return))
         failures: list[Failure] = []
         for env in envs:
             k = env - self._first
             name = next((name for name, x in causes if not np.isfinite(x[k]).all()), None)
             if name is not None:
-                step = length[k]
+                step = self.length[k]
                 error = InvalidOutput(
-                    f"gave {name} that is not finite, at step {step} of its episode"
+                    f"gave {name} that is not finite, at step {step} of its episode; "
+                    "float32, which pools give, holds numbers up to 3.4e38"
                 )
                 failures.append(failure_of(env, "step", error))
         return failures

@@ -37,6 +37,7 @@ from srl.pools.python.masks import (
 )
 from srl.pools.python.python_pool import PythonPool
 from srl.pools.python.simulator import (
+    WEIGH,
     InvalidOutput,
     Rendered,
     narrowed,
@@ -306,6 +307,10 @@ class VectorEnvPool(PythonPool):
 
     def _numbers(self, name: str, given: Any) -> np.ndarray:
         array = _array(given)
+        if array.shape == (self.num_envs, 1):
+            array = array[:, 0]
+        if name == "rewards" and array.ndim == 2:
+            raise InvalidOutput(f"gave {array.shape[1]} numbers as each reward; {WEIGH}")
         if array.shape != (self.num_envs,) or array.dtype.kind not in "biuf":
             raise InvalidOutput(
                 f"gave {name} of shape {array.shape}, dtype {array.dtype}; expected "
