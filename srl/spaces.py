@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from srl.tree import map_tree
 from srl.types import Tree
 
 if TYPE_CHECKING:
@@ -83,11 +84,17 @@ def inner_bounds(space: spaces.Box, dtype: Any) -> tuple[np.ndarray, np.ndarray]
     return rounded(space.low, -1), rounded(space.high, 1)
 
 
+def has_choices(space: Space) -> bool:
+    """Tells if a space holds choices, each of some number of values."""
+    return isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+
+
 def choice_counts(space: Space) -> np.ndarray:
-    """How many values each number of a Discrete or MultiDiscrete may take: int64 [*shape]."""
-    assert isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
-    count = space.n if isinstance(space, spaces.Discrete) else space.nvec
-    return np.asarray(count, np.int64)
+    """Gives the number of values of each choice: int64 [*shape]."""
+    assert isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+    if isinstance(space, spaces.MultiBinary):
+        return np.full(space.shape, 2, np.int64)
+    return np.asarray(space.n if isinstance(space, spaces.Discrete) else space.nvec, np.int64)
 
 
 def is_image(space: Space) -> bool:
@@ -107,6 +114,16 @@ _NARROW = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32, "float
 def narrow_dtype(dtype: Any) -> np.dtype:
     """The dtype that a pool gives for an environment's: 64 bits become 32, as in JAX."""
     return np.dtype(_NARROW.get(np.dtype(dtype).name, dtype))
+
+
+def own_action(space: Space, action: Tree) -> Tree:
+    """Gives an agent's own part of actions [..., *shape] that were made for a larger space."""
+
+    def part(leaf: Space, x: Any) -> Any:
+        own = x[(..., *corner(leaf))] if leaf.shape else x
+        return own.clip(leaf.low, leaf.high) if isinstance(leaf, spaces.Box) else own
+
+    return map_tree(part, space_tree(space), action)
 
 
 def corner(space: Space) -> tuple[slice, ...]:

@@ -146,7 +146,8 @@ class ContinuousInstance(CriticsInstance):
         """Raises UserError for actions that are not bounded numbers."""
         space, name = self.specs.action, type(self.config).__name__
         if not isinstance(space, spaces.Box) or not bounded(space).all():
-            other = "DiscreteSAC, DQN or PPO" if isinstance(space, spaces.Discrete) else "PPO"
+            discrete = isinstance(space, spaces.Discrete)
+            other = "DiscreteSAC, DQN or PPO" if discrete else "PPO, APPO or IMPALA"
             raise UserError(
                 f"{name} draws actions within bounds, and the action space is {space}; take {other}"
             )

@@ -24,7 +24,7 @@ class Stretch:
 
     def __init__(self, space: spaces.Box) -> None:
         """Takes the bounds, of any type of numbers."""
-        self.space = space
+        self.space, self._low, self._high = space, space.low, space.high
         self._integers = np.dtype(space.dtype).kind != "f"
         marked = bounded(space)
         low, high = (np.where(marked, x, 0).astype(np.float64) for x in (space.low, space.high))
@@ -45,5 +45,8 @@ class Stretch:
         middle, half, limit = (x.astype(wide) for x in (self._middle, self._half, self._limit))
         stretched = middle + half * action.astype(wide).clip(-limit, limit)
         if self._integers:
-            return stretched.round().clip(*self._bounds[wide]).astype(dtype)
+            # The bounds of floats, and then, where these are further apart, of integers.
+            rounded = stretched.round().clip(*self._bounds[wide]).astype(dtype)
+            info = np.iinfo(dtype)
+            return rounded.clip(*(x.clip(info.min, info.max) for x in (self._low, self._high)))
         return stretched.astype(dtype).clip(*self._bounds[dtype.type])

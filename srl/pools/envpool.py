@@ -202,8 +202,7 @@ class EnvpoolPool(ExclusivePool):
     def _actions(self, actions: Tree, ids: np.ndarray) -> np.ndarray:
         """A copy of the actions as EnvPool takes them, which looks only at the first it is sent."""
         space, agents = self.specs.action, len(self.specs.agents)
-        shape = (len(ids) * agents, *(space.shape or ()))
-        array = as_actions(actions, shape, space.dtype, integers=self._choices is not None)
+        array = as_actions(actions, space, len(ids) * agents)
         if self._choices is None:
             wrong = ~np.isfinite(array)
         else:

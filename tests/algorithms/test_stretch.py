@@ -65,6 +65,8 @@ def test_actions_are_in_their_space_whatever_it_is(kind, drawn, data):
         actions = Stretch(space)(kept)
         assert all(space.contains(action) for action in actions), (space, actions)
     least, most = inner_bounds(space, np.float32)
+    if np.dtype(kind).kind in "iu" and (low < -(2**31) or high >= 2**31):
+        return  # refused by pools of environments in JAX
     if least > most or any(0 < abs(x) < np.finfo(np.float32).tiny for x in (*least, *most)):
         return  # no number of float32 is within, or one that XLA takes for zero
     compiled = np.asarray(Stretch(space)(jnp.asarray(numbers))).astype(object)

@@ -10,7 +10,7 @@ from srl.errors import UserError
 from srl.lazy import jax, jnp
 from srl.pools.functional.environment import FunctionalEnv, Step
 from srl.pools.timestep_arrays import empty_timestep
-from srl.spaces import space_tree
+from srl.spaces import Space, space_tree
 from srl.tree import leaves_of, map_tree
 from srl.types import Array, Specs, Timestep, Tree
 
@@ -70,7 +70,7 @@ class Episodes:
         reward = jnp.zeros(none.shape, jnp.float32)
         return started, self._timestep(started, observation, reward, none, none)
 
-    def step(self, state: PoolState, actions: Array) -> tuple[PoolState, Timestep]:
+    def step(self, state: PoolState, actions: Tree) -> tuple[PoolState, Timestep]:
         """Steps all environments, or begins their next episodes.
 
         Args:
@@ -78,7 +78,7 @@ class Episodes:
             actions: [B, ...].
         """
         shape = () if self._agents == 1 else (self._agents,)
-        actions = actions.reshape(self._num_envs, *shape, *actions.shape[1:])
+        actions = map_tree(lambda x: x.reshape(self._num_envs, *shape, *x.shape[1:]), actions)
         stepped, last, reward, terminated, truncated = self._go_on(state, actions)
 
         def renew(stepped: PoolState) -> tuple[PoolState, Tree]:
@@ -96,9 +96,7 @@ class Episodes:
 
     # ---- one step ----
 
-    def _go_on(
-        self, state: PoolState, actions: Array
-    ) -> tuple[PoolState, Tree, *tuple[Array, ...]]:
+    def _go_on(self, state: PoolState, actions: Tree) -> tuple[PoolState, Tree, *tuple[Array, ...]]:
         """Steps all, with `action_repeat` steps for the action, of which an end is the last."""
         key = _folded(state.key, state.draws)
         step = jax.vmap(self._env.step)
@@ -215,8 +213,9 @@ class Episodes:
         """Raises UserError where shapes do not fit, which are found without computing anything."""
         key = jax.eval_shape(lambda: jax.random.key(0))
         axes = () if self._agents == 1 else (self._agents,)
-        action = jax.ShapeDtypeStruct(
-            (*axes, *(self._specs.action.shape or ())), _action_dtype(self._specs)
+        action = map_tree(
+            lambda leaf: jax.ShapeDtypeStruct((*axes, *(leaf.shape or ())), action_dtype(leaf)),
+            space_tree(self._specs.action),
         )
         state, observation = self._traced("reset", self._env.reset, key)
         self._check_observation("reset", observation, axes)
@@ -261,8 +260,9 @@ class Episodes:
                 )
 
 
-def _action_dtype(specs: Specs) -> Any:
-    return jnp.int32 if jnp.issubdtype(specs.action.dtype, jnp.integer) else jnp.float32
+def action_dtype(leaf: Space) -> Any:
+    """Gives the dtype in which environments get actions of a space without parts."""
+    return jnp.int32 if jnp.issubdtype(leaf.dtype, jnp.integer) else jnp.float32
 
 
 def _added(total: Array, rest: Array, x: Array) -> tuple[Array, Array]:

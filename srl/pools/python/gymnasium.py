@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import gymnasium
-import numpy as np
-from gymnasium import spaces
 
 from srl.errors import UserError
 from srl.pools.python.masks import (
@@ -20,6 +20,7 @@ from srl.pools.python.masks import (
     with_mask,
 )
 from srl.pools.python.simulator import (
+    NUMBERS,
     InvalidOutput,
     Simulator,
     narrowed,
@@ -27,7 +28,9 @@ from srl.pools.python.simulator import (
     supported_action,
 )
 from srl.pools.python.writer import observation_writer
-from srl.types import Specs, Timestep
+from srl.spaces import has_choices, space_tree
+from srl.tree import map_tree
+from srl.types import Specs, Timestep, Tree
 
 
 class GymnasiumSimulator(Simulator):
@@ -63,6 +66,8 @@ class GymnasiumSimulator(Simulator):
         )
         self._env = env
         self._step = env.step
+        nested = isinstance(space_tree(action), dict | tuple)
+        self._only = partial(map_tree, itemgetter(0)) if nested else itemgetter(0)
         self._write = observation_writer(self.specs.observation)
 
     def reset(self, seed: int | None, rows: Timestep, env: int) -> None:
@@ -76,9 +81,9 @@ class GymnasiumSimulator(Simulator):
         rows.reward[env] = 0
         rows.terminated[env] = rows.truncated[env] = False
 
-    def step(self, actions: np.ndarray, rows: Timestep, env: int) -> None:
+    def step(self, actions: Tree, rows: Timestep, env: int) -> None:
         """Acts; see the base class."""
-        given = self._step(actions[0])
+        given = self._step(self._only(actions))
         try:
             observation, reward, terminated, truncated, info = given
         except ValueError:
@@ -86,7 +91,9 @@ class GymnasiumSimulator(Simulator):
                 f"gave {len(given)} values at step; expected (observation, reward, terminated, "
                 "truncated, info)"
             ) from None
-        rows.reward[env] = one_reward(reward)
+        if reward.__class__ not in NUMBERS:
+            reward = one_reward(reward)
+        rows.reward[env] = reward
         rows.terminated[env], rows.truncated[env] = terminated, truncated
         if info or self._adds_mask:
             observation = self._with_mask(observation, info, "step")
@@ -122,7 +129,7 @@ def space_of(env: gymnasium.Env, kind: str) -> gymnasium.Space:
 
 def _gives_masks(env: gymnasium.Env, action: gymnasium.Space) -> bool:
     """Whether infos hold masks; no space shows that, so the environment is reset once."""
-    if isinstance(action, spaces.Box) or not mentions_masks(env):
+    if not has_choices(action) or not mentions_masks(env):
         return False
     try:
         _, info = env.reset(seed=0)

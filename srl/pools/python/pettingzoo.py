@@ -27,8 +27,8 @@ from srl.pools.python.simulator import (
     supported_action,
 )
 from srl.pools.python.writer import observation_writer
-from srl.spaces import corner, outside
-from srl.tree import leaves_of
+from srl.spaces import has_choices, outside, own_action
+from srl.tree import leaves_of, map_tree
 from srl.types import Specs, Timestep, Tree
 
 
@@ -118,7 +118,7 @@ class PettingZooSimulator(Simulator):
         for own in names:
             check_mask(observed[own], actions[own], f"{name}: {own}")
         self._observes_mask = any(map(has_mask, observed.values()))
-        self.masked = not self._observes_mask and not isinstance(action, spaces.Box)
+        self.masked = not self._observes_mask and has_choices(action)
         if self.masked:
             self.masked = self._gives_masks() if masked is None else masked
         differ = isinstance(action, spaces.Discrete) and any(a != action for a in actions.values())
@@ -155,11 +155,11 @@ class PettingZooSimulator(Simulator):
         nothing: dict[Any, Any] = {}
         self._write(set(), (given[0], nothing, nothing, nothing, given[1]), rows, env)
 
-    def step(self, actions: np.ndarray, rows: Timestep, env: int) -> None:
+    def step(self, actions: Tree, rows: Timestep, env: int) -> None:
         """Acts; see the base class."""
         acting = set(self._env.agents)
         chosen = {
-            agent: self._own_action(i, actions[i])
+            agent: self._own_action(i, map_tree(lambda x, i=i: x[i], actions))
             for i, agent in enumerate(self._agents)
             if agent in acting
         }
@@ -171,19 +171,15 @@ class PettingZooSimulator(Simulator):
             )
         self._write(acting, given, rows, env)
 
-    def _own_action(self, index: int, action: np.ndarray) -> Any:
+    def _own_action(self, index: int, action: Tree) -> Any:
         """An action without what it was padded with."""
         space = self._own[index][1]
-        if isinstance(space, spaces.Discrete):
-            if outside(action, space):
-                raise UserError(
-                    f"the action {action} of {self.specs.agents[index]} is not in {space}; "
-                    "observation['action_mask'] marks the actions that are"
-                )
-            return action
-        own = action[corner(space)]
-        # Other agents' bounds may be wider.
-        return own.clip(space.low, space.high) if isinstance(space, spaces.Box) else own
+        if isinstance(space, spaces.Discrete) and outside(action, space):
+            raise UserError(
+                f"the action {action} of {self.specs.agents[index]} is not in {space}; "
+                "observation['action_mask'] marks the actions that are"
+            )
+        return own_action(space, action)
 
     def _write(self, acting: set[Any], given: Any, rows: Timestep, env: int) -> None:
         """Writes what a call gave: a row for each agent, be it there or not."""

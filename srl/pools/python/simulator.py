@@ -11,9 +11,9 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.errors import UserError, formatted
-from srl.spaces import joined_space, narrow_dtype, space_tree
-from srl.tree import map_tree
-from srl.types import Specs, Timestep
+from srl.spaces import has_choices, joined_space, narrow_dtype, space_tree
+from srl.tree import leaves_of, map_tree
+from srl.types import Specs, Timestep, Tree
 
 
 class Simulator(ABC):
@@ -48,11 +48,11 @@ class Simulator(ABC):
         """
 
     @abstractmethod
-    def step(self, actions: np.ndarray, rows: Timestep, env: int) -> None:
+    def step(self, actions: Tree, rows: Timestep, env: int) -> None:
         """Acts and writes what follows.
 
         Args:
-            actions: [A, ...], of the action space's dtype and within it; the simulator may keep it.
+            actions: [A, ...], within the action space, in its dtypes; the simulator may keep them.
             rows: Where to write.
             env: Which of the rows.
         """
@@ -70,7 +70,7 @@ class InvalidOutput(Exception):
     """An environment gave something that its specs do not allow; the text begins with `gave`."""
 
 
-_NUMBERS = (float, int, np.float64, np.float32)
+NUMBERS = (float, int, np.float64, np.float32)
 
 
 def one_reward(given: Any) -> Any:
@@ -79,7 +79,7 @@ def one_reward(given: Any) -> Any:
     Raises:
         InvalidOutput: If it is no number, or several.
     """
-    if given.__class__ in _NUMBERS:
+    if given.__class__ in NUMBERS:
         return given
     try:
         array = np.asarray(given)
@@ -153,13 +153,15 @@ def supported_action(space: gymnasium.Space, name: str) -> gymnasium.Space:
     Raises:
         UserError: If pools cannot take such actions.
     """
-    if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete):
-        if 0 in (space.shape or ()):
-            raise UserError(f"{name}: action space {space} holds no number; give it at least one")
-        if np.dtype(space.dtype).kind == "b":
-            raise UserError(f"{name}: action space {space} has truth values; give MultiBinary")
-        return space
-    raise UserError(
-        f"{name}: action space {space} is not supported; there may be Box, Discrete or "
-        "MultiDiscrete: wrap the environment"
-    )
+    leaves = leaves_of(space_tree(space))
+    for leaf in leaves:
+        if not (isinstance(leaf, spaces.Box) or has_choices(leaf)):
+            raise UserError(
+                f"{name}: action space {leaf} is not supported; there may be Box, Discrete, "
+                "MultiDiscrete, MultiBinary, and Dict and Tuple of these: wrap the environment"
+            )
+        if np.dtype(leaf.dtype).kind == "b":
+            raise UserError(f"{name}: action space {leaf} has truth values; give MultiBinary")
+    if not leaves or any(0 in (leaf.shape or ()) for leaf in leaves):
+        raise UserError(f"{name}: action space {space} holds no number; give it at least one")
+    return space

@@ -10,14 +10,15 @@ import numpy as np
 from srl.errors import described
 from srl.pools.python.simulator import InvalidOutput, Simulator
 from srl.pools.timestep_arrays import Allocate, aligned_zeros
-from srl.tree import leaves_of
-from srl.types import Array, Specs, Timestep
+from srl.spaces import space_tree
+from srl.tree import leaves_of, map_tree, rows_of
+from srl.types import Array, Specs, Timestep, Tree
 
 
 class Control(NamedTuple):
     """What a pool and its steppers share, one row for each environment."""
 
-    action: Array  # [N, A, ...], what to do next
+    action: Tree  # [N, A, ...], what to do next
     reset_next: Array  # bool [N], where the next step starts an episode instead
     seed: Array  # uint64 [N], for that reset
     seeded: Array  # bool [N], whether there is one; else chance goes on
@@ -33,9 +34,12 @@ def empty_control(
     specs: Specs, num_envs: int, steppers: int, allocate: Allocate = aligned_zeros
 ) -> Control:
     """Memory for a pool's control; `reset` is still to be called."""
-    agents, space = len(specs.agents), specs.action
+    agents = len(specs.agents)
     return Control(
-        action=allocate((num_envs, agents, *(space.shape or ())), space.dtype),
+        action=map_tree(
+            lambda leaf: allocate((num_envs, agents, *(leaf.shape or ())), leaf.dtype),
+            space_tree(specs.action),
+        ),
         reset_next=allocate((num_envs,), np.bool_),
         seed=allocate((num_envs,), np.uint64),
         seeded=allocate((num_envs,), np.bool_),
@@ -206,11 +210,11 @@ class Stepper:
         """Also gives the environments that did not raise."""
         first, rows, stepping = self._first, target.rows, self._stepping
         # Copied, as an environment may keep its action while the next is written.
-        actions: Any = self._control.action[self._part].copy()
+        actions = rows_of(map_tree(lambda x: x[self._part].copy(), self._control.action))
         reset_next: Any = self._episodes.reset_next
-        if envs is None:  # lists are quicker to look into
+        if envs is None:  # a list is quicker to look into
             envs = range(first, first + len(self._simulators))
-            actions, reset_next = list(actions), reset_next.tolist()
+            reset_next = reset_next.tolist()
         resets, steps = self._resets, self._steps
         stepped: list[int] = []
         failures: list[Failure] = []

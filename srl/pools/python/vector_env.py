@@ -20,7 +20,6 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
@@ -54,8 +53,8 @@ from srl.pools.python.stepper import Episodes, Failure, empty_control
 from srl.pools.python.wrappers import split_wrappers, wrapped
 from srl.pools.python.writer import observation_writer
 from srl.pools.timestep_arrays import Row, empty_observation
-from srl.spaces import choice_counts
-from srl.tree import leaves_of
+from srl.spaces import choice_counts, has_choices, limits
+from srl.tree import leaves_of, map_tree
 from srl.types import Specs, Timestep, Tree
 
 _SEEDS = 2**31
@@ -109,7 +108,7 @@ class VectorEnvPool(PythonPool):
         observed = narrowed(_space_of(self._env, "single_observation_space", self.name))
         check_mask(observed, action, self.name)
         self._action, self._observes_mask, self._adds_mask = action, has_mask(observed), False
-        if not (isinstance(action, spaces.Box) or self._observes_mask):
+        if has_choices(action) and not self._observes_mask:
             try:
                 self._adds_mask = MASK in self._env.reset(seed=0)[1]
             except Exception as error:
@@ -200,7 +199,8 @@ class VectorEnvPool(PythonPool):
 
     def _step_all(self, rows: Timestep) -> None:
         """Steps all; where an episode ended in the row before, gives the first row of the next."""
-        over, actions = self._control.reset_next.copy(), self._control.action[:, 0].copy()
+        over = self._control.reset_next.copy()
+        actions = map_tree(lambda x: x[:, 0].copy(), self._control.action)
         begins = self._mode is not AutoresetMode.NEXT_STEP and over.any()
         if begins:
             if self._mode is AutoresetMode.DISABLED:
@@ -229,7 +229,7 @@ class VectorEnvPool(PythonPool):
             rows.terminated[over] = rows.truncated[over] = False
             self._reset_where(over, rows)
 
-    def _allow(self, actions: np.ndarray, envs: np.ndarray) -> None:
+    def _allow(self, actions: Tree, envs: np.ndarray) -> None:
         """Replaces the actions of some environments by allowed ones, where masks are given."""
         if not (self._adds_mask or self._observes_mask):
             return
@@ -238,7 +238,7 @@ class VectorEnvPool(PythonPool):
         counts = choice_counts(self._action).reshape(-1)
         parts = np.split(masks[envs] != 0, np.cumsum(counts)[:-1], axis=1)
         first = np.stack([part.argmax(axis=1) for part in parts], axis=1)
-        actions[envs] = first.reshape(actions[envs].shape) + self._action.start
+        actions[envs] = first.reshape(actions[envs].shape) + limits(self._action)[0]
 
     def _expect_reset(self, rows: Timestep, over: np.ndarray) -> None:
         """Checks that the steps after the ends of episodes were no more than resets."""
