@@ -22,7 +22,15 @@ from srl.errors import UserError, expect
 from srl.lazy import jax, jnp
 from srl.loop.acting.trained import acting_policy_set, trained_policies
 from srl.run_record import RunFolder, find_run, read_config, read_specs, recorded_algorithm
-from srl.spaces import Space, choice_counts, corner, narrow_dtype, outside, space_tree, spaces
+from srl.spaces import (
+    Space,
+    choice_counts,
+    narrow_dtype,
+    outside,
+    own_action,
+    space_tree,
+    spaces,
+)
 from srl.tree import leaves_of, map_tree, names_of
 from srl.types import Array, Tree
 
@@ -155,12 +163,11 @@ class Agent:
             self._calls += 1
             key = jax.random.fold_in(self._key, self._calls)
             decision = self._drawn[name](policy, rows, remembered, key)
-        action = instance.env_action(np.asarray(decision.action))
-        if not isinstance(action_space, spaces.Discrete):
-            action = action[(..., *corner(action_space))]
+        action = instance.env_action(map_tree(np.asarray, decision.action))
+        action = own_action(action_space, action)
         following = decision.memory if jax.tree.leaves(decision.memory) else None
         if single:
-            action, following = action[0], jax.tree.map(lambda x: x[0], following)
+            action, following = jax.tree.map(lambda x: x[0], (action, following))
         return action, following
 
     def _memory(self, start: Tree, memory: Any, single: bool, of: str) -> Tree:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from srl.tree import map_tree
 from srl.types import Tree
 
 if TYPE_CHECKING:
@@ -58,11 +59,42 @@ def outside(array: np.ndarray, space: Space) -> np.ndarray:
     return (array < low) | (array > high)
 
 
+def bounded(space: spaces.Box) -> np.ndarray:
+    """Marks the numbers of a Box that have two bounds: bool, of the Box's shape.
+
+    Floats whose bounds are further apart than float32 reaches, such as the extremes of a type,
+    count as having none.
+    """
+    if np.dtype(space.dtype).kind != "f":
+        return np.ones(space.shape, bool)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.isfinite((space.high / 2 - space.low / 2).astype(np.float32) * 2)
+
+
+def inner_bounds(space: spaces.Box, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Gives the bounds of a Box in a type of floats, rounded inwards where they are between two."""
+
+    def rounded(bound: np.ndarray, sign: int) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            near = bound.astype(dtype)
+        # As objects they are Python's numbers, which compare exactly, integers with floats too.
+        beyond = sign * near.astype(object) > sign * bound.astype(object)
+        return np.where(beyond, np.nextafter(near, dtype(-sign * np.inf)), near)
+
+    return rounded(space.low, -1), rounded(space.high, 1)
+
+
+def has_choices(space: Space) -> bool:
+    """Tells if a space holds choices, each of some number of values."""
+    return isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+
+
 def choice_counts(space: Space) -> np.ndarray:
-    """How many values each number of a Discrete or MultiDiscrete may take: int64 [*shape]."""
-    assert isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
-    count = space.n if isinstance(space, spaces.Discrete) else space.nvec
-    return np.asarray(count, np.int64)
+    """Gives the number of values of each choice: int64 [*shape]."""
+    assert isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+    if isinstance(space, spaces.MultiBinary):
+        return np.full(space.shape, 2, np.int64)
+    return np.asarray(space.n if isinstance(space, spaces.Discrete) else space.nvec, np.int64)
 
 
 def is_image(space: Space) -> bool:
@@ -100,6 +132,16 @@ _NARROW = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32, "float
 def narrow_dtype(dtype: Any) -> np.dtype:
     """The dtype that a pool gives for an environment's: 64 bits become 32, as in JAX."""
     return np.dtype(_NARROW.get(np.dtype(dtype).name, dtype))
+
+
+def own_action(space: Space, action: Tree) -> Tree:
+    """Gives an agent's own part of actions [..., *shape] that were made for a larger space."""
+
+    def part(leaf: Space, x: Any) -> Any:
+        own = x[(..., *corner(leaf))] if leaf.shape else x
+        return own.clip(leaf.low, leaf.high) if isinstance(leaf, spaces.Box) else own
+
+    return map_tree(part, space_tree(space), action)
 
 
 def corner(space: Space) -> tuple[slice, ...]:

@@ -45,6 +45,15 @@ def leaves_of(tree: Tree) -> list[Array]:
     return [tree]
 
 
+def rows_of(tree: Tree) -> list[Tree]:
+    """The trees of the rows of arrays [n, ...]: n of them."""
+    if isinstance(tree, dict):
+        return [dict(zip(tree, row, strict=True)) for row in rows_of(tuple(tree.values()))]
+    if isinstance(tree, tuple):
+        return list(zip(*map(rows_of, tree), strict=True))
+    return list(tree)
+
+
 def copy_tree(source: Tree, target: Tree) -> None:
     """Copies every array into that of a like tree."""
     for a, b in zip(leaves_of(source), leaves_of(target), strict=True):

@@ -24,7 +24,8 @@ class Specs:
     observation: gymnasium.Space
     """The observation space of one agent."""
     action: gymnasium.Space
-    """The action space of one agent: Box, Discrete or MultiDiscrete."""
+    """The action space of one agent: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple
+    of these, of which actions are trees."""
     agents: tuple[str, ...]
     """The agents' names, in slot order."""
     statistics: tuple[str, ...] = ()
@@ -65,7 +66,7 @@ class Timestep(NamedTuple):
 class Decision(NamedTuple):
     """What a policy answers to observations, one row for each slot."""
 
-    action: Array  # [B, ...]
+    action: Tree  # [B, ...]
     log_prob: Array  # float32 [B]
     memory: Tree  # [B, ...]; () for a policy without memory
     advice: Tree = ()  # [B, ...], of a teacher where there is one
@@ -84,7 +85,7 @@ class Unroll(NamedTuple):
     reward: Array  # float32 [T + 1, B]
     terminated: Array  # bool [T + 1, B]
     truncated: Array  # bool [T + 1, B]
-    action: Array  # [T, B, ...]
+    action: Tree  # [T, B, ...]
     log_prob: Array  # float32 [T, B], of the policy that acted
     memory: Tree  # [T / chunk, B, ...], before the first row of each chunk; () without memory
     version: Array  # int32 [T, G, 2], the (epoch, n) of the policy that acted in each of G groups

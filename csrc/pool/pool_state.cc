@@ -8,7 +8,7 @@
 namespace srl {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x32306c6f6f506c73;  // "slPool02"
+constexpr std::uint64_t kMagic = 0x33306c6f6f506c73;  // "slPool03"
 
 }  // namespace
 

@@ -81,7 +81,7 @@ void Stepper::Account(int first, int count, const Rows& rows, Batch* batch, int 
   const std::size_t i = Index(first);
   bool* const reset_next = &reset_next_[i];
   std::int32_t* const length = &length_[i];
-  float* returns = &returns_[i * agents];
+  double* returns = &returns_[i * agents];
   float* out = batch->episode_return + Index(row) * agents;
   for (std::size_t lane = 0; lane < Index(count); ++lane) {
     if (reset_next[lane]) {  // an episode starts, whatever the environment says of rewards
@@ -91,8 +91,8 @@ void Stepper::Account(int first, int count, const Rows& rows, Batch* batch, int 
     const bool over = length[lane] >= limit;
     bool done = true;
     for (std::size_t a = lane * agents; a < (lane + 1) * agents; ++a) {
-      returns[a] = reset_next[lane] ? 0.0f : returns[a] + rows.reward[a];
-      out[a] = returns[a];
+      returns[a] = reset_next[lane] ? 0.0 : returns[a] + rows.reward[a];
+      out[a] = static_cast<float>(returns[a]);
       rows.truncated[a] = rows.truncated[a] | over;
       done = done & (rows.terminated[a] | rows.truncated[a]);
     }
@@ -135,7 +135,7 @@ void Stepper::SerializeEpisode(int env_id, Archive& archive) {
   const std::size_t i = Index(env_id);
   archive.Value(reset_next_[i]);
   archive.Value(length_[i]);
-  archive.Bytes(&returns_[i * agents_], agents_ * sizeof(float));
+  archive.Bytes(&returns_[i * agents_], agents_ * sizeof(double));
   environments_->Serialize(env_id, archive);
 }
 

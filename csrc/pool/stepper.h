@@ -63,7 +63,7 @@ class Stepper {
   std::vector<Random> random_;
   std::unique_ptr<bool[]> reset_next_;
   std::vector<std::int32_t> length_;
-  std::vector<float> returns_;  // of each agent
+  std::vector<double> returns_;  // of each agent; float would lose small rewards
 };
 
 }  // namespace srl

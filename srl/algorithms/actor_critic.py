@@ -101,7 +101,7 @@ class ActorCriticInstance(ObservingInstance[A]):
         """Gives the parameters of the distributions that actions are drawn from."""
         return self._decide(policy, observation, memory)[0].parameters()
 
-    def env_action(self, action: Array) -> Array:
+    def env_action(self, action: Tree) -> Tree:
         """Gives what the simulator takes for the actions of a decision; needs no JAX."""
         return self.actions.to_env(action)
 
@@ -178,7 +178,7 @@ class ActorCriticInstance(ObservingInstance[A]):
         return {"policy": params["policy"]["network"], "value": params["value"]}
 
 
-def log_probs(distribution: Distribution, action: Array, valid: Array) -> Array:
+def log_probs(distribution: Distribution, action: Tree, valid: Array) -> Array:
     """Gives the log probabilities of an unroll's actions, float32 [T, B].
 
     Args:
@@ -187,5 +187,5 @@ def log_probs(distribution: Distribution, action: Array, valid: Array) -> Array:
         valid: bool [T, B]; what the other rows hold does not count.
     """
     action = zero_unless(valid, action)
-    action = jnp.concatenate([action, jnp.zeros_like(action[:1])])
+    action = jax.tree.map(lambda x: jnp.concatenate([x, jnp.zeros_like(x[:1])]), action)
     return distribution.log_prob(action)[:-1]

@@ -279,7 +279,7 @@ class Instance(ABC, Generic[S]):
         """
         raise NotImplementedError
 
-    def env_action(self, action: Array) -> Array:
+    def env_action(self, action: Tree) -> Tree:
         """Gives what the simulator takes for the actions of a decision; needs no JAX."""
         return action
 

@@ -19,10 +19,11 @@ from srl.algorithms.distributions import action_mask
 from srl.algorithms.normalization import Statistics
 from srl.algorithms.off_policy import OffPolicy, OffPolicyInstance
 from srl.algorithms.replay import portions
+from srl.algorithms.stretch import Stretch
 from srl.errors import UserError
 from srl.lazy import jax, jnp, optax
 from srl.networks import PolicyAndValue
-from srl.spaces import spaces
+from srl.spaces import bounded, spaces
 from srl.types import Array, Tree
 
 _ROUNDS = 2**32 - 1  # folded into keys, as replays fold the number of the update, which is less
@@ -144,8 +145,9 @@ class ContinuousInstance(CriticsInstance):
     def __post_init__(self) -> None:
         """Raises UserError for actions that are not bounded numbers."""
         space, name = self.specs.action, type(self.config).__name__
-        if not isinstance(space, spaces.Box) or not np.isfinite([space.low, space.high]).all():
-            other = "DiscreteSAC, DQN or PPO" if isinstance(space, spaces.Discrete) else "PPO"
+        if not isinstance(space, spaces.Box) or not bounded(space).all():
+            discrete = isinstance(space, spaces.Discrete)
+            other = "DiscreteSAC, DQN or PPO" if discrete else "PPO, APPO or IMPALA"
             raise UserError(
                 f"{name} draws actions within bounds, and the action space is {space}; take {other}"
             )
@@ -209,8 +211,7 @@ class ContinuousInstance(CriticsInstance):
         """Gives actions the shape of their space: [..., numbers] to [..., *shape]."""
         return action.reshape(*action.shape[:-1], *self.action_space.shape)
 
-    def env_action(self, action: Array) -> Array:
+    @cached_property
+    def env_action(self) -> Stretch:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Stretches actions from [-1, 1] to the bounds of the space; needs no JAX."""
-        space = self.action_space
-        middle, half = (space.high + space.low) / 2, (space.high - space.low) / 2
-        return (middle + half * action).clip(space.low, space.high).astype(np.float32)
+        return Stretch(self.action_space)

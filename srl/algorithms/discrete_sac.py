@@ -12,7 +12,13 @@ from functools import cached_property
 from typing import Any
 
 from srl.algorithms.critics import CriticsState
-from srl.algorithms.distributions import Categorical, CategoricalActions, action_mask, any_allowed
+from srl.algorithms.distributions import (
+    ActionSpace,
+    Categorical,
+    action_distribution,
+    action_mask,
+    any_allowed,
+)
 from srl.algorithms.q_learning import chosen
 from srl.algorithms.sac import SAC, SoftInstance
 from srl.errors import UserError
@@ -48,15 +54,13 @@ class DiscreteSACInstance(SoftInstance):
         if not isinstance(self.specs.action, spaces.Discrete):
             raise UserError(
                 f"DiscreteSAC needs Discrete actions, and the action space is {self.specs.action}: "
-                "take SAC or TD3 for bounded continuous ones, PPO for others"
+                "take SAC or TD3 for bounded continuous ones, PPO, APPO or IMPALA for others"
             )
 
     @cached_property
-    def actions(self) -> CategoricalActions:
+    def actions(self) -> ActionSpace:
         """The distributions over actions."""
-        space = self.specs.action
-        assert isinstance(space, spaces.Discrete)
-        return CategoricalActions((int(space.n),), (int(space.start),), scalar=True)
+        return action_distribution(self.specs.action)
 
     @cached_property
     def actor(self) -> PolicyAndValue:

@@ -10,23 +10,26 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from srl.algorithms.stretch import Stretch
 from srl.errors import UserError
 from srl.lazy import jax, jnp
-from srl.spaces import Space, spaces
+from srl.spaces import Space, choice_counts, has_choices, limits, space_tree, spaces
+from srl.tree import leaves_of, map_tree, names_of
 from srl.types import Array, Tree
 
 
 class Distribution:
     """A distribution over one slot's actions, for any leading axes."""
 
-    def sample(self, keys: Array) -> Array:
+    def sample(self, keys: Array) -> Tree:
         """Draws an action for each slot with the slot's own key: keys [B]."""
         raise NotImplementedError
 
-    def mode(self) -> Array:
+    def mode(self) -> Tree:
         """Gives the most probable action."""
         raise NotImplementedError
 
@@ -34,7 +37,7 @@ class Distribution:
         """Gives the numbers that the distribution follows from, by name."""
         raise NotImplementedError
 
-    def log_prob(self, action: Array) -> Array:
+    def log_prob(self, action: Tree) -> Array:
         """Gives the log-probability (density) of an action as it was drawn."""
         raise NotImplementedError
 
@@ -57,7 +60,7 @@ class ActionSpace:
         """Gives the distributions of `outputs` [..., num_outputs], `mask` True where allowed."""
         raise NotImplementedError
 
-    def to_env(self, action: Array) -> Array:
+    def to_env(self, action: Tree) -> Tree:
         """Gives what the simulator takes; works on NumPy and JAX arrays."""
         raise NotImplementedError
 
@@ -69,16 +72,23 @@ def action_distribution(space: Space, initial_log_std: float = 0.0) -> ActionSpa
         space: Of the actions.
         initial_log_std: Logarithm of the deviation that normal distributions start from.
     """
-    if isinstance(space, spaces.Discrete):
-        return CategoricalActions((int(space.n),), (int(space.start),), scalar=True)
-    if isinstance(space, spaces.MultiDiscrete) and len(space.shape) == 1:
-        starts = tuple(int(start) for start in space.start)
-        return CategoricalActions(tuple(int(n) for n in space.nvec), starts, scalar=False)
-    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+    parts = map_tree(partial(_actions_of, initial_log_std=initial_log_std), space_tree(space))
+    return parts if isinstance(parts, ActionSpace) else ProductActions(parts)
+
+
+def _actions_of(space: Space, initial_log_std: float) -> ActionSpace:
+    """The distributions over one array."""
+    if has_choices(space):
+        counts = choice_counts(space)
+        starts = np.broadcast_to(limits(space)[0], counts.shape)
+        return CategoricalActions(
+            *(tuple(map(int, x.flat)) for x in (counts, starts)), counts.shape
+        )
+    if isinstance(space, spaces.Box):
         return GaussianActions(space, initial_log_std)
     raise UserError(
-        f"no distribution over actions of {space}; "
-        "supported: Discrete, MultiDiscrete of one axis, and Box of floats"
+        f"no distribution over actions of {space}; supported: Discrete, MultiDiscrete, "
+        "MultiBinary, Box, and Dict and Tuple of these"
     )
 
 
@@ -102,8 +112,8 @@ class CategoricalActions(ActionSpace):
 
     sizes: tuple[int, ...]
     starts: tuple[int, ...]
-    scalar: bool
-    """Whether an action is one number and not a vector of one."""
+    shape: tuple[int, ...]
+    """The shape of an action, () for one choice alone."""
 
     @property
     def num_outputs(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -119,13 +129,13 @@ class CategoricalActions(ActionSpace):
             outputs = jnp.where(mask.astype(bool), outputs, jnp.finfo(outputs.dtype).min)
         ends = np.cumsum(self.sizes)
         parts = jnp.split(outputs, ends[:-1], axis=-1)
-        return Categorical([jax.nn.log_softmax(part) for part in parts], self.scalar)
+        return Categorical([jax.nn.log_softmax(part) for part in parts], self.shape)
 
     def to_env(self, action: Array) -> Array:
         """Shifts the categories to where the space starts."""
         if not any(self.starts):
             return action
-        return action + np.asarray(self.starts[0] if self.scalar else self.starts, np.int32)
+        return action + np.asarray(self.starts, np.int32).reshape(self.shape)
 
 
 @dataclass(frozen=True)
@@ -133,7 +143,7 @@ class Categorical(Distribution):
     """Independent categories, by their log-probabilities [..., size] each."""
 
     log_probs: list[Array]
-    scalar: bool
+    shape: tuple[int, ...]
 
     def sample(self, keys: Array) -> Array:
         """Draws by the Gumbel-max trick."""
@@ -154,8 +164,9 @@ class Categorical(Distribution):
     def log_prob(self, action: Array) -> Array:
         """Sums the log-probabilities of the chosen categories."""
         total = jnp.zeros(())
+        choices = action.reshape(*action.shape[: action.ndim - len(self.shape)], -1)
         for i, part in enumerate(self.log_probs):
-            chosen = action if self.scalar else action[..., i]
+            chosen = choices[..., i]
             # A sum over one-hot rows: its gradient needs no scatter, which is slow on CPU.
             one_hot = chosen[..., None] == jnp.arange(part.shape[-1])
             total += jnp.sum(jnp.where(one_hot, part, 0.0), axis=-1)
@@ -167,27 +178,21 @@ class Categorical(Distribution):
 
     def _largest(self, scores: list[Array]) -> Array:
         chosen = [jnp.argmax(score, axis=-1).astype(jnp.int32) for score in scores]
-        return chosen[0] if self.scalar else jnp.stack(chosen, axis=-1)
+        return jnp.stack(chosen, axis=-1).reshape(*chosen[0].shape, *self.shape)
 
 
 class GaussianActions(ActionSpace):
     """Independent normal distributions, with a deviation that does not depend on observations.
 
     Where the space is bounded, drawn numbers are clipped to [-1, 1] and stretched to its bounds
-    for the simulator; log-probabilities are of the unclipped ones.
+    for the simulator (`Stretch`); log-probabilities are of the unclipped ones.
     """
 
     def __init__(self, space: spaces.Box, initial_log_std: float) -> None:
         self.initial_log_std = initial_log_std
         self.shape: tuple[int, ...] = space.shape
         self.num_outputs = math.prod(space.shape)
-        bounded = np.isfinite(space.low) & np.isfinite(space.high)
-        low = np.where(bounded, space.low, 0.0).astype(np.float32)
-        high = np.where(bounded, space.high, 0.0).astype(np.float32)
-        self._center = (low + high) / 2
-        self._scale = np.where(bounded, (high - low) / 2, 1.0).astype(np.float32)
-        self._limit = np.where(bounded, 1.0, np.inf).astype(np.float32)
-        self._low, self._high = space.low, space.high
+        self.to_env = Stretch(space)
 
     def init(self) -> Tree:
         """Gives every component the initial deviation."""
@@ -199,11 +204,6 @@ class GaussianActions(ActionSpace):
             raise UserError("an action_mask needs Discrete or MultiDiscrete actions, not a Box")
         mean = outputs.reshape(*outputs.shape[:-1], *self.shape)
         return Gaussian(mean, params["log_std"], len(self.shape))
-
-    def to_env(self, action: Array) -> Array:
-        """Clips to [-1, 1] and stretches to the bounds, where there are any."""
-        stretched = self._center + self._scale * action.clip(-self._limit, self._limit)
-        return stretched.clip(self._low, self._high)
 
 
 @dataclass(frozen=True)
@@ -240,3 +240,62 @@ class Gaussian(Distribution):
 
     def _sum(self, x: Array) -> Array:
         return jnp.sum(x, axis=tuple(range(-self.rank, 0))) if self.rank else x
+
+
+class ProductActions(ActionSpace):
+    """Independent distributions over the parts of a Dict or Tuple: an action is a tree."""
+
+    def __init__(self, parts: Tree) -> None:
+        """Takes the action space of each array."""
+        self.parts = parts
+        self.num_outputs = sum(part.num_outputs for part in leaves_of(parts))
+
+    def init(self) -> Tree:
+        """Gives the parameters of each part."""
+        return jax.tree.map(lambda part: part.init(), self.parts)
+
+    def __call__(self, params: Tree, outputs: Array, mask: Tree = None) -> Product:
+        """Gives the distributions; the outputs of the parts stand one after the other."""
+        if mask is not None:
+            raise UserError("an action_mask needs Discrete or MultiDiscrete actions, not a tree")
+        parts, form = jax.tree.flatten(self.parts)
+        ends = np.cumsum([part.num_outputs for part in parts])
+        own = zip(
+            parts, form.flatten_up_to(params), jnp.split(outputs, ends[:-1], axis=-1), strict=True
+        )
+        return Product(form.unflatten([part(x, y) for part, x, y in own]))
+
+    def to_env(self, action: Tree) -> Tree:
+        """Gives what the simulator takes, part by part."""
+        return map_tree(lambda part, x: part.to_env(x), self.parts, action)
+
+
+@dataclass(frozen=True)
+class Product(Distribution):
+    """Independent distributions, a tree of them; log-probabilities and entropies add up."""
+
+    parts: Tree
+
+    def sample(self, keys: Array) -> Tree:
+        """Draws each part with another key of the slot."""
+        parts, form = jax.tree.flatten(self.parts)
+        fold = jax.vmap(jax.random.fold_in, (0, None))
+        return form.unflatten([part.sample(fold(keys, i)) for i, part in enumerate(parts)])
+
+    def mode(self) -> Tree:
+        """Gives the most probable action of each part."""
+        return jax.tree.map(lambda part: part.mode(), self.parts)
+
+    def parameters(self) -> dict[str, Array]:
+        """Gives those of the parts, such as `move/logits`."""
+        named = zip(leaves_of(names_of(self.parts)), leaves_of(self.parts), strict=True)
+        return {f"{name}/{key}": x for name, part in named for key, x in part.parameters().items()}
+
+    def log_prob(self, action: Tree) -> Array:
+        """Sums those of the parts."""
+        pairs = zip(leaves_of(self.parts), leaves_of(action), strict=True)
+        return sum(part.log_prob(x) for part, x in pairs)
+
+    def entropy(self) -> Array:
+        """Sums those of the parts."""
+        return sum(part.entropy() for part in leaves_of(self.parts))

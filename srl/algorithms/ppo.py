@@ -95,7 +95,7 @@ class Samples(NamedTuple):
     """Steps to learn from, [T, B, ...]; numbers at rows that are not valid are 0."""
 
     observation: Tree
-    action: Array
+    action: Tree
     log_prob: Array  # of the policy that the probability ratio is to
     weight: Tree  # of the sample, where an algorithm weights them; else ()
     advantage: Array

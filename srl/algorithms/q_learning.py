@@ -61,7 +61,7 @@ class QInstance(ObservingInstance[Q]):
         """Raises UserError for actions that are not one choice."""
         if not isinstance(self.specs.action, spaces.Discrete):
             bounded = isinstance(self.specs.action, spaces.Box)
-            other = "SAC or TD3 for bounded numbers, or PPO" if bounded else "PPO for others"
+            other = "SAC or TD3 for bounded numbers, or PPO" if bounded else "PPO, APPO or IMPALA"
             raise UserError(
                 f"{type(self.config).__name__} learns a value for each action, and cannot for "
                 f"{self.specs.action}; it needs Discrete actions: take {other}"

@@ -8,7 +8,7 @@ so it has no advantage, and nothing flows across it.
 from __future__ import annotations
 
 from srl.lazy import jax, jnp
-from srl.types import Array, Metrics
+from srl.types import Array, Metrics, Tree
 
 
 def valid_rows(terminated: Array, truncated: Array) -> Array:
@@ -16,10 +16,14 @@ def valid_rows(terminated: Array, truncated: Array) -> Array:
     return ~(terminated | truncated)[:-1]
 
 
-def zero_unless(valid: Array, x: Array) -> Array:
-    """Gives x, [T, B, ...], with zeros at the rows that are not valid, bool [T, B]."""
-    valid = valid.reshape(*valid.shape, *[1] * (x.ndim - valid.ndim))
-    return jnp.where(valid, x, jnp.zeros_like(x))
+def zero_unless(valid: Array, tree: Tree) -> Tree:
+    """Gives arrays [T, B, ...] with zeros at the rows that are not valid, bool [T, B]."""
+
+    def of(x: Array) -> Array:
+        mask = valid.reshape(*valid.shape, *[1] * (x.ndim - valid.ndim))
+        return jnp.where(mask, x, jnp.zeros_like(x))
+
+    return jax.tree.map(of, tree)
 
 
 def sums_over(valid: Array, values: Metrics) -> Metrics:

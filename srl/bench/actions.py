@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.errors import UserError
-from srl.spaces import choice_counts, limits
+from srl.spaces import choice_counts, has_choices, limits
 
 STICKY_STEPS = 10
 """How long the sticky policy holds an action: longer contacts, closer to trained play."""
@@ -29,7 +29,7 @@ def random_actions(
         if isinstance(space, spaces.Box):
             low, high = np.maximum(space.low, -1e3), np.minimum(space.high, 1e3)
             return rng.uniform(low, high, shape).astype(space.dtype)
-        if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        if has_choices(space):
             return limits(space)[0] + rng.integers(0, choice_counts(space), shape, space.dtype)
         raise UserError(f"no random actions for {space}")
 

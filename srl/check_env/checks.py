@@ -24,6 +24,7 @@ from srl.pools.python.sources import (
     vector_maker,
 )
 from srl.system.search_path import add_folder
+from srl.tree import map_tree
 
 _POOLS = ("native:", "envpool:", "pettingzoo:", "vector:", "atari:", "jax:")
 """Prefixes of what is checked through a pool's interface."""
@@ -106,7 +107,7 @@ def _play_in_pool(source: Any, options: dict[str, Any], seed: int, watch: Watch)
                 rows = (None, None) if masks is None else masks
                 actions = [draw_action(pool.specs.action, mask, rng) for mask in rows]
                 watch()
-                timestep = pool.step(np.stack(actions))
+                timestep = pool.step(map_tree(lambda *rows: np.stack(rows), *actions))
     except SrlError as error:
         raise Fault(f"a pool of it refuses: {error}") from error
     except (Exception, KeyboardInterrupt) as error:

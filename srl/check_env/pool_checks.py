@@ -182,7 +182,7 @@ class PoolChecks:
             for slot, rng in enumerate(rngs):
                 mask = _mask(_part(timestep.observation, slot)) if here[slot] else None
                 actions.append(draw_action(pool.specs.action, mask, rng))
-            step = functools.partial(pool.step, np.stack(actions))
+            step = functools.partial(pool.step, map_tree(lambda *rows: np.stack(rows), *actions))
             self._watch()
             start = time.perf_counter()
             timestep = _guarded(step)

@@ -11,8 +11,11 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from srl.errors import UserError
 from srl.pools.python.masks import flat_mask
-from srl.spaces import choice_counts, limits
+from srl.pools.python.simulator import InvalidOutput, one_reward, supported_action
+from srl.spaces import bounded, choice_counts, has_choices, limits, space_tree
+from srl.tree import leaves_of, map_tree
 
 Verdict = Literal["ok", "warning", "mend"]
 
@@ -86,23 +89,21 @@ def spaces_findings(
         supported: Raises Fault unless the observation space is of a kind that pools know.
     """
     supported()
-    if not isinstance(action, spaces.Box | spaces.Discrete | spaces.MultiDiscrete):
-        raise Fault(f"actions are {action}; srl has Box, Discrete and MultiDiscrete: wrap them")
-    if 0 in (action.shape or ()):
-        raise Fault(f"actions are {action}, which holds no number; give it at least one")
-    if isinstance(action, spaces.MultiDiscrete) and len(action.shape) != 1:
-        raise Fault(f"actions are MultiDiscrete of shape {action.shape}; flatten them to one axis")
-    if isinstance(action, spaces.Box):
-        if not np.issubdtype(action.dtype, np.floating):
-            raise Fault(f"actions are {action}; a Box of actions must be of floats")
-        if not (np.isfinite(action.low).all() and np.isfinite(action.high).all()):
-            text = f"actions are unbounded: {action}; give them bounds, best -1 and 1"
+    try:
+        supported_action(action, "the environment")
+    except UserError as error:
+        raise Fault(str(error)) from error
+    for leaf in leaves_of(space_tree(action)):
+        if not isinstance(leaf, spaces.Box):
+            continue
+        if not bounded(leaf).all():
+            text = f"actions are unbounded: {leaf}; give them bounds, best -1 and 1"
             yield Finding("spaces", "warning", text)
-        elif not (np.allclose(action.low, -1) and np.allclose(action.high, 1)):
+        elif not (np.allclose(leaf.low, -1) and np.allclose(leaf.high, 1)):
             yield Finding(
                 "spaces",
                 "warning",
-                f"actions are {action}, not within -1 and 1; srl stretches its own to the bounds, "
+                f"actions are {leaf}, not within -1 and 1; srl stretches its own to the bounds, "
                 "other libraries do not: gymnasium.wrappers.RescaleAction(env, -1, 1)",
             )
     yield Finding("spaces", "ok", f"observations {_brief(observation)}, actions {_brief(action)}")
@@ -183,11 +184,11 @@ def _outside(space: gymnasium.Space, array: np.ndarray) -> str:
 
 def reward_error(reward: Any) -> str:
     """What is wrong with a reward; empty if nothing is."""
-    if not isinstance(reward, int | float | np.number) and not (
-        isinstance(reward, np.ndarray) and reward.shape == () and reward.dtype.kind in "iuf"
-    ):
-        return f"the reward is {_kind(reward)}; it must be one number: float(reward)"
-    return "" if math.isfinite(float(reward)) else f"the reward is not finite: {reward}"
+    try:
+        number = float(one_reward(reward))
+    except InvalidOutput as error:
+        return f"it {error}"
+    return "" if math.isfinite(number) else f"the reward is not finite: {reward}"
 
 
 def flag_error(name: str, flag: Any) -> str:
@@ -199,8 +200,8 @@ def flag_error(name: str, flag: Any) -> str:
 
 def mask_error(mask: Any, action: gymnasium.Space) -> str:
     """What is wrong with a mask of allowed actions; empty if nothing is."""
-    if isinstance(action, spaces.Box):
-        return "action_mask masks a Box of actions; masks are for Discrete and MultiDiscrete"
+    if not has_choices(action):
+        return f"action_mask masks {action}; masks are for Discrete and MultiDiscrete actions"
     sizes = np.ravel(choice_counts(action))
     flat = flat_mask(mask)
     if flat.size != sizes.sum():
@@ -215,7 +216,13 @@ def mask_error(mask: Any, action: gymnasium.Space) -> str:
 
 def draw_action(action: gymnasium.Space, mask: Any, rng: np.random.Generator) -> Any:
     """A random action, allowed by the mask if there is one."""
+    return map_tree(lambda leaf: _draw(leaf, mask, rng), space_tree(action))
+
+
+def _draw(action: gymnasium.Space, mask: Any, rng: np.random.Generator) -> np.ndarray:
     if isinstance(action, spaces.Box):
+        if np.dtype(action.dtype).kind != "f":
+            return rng.integers(action.low, action.high, endpoint=True, dtype=action.dtype)
         low, high = np.maximum(action.low, -10), np.minimum(action.high, 10)
         return rng.uniform(low, high).astype(action.dtype)
     counts = choice_counts(action)

@@ -264,7 +264,7 @@ class TracedLoop(Loop):
         self._called.append("act")
         return self._steps.act(policy, timestep, memory)
 
-    def step(self, action: Array, repeat: int = 1) -> Timestep:
+    def step(self, action: Tree, repeat: int = 1) -> Timestep:
         """Steps the environments from inside the program."""
         self._called.append("step")
         return self._steps.step(action)

@@ -404,7 +404,7 @@ class PolicySet:
         given = [function(name, instance) for name, instance in self.instances.items()]
         return [dict(zip(self.instances, each, strict=True)) for each in zip(*given, strict=True)]
 
-    def env_action(self, action: np.ndarray) -> np.ndarray:
+    def env_action(self, action: Tree) -> Tree:
         """Gives what the simulator takes for the actions of a decision."""
         return next(iter(self.instances.values())).env_action(action)
 

@@ -209,8 +209,7 @@ class EnvpoolPool(ExclusivePool):
     def _actions(self, actions: Tree, ids: np.ndarray) -> np.ndarray:
         """A copy of the actions as EnvPool takes them, which looks only at the first it is sent."""
         space, agents = self.specs.action, len(self.specs.agents)
-        shape = (len(ids) * agents, *(space.shape or ()))
-        array = as_actions(actions, shape, space.dtype, integers=self._choices is not None)
+        array = as_actions(actions, space, len(ids) * agents)
         if self._choices is None:
             wrong = ~np.isfinite(array)
         else:
@@ -239,7 +238,7 @@ class EnvpoolPool(ExclusivePool):
         """No episode has begun and nothing is in flight."""
         self._length = np.full(self.num_envs, -1, np.int32)  # the next step gives the first row
         self._cut = np.zeros(self.num_envs, np.bool_)  # ended by this pool, unknown to EnvPool
-        self._return = np.zeros((self.num_envs, len(self.specs.agents)), np.float32)
+        self._return = np.zeros((self.num_envs, len(self.specs.agents)), np.float64)
         self._flying = np.zeros(self.num_envs, np.bool_)
         self._early: list[_State] = []  # rows of the batch in flight that came before the others
         self._waiting: np.ndarray | None = None  # actions of a synchronous batch not yet complete
@@ -324,7 +323,7 @@ class EnvpoolPool(ExclusivePool):
             reward=reward,
             terminated=terminated,
             truncated=truncated,
-            episode_return=total.reshape(-1),
+            episode_return=total.reshape(-1).astype(np.float32),
             episode_length=length,
             statistics=self._statistics(state),
             env_id=ids,
@@ -384,7 +383,8 @@ class EnvpoolPool(ExclusivePool):
             place = int(np.argwhere(~np.isfinite(leaf))[0][0]) // len(self.specs.agents)
             raise RunError(
                 f"envpool:{self.name}: environment {timestep.env_id[place]} gave {name} that "
-                f"is not finite, at step {timestep.episode_length[place]} of its episode"
+                f"is not finite, at step {timestep.episode_length[place]} of its episode; "
+                "float32, which pools give, holds numbers up to 3.4e38"
             )
 
 

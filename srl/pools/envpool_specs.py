@@ -117,7 +117,7 @@ def observation_space(spec: Any, paths: list[tuple[tuple[str, ...], str]]) -> gy
 
 
 def space_of(described: Any, acts: bool = False) -> gymnasium.Space:
-    """The space of one agent's array; numbers of 64 bits become 32."""
+    """The space of one agent's array; observed numbers of 64 bits become 32."""
     dtype = np.dtype(described.dtype)
     shape = tuple(n for n in described.shape if n != -1)
     if dtype == np.bool_:
@@ -129,7 +129,7 @@ def space_of(described: Any, acts: bool = False) -> gymnasium.Space:
             (low <= np.finfo(np.float32).min) | (low == np.finfo(dtype).tiny), -np.inf, low
         )
         high = np.where(high >= np.finfo(np.float32).max, np.inf, high)
-    narrow = narrow_dtype(dtype).type
+    narrow = dtype.type if acts and dtype.kind == "f" else narrow_dtype(dtype).type
     low, high = (np.broadcast_to(bound, shape) for bound in (low, high))
     if dtype.kind in "iu" and (acts or not shape):
         count = high.astype(np.int64) - low + 1

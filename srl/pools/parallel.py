@@ -9,9 +9,10 @@ import gymnasium
 import numpy as np
 
 from srl.errors import UserError
-from srl.pools.pool import Pool
+from srl.pools.pool import Pool, as_actions
 from srl.pools.python.padding import crop
-from srl.spaces import corner
+from srl.spaces import corner, has_choices, limits, space_tree
+from srl.tree import map_tree
 from srl.types import Timestep, Tree
 
 Results = tuple[dict[str, Any], ...]
@@ -91,8 +92,9 @@ class ParallelPool:
         """
         if unknown := sorted(actions.keys() - self._spaces.keys()):
             raise UserError(f"there are no agents {unknown}; there are {self.possible_agents}")
-        joined = np.stack([self._action(i, actions) for i in range(len(self._spaces))], axis=1)
-        return self._results(self.pool.step(joined.reshape(-1, *joined.shape[2:])))
+        own = [self._action(i, actions) for i in range(len(self._spaces))]
+        joined = map_tree(lambda *rows: np.concatenate(np.stack(rows, axis=1)), *own)
+        return self._results(self.pool.step(joined))
 
     def close(self) -> None:
         """Closes the pool."""
@@ -104,28 +106,27 @@ class ParallelPool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _action(self, index: int, actions: Mapping[str, Any]) -> np.ndarray:
+    def _action(self, index: int, actions: Mapping[str, Any]) -> Tree:
         """One agent's actions, padded to the shape that all share."""
-        agent, common = self.possible_agents[index], self.pool.specs.action
-        own = self._spaces[agent][1]
-        assert common.shape is not None
-        assert own.shape is not None
+        agent, common = self.possible_agents[index], space_tree(self.pool.specs.action)
         if agent not in actions:
             if not self._absent[index]:
                 raise UserError(f"there are no actions for agent {agent!r}")
-            lowest = getattr(common, "start", 0)  # of a Box 0
-            return np.full((self.num_envs, *common.shape), lowest, common.dtype)
-        given = np.asarray(actions[agent])
-        if given.shape != (self.num_envs, *own.shape):
-            raise UserError(
-                f"actions of agent {agent!r} have shape {given.shape}; expected "
-                f"{(self.num_envs, *own.shape)}"
-            )
-        if own.shape == common.shape:
-            return given
-        padded = np.zeros((self.num_envs, *common.shape), given.dtype)
-        padded[(slice(None), *corner(own))] = given
-        return padded
+            return map_tree(self._any_action, common)
+        own = self._spaces[agent][1]
+        given = as_actions(actions[agent], own, self.num_envs, f"actions of agent {agent!r}")
+
+        def padded(leaf: gymnasium.Space, own: gymnasium.Space, x: np.ndarray) -> np.ndarray:
+            array = np.zeros((self.num_envs, *(leaf.shape or ())), x.dtype)
+            array[(slice(None), *corner(own))] = x
+            return array
+
+        return map_tree(padded, common, space_tree(own), given)
+
+    def _any_action(self, leaf: gymnasium.Space) -> np.ndarray:
+        """Actions that are ignored, in a space where they are checked nevertheless."""
+        value = limits(leaf)[0] if has_choices(leaf) else 0
+        return np.full((self.num_envs, *(leaf.shape or ())), value, leaf.dtype)
 
     def _results(self, timestep: Timestep) -> Results:
         count = len(self.possible_agents)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -10,6 +11,7 @@ from gymnasium.vector import AutoresetMode
 
 from srl.errors import UserError, expect
 from srl.pools.timestep_arrays import Row, Rows, empty_timestep, timestep_at
+from srl.spaces import Space, space_tree
 from srl.types import Specs, Timestep, Tree
 
 if TYPE_CHECKING:
@@ -61,7 +63,7 @@ class Pool(ABC):
         """Steps all environments.
 
         Args:
-            actions: [B, ...], of the action space's dtype and within it.
+            actions: [B, ...], of the action space's dtypes and within it.
             into: Where to write; by default memory of the pool's own that is not referenced.
 
         Raises:
@@ -189,15 +191,36 @@ def as_array(name: str, given: Any) -> np.ndarray:
         raise UserError(f"{name} cannot be made an array: {error}") from None
 
 
-def as_actions(actions: Tree, shape: tuple[int, ...], dtype: Any, integers: bool) -> np.ndarray:
-    """Actions as an array of this shape, of integers or of any numbers.
+def as_actions(actions: Tree, space: Space, slots: int, name: str = "actions") -> Tree:
+    """Gives actions as arrays [slots, ...], of integers where their space has integers.
+
+    Args:
+        actions: Of any kind.
+        space: Of one slot's action.
+        slots: Their number.
+        name: What messages call them.
 
     Raises:
-        UserError: If they are of another shape or kind; `dtype` is what was expected.
+        UserError: If they are of another form, shape or kind.
     """
-    array = as_array("actions", actions)
+    return _as_actions(actions, space_tree(space), slots, name)
+
+
+def _as_actions(actions: Tree, form: Tree, slots: int, name: str) -> Tree:
+    if isinstance(form, dict):
+        if not isinstance(actions, Mapping) or actions.keys() != form.keys():
+            given = sorted(actions) if isinstance(actions, Mapping) else type(actions).__name__
+            raise UserError(f"{name} are {given}; expected a dict of {sorted(form)}")
+        parts = form.items()
+        return {k: _as_actions(actions[k], own, slots, f"{name}[{k!r}]") for k, own in parts}
+    if isinstance(form, tuple):
+        if not isinstance(actions, tuple | list) or len(actions) != len(form):
+            raise UserError(f"{name} are {type(actions).__name__}; expected {len(form)} parts")
+        pairs = enumerate(zip(actions, form, strict=True))
+        return tuple(_as_actions(x, own, slots, f"{name}[{k}]") for k, (x, own) in pairs)
+    array, shape = as_array(name, actions), (slots, *form.shape)
     if array.shape != shape:
-        raise UserError(f"actions have shape {array.shape}; expected {shape}")
-    if array.dtype.kind not in ("iu" if integers else "iuf"):
-        raise UserError(f"actions are {array.dtype}; expected {dtype}")
+        raise UserError(f"{name} have shape {array.shape}; expected {shape}")
+    if array.dtype.kind not in ("iuf" if np.dtype(form.dtype).kind == "f" else "iu"):
+        raise UserError(f"{name} are {array.dtype}; expected {np.dtype(form.dtype)}")
     return array

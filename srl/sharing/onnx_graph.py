@@ -24,7 +24,7 @@ from srl.run.folder import file_metadata
 from srl.run_record import RunFolder, read_config
 from srl.spaces import Space, narrow_dtype, space_tree
 from srl.tree import leaves_of, map_tree, names_of
-from srl.types import Array, Policy
+from srl.types import Array, Policy, Tree
 
 SUFFIX = ".onnx"
 BATCH = "batch"
@@ -47,8 +47,8 @@ def write_onnx(
 
     Its inputs are `observation`, or `observation/NAME` for each array of a nested one, and with
     memory `memory`, which is zeros at the begin of an episode. Its outputs are `action`, as the
-    environment takes it, what the action follows from (see `Instance.action_outputs`), and with
-    memory `next_memory`.
+    environment takes it (nested: `action/NAME`), what the action follows from (see
+    `Instance.action_outputs`), and with memory `next_memory`.
 
     Args:
         output: The file.
@@ -74,11 +74,10 @@ def write_onnx(
     def act(*inputs: Array) -> dict[str, Array]:
         observation, memory = form.unflatten(inputs)
         decision = instance.act_greedy(policy, observation, memory)
-        following = names_of(start, "next_memory")
         return {
-            "action": instance.env_action(decision.action),
+            **_named("action", instance.env_action(decision.action)),
             **instance.action_outputs(policy, observation, memory),
-            **dict(zip(leaves_of(following), leaves_of(decision.memory), strict=True)),
+            **_named("next_memory", decision.memory),
         }
 
     inputs = leaves_of((observation, memory))
@@ -104,6 +103,11 @@ def write_onnx(
         ) from error
     model.metadata_props.update(metadata)
     write_output(output, ir.to_proto(model).SerializeToString())
+
+
+def _named(name: str, tree: Tree) -> dict[str, Array]:
+    """The arrays of a tree by their names, which begin with `name`."""
+    return dict(zip(leaves_of(names_of(tree, name)), leaves_of(tree), strict=True))
 
 
 def _jax2onnx() -> tuple[Any, Any, Any]:

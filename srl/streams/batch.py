@@ -31,10 +31,10 @@ class Batch(NamedTuple):
 
     def write(self, t: int, decision: Decision, version: np.ndarray) -> None:
         """Completes row t of one group's unroll, whose timestep is written already."""
-        self.action[t] = decision.action
         self.log_prob[t] = decision.log_prob
         self.version[t] = version
-        copy_tree(decision.advice, map_tree(lambda x: x[t], self.advice))
+        row = map_tree(lambda x: x[t], (self.action, self.advice))
+        copy_tree((decision.action, decision.advice), row)
 
     def write_unroll(
         self, timesteps: Timestep, decision: Decision, memory: Tree, version: np.ndarray

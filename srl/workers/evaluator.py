@@ -17,7 +17,8 @@ from srl.lazy import jax
 from srl.loop.acting.fixed_acting import FixedActing
 from srl.loop.policy_set import PolicySet
 from srl.pools import Pool
-from srl.types import Policy, Specs, Timestep
+from srl.tree import map_tree
+from srl.types import Policy, Specs, Timestep, Tree
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ class Evaluator:
         """
         return (timestep for _, timestep in self.steps(lineup))
 
-    def steps(self, lineup: Mapping[str, Player]) -> Iterator[tuple[np.ndarray | None, Timestep]]:
+    def steps(self, lineup: Mapping[str, Player]) -> Iterator[tuple[Tree | None, Timestep]]:
         """Gives what `timesteps` does, each with the actions [B, ...] that led to it, if any."""
         policy_set, policies = self._policy_set_of(lineup)
         act = self._act(policy_set)
@@ -163,7 +164,7 @@ class Evaluator:
                 *(np.uint32(clock), slots),
             )
             memory, clock = decision.memory, clock + 1
-            action = policy_set.env_action(np.asarray(decision.action))
+            action = policy_set.env_action(map_tree(np.asarray, decision.action))
             timestep = self._pool.step(action)
 
     def play(

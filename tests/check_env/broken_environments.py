@@ -132,10 +132,10 @@ class NotFinite(Good):
         return observation * np.nan, *rest
 
 
-class RewardIsArray(Good):
+class SeveralRewards(Good):
     def step(self, action):
         observation, reward, *rest = super().step(action)
-        return observation, np.array([reward]), *rest
+        return observation, np.array([reward, reward]), *rest
 
 
 class RewardNotFinite(Good):

@@ -60,7 +60,7 @@ def test_a_good_environment_passes_every_check(capsys, env):
         ("WrongType", "results", "observation is an array of shape (2,), float32; its space has"),
         ("OutOfBounds", "results", "is less than -0.5"),
         ("NotFinite", "results", "observation is not finite: nan"),
-        ("RewardIsArray", "results", "the reward is an array of shape (1,)"),
+        ("SeveralRewards", "results", "gave 2 numbers as the reward; expected one"),
         ("RewardNotFinite", "results", "the reward is not finite: inf"),
         ("FlagIsNumber", "results", "terminated is int 0; it must be a bool"),
         ("MaskForbidsAll", "results", "action_mask allows no action at all"),

@@ -20,7 +20,7 @@ from srl.streams.group_state import unpack
 from srl.tree import leaves_of
 
 DOCS = Path(__file__).parents[2] / "docs"
-MODULES = (DOCS / "reinforce.py", DOCS / "corridor.py")
+MODULES = (DOCS / "reinforce.py", DOCS / "corridor.py", Path(__file__).parents[1] / "hybrid.py")
 """What experiments import from beside their file."""
 PLAIN = ("replicated", "--plan.learners.replicas", "1")
 """The plain loop, in one thread."""
@@ -109,6 +109,7 @@ FILES = {
     "cartpole by SAC": _replayed("DiscreteSAC", _SMALL),
     "pendulum by SAC": _SAC,
     "pendulum by TD3": _TD3,
+    "trees of actions": _CARTPOLE.replace("native:CartPole-v1", "jax:hybrid:HybridInJax"),
     "corridor in JAX": _CARTPOLE.replace("native:CartPole-v1", "jax:corridor:Corridor"),
     "game": _GAME.replace("NETWORK", "MLP(width=16)"),
     "game against the past": _PAST,

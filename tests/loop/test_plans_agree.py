@@ -26,6 +26,7 @@ QUICK = {
     "cartpole by R2D2": ("central",),
     "cartpole by SAC": (),
     "corridor in JAX": ("fused", "decoupled", "replicated"),
+    "trees of actions": ("fused", "central"),
     "pendulum by SAC": ("fused", "central"),
     "pendulum by TD3": ("decoupled",),
 }

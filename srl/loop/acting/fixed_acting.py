@@ -22,7 +22,8 @@ from srl.errors import RunError, UserError
 from srl.lazy import jax
 from srl.run_record import RunFolder, read_config, read_specs, recorded_algorithm
 from srl.self_play.fixed import OPPONENTS, Fixed, first_fitting
-from srl.spaces import spaces
+from srl.spaces import Space, space_tree, spaces
+from srl.tree import leaves_of, map_tree
 from srl.types import Array, Decision, Policy, Specs, Tree
 
 ACTING_PARTS = ("params", "n", "observations")
@@ -104,12 +105,16 @@ class FixedActing:
 
         The trained one's `env_action` is asked for those of all slots.
         """
-        shape, numbers = self.specs.action.shape or (), np.zeros(1, np.int32)
-        if isinstance(self.specs.action, spaces.Box):
-            numbers = np.linspace(-2.0, 2.0, 5, dtype=np.float32)
-        probes = np.multiply.outer(numbers, np.ones(shape, numbers.dtype))
-        own, other = (np.asarray(i.env_action(probes)) for i in (self.trained, instance))
-        if not np.allclose(own, other, atol=1e-6):
+
+        def probes(leaf: Space) -> np.ndarray:
+            numbers = np.zeros(5, np.int32)
+            if isinstance(leaf, spaces.Box):
+                numbers = np.linspace(-2.0, 2.0, 5, dtype=np.float32)
+            return np.multiply.outer(numbers, np.ones(leaf.shape or (), numbers.dtype))
+
+        probe = map_tree(probes, space_tree(self.specs.action))
+        own, other = (leaves_of(i.env_action(probe)) for i in (self.trained, instance))
+        if not all(np.allclose(a, b, atol=1e-6) for a, b in zip(own, other, strict=True)):
             raise UserError(
                 f"policies: {type(instance.config).__name__}, by which a fixed policy was "
                 f"trained, counts actions otherwise than {type(self.trained.config).__name__}; "

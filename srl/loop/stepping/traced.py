@@ -14,7 +14,7 @@ from srl.types import Array, Decision, Timestep, Tree
 class Steps(Protocol):
     """Environments that are stepped from inside a compiled program."""
 
-    def step(self, state: Any, action: Array, /) -> tuple[Any, Timestep]:
+    def step(self, state: Any, action: Tree, /) -> tuple[Any, Timestep]:
         """Steps all of them: gives their next state, and the timestep after the actions."""
         ...
 
@@ -63,7 +63,7 @@ class TracedSteps:
             policies, timestep.observation, ended, memory, self._key, clock, self._slots
         )
 
-    def step(self, action: Array) -> Timestep:
+    def step(self, action: Tree) -> Timestep:
         """Steps the environments from inside the program."""
         pool, timestep = self._steps.step(self.now.pool, self._policy_set.env_action(action))
         self.now = self.now._replace(pool=pool)

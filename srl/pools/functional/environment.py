@@ -38,7 +38,8 @@ class FunctionalEnv(Protocol):
     observation_space: gymnasium.Space
     """The space of one agent's observations."""
     action_space: gymnasium.Space
-    """The space of one agent's actions: Box, Discrete or MultiDiscrete."""
+    """The space of one agent's actions, which `step` gets in at most 32 bits; of a Dict or Tuple it
+    gets a dict or tuple."""
 
     def reset(self, key: Array) -> tuple[Tree, Tree]:
         """Begins an episode; gives the state and the observation."""

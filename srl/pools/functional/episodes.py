@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ from srl.errors import UserError
 from srl.lazy import jax, jnp
 from srl.pools.functional.environment import FunctionalEnv, Step
 from srl.pools.timestep_arrays import empty_timestep
-from srl.spaces import space_tree
+from srl.spaces import Space, space_tree
 from srl.tree import leaves_of, map_tree
 from srl.types import Array, Specs, Timestep, Tree
 
@@ -23,6 +24,7 @@ class PoolState(NamedTuple):
     over: Array  # bool [N], whose episode has ended, so that the next step begins another
     gone: Array  # bool [N, A], agents whose own part of the episode has ended
     episode_return: Array  # float32 [N, A]
+    return_rest: Array  # float32 [N, A], of the return, too small for its last digit
     episode_length: Array  # int32 [N]
 
 
@@ -57,6 +59,7 @@ class Episodes:
             over=jnp.ones(n, bool),
             gone=jnp.zeros((n, a), bool),
             episode_return=jnp.zeros((n, a), jnp.float32),
+            return_rest=jnp.zeros((n, a), jnp.float32),
             episode_length=jnp.zeros(n, jnp.int32),
         )
 
@@ -67,7 +70,7 @@ class Episodes:
         reward = jnp.zeros(none.shape, jnp.float32)
         return started, self._timestep(started, observation, reward, none, none)
 
-    def step(self, state: PoolState, actions: Array) -> tuple[PoolState, Timestep]:
+    def step(self, state: PoolState, actions: Tree) -> tuple[PoolState, Timestep]:
         """Steps all environments, or begins their next episodes.
 
         Args:
@@ -75,7 +78,7 @@ class Episodes:
             actions: [B, ...].
         """
         shape = () if self._agents == 1 else (self._agents,)
-        actions = actions.reshape(self._num_envs, *shape, *actions.shape[1:])
+        actions = map_tree(lambda x: x.reshape(self._num_envs, *shape, *x.shape[1:]), actions)
         stepped, last, reward, terminated, truncated = self._go_on(state, actions)
 
         def renew(stepped: PoolState) -> tuple[PoolState, Tree]:
@@ -93,44 +96,45 @@ class Episodes:
 
     # ---- one step ----
 
-    def _go_on(
-        self, state: PoolState, actions: Array
-    ) -> tuple[PoolState, Tree, *tuple[Array, ...]]:
+    def _go_on(self, state: PoolState, actions: Tree) -> tuple[PoolState, Tree, *tuple[Array, ...]]:
         """Steps all, with `action_repeat` steps for the action, of which an end is the last."""
         key = _folded(state.key, state.draws)
         step = jax.vmap(self._env.step)
         went = self._clean(step(state.env, actions, jax.random.wrap_key_data(key)))
-        return_, length, flags = self._counted(state, went, state.gone)
+        returns, length, flags = self._counted(state, went, state.gone)
         total = jnp.where(state.gone, 0.0, went.reward)
         for repeat in range(1, self._repeat):
             key = _folded(key, jnp.full(self._num_envs, repeat, jnp.uint32))
             again = self._clean(step(went.state, actions, jax.random.wrap_key_data(key)))
             # An end, also one agent's own, is the last step.
             on = ~((flags[0] | flags[1]) & ~state.gone).any(1)
-            before = state._replace(episode_return=return_, episode_length=length)
+            before = state._replace(
+                episode_return=returns[0], return_rest=returns[1], episode_length=length
+            )
             more = self._counted(before, again, state.gone)
             total = total + jnp.where(on[:, None] & ~state.gone, again.reward, 0.0)
-            counted = (went, return_, length, flags)
+            counted = (went, returns, length, flags)
             counted = jax.tree.map(partial(_where, on), (again, *more), counted)
-            went, return_, length, flags = counted
+            went, returns, length, flags = counted
         terminated, truncated = flags
         gone = terminated | truncated
         following = PoolState(
-            went.state, state.key, state.draws + 1, gone.all(1), gone, return_, length
+            went.state, state.key, state.draws + 1, gone.all(1), gone, *returns, length
         )
         return following, went.observation, total, terminated, truncated
 
     def _counted(
         self, before: PoolState, went: Step, gone: Array
-    ) -> tuple[Array, Array, tuple[Array, Array]]:
-        """Returns [N, A], lengths [N] and both flags [N, A] after a step."""
+    ) -> tuple[tuple[Array, Array], Array, tuple[Array, Array]]:
+        """Returns and their rests [N, A], lengths [N] and both flags [N, A] after a step."""
         length = before.episode_length + 1
         terminated, truncated = went.terminated | gone, went.truncated & ~gone
         limit = self._specs.max_episode_steps
         if limit is not None:
             truncated = truncated | ((length >= limit)[:, None] & ~terminated)
         reward = jnp.where(gone, 0.0, went.reward)
-        return before.episode_return + reward, length, (terminated, truncated & ~terminated)
+        returns = _added(before.episode_return, before.return_rest, reward)
+        return returns, length, (terminated, truncated & ~terminated)
 
     def _start(self, state: PoolState, mask: Array) -> tuple[PoolState, Tree]:
         """The state with new episodes where the mask is set, and their first observations."""
@@ -143,6 +147,7 @@ class Episodes:
             over=state.over & ~mask,
             gone=state.gone & ~mask[:, None],
             episode_return=jnp.where(mask[:, None], 0.0, state.episode_return),
+            return_rest=jnp.where(mask[:, None], 0.0, state.return_rest),
             episode_length=jnp.where(mask, 0, state.episode_length),
         )
         return started, self._observation(observation)
@@ -208,8 +213,9 @@ class Episodes:
         """Raises UserError where shapes do not fit, which are found without computing anything."""
         key = jax.eval_shape(lambda: jax.random.key(0))
         axes = () if self._agents == 1 else (self._agents,)
-        action = jax.ShapeDtypeStruct(
-            (*axes, *(self._specs.action.shape or ())), _action_dtype(self._specs)
+        action = map_tree(
+            lambda leaf: jax.ShapeDtypeStruct((*axes, *(leaf.shape or ())), action_dtype(leaf)),
+            space_tree(self._specs.action),
         )
         state, observation = self._traced("reset", self._env.reset, key)
         self._check_observation("reset", observation, axes)
@@ -226,9 +232,10 @@ class Episodes:
                 f"{self._name}: step changes the shapes or dtypes of the state that reset gave, "
                 f"from {before} to {after}; keep them"
             )
-        if went.reward.shape != axes:
+        if math.prod(went.reward.shape) != math.prod(axes):
             raise UserError(
-                f"{self._name}: step gave a reward of shape {went.reward.shape}; expected {axes}"
+                f"{self._name}: step gave a reward of shape {went.reward.shape}; expected {axes}, "
+                "one number for each agent"
             )
 
     def _traced(self, call: str, function: Any, *operands: Any) -> Any:
@@ -253,8 +260,18 @@ class Episodes:
                 )
 
 
-def _action_dtype(specs: Specs) -> Any:
-    return jnp.int32 if jnp.issubdtype(specs.action.dtype, jnp.integer) else jnp.float32
+def action_dtype(leaf: Space) -> Any:
+    """Gives the dtype in which environments get actions of a space without parts."""
+    return jnp.int32 if jnp.issubdtype(leaf.dtype, jnp.integer) else jnp.float32
+
+
+def _added(total: Array, rest: Array, x: Array) -> tuple[Array, Array]:
+    """Adds to a sum of two floats, since JAX has no float64 (Knuth, TAOCP 2, 4.2.2, theorem B)."""
+    rough = total + x
+    back = rough - total
+    rest = rest + ((total - (rough - back)) + (x - back))
+    exact = rough + rest
+    return exact, rest - (exact - rough)
 
 
 def _folded(keys: Array, numbers: Array) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 from safetensors import SafetensorError
@@ -12,11 +13,12 @@ from safetensors import numpy as safetensors
 from srl.errors import RunError, UserError, described
 from srl.lazy import jax, jnp
 from srl.pools.functional.environment import FunctionalEnv
-from srl.pools.functional.episodes import Episodes, PoolState
+from srl.pools.functional.episodes import Episodes, PoolState, action_dtype
 from srl.pools.pool import Pool, as_actions, as_array, checked_seed
-from srl.pools.python.simulator import observed_space, supported_action
+from srl.pools.python.python_pool import slots_of
+from srl.pools.python.simulator import narrowed, observed_space, supported_action
 from srl.pools.timestep_arrays import Row
-from srl.spaces import outside
+from srl.spaces import inner_bounds, joined_space, outside, space_tree
 from srl.tree import leaves_of, map_tree
 from srl.types import Array, Specs, Timestep, Tree
 
@@ -96,11 +98,9 @@ class FunctionalPool(Pool):
         if sorted(ids.tolist()) != list(range(self.num_envs)):
             raise UserError(f"env_ids are {ids}; expected each of the {self.num_envs} environments")
         agents = len(self.specs.agents)
-        array = as_array("actions", actions)
-        rows = array.reshape(self.num_envs, agents, *array.shape[1:]) if len(array) else array
-        ordered = np.empty_like(rows)
-        ordered[ids] = rows
-        self._asked = self.step(ordered.reshape(array.shape))
+        order = slots_of(np.argsort(ids), agents)
+        given = as_actions(actions, self.specs.action, self.num_envs * agents)
+        self._asked = self.step(map_tree(lambda x: x[order], given))
 
     def recv(self) -> Timestep:
         """Gives what was asked for."""
@@ -148,15 +148,16 @@ class FunctionalPool(Pool):
         except jax.errors.JaxRuntimeError as error:
             raise RunError(f"{self.name} raised {described(error)}") from error
 
-    def _checked(self, actions: Tree) -> np.ndarray:
-        space = self.specs.action
-        shape = (self.num_envs * len(self.specs.agents), *(space.shape or ()))
-        integers = not isinstance(space, spaces.Box)
-        array = as_actions(actions, shape, space.dtype, integers)
-        wrong = outside(array, space)
-        if wrong.any():
-            raise UserError(f"action {array[wrong][0]} is not in {space}")
-        return array.astype(np.int32 if integers else np.float32)
+    def _checked(self, actions: Tree) -> Tree:
+        space, slots = self.specs.action, self.num_envs * len(self.specs.agents)
+
+        def checked(leaf: gymnasium.Space, array: np.ndarray) -> np.ndarray:
+            wrong = outside(array, leaf)
+            if wrong.any():
+                raise UserError(f"action {array[wrong][0]} is not in {leaf}")
+            return array.astype(action_dtype(leaf))
+
+        return map_tree(checked, space_tree(space), as_actions(actions, space, slots))
 
     def _given(self, timestep: Timestep, into: Row | None, ids: np.ndarray | None) -> Timestep:
         """The timestep as NumPy has it, in the row if there is one, there only of `ids`."""
@@ -202,9 +203,9 @@ class FunctionalXla:
         )
         return self._episodes.begin(state, jnp.ones(count, bool))
 
-    def step(self, state: PoolState, actions: Array) -> tuple[PoolState, Timestep]:
+    def step(self, state: PoolState, actions: Tree) -> tuple[PoolState, Timestep]:
         """Steps all environments: actions [B, ...]; gradients stop at them."""
-        return self._episodes.step(state, jax.lax.stop_gradient(jnp.asarray(actions)))
+        return self._episodes.step(state, jax.lax.stop_gradient(map_tree(jnp.asarray, actions)))
 
 
 def _specs_of(env: Any, name: str) -> Specs:
@@ -216,12 +217,23 @@ def _specs_of(env: Any, name: str) -> Specs:
             )
     return Specs(
         observation=observed_space(env.observation_space, name),
-        action=supported_action(env.action_space, name),
+        action=_narrowed_action(supported_action(env.action_space, name)),
         agents=tuple(getattr(env, "agents", ("agent",))),
         statistics=tuple(getattr(env, "statistics", ())),
         max_episode_steps=getattr(env, "max_episode_steps", None),
         agent_spaces=tuple(getattr(env, "agent_spaces", ())),
     )
+
+
+def _narrowed_action(space: gymnasium.Space) -> gymnasium.Space:
+    """The space of actions of at most 32 bits, as JAX has them, none of them beyond its bounds."""
+
+    def narrow(leaf: gymnasium.Space) -> gymnasium.Space:
+        if not isinstance(leaf, spaces.Box) or np.dtype(leaf.dtype) != np.float64:
+            return narrowed(leaf)
+        return spaces.Box(*inner_bounds(leaf, np.float32), dtype=np.float32)
+
+    return joined_space(map_tree(narrow, space_tree(space)))
 
 
 def _keys(seed: int, num_envs: int) -> np.ndarray:

@@ -69,8 +69,7 @@ def _own_view(view: Callable[[Timestep], Any], specs: Specs, batch_size: int) ->
 def _actions(specs: Specs, actions: Tree, num_envs: int) -> np.ndarray:
     """Actions of `num_envs` environments as the C++ side takes them."""
     dtype = np.dtype(specs.action.dtype)
-    shape = (num_envs * len(specs.agents), *(specs.action.shape or ()))
-    array = as_actions(actions, shape, dtype, integers=dtype.kind == "i")
+    array = as_actions(actions, specs.action, num_envs * len(specs.agents))
     if dtype.kind == "i" and (wrong := outside(array, specs.action)).any():  # before they wrap
         place = tuple(np.argwhere(wrong)[0])
         env, agent = divmod(int(place[0]), len(specs.agents))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import gymnasium
-import numpy as np
-from gymnasium import spaces
 
 from srl.errors import UserError
 from srl.pools.python.masks import (
@@ -21,14 +21,18 @@ from srl.pools.python.masks import (
 )
 from srl.pools.python.metrics import metric_names, metric_values
 from srl.pools.python.simulator import (
+    NUMBERS,
     InvalidOutput,
     Simulator,
     mentions,
     observed_space,
+    one_reward,
     supported_action,
 )
 from srl.pools.python.writer import observation_writer
-from srl.types import Specs, Timestep
+from srl.spaces import has_choices, space_tree
+from srl.tree import map_tree
+from srl.types import Specs, Timestep, Tree
 
 
 class GymnasiumSimulator(Simulator):
@@ -73,6 +77,8 @@ class GymnasiumSimulator(Simulator):
         self._metrics = self.specs.statistics
         self._env = env
         self._step = env.step
+        nested = isinstance(space_tree(action), dict | tuple)
+        self._only = partial(map_tree, itemgetter(0)) if nested else itemgetter(0)
         self._write = observation_writer(self.specs.observation)
 
     def reset(self, seed: int | None, rows: Timestep, env: int) -> None:
@@ -88,9 +94,9 @@ class GymnasiumSimulator(Simulator):
         rows.reward[env] = 0
         rows.terminated[env] = rows.truncated[env] = False
 
-    def step(self, actions: np.ndarray, rows: Timestep, env: int) -> None:
+    def step(self, actions: Tree, rows: Timestep, env: int) -> None:
         """Acts; see the base class."""
-        given = self._step(actions[0])
+        given = self._step(self._only(actions))
         try:
             observation, reward, terminated, truncated, info = given
         except ValueError:
@@ -98,7 +104,10 @@ class GymnasiumSimulator(Simulator):
                 f"gave {len(given)} values at step; expected (observation, reward, terminated, "
                 "truncated, info)"
             ) from None
-        rows.reward[env], rows.terminated[env], rows.truncated[env] = reward, terminated, truncated
+        if reward.__class__ not in NUMBERS:
+            reward = one_reward(reward)
+        rows.reward[env] = reward
+        rows.terminated[env], rows.truncated[env] = terminated, truncated
         if self._metrics:
             rows.statistics[env] = metric_values(info, self._metrics)
         if info or self._adds_mask:
@@ -135,7 +144,7 @@ def space_of(env: gymnasium.Env, kind: str) -> gymnasium.Space:
 
 def _gives_masks(env: gymnasium.Env, action: gymnasium.Space) -> bool:
     """Whether infos hold masks; no space shows that, so the environment is reset once."""
-    if isinstance(action, spaces.Box) or not mentions(env, MASK):
+    if not has_choices(action) or not mentions(env, MASK):
         return False
     try:
         _, info = env.reset(seed=0)

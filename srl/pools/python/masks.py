@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 from srl.errors import UserError
 from srl.pools.python.simulator import InvalidOutput
-from srl.spaces import choice_counts
+from srl.spaces import choice_counts, has_choices
 
 MASK = "action_mask"
 
@@ -59,7 +59,7 @@ def check_mask(observation: gymnasium.Space, action: gymnasium.Space, name: str)
     """Checks that policies can apply an observed mask to the actions.
 
     Raises:
-        UserError: If the actions are a Box, or the mask has not one number for each of them.
+        UserError: If the actions are no choices, or the mask has not one number for each of them.
     """
     if not isinstance(observation, spaces.Dict) or not has_mask(observation):
         return
@@ -77,7 +77,7 @@ def check_mask(observation: gymnasium.Space, action: gymnasium.Space, name: str)
 
 
 def _check_maskable(what: str, action: gymnasium.Space) -> None:
-    if isinstance(action, spaces.Box):
+    if not has_choices(action):
         raise UserError(
             f"{what} masks actions that are {action}; masks are for Discrete and MultiDiscrete "
             "actions: remove it, or let the environment clip what it is given"
@@ -88,7 +88,7 @@ def mask_method(env: gymnasium.Env, action: gymnasium.Space, name: str) -> Calla
     """The environment's, or a wrapper's, method `action_masks()`, as sb3-contrib has it.
 
     Raises:
-        UserError: If there is one, and the actions are a Box.
+        UserError: If there is one, and the actions are no choices.
     """
     if not env.has_wrapper_attr("action_masks"):
         return None
@@ -104,7 +104,7 @@ def expect_no_mask(info: Mapping[str, Any], call: str, action: gymnasium.Space) 
     if MASK not in info:
         return
     gave = f"gave info['{MASK}'] at {call}, but "
-    if isinstance(action, spaces.Box):
+    if not has_choices(action):
         raise InvalidOutput(
             f"{gave}masks are for Discrete and MultiDiscrete actions, not for {action}"
         )

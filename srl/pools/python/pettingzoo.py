@@ -21,10 +21,16 @@ from srl.pools.python.masks import (
 )
 from srl.pools.python.metrics import metric_names, metric_values
 from srl.pools.python.padding import common_space, crop
-from srl.pools.python.simulator import InvalidOutput, Simulator, observed_space, supported_action
+from srl.pools.python.simulator import (
+    InvalidOutput,
+    Simulator,
+    observed_space,
+    one_reward,
+    supported_action,
+)
 from srl.pools.python.writer import observation_writer
-from srl.spaces import corner, outside
-from srl.tree import leaves_of
+from srl.spaces import has_choices, outside, own_action
+from srl.tree import leaves_of, map_tree
 from srl.types import Specs, Timestep, Tree
 
 
@@ -134,7 +140,7 @@ class PettingZooSimulator(Simulator):
         for own in names:
             check_mask(observed[own], actions[own], f"{name}: {own}")
         self._observes_mask = any(map(has_mask, observed.values()))
-        self.masked = not self._observes_mask and not isinstance(action, spaces.Box)
+        self.masked = not self._observes_mask and has_choices(action)
         if self.masked:
             self.masked = self._gives_masks() if masked is None else masked
         differ = isinstance(action, spaces.Discrete) and any(a != action for a in actions.values())
@@ -179,11 +185,11 @@ class PettingZooSimulator(Simulator):
         nothing: dict[Any, Any] = {}
         self._write(set(), (given[0], nothing, nothing, nothing, given[1]), rows, env)
 
-    def step(self, actions: np.ndarray, rows: Timestep, env: int) -> None:
+    def step(self, actions: Tree, rows: Timestep, env: int) -> None:
         """Acts; see the base class."""
         acting = set(self._env.agents)
         chosen = {
-            agent: self._own_action(i, actions[i])
+            agent: self._own_action(i, map_tree(lambda x, i=i: x[i], actions))
             for i, agent in enumerate(self._agents)
             if agent in acting
         }
@@ -195,17 +201,15 @@ class PettingZooSimulator(Simulator):
             )
         self._write(acting, given, rows, env)
 
-    def _own_action(self, index: int, action: np.ndarray) -> Any:
+    def _own_action(self, index: int, action: Tree) -> Any:
         """An action without what it was padded with."""
         space = self._own[index][1]
-        if isinstance(space, spaces.Discrete):
-            if outside(action, space):
-                raise UserError(
-                    f"the action {action} of {self.specs.agents[index]} is not in {space}; "
-                    "observation['action_mask'] marks the actions that are"
-                )
-            return action
-        return action[corner(space)]
+        if isinstance(space, spaces.Discrete) and outside(action, space):
+            raise UserError(
+                f"the action {action} of {self.specs.agents[index]} is not in {space}; "
+                "observation['action_mask'] marks the actions that are"
+            )
+        return own_action(space, action)
 
     def _write(self, acting: set[Any], given: Any, rows: Timestep, env: int) -> None:
         """Writes what a call gave: a row for each agent, be it there or not."""
@@ -217,7 +221,7 @@ class PettingZooSimulator(Simulator):
             )
         for i, agent in enumerate(self._agents):
             slot = env * len(self._agents) + i
-            rows.reward[slot] = rewards.get(agent, 0) if agent in acting else 0
+            rows.reward[slot] = one_reward(rewards.get(agent, 0)) if agent in acting else 0
             terminated = bool(terminations.get(agent, False))
             truncated = bool(truncations.get(agent, False))
             present = agent in staying or (agent in acting and agent in observations)

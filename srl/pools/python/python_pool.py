@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 
 from srl.errors import RunError, UserError
 from srl.pools.exclusive import ExclusivePool, exclusive
@@ -17,8 +16,8 @@ from srl.pools.pool import as_actions, as_array, checked_seed
 from srl.pools.python.simulator import Rendered
 from srl.pools.python.stepper import Control, Failure, Target
 from srl.pools.timestep_arrays import Row, empty_timestep
-from srl.spaces import corner, limits, outside
-from srl.tree import leaves_of
+from srl.spaces import corner, has_choices, limits, outside, space_tree
+from srl.tree import copy_tree, leaves_of, map_tree
 from srl.types import Specs, Timestep, Tree
 
 
@@ -42,16 +41,14 @@ class PythonPool(ExclusivePool):
 
     def _begin(self, specs: Specs, control: Control) -> None:
         self.specs, self._control = specs, control
-        space = specs.action
-        self._action_shape = (len(specs.agents), *(space.shape or ()))
-        self._action_limits: tuple[int, int] | None = None  # of a single choice, for a quick check
-        if isinstance(space, spaces.Discrete):
-            low, high = limits(space)
-            self._action_limits = int(low), int(high)
-        self._narrower = [  # agents some of whose actions in `space` are not their own
-            (agent, own)
-            for agent, (_, own) in enumerate(specs.agent_spaces)
-            if own != space and np.dtype(own.dtype).kind in "iu"
+        self._leaves = leaves_of(space_tree(specs.action))
+        self._bounds = [limits(leaf) for leaf in self._leaves]
+        # Agents some of whose choices in the common space are not their own; boxes are clipped.
+        self._narrower = [
+            (agent, i, own)
+            for agent, (_, action) in enumerate(specs.agent_spaces)
+            for i, own in enumerate(leaves_of(space_tree(action)))
+            if own != self._leaves[i] and has_choices(own)
         ]
         self._slots: Row | None = None
 
@@ -78,7 +75,7 @@ class PythonPool(ExclusivePool):
         checked = self._checked(actions, None)
         row = self._row(into)
         self._finish_started()
-        self._control.action[...] = checked
+        copy_tree(checked, self._control.action)
         self._advance(None, row)
         self._raise_failures()
         return row.timestep
@@ -96,7 +93,9 @@ class PythonPool(ExclusivePool):
         """Asks for a step of the given environments; see the base class."""
         ids = self._idle_ids(env_ids)
         self._check_reset(ids)
-        self._control.action[ids] = self._checked(actions, ids)
+        checked = self._checked(actions, ids)
+        for given, held in zip(*map(leaves_of, (checked, self._control.action)), strict=True):
+            held[ids] = given
         self._flying[ids] = True
         self._begin_exchange(ids)
 
@@ -199,23 +198,19 @@ class PythonPool(ExclusivePool):
             self._control.seed[ids] = ids.astype(np.uint64) + np.uint64(seed)  # modulo 2**64
             self._control.seeded[ids] = True
 
-    def _checked(self, actions: Tree, ids: np.ndarray | None) -> np.ndarray:
+    def _checked(self, actions: Tree, ids: np.ndarray | None) -> Tree:
         """The actions of the environments as the control holds them: [n, A, ...]."""
-        shape, space, dtype = self._action_shape, self.specs.action, self._control.action.dtype
-        count = self.num_envs if ids is None else len(ids)
-        flat = (count * shape[0], *shape[1:])
-        array = as_actions(actions, flat, dtype, integers=dtype.kind != "f")
-        if dtype.kind == "f":
-            wrong = ~np.isfinite(array)
-        elif self._action_limits is not None:
-            wrong = (array < self._action_limits[0]) | (array > self._action_limits[1])
-        else:
-            wrong = outside(array, space)
-        if np.count_nonzero(wrong):
-            self._raise_wrong_action(array, int(np.argwhere(wrong)[0][0]), ids, space)
-        for agent, own in self._narrower:
-            self._check_own(array, agent, own, ids)
-        return array.reshape(count, *shape)
+        agents, count = len(self.specs.agents), self.num_envs if ids is None else len(ids)
+        tree = as_actions(actions, self.specs.action, count * agents)
+        arrays = leaves_of(tree)
+        for array, leaf, (low, high) in zip(arrays, self._leaves, self._bounds, strict=True):
+            floats = leaf.dtype.kind == "f"
+            wrong = ~np.isfinite(array) if floats else (array < low) | (array > high)
+            if np.count_nonzero(wrong):
+                self._raise_wrong_action(array, int(np.argwhere(wrong)[0][0]), ids, leaf)
+        for agent, i, own in self._narrower:
+            self._check_own(arrays[i], agent, own, ids)
+        return map_tree(lambda x: x.reshape(count, agents, *x.shape[1:]), tree)
 
     def _check_own(
         self, array: np.ndarray, agent: int, own: gymnasium.Space, ids: np.ndarray | None

@@ -15,9 +15,9 @@ from gymnasium import spaces
 
 from srl.errors import UserError, formatted
 from srl.pools.timestep_arrays import ARRAY_SPACES
-from srl.spaces import joined_space, narrow_dtype, space_tree
+from srl.spaces import has_choices, joined_space, narrow_dtype, space_tree
 from srl.tree import leaves_of, map_tree
-from srl.types import Specs, Timestep
+from srl.types import Specs, Timestep, Tree
 
 
 class Simulator(ABC):
@@ -52,11 +52,11 @@ class Simulator(ABC):
         """
 
     @abstractmethod
-    def step(self, actions: np.ndarray, rows: Timestep, env: int) -> None:
+    def step(self, actions: Tree, rows: Timestep, env: int) -> None:
         """Acts and writes what follows.
 
         Args:
-            actions: [A, ...], of the action space's dtype and within it; the simulator may keep it.
+            actions: [A, ...], within the action space, in its dtypes; the simulator may keep them.
             rows: Where to write.
             env: Which of the rows.
         """
@@ -72,6 +72,34 @@ class Simulator(ABC):
 
 class InvalidOutput(Exception):
     """An environment gave something that its specs do not allow; the text begins with `gave`."""
+
+
+NUMBERS = (float, int, np.float64, np.float32)
+
+
+def one_reward(given: Any) -> Any:
+    """Gives a reward as one number, be it the only one of an array.
+
+    Raises:
+        InvalidOutput: If it is no number, or several.
+    """
+    if given.__class__ in NUMBERS:
+        return given
+    try:
+        array = np.asarray(given)
+    except ValueError:  # its parts are of unequal lengths
+        array = np.asarray(None)
+    if array.dtype.kind not in "biuf":
+        raise InvalidOutput(f"gave the reward {given!r:.60}; expected a number")
+    if array.size != 1:
+        raise InvalidOutput(f"gave {array.size} numbers as the reward; {WEIGH}")
+    return array.item()
+
+
+WEIGH = (
+    "expected one: add them up with weights in a wrapper, such as "
+    "mo_gymnasium.wrappers:LinearReward"
+)
 
 
 class Rendered(NamedTuple):
@@ -137,23 +165,36 @@ def observed_space(space: gymnasium.Space, name: str) -> gymnasium.Space:
             f"only; leave it out by --env.ignore {','.join(wrong)} (ignore={wrong}), or wrap the "
             "environment"
         )
-    return joined_space(map_tree(_narrowed, space_tree(space)))
+    return joined_space(map_tree(narrowed, space_tree(space)))
 
 
 def _is_numbers(space: gymnasium.Space) -> bool:
     return all(isinstance(leaf, ARRAY_SPACES) for leaf in leaves_of(space_tree(space)))
 
 
-def _narrowed(leaf: gymnasium.Space) -> gymnasium.Space:
+def narrowed(leaf: gymnasium.Space) -> gymnasium.Space:
+    """Gives a leaf with numbers of 32 bits; raises UserError if its bounds do not fit these."""
     if not isinstance(leaf, spaces.Box) or narrow_dtype(leaf.dtype) == leaf.dtype:
         return leaf
     dtype = narrow_dtype(leaf.dtype).type
-    info = np.iinfo(dtype) if np.issubdtype(dtype, np.integer) else np.finfo(dtype)
+    info, wide = _extremes(dtype), _extremes(leaf.dtype)
+    for bound, own in ((leaf.low, wide.min), (leaf.high, wide.max)):
+        stated = np.isfinite(bound) & (bound != own)  # a type's own extremes stand for no bound
+        if (stated & ((bound < info.min) | (bound > info.max))).any():
+            raise UserError(
+                f"the space {leaf} has values that {np.dtype(dtype)} does not hold, and "
+                f"pools give 32 bits: scale them in a wrapper, such as "
+                f"gymnasium.wrappers.TransformObservation, to numbers of float32"
+            )
     low, high = (
         np.where(np.isinf(bound), bound, np.clip(bound, info.min, info.max)).astype(dtype)
         for bound in (leaf.low, leaf.high)
     )
     return spaces.Box(low, high, leaf.shape, dtype)
+
+
+def _extremes(dtype: Any) -> Any:
+    return np.iinfo(dtype) if np.issubdtype(dtype, np.integer) else np.finfo(dtype)
 
 
 def supported_action(space: gymnasium.Space, name: str) -> gymnasium.Space:
@@ -162,11 +203,15 @@ def supported_action(space: gymnasium.Space, name: str) -> gymnasium.Space:
     Raises:
         UserError: If pools cannot take such actions.
     """
-    if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete):
-        if 0 in (space.shape or ()):
-            raise UserError(f"{name}: action space {space} holds no number; give it at least one")
-        return space
-    raise UserError(
-        f"{name}: action space {space} is not supported; there may be Box, Discrete or "
-        "MultiDiscrete: wrap the environment"
-    )
+    leaves = leaves_of(space_tree(space))
+    for leaf in leaves:
+        if not (isinstance(leaf, spaces.Box) or has_choices(leaf)):
+            raise UserError(
+                f"{name}: action space {leaf} is not supported; there may be Box, Discrete, "
+                "MultiDiscrete, MultiBinary, and Dict and Tuple of these: wrap the environment"
+            )
+        if np.dtype(leaf.dtype).kind == "b":
+            raise UserError(f"{name}: action space {leaf} has truth values; give MultiBinary")
+    if not leaves or any(0 in (leaf.shape or ()) for leaf in leaves):
+        raise UserError(f"{name}: action space {space} holds no number; give it at least one")
+    return space

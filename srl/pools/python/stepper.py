@@ -10,18 +10,19 @@ import numpy as np
 from srl.errors import described
 from srl.pools.python.simulator import InvalidOutput, Simulator
 from srl.pools.timestep_arrays import Allocate, aligned_zeros
-from srl.tree import leaves_of
-from srl.types import Array, Specs, Timestep
+from srl.spaces import space_tree
+from srl.tree import leaves_of, map_tree, rows_of
+from srl.types import Array, Specs, Timestep, Tree
 
 
 class Control(NamedTuple):
     """What a pool and its steppers share, one row for each environment."""
 
-    action: Array  # [N, A, ...], what to do next
+    action: Tree  # [N, A, ...], what to do next
     reset_next: Array  # bool [N], where the next step starts an episode instead
     seed: Array  # uint64 [N], for that reset
     seeded: Array  # bool [N], whether there is one; else chance goes on
-    episode_return: Array  # float32 [N, A], so far
+    episode_return: Array  # float64 [N, A], so far; float32 would lose small rewards
     episode_length: Array  # int32 [N], so far
     absent: Array  # bool [N, A], agents that do not act next
     stepping: Array  # int32 [W], the environment that each stepper is in
@@ -33,13 +34,16 @@ def empty_control(
     specs: Specs, num_envs: int, steppers: int, allocate: Allocate = aligned_zeros
 ) -> Control:
     """Memory for a pool's control; `reset` is still to be called."""
-    agents, space = len(specs.agents), specs.action
+    agents = len(specs.agents)
     return Control(
-        action=allocate((num_envs, agents, *(space.shape or ())), space.dtype),
+        action=map_tree(
+            lambda leaf: allocate((num_envs, agents, *(leaf.shape or ())), leaf.dtype),
+            space_tree(specs.action),
+        ),
         reset_next=allocate((num_envs,), np.bool_),
         seed=allocate((num_envs,), np.uint64),
         seeded=allocate((num_envs,), np.bool_),
-        episode_return=allocate((num_envs, agents), np.float32),
+        episode_return=allocate((num_envs, agents), np.float64),
         episode_length=allocate((num_envs,), np.int32),
         absent=allocate((num_envs, agents), np.bool_),
         stepping=allocate((steppers,), np.int32),
@@ -105,8 +109,7 @@ class Episodes:
             episodes, results = [x[where] for x in episodes], [x[where] for x in results]
         returns, length, reset_next, absent = episodes
         reward, terminated, truncated, *floats = results
-        with np.errstate(over="ignore"):  # reported as not finite
-            returns += reward
+        returns += reward
         length += 1
         if any_fresh:
             returns[reset_next] = 0  # which may be NaN
@@ -118,10 +121,12 @@ class Episodes:
         else:
             for whole, part in zip(mine, episodes, strict=True):
                 whole[where] = part
-        target.episode_return[where] = returns
+        with np.errstate(over="ignore"):  # reported as not finite
+            reported = returns.astype(np.float32)
+        target.episode_return[where] = reported
         target.episode_length[where] = length
         target.lost[where] = False
-        if _all_finite(returns) and all(_all_finite(x) for x in floats):
+        if _all_finite(reported) and all(_all_finite(x) for x in floats):
             return []
         failures = self._not_finite(envs, target)
         for failure in failures:
@@ -130,17 +135,17 @@ class Episodes:
 
     def _not_finite(self, envs: Sequence[int], target: Target) -> list[Failure]:
         reward, _, _, *floats = target.results
-        returns, length = self.returns, self.length
         causes = [("reward", reward), *(("observation", x) for x in floats)]
-        causes.append(("an episode return", returns))
+        causes.append(("an episode return", target.episode_return))
         failures: list[Failure] = []
         for env in envs:
             k = env - self._first
             name = next((name for name, x in causes if not np.isfinite(x[k]).all()), None)
             if name is not None:
-                step = length[k]
+                step = self.length[k]
                 error = InvalidOutput(
-                    f"gave {name} that is not finite, at step {step} of its episode"
+                    f"gave {name} that is not finite, at step {step} of its episode; "
+                    "float32, which pools give, holds numbers up to 3.4e38"
                 )
                 failures.append(failure_of(env, "step", error))
         return failures
@@ -205,11 +210,11 @@ class Stepper:
         """Also gives the environments that did not raise."""
         first, rows, stepping = self._first, target.rows, self._stepping
         # Copied, as an environment may keep its action while the next is written.
-        actions: Any = self._control.action[self._part].copy()
+        actions = rows_of(map_tree(lambda x: x[self._part].copy(), self._control.action))
         reset_next: Any = self._episodes.reset_next
-        if envs is None:  # lists are quicker to look into
+        if envs is None:  # a list is quicker to look into
             envs = range(first, first + len(self._simulators))
-            actions, reset_next = list(actions), reset_next.tolist()
+            reset_next = reset_next.tolist()
         resets, steps = self._resets, self._steps
         stepped: list[int] = []
         failures: list[Failure] = []

@@ -20,7 +20,6 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
@@ -41,6 +40,7 @@ from srl.pools.python.metrics import metric_names, vector_metrics
 from srl.pools.python.own_options import split_options
 from srl.pools.python.python_pool import PythonPool
 from srl.pools.python.simulator import (
+    WEIGH,
     InvalidOutput,
     Rendered,
     observed_space,
@@ -57,9 +57,9 @@ from srl.pools.python.stepper import Episodes, Failure, empty_control
 from srl.pools.python.wrappers import wrapped
 from srl.pools.python.writer import observation_writer
 from srl.pools.timestep_arrays import Row, empty_observation
-from srl.spaces import choice_counts
+from srl.spaces import choice_counts, has_choices, limits
 from srl.system.started import StartedHere
-from srl.tree import leaves_of
+from srl.tree import leaves_of, map_tree
 from srl.types import Specs, Timestep, Tree
 
 _SEEDS = 2**31
@@ -123,7 +123,7 @@ class VectorEnvPool(PythonPool):
         check_mask(observed, action, self.name)
         self._action, self._observes_mask, self._adds_mask = action, has_mask(observed), False
         self._metrics = metric_names(self._env, self._chosen, self.name)
-        if not (isinstance(action, spaces.Box) or self._observes_mask):
+        if has_choices(action) and not self._observes_mask:
             try:
                 self._adds_mask = MASK in self._env.reset(seed=0)[1]
             except (Exception, SystemExit) as error:
@@ -217,7 +217,8 @@ class VectorEnvPool(PythonPool):
 
     def _step_all(self, rows: Timestep) -> None:
         """Steps all; where an episode ended in the row before, gives the first row of the next."""
-        over, actions = self._control.reset_next.copy(), self._control.action[:, 0].copy()
+        over = self._control.reset_next.copy()
+        actions = map_tree(lambda x: x[:, 0].copy(), self._control.action)
         begins = self._mode is not AutoresetMode.NEXT_STEP and over.any()
         if begins:
             if self._mode is AutoresetMode.DISABLED:
@@ -253,7 +254,7 @@ class VectorEnvPool(PythonPool):
             rows.terminated[over] = rows.truncated[over] = False
             self._reset_where(over, rows)
 
-    def _allow(self, actions: np.ndarray, envs: np.ndarray) -> None:
+    def _allow(self, actions: Tree, envs: np.ndarray) -> None:
         """Replaces the actions of some environments by allowed ones, where masks are given."""
         if not (self._adds_mask or self._observes_mask):
             return
@@ -262,7 +263,7 @@ class VectorEnvPool(PythonPool):
         counts = choice_counts(self._action).reshape(-1)
         parts = np.split(masks[envs] != 0, np.cumsum(counts)[:-1], axis=1)
         first = np.stack([part.argmax(axis=1) for part in parts], axis=1)
-        actions[envs] = first.reshape(actions[envs].shape) + self._action.start
+        actions[envs] = first.reshape(actions[envs].shape) + limits(self._action)[0]
 
     def _expect_reset(self, rows: Timestep, over: np.ndarray) -> None:
         """Checks that the steps after the ends of episodes were no more than resets."""
@@ -331,6 +332,10 @@ class VectorEnvPool(PythonPool):
 
     def _numbers(self, name: str, given: Any) -> np.ndarray:
         array = _array(given)
+        if array.shape == (self.num_envs, 1):
+            array = array[:, 0]
+        if name == "rewards" and array.ndim == 2:
+            raise InvalidOutput(f"gave {array.shape[1]} numbers as each reward; {WEIGH}")
         if array.shape != (self.num_envs,) or array.dtype.kind not in "biuf":
             raise InvalidOutput(
                 f"gave {name} of shape {array.shape}, dtype {array.dtype}; expected "

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from srl.pools.python.simulator import InvalidOutput
 from srl.pools.timestep_arrays import empty_observation
-from srl.spaces import narrow_dtype, outside
+from srl.spaces import limits, narrow_dtype, outside
 from srl.types import Tree
 
 Writer = Callable[[Any, Tree, Any], None]
@@ -42,6 +42,20 @@ def _invalid(path: str, given: object, expected: object) -> InvalidOutput:
         f"gave {path} of {given}, but its observation space has {expected}; mend the environment "
         "or its observation_space"
     )
+
+
+def _refuse_wide(space: gymnasium.Space, array: np.ndarray, path: str) -> None:
+    """Raises InvalidOutput for integers that need more than 32 bits, of a Box without bounds."""
+    dtype = narrow_dtype(space.dtype)
+    if dtype not in (np.int32, np.uint32):
+        return
+    (low, high), info = limits(space), np.iinfo(dtype)
+    wide = ((low == info.min) & (array < info.min)) | ((high == info.max) & (array > info.max))
+    if wide.any():
+        raise InvalidOutput(
+            f"gave {path} of value {array[wide][0]}, which {info.dtype} does not hold, and pools "
+            "give 32 bits: scale it in a wrapper, such as gymnasium.wrappers.TransformObservation"
+        )
 
 
 def _dict_writer(space: spaces.Dict, path: str) -> Writer:
@@ -85,6 +99,7 @@ def _array_writer(space: gymnasium.Space, path: str) -> Writer:
         if array.dtype.kind not in ("iubf" if floats else "iub"):
             raise _invalid(path, f"dtype {array.dtype}", f"dtype {dtype}")
         if not floats and (wrong := outside(array, space)).any():
+            _refuse_wide(space, array, path)
             raise _invalid(path, f"value {array[wrong][0]}", space)
         return array
 
