@@ -187,6 +187,9 @@ def _version(text: str) -> int | str:
     return text if text == "best" else int(text)
 
 
+_SAMPLED = "draw actions as in training; by default the most probable ones are taken"
+
+
 def _played_arguments(command: str, episodes: int, unit: str) -> Arguments:
     """A parser for a command that plays so many episodes of each `unit` of two sides."""
     parser = run_arguments(command)
@@ -196,7 +199,7 @@ def _played_arguments(command: str, episodes: int, unit: str) -> Arguments:
     add("--against", metavar="RUN_DIR[:V]|untrained", help=sides)
     count = f"of each {unit}; default {episodes}"
     add("--episodes", type=int, default=episodes, metavar="N", help=count)
-    add("--greedy", action="store_true", help="take the most probable actions")
+    add("--sampled", action="store_true", help=_SAMPLED)
     add("--seed", type=int, default=0, metavar="S", help="default 0")
     return parser
 
@@ -259,13 +262,13 @@ def export(argv: list[str]) -> int:
 
 
 def share(argv: list[str]) -> int:
-    """`srl share RUN_DIR FOLDER [--version V|best] [--episodes N] [--greedy] [--seed S]`."""
+    """`srl share RUN_DIR FOLDER [--version V|best] [--episodes N] [--sampled] [--seed S]`."""
     parser = run_arguments("share")
     add = parser.add_argument
     add("output", type=Path, metavar="FOLDER", help="new or empty")
     add("--version", type=_version, metavar="V|best", help="default: the newest")
     add("--episodes", type=int, default=100, metavar="N", help="of the evaluation; default 100")
-    add("--greedy", action="store_true", help="take the most probable actions")
+    add("--sampled", action="store_true", help=_SAMPLED)
     add("--seed", type=int, default=0, metavar="S", help="default 0")
     options = parser.parse_args(argv)
     from srl.sharing.share import share

@@ -35,7 +35,7 @@ def evaluate(
     *,
     against: str | None = None,
     episodes: int = 100,
-    greedy: bool = False,
+    sampled: bool = False,
     seed: int = 0,
     num_envs: int = 100,
     video: Path | bool = False,
@@ -52,7 +52,7 @@ def evaluate(
             by default.
         against: RUN_DIR[:V] or `untrained`: the policies that play the other agents.
         episodes: Of each combination of teams.
-        greedy: Take the most probable actions in place of drawing them, as training does.
+        sampled: Draw actions, as training does, in place of taking the most probable ones.
         seed: Of the environments, the drawing, and untrained policies.
         num_envs: Environments stepped together, at most one for each episode.
         video: Where to film the run's own policies, as .mp4 or .svg;
@@ -87,21 +87,21 @@ def evaluate(
         ours = trained(experiment, folder, pool.specs, version)
         other = opponent(against, experiment, pool.specs, seed) if against else None
         if film:
-            how = [camera or "", "drawing" * drawing, "greedy" * greedy]
+            how = [camera or "", "drawing" * drawing, "sampled" * sampled]
             named = _film_in(folder, ours.source["version"], seed, *filter(None, how))
             file = video if isinstance(video, Path) else named
             with Stages() as stages:
                 progress = stages.counter("filming", "episodes", video_episodes)
-                film.record(file, ours.player, video_episodes, seed, greedy, progress)
+                film.record(file, ours.player, video_episodes, seed, not sampled, progress)
         evaluator = Evaluator(
             pool,
             episodes,
             env_seed=environment_seed(seed, "evaluation"),
             seed=seed,
-            greedy=greedy,
+            greedy=not sampled,
             sides=ours.player.teams.members,
         )
-        settings = {**ours.source, "episodes": episodes, "seed": seed, "greedy": greedy}
+        settings = {**ours.source, "episodes": episodes, "seed": seed, "greedy": not sampled}
         if experiment.fixed:
             settings["fixed"] = {
                 pattern: {"run": str(fixed.run), "version": fixed.version}
@@ -197,7 +197,7 @@ def _heading(settings: Mapping[str, Any]) -> list[str]:
     return [
         *lines,
         f"episodes  {settings['episodes']}, seed {settings['seed']}, {actions}",
-        "numbers   mean ± standard error",
+        "numbers   mean ± standard error (standard deviation of episodes)",
     ]
 
 
