@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 
 from srl import array_file, evaluate
 from srl.checkpoint import BEST, Checkpoints
