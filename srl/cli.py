@@ -125,9 +125,11 @@ def run(argv: list[str]) -> int:
     refuse_engine_options(options)
     experiment = resolved.experiment
     if options.dry_run:
+        from srl.loop.policy_set import PolicySet
         from srl.loop.stepping.environments import make_group
 
-        make_group(experiment, 1).close()  # or impossible options would pass
+        with make_group(experiment, 1) as pool:  # or impossible options would pass
+            PolicySet.of_experiment(experiment, pool.specs)
         return _print(json.dumps(config_values(experiment), indent=2))
     from srl.launch.local import train
     from srl.launch.start import begin

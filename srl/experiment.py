@@ -36,14 +36,16 @@ from srl.overrides import override
 from srl.pools import EnvConfig
 from srl.pools.make import LONGEST_SECONDS, MOST
 from srl.pools.python.atari import FRAME_STACK, REWARDS, is_atari
+from srl.pools.python.sources import made_already
 from srl.self_play.fixed import Fixed, expect_policies, pinned_policies
 from srl.self_play.settings import SelfPlay
+from srl.settings import Settings
 from srl.system.search_path import add_folder
 from srl.tracking.settings import NAMES, Tracker, Tracking, expect_texts
 
 
 @dataclass(frozen=True)
-class Experiment:
+class Experiment(Settings):
     """The settings of a training run."""
 
     name: str
@@ -190,6 +192,8 @@ class Experiment:
     def _validate_parts(self) -> None:
         if isinstance(self.env, type) and issubclass(self.env, EnvConfig):
             raise UserError(f"env is the class {self.env.__name__}; call it: {self.env.__name__}()")
+        if made := made_already(self.env):
+            raise UserError(f"env is {made}")
         good = bool(self.env) if isinstance(self.env, str) else callable(self.env)
         good = good or isinstance(self.env, EnvConfig)
         expect(good, "env", self.env, "an id, a callable that makes an environment, or its config")

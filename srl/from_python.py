@@ -17,6 +17,7 @@ from srl.launch.auto import settled
 from srl.launch.local import train as train_here
 from srl.launch.start import begin
 from srl.launch.submit import refuse_running
+from srl.pools.python.sources import made_already
 from srl.run.folder import continue_run, extend_run, open_run, recorded_fixed
 from srl.run.hooks import Event
 from srl.run.metrics import FILE, is_evaluation, read_metrics
@@ -172,6 +173,11 @@ def _resolved(
             )
         chosen = experiment if plan is None else replace(experiment, plan=plan)
         return resolved_value(chosen, fixed)
+    if not isinstance(experiment, str | Path):
+        given = made_already(experiment) or repr(experiment)
+        raise UserError(
+            f"srl.train was given {given}; expected an Experiment, its file, or an environment's id"
+        )
     if isinstance(plan, Plan):
         raise UserError(
             f"the plan of {experiment}, which workers read again, is given by its name, such as "

@@ -18,6 +18,7 @@ from srl.dataflow.plan import Plan
 from srl.dataflow.plans import PLANS, resolve
 from srl.errors import UserError, nearest
 from srl.field_types import item_count, item_type, read, text_types
+from srl.other_names import option_hint
 from srl.pools import NamedEnv
 from srl.pools.config import environment_options
 from srl.pools.make import functional, threaded
@@ -130,7 +131,10 @@ def _unknown(value: Any, flag: str, known: list[str]) -> str:
     owners = [k.__name__ for k in ALGORITHMS if names[0] == "algorithm" and name in _names(k)]
     if len(names) == 2 and owners:
         return f"{flag} is a setting of {', '.join(owners)}, and not of {type(whole).__name__}"
-    near = difflib.get_close_matches(flag, known, n=1, cutoff=0.5)
+    if other := option_hint(flag, known.__contains__):
+        return f"unknown option {flag}; {other}"
+    same = [option for option in known if option.endswith(f".{flag[2:]}")]
+    near = same or difflib.get_close_matches(flag, known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else "--help lists what there is"
     if not near and len(names) == 1 and isinstance(getattr(value, "env", None), str | NamedEnv):
         hint = f"an option of the environment is --env.{flag[2:]}; {hint}"

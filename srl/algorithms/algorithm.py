@@ -16,6 +16,7 @@ from srl.dataflow.graph import Graph
 from srl.dataflow.loop import Loop
 from srl.errors import PlanError, UserError, expect_number
 from srl.lazy import jax, jnp
+from srl.settings import Settings
 from srl.types import Array, Decision, Metrics, Policy, Specs, Timestep, Tree, Unroll
 
 
@@ -56,7 +57,7 @@ S = TypeVar("S", bound=State)
 
 
 @dataclass(frozen=True)
-class Algorithm:
+class Algorithm(Settings):
     """Base of the algorithm configurations."""
 
     unroll_length: int = 32

@@ -15,6 +15,7 @@ from srl.pools.memory_check import SAMPLE, Growth, check_memory
 from srl.pools.pool import Pool
 from srl.pools.python.sources import VectorMaker, maker_of, source_name, vector_maker
 from srl.pools.python.wrappers import OPTION
+from srl.types import Specs
 
 _IN_PROCESS = "steps in this process: give workers=N"
 EnvSource = str | EnvConfig | Callable[[], gymnasium.Env]
@@ -166,8 +167,10 @@ def expect_environment(
     workers: int | None = None,
     step_timeout: float | None = None,
     action_repeat: int = 1,
-) -> None:
+) -> Specs | None:
     """Raises UserError where an environment cannot be made so, as far as that is known quickly.
+
+    Gives its specs, where they are known as quickly.
 
     One that steps on threads is made once. Of one written in Python, only what its id names is
     looked up: making it may take long or hang, and is watched where it is done.
@@ -175,11 +178,11 @@ def expect_environment(
     if threaded(env) or functional(env):
         limits: Any = {"step_timeout": step_timeout, "action_repeat": action_repeat}
         threads = 1 if threaded(env) else 0
-        make_pool(env, 1, threads=threads, workers=workers, **limits).close()
-        return
+        with make_pool(env, 1, threads=threads, workers=workers, **limits) as pool:
+            return pool.specs
     name = env.pool_id if isinstance(env, EnvConfig) else env
     if _vector_maker(name):
-        return
+        return None
     if not workers and step_timeout is not None:
         _check_effect(env, {"step_timeout": step_timeout}, _IN_PROCESS)
     if isinstance(name, str):
@@ -187,6 +190,7 @@ def expect_environment(
             maker_of(name)
         except ModuleNotFoundError as error:
             raise UserError(f"{name!r} cannot be made: {error}") from error
+    return None
 
 
 def threaded(env: EnvSource) -> bool:

@@ -60,7 +60,10 @@ def test_the_last_version_is_evaluated_and_training_stays_the_same(tmp_path, cap
     again = evaluate(folder, version="best", episodes=4)
     assert again["version"] == best["updates"]
     assert again["results"]["episode_return"]["mean"] == best["evaluation"]["eval/return"]
-    assert again["results"]["episode_return"]["standard_deviation"] == best["evaluation"]["eval/return_std"]
+    assert (
+        again["results"]["episode_return"]["standard_deviation"]
+        == best["evaluation"]["eval/return_std"]
+    )
     assert main(["export", str(folder), str(tmp_path / "best.safetensors"), "--version", BEST]) == 0
 
     code, plain = run(tmp_path, PLAIN, name="plain")

@@ -46,7 +46,7 @@ from srl.pools.python.simulator import (
 from srl.pools.python.sources import (
     SimulatorSource,
     VectorMaker,
-    refuse_unknown_option,
+    refuse_options,
     source_name,
 )
 from srl.pools.python.stepper import Episodes, Failure, empty_control
@@ -332,7 +332,7 @@ def _made(
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         raise UserError(f"{name!r} cannot be made: {error}") from error
     except (Exception, SystemExit) as error:
-        refuse_unknown_option(error, source, options)
+        refuse_options(error, source, options)
         raise RunError(
             f"{name}: making {num_envs} environments raised {described(error)}"
         ) from error

@@ -1,0 +1,48 @@
+"""Base of the classes of settings: a wrong or missing setting is reported in a line with its cure."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Self
+
+from srl.errors import UserError
+
+
+class UnknownSetting(UserError, TypeError):
+    """A setting that the class does not have, or one that is missing."""
+
+
+class _Signature:
+    """The signature of a class's constructor, which `__new__` below would hide from `help`."""
+
+    def __get__(self, instance: object, owner: type) -> inspect.Signature:
+        signature = inspect.signature(owner.__init__)
+        return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+class Settings:
+    """Base of dataclasses that an experiment file makes."""
+
+    __signature__ = _Signature()
+
+    def __new__(cls, *args: Any, **given: Any) -> Self:
+        """Raises UnknownSetting where the constructor would raise a TypeError for its arguments."""
+        if args or given:  # a copy is made without any
+            signature = inspect.signature(cls)
+            try:
+                signature.bind(*args, **given)
+            except TypeError as error:
+                _refuse(cls, signature, given, str(error))
+        return super().__new__(cls)
+
+
+def _refuse(kind: type, signature: inspect.Signature, given: dict[str, Any], problem: str) -> None:
+    from srl.other_names import setting_hint
+
+    known = signature.parameters
+    for name in given:
+        if name not in known:
+            raise UnknownSetting(
+                f"{kind.__name__} has no setting {name}; {setting_hint(kind, name, list(known))}"
+            ) from None
+    raise UnknownSetting(f"{kind.__name__}: {problem}") from None
