@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import importlib
 import json
+import math
 import signal
 import sys
 from argparse import ArgumentTypeError
@@ -139,17 +140,20 @@ def run(argv: list[str]) -> int:
 
 
 def resume(argv: list[str]) -> int:
-    """`srl resume RUN_DIR [--version V] [--env-steps N]`."""
+    """`srl resume RUN_DIR [--version V] [--env-steps N] [--minutes M]`."""
     parser = run_arguments("resume")
     parser.add_argument(
         "--version", type=int, metavar="V", help="go on from this checkpoint; default: the newest"
     )
     parser.add_argument("--env-steps", type=int, metavar="N", help="train to this many in all")
+    parser.add_argument(
+        "--minutes", type=_minutes, metavar="M", help="for at most so many, or none"
+    )
     add_engine(parser)
     options = parser.parse_args(argv)
     from srl.launch.auto import settled
     from srl.launch.local import train
-    from srl.run.folder import extend_run, open_run, return_to
+    from srl.run.folder import extend_run, limit_run, open_run, return_to
 
     folder, resolved = open_run(options.run_dir, to_train=True)
     from srl.launch.submit import refuse_running, resume_elsewhere
@@ -160,6 +164,9 @@ def resume(argv: list[str]) -> int:
             _print(f"checkpoint {later.stem} is later, and kept as {later}")
     if options.env_steps is not None:
         resolved = extend_run(folder, resolved, options.env_steps)
+    if options.minutes is not None:
+        minutes = None if math.isinf(options.minutes) else options.minutes
+        resolved = limit_run(folder, resolved, minutes)
     if options.on != "local":
         return resume_elsewhere(folder, resolved, options, _print)
     refuse_engine_options(options)
@@ -187,6 +194,14 @@ def _version(text: str) -> int | str:
     if text != "best" and not text.isdecimal():
         raise ArgumentTypeError(f"{text!r}; expected a version's number, or best")
     return text if text == "best" else int(text)
+
+
+def _minutes(text: str) -> float:
+    """Minutes; infinity for none."""
+    try:
+        return math.inf if text == "none" else float(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r}; expected a number of minutes, or none") from None
 
 
 _SAMPLED = "draw actions as in training; by default the most probable ones are taken"

@@ -83,6 +83,9 @@ class Experiment(Settings):
     """Ends for now when so many environment steps are done. What depends on the length of the run,
     such as a learning rate that falls, goes by env_steps or updates; `srl resume --env-steps` goes
     on."""
+    minutes: float | None = None
+    """Ends for now when so many minutes have passed since the start, compiling included: after the
+    update and a checkpoint. `srl resume` goes on, for as many minutes again."""
     seed: int = 0
     """The seed of the environments, the networks and the sampling."""
     threads: int = 0
@@ -287,13 +290,14 @@ class Experiment(Settings):
 _NONE: Mapping[str, Any] = MappingProxyType({})
 HOOKS = {"report": "on_report", "checkpoint": "on_checkpoint", "evaluation": "on_evaluation"}
 """The fields that hold hooks, by the events that these are called at."""
-_MAY_BE_NONE = ("max_staleness", "updates", "pause_at", "workers", "step_timeout")
+_MAY_BE_NONE = ("max_staleness", "updates", "pause_at", "minutes", "workers", "step_timeout")
 _LIMITS: dict[str, tuple[float, ...]] = {
     "num_envs": (1, MOST),
     "max_staleness": (0, 1000),
     "groups": (0, MOST),
     "env_steps": (1, 2**53),  # a float64 does not hold more exactly
     "pause_at": (1, 2**53),
+    "minutes": (1e-3, LONGEST_SECONDS),
     "updates": (1, MOST),  # a version is int32
     "seed": (0, 2**32 - 1),  # JAX's random keys would take higher ones for lower ones
     "threads": (0, MOST),

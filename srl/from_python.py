@@ -18,7 +18,7 @@ from srl.launch.local import train as train_here
 from srl.launch.start import begin
 from srl.launch.submit import refuse_running
 from srl.pools.python.sources import made_already
-from srl.run.folder import continue_run, extend_run, open_run, recorded_fixed
+from srl.run.folder import continue_run, extend_run, limit_run, open_run, recorded_fixed
 from srl.run.hooks import Event
 from srl.run.metrics import FILE, is_evaluation, read_metrics
 from srl.run.terminal import INTERRUPTED, failed
@@ -126,11 +126,14 @@ class Run:
         names = dict.fromkeys(name for row in rows for name in row)
         return {name: [row.get(name) for row in rows] for name in names}
 
-    def resume(self, *, env_steps: int | None = None, quiet: bool = False) -> Run:
+    def resume(
+        self, *, env_steps: int | None = None, minutes: float | None = None, quiet: bool = False
+    ) -> Run:
         """Goes on from the newest checkpoint; see `train` for what it raises.
 
         Args:
             env_steps: Trains to this many in all, in place of the experiment's.
+            minutes: Trains for at most so many, in place of the experiment's.
             quiet: Whether to show nothing while it goes.
         """
         folder, resolved = self._folder, self._resolved
@@ -139,6 +142,8 @@ class Run:
         refuse_running(folder)
         if env_steps is not None:
             resolved = extend_run(folder, resolved, env_steps)
+        if minutes is not None:
+            resolved = limit_run(folder, resolved, minutes)
         resolved = settled(folder, resolved, _silent if quiet else print_line)
         return _train(folder, resolved, resume=True, quiet=quiet)
 

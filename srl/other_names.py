@@ -6,7 +6,7 @@ They are those of Stable-Baselines3, CleanRL, RLlib, Sample Factory and Tianshou
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from typing import Any
 
 from srl.errors import nearest

@@ -1,4 +1,4 @@
-"""Base of the classes of settings: a wrong or missing setting is reported in a line with its cure."""
+"""Base of the classes of settings: a wrong setting is reported in a line, with its cure."""
 
 from __future__ import annotations
 

@@ -356,7 +356,7 @@ def test_layers_have_the_widths_that_are_given():
     assert (units(params["policy"]), units(params["value"])) == ([40, 30, 3], [40, 30, 1])
     with pytest.raises(UserError, match=r"network.widths is 0; expected a whole number from 1 up"):
         MLP(widths=(8, 0)).build(VECTOR, 3)
-    with pytest.raises(UserError, match="network.value_widths with network.shared"):
+    with pytest.raises(UserError, match=r"network.value_widths with network.shared"):
         MLP(value_widths=(8,), shared=True).build(VECTOR, 3)
     with pytest.raises(UserError, match=r"network.widths is of a perceptron, .* CNN"):
         AutoNetwork(widths=(8,)).build(IMAGE, 3)
@@ -365,8 +365,10 @@ def test_layers_have_the_widths_that_are_given():
 def test_critics_have_the_widths_of_values():
     experiment = load_experiment(
         "native:Pendulum-v1",
-        ["--algorithm", "sac", *"--algorithm.network.widths 40 30".split()]
-        + "--algorithm.network.value-widths 20 10 5".split(),
+        (
+            "--algorithm sac --algorithm.network.widths 40 30 "
+            "--algorithm.network.value-widths 20 10 5"
+        ).split(),
     ).experiment
     with make_pool(experiment.env) as pool:
         params = experiment.algorithm.bind(pool.specs).init(jax.random.key(0)).params
