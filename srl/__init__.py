@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from srl.headers import get_include
     from srl.pools import EnvConfig, make_pool, make_vec
     from srl.run.hooks import Event
+    from srl.schedule import Schedule
     from srl.self_play import Fixed, SelfPlay
     from srl.tracking import Tracking
 
@@ -34,6 +35,7 @@ __all__ = [
     "PlanError",
     "Run",
     "RunError",
+    "Schedule",
     "SelfPlay",
     "SrlError",
     "Tracking",
@@ -59,6 +61,7 @@ _HOMES = {
     "PlanError": "srl.errors",
     "Run": "srl.from_python",
     "RunError": "srl.errors",
+    "Schedule": "srl.schedule",
     "SelfPlay": "srl.self_play",
     "SrlError": "srl.errors",
     "Tracking": "srl.tracking",

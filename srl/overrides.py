@@ -23,6 +23,7 @@ from srl.pools import NamedEnv
 from srl.pools.config import environment_options
 from srl.pools.make import functional, threaded
 from srl.pools.python.sources import option_types
+from srl.schedule import Schedule
 
 T = TypeVar("T")
 Path = tuple[str, ...]  # names of fields, and keys of mappings, from the experiment inwards
@@ -258,7 +259,7 @@ def _option_types(env: str) -> dict[str, Any]:
 
 def _is_nested(item: Any) -> bool:
     """Whether a value has options for its parts in place of one of its own."""
-    if isinstance(item, NamedEnv):  # chosen already
+    if isinstance(item, NamedEnv | Schedule):  # chosen already, or one value
         return False
     return dataclasses.is_dataclass(item) or (isinstance(item, Mapping) and bool(item))
 
