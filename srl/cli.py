@@ -224,6 +224,7 @@ def _played_arguments(command: str, episodes: int, unit: str) -> Arguments:
 def evaluate(argv: list[str]) -> int:
     """`srl eval RUN_DIR [--version V|best] [--against RUN_DIR[:V]|untrained] [--episodes N]`."""
     parser = _played_arguments("eval", 100, "combination")
+    parser.set_defaults(episodes=None)
     parser.add_argument("--num-envs", type=int, default=100, metavar="N", help="default 100")
     parser.add_argument(
         "--video",
@@ -235,6 +236,8 @@ def evaluate(argv: list[str]) -> int:
         help="film the run's policies, by default into the run's folder, videos/; "
         "OUT.svg: a drawing that moves",
     )
+    live = "show them in a window, 3 by default"
+    parser.add_argument("--live", action="store_true", help=live)
     parser.add_argument("--video-episodes", type=int, default=1, metavar="K", help="default 1")
     parser.add_argument("--drawing", action="store_true", help="film a drawing; needs no OpenGL")
     parser.add_argument(
