@@ -35,6 +35,7 @@ OTHER_NAMES: dict[str, str | tuple[str, ...]] = {
     "anneal_lr": f"{_ALGORITHM}anneal",
     "total_timesteps": "env_steps",
     "timesteps": "env_steps",
+    "timesteps_total": "env_steps",
     "train_for_env_steps": "env_steps",
     "max_steps": "env_steps",
     "num_steps": f"{_ALGORITHM}unroll_length",

@@ -4,6 +4,8 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import re
+from pathlib import Path
 
 import gymnasium
 import pytest
@@ -90,6 +92,19 @@ def test_what_stands_for_another_librarys_name_is_a_setting(other):
         name, known = settings_of(path)
         assert name in known, path
     assert other not in WITHOUT
+
+
+def test_the_names_that_the_documents_list_are_in_the_table():
+    text = Path(__file__).parents[1].joinpath("docs/algorithms.md").read_text()
+    rows = text.split("## Names from other libraries")[1].split("## ")[0].splitlines()
+    others = {name for row in rows for cell in row.split("|")[1:3] for name in row_names(cell)}
+    own = {name for row in rows for cell in row.split("|")[3:4] for name in row_names(cell)}
+    assert len(others) > 25
+    assert others - own <= {*OTHER_NAMES, *WITHOUT}
+
+
+def row_names(cell):
+    return re.findall(r"`(\w+)`", cell)
 
 
 # ---- files ----
