@@ -34,9 +34,8 @@ from srl.experiment_file import import_file
 from srl.files import short_path
 from srl.overrides import override
 from srl.pools import EnvConfig
-from srl.pools.make import LONGEST_SECONDS, MOST
+from srl.pools.make import LONGEST_SECONDS, MOST, expect_source
 from srl.pools.python.atari import FRAME_STACK, REWARDS, is_atari
-from srl.pools.python.sources import made_already
 from srl.self_play.fixed import Fixed, expect_policies, pinned_policies
 from srl.self_play.settings import SelfPlay
 from srl.settings import Settings
@@ -80,9 +79,8 @@ class Experiment(Settings):
     updates: int | None = None
     """Trains for so many updates instead."""
     pause_at: int | None = None
-    """Ends for now when so many environment steps are done. What depends on the length of the run,
-    such as a learning rate that falls, goes by env_steps or updates; `srl resume --env-steps` goes
-    on."""
+    """Ends for now after so many environment steps; `srl resume --env-steps` goes on. What depends
+    on the length of the run, such as a learning rate that falls, goes by env_steps or updates."""
     minutes: float | None = None
     """Ends for now when so many minutes have passed since the start, compiling included: after the
     update and a checkpoint. `srl resume` goes on, for as many minutes again."""
@@ -193,13 +191,7 @@ class Experiment(Settings):
         self._validate_parts()
 
     def _validate_parts(self) -> None:
-        if isinstance(self.env, type) and issubclass(self.env, EnvConfig):
-            raise UserError(f"env is the class {self.env.__name__}; call it: {self.env.__name__}()")
-        if made := made_already(self.env):
-            raise UserError(f"env is {made}")
-        good = bool(self.env) if isinstance(self.env, str) else callable(self.env)
-        good = good or isinstance(self.env, EnvConfig)
-        expect(good, "env", self.env, "an id, a callable that makes an environment, or its config")
+        expect_source("env", self.env)
         good = isinstance(self.algorithm, Algorithm)
         expect(good, "algorithm", self.algorithm, "an algorithm such as PPO()")
         self.algorithm.validate()

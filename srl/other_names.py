@@ -5,9 +5,7 @@ They are those of Stable-Baselines3, CleanRL, RLlib, Sample Factory and Tianshou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import fields
-from typing import Any
+from collections.abc import Callable, Collection
 
 from srl.errors import nearest
 
@@ -175,6 +173,8 @@ WITHOUT: dict[str, str] = {
 """Another library's name without a counterpart -> advice."""
 
 _CALLED = "srl calls it "
+_SHOWN = 3
+"""Classes that a hint names."""
 
 
 def option_hint(flag: str, known: Callable[[str], bool]) -> str | None:
@@ -193,25 +193,24 @@ def option_hint(flag: str, known: Callable[[str], bool]) -> str | None:
     return WITHOUT.get(name)
 
 
-def setting_hint(kind: type, name: str, known: list[str]) -> str:
+def setting_hint(name: str, known: Collection[str], owners: Callable[[str], list[str]]) -> str:
     """Advice for a setting that a class of settings does not have.
 
     Args:
-        kind: The class.
         name: As it was given.
         known: The names of the settings that the class has.
+        owners: Gives the names of the classes that have a setting of this name.
     """
-    paths = [path.removeprefix(_NETWORK + "mlp.") for path in _paths(name)]
-    own = [path.rpartition(".")[2] for path in paths]
+    own = [path.rpartition(".")[2] for path in _paths(name)]
     if there := [each for each in own if each in known]:
         return f"{_CALLED}{' or '.join(there)}"
     if name in WITHOUT:
         return WITHOUT[name]
     for wanted in (*own, name):
-        for owner, example in _owners():
-            if owner is not kind and wanted in (field.name for field in fields(owner)):
-                called = "it" if wanted == name else f"{_CALLED}{wanted}, which"
-                return f"{called} is a setting of {example}"
+        if kinds := owners(wanted):
+            called = "it is" if wanted == name else f"{_CALLED}{wanted}, which is"
+            others = " and others" if len(kinds) > _SHOWN else ""
+            return f"{called} a setting of {', '.join(kinds[:_SHOWN])}{others}"
     return nearest(name, known)
 
 
@@ -219,19 +218,3 @@ def _paths(name: str) -> tuple[str, ...]:
     """The paths of the settings that another library's name may mean."""
     found = OTHER_NAMES.get(name, ())
     return (found,) if isinstance(found, str) else found
-
-
-def _owners() -> Iterator[tuple[Any, str]]:
-    """The classes of settings, each with its name in a sentence."""
-    from srl.algorithms import ALGORITHMS
-    from srl.evaluating import Evaluation
-    from srl.experiment import Experiment
-    from srl.networks import MLP
-    from srl.self_play import SelfPlay
-
-    yield Experiment, "Experiment(...)"
-    for kind in ALGORITHMS:
-        yield kind, f"its algorithm, as {kind.__name__}(...)"
-    yield MLP, "the algorithm's network, as network=MLP(...)"
-    yield Evaluation, "evaluation=Evaluation(...)"
-    yield SelfPlay, "self_play=SelfPlay(...)"

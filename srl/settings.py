@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import sys
+from dataclasses import fields, is_dataclass
 from typing import Any, Self
 
 from srl.errors import UserError
+from srl.other_names import setting_hint
 
 
 class UnknownSetting(UserError, TypeError):
@@ -37,12 +40,22 @@ class Settings:
 
 
 def _refuse(kind: type, signature: inspect.Signature, given: dict[str, Any], problem: str) -> None:
-    from srl.other_names import setting_hint
-
-    known = signature.parameters
     for name in given:
-        if name not in known:
-            raise UnknownSetting(
-                f"{kind.__name__} has no setting {name}; {setting_hint(kind, name, list(known))}"
-            ) from None
+        if name not in signature.parameters:
+            hint = setting_hint(name, list(signature.parameters), _owners)
+            raise UnknownSetting(f"{kind.__name__} has no setting {name}; {hint}") from None
     raise UnknownSetting(f"{kind.__name__}: {problem}") from None
+
+
+def _owners(name: str) -> list[str]:
+    """The names of the classes of settings here, as their packages export them, with a setting."""
+    found, kinds = [], [Settings]
+    while kinds:
+        kind = kinds.pop(0)
+        kinds += kind.__subclasses__()
+        package = sys.modules.get(kind.__module__.rpartition(".")[0])
+        public = getattr(package, kind.__name__, None) is kind
+        new = public and kind.__name__ not in found
+        if new and is_dataclass(kind) and name in (field.name for field in fields(kind)):
+            found.append(kind.__name__)
+    return found

@@ -9,11 +9,17 @@ from typing import Any
 
 import gymnasium
 
-from srl.errors import UserError, expect_number
+from srl.errors import UserError, expect, expect_number
 from srl.pools.config import EnvConfig
 from srl.pools.memory_check import SAMPLE, Growth, check_memory
 from srl.pools.pool import Pool
-from srl.pools.python.sources import VectorMaker, maker_of, source_name, vector_maker
+from srl.pools.python.sources import (
+    VectorMaker,
+    made_already,
+    maker_of,
+    source_name,
+    vector_maker,
+)
 from srl.pools.python.wrappers import OPTION
 from srl.types import Specs
 
@@ -160,6 +166,16 @@ def _check_memory(name: str, num_envs: int, make: Callable[[int, int], Pool]) ->
         with make(SAMPLE, SAMPLE) as some:
             some.reset(seed=0)
             check_memory(name, num_envs, growth.nbytes, SAMPLE)
+
+
+def expect_source(name: str, env: Any) -> None:
+    """Raises UserError where the setting of this name is nothing that a pool is made of."""
+    if isinstance(env, type) and issubclass(env, EnvConfig):
+        raise UserError(f"{name} is the class {env.__name__}; call it: {env.__name__}()")
+    if made := made_already(env):
+        raise UserError(f"{name} is {made}")
+    good = bool(env) if isinstance(env, str) else callable(env) or isinstance(env, EnvConfig)
+    expect(good, name, env, "an id, a callable that makes an environment, or its config")
 
 
 def expect_environment(
