@@ -82,7 +82,7 @@ class Experiment(Settings):
     """Ends for now after so many environment steps; `srl resume --env-steps` goes on. What depends
     on the length of the run, such as a learning rate that falls, goes by env_steps or updates."""
     minutes: float | None = None
-    """Ends for now when so many minutes have passed since the start, compiling included: after the
+    """Ends for now when so many minutes have passed since the start, compiling included: after an
     update and a checkpoint. `srl resume` goes on, for as many minutes again."""
     seed: int = 0
     """The seed of the environments, the networks and the sampling."""

@@ -88,7 +88,7 @@ def train(
         hooks = Hooks(experiment, folder.path)
 
         def to_stop() -> bool:
-            return stop.requested or limit.passed
+            return stop.requested or (limit.passed and run.trained)
 
         run = Run(experiment, folder.path, trainer, show, to_stop, hooks=hooks.asking)
         if resume and (done := finished(experiment, run.checkpoints)):
@@ -136,7 +136,7 @@ def train(
             folder,
             finished=run.finished,
             by_hook=hooks.stopped,
-            out_of_time=None if stop.requested or not limit.passed else limit,
+            out_of_time=None if stop.requested else limit,
         )
         show.say(text)
         return end(code, reason)

@@ -105,14 +105,14 @@ def train_in_processes(
 
         def asked_to_stop() -> bool:
             screen.look(controller)
-            return stop.requested or limit.passed
+            return stop.requested or (limit.passed and controller.trained)
 
         try:
             with contextlib.closing(controller), contextlib.closing(screen.display):
                 try:
                     evaluates = hosts is None  # else a host of its own does
                     with processes_beside(experiment, folder.path, screen.say, evaluates=evaluates):
-                        controller.run(asked_to_stop)
+                        controller.run(asked_to_stop, patient=lambda: not stop.requested)
                     if hooks.failure is not None:
                         raise hooks.failure
                 finally:
