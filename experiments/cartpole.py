@@ -3,7 +3,7 @@
 srl run experiments/cartpole.py
 srl run experiments/cartpole.py:pqn --seed 1
 srl run experiments/cartpole.py:dqn
-srl eval runs/cartpole_pqn --greedy
+srl eval runs/cartpole_pqn
 
 DQN takes longer: in runs of 500,000 env steps its mean return over five seeds was 435 after 300,000
 env steps and 496 at the end (docs/results/peers.md).

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from srl.headers import get_include
     from srl.pools import EnvConfig, make_pool, make_vec
     from srl.run.hooks import Event
+    from srl.schedule import Schedule
     from srl.self_play import Fixed, SelfPlay
     from srl.tracking import Tracking
 
@@ -36,6 +37,7 @@ __all__ = [
     "PlanError",
     "Run",
     "RunError",
+    "Schedule",
     "SelfPlay",
     "SrlError",
     "Tracking",
@@ -61,6 +63,7 @@ _HOMES = {
     "PlanError": "srl.errors",
     "Run": "srl.from_python",
     "RunError": "srl.errors",
+    "Schedule": "srl.schedule",
     "SelfPlay": "srl.self_play",
     "SrlError": "srl.errors",
     "Tracking": "srl.tracking",

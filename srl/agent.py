@@ -82,10 +82,23 @@ class Agent:
         """Steps of environments that have led to it."""
         self.agents = specs.agents
         """The names of the environments' agents."""
+        env = values.get("env")
+        env_name = (env.get("id") or env.get("type")) if isinstance(env, dict) else env
+        self._about = f"{type(algorithm).__name__} on {env_name}"
         self._key, self._calls = jax.random.key(seed), 0
         self._policy_of = {specs.agents[i]: n for n, own in policy_set.members.items() for i in own}
         self._greedy = {name: jax.jit(i.act_greedy) for name, i in policy_set.instances.items()}
         self._drawn = {name: jax.jit(partial(_draw, i)) for name, i in policy_set.instances.items()}
+
+    def __repr__(self) -> str:
+        if len(self.agents) == 1:
+            spaces_text = f"{self.observation_space()} -> {self.action_space()}"
+        else:
+            spaces_text = f"agents {', '.join(self.agents)}"
+        return (
+            f"<Agent {self._about}, policies {', '.join(self.policies)}, version {self.version} "
+            f"({self.env_steps:,} env steps), {spaces_text}>"
+        )
 
     def observation_space(self, agent: str | None = None) -> Space:
         """What an agent observes, masks of actions included; the only one's by default."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import importlib
 import json
+import math
 import signal
 import sys
 from argparse import ArgumentTypeError
@@ -132,9 +133,11 @@ def run(argv: list[str]) -> int:
     refuse_engine_options(options)
     experiment = resolved.experiment
     if options.dry_run:
+        from srl.loop.policy_set import PolicySet
         from srl.loop.stepping.environments import make_group
 
-        make_group(experiment, 1).close()  # or impossible options would pass
+        with make_group(experiment, 1) as pool:  # or impossible options would pass
+            PolicySet.of_experiment(experiment, pool.specs)
         return _print(json.dumps(config_values(experiment), indent=2))
     from srl.launch.local import train
     from srl.launch.start import begin
@@ -144,13 +147,16 @@ def run(argv: list[str]) -> int:
 
 
 def resume(argv: list[str]) -> int:
-    """`srl resume RUN_DIR [--version V] [--env-steps N|--updates N] [--partial-replay|--anew]`."""
+    """`srl resume RUN_DIR [--version V] [--env-steps N|--updates N] [--minutes M] [...]`."""
     parser = run_arguments("resume")
     parser.add_argument(
         "--version", type=int, metavar="V", help="go on from this checkpoint; default: the newest"
     )
     parser.add_argument("--env-steps", type=int, metavar="N", help="train to this many in all")
     parser.add_argument("--updates", type=int, metavar="N", help="the same, counted in updates")
+    parser.add_argument(
+        "--minutes", type=_minutes, metavar="M", help="for at most so many, or none"
+    )
     rest = "go on without the blocks of the replay that are damaged"
     parser.add_argument("--partial-replay", action="store_true", help=rest)
     anew = "where there is no checkpoint, train from the beginning; what was recorded is kept"
@@ -160,7 +166,7 @@ def resume(argv: list[str]) -> int:
     from srl.checkpoint import Checkpoints
     from srl.launch.auto import settled
     from srl.launch.local import train
-    from srl.run.folder import expect_progress, extend_run, open_run, return_to
+    from srl.run.folder import expect_progress, extend_run, limit_run, open_run, return_to
 
     folder, resolved = open_run(options.run_dir, to_train=True)
     from srl.launch.submit import refuse_running, resume_elsewhere
@@ -178,6 +184,9 @@ def resume(argv: list[str]) -> int:
     budget = {"env_steps": options.env_steps, "updates": options.updates}
     if any(value is not None for value in budget.values()):
         resolved = extend_run(folder, resolved, **budget)
+    if options.minutes is not None:
+        minutes = None if math.isinf(options.minutes) else options.minutes
+        resolved = limit_run(folder, resolved, minutes)
     if options.on != "local":
         return resume_elsewhere(folder, resolved, options, _print)
     refuse_engine_options(options)
@@ -207,6 +216,17 @@ def _version(text: str) -> int | str:
     return text if text == "best" else int(text)
 
 
+def _minutes(text: str) -> float:
+    """Minutes; infinity for none."""
+    try:
+        return math.inf if text == "none" else float(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r}; expected a number of minutes, or none") from None
+
+
+_SAMPLED = "draw actions as in training; by default the most probable ones are taken"
+
+
 def _played_arguments(command: str, episodes: int, unit: str) -> Arguments:
     """A parser for a command that plays so many episodes of each `unit` of two sides."""
     parser = run_arguments(command)
@@ -216,7 +236,7 @@ def _played_arguments(command: str, episodes: int, unit: str) -> Arguments:
     add("--against", metavar="RUN_DIR[:V]|untrained", help=sides)
     count = f"of each {unit}; default {episodes}"
     add("--episodes", type=int, default=episodes, metavar="N", help=count)
-    add("--greedy", action="store_true", help="take the most probable actions")
+    add("--sampled", action="store_true", help=_SAMPLED)
     add("--seed", type=int, default=0, metavar="S", help="default 0")
     return parser
 
@@ -224,6 +244,7 @@ def _played_arguments(command: str, episodes: int, unit: str) -> Arguments:
 def evaluate(argv: list[str]) -> int:
     """`srl eval RUN_DIR [--version V|best] [--against RUN_DIR[:V]|untrained] [--episodes N]`."""
     parser = _played_arguments("eval", 100, "combination")
+    parser.set_defaults(episodes=None)
     parser.add_argument("--num-envs", type=int, default=100, metavar="N", help="default 100")
     parser.add_argument(
         "--video",
@@ -235,6 +256,8 @@ def evaluate(argv: list[str]) -> int:
         help="film the run's policies, by default into the run's folder, videos/; "
         "OUT.svg: a drawing that moves",
     )
+    live = "show them in a window, 3 by default"
+    parser.add_argument("--live", action="store_true", help=live)
     parser.add_argument("--video-episodes", type=int, default=1, metavar="K", help="default 1")
     parser.add_argument("--drawing", action="store_true", help="film a drawing; needs no OpenGL")
     parser.add_argument(
@@ -279,13 +302,13 @@ def export(argv: list[str]) -> int:
 
 
 def share(argv: list[str]) -> int:
-    """`srl share RUN_DIR FOLDER [--version V|best] [--episodes N] [--greedy] [--seed S]`."""
+    """`srl share RUN_DIR FOLDER [--version V|best] [--episodes N] [--sampled] [--seed S]`."""
     parser = run_arguments("share")
     add = parser.add_argument
     add("output", type=Path, metavar="FOLDER", help="new or empty")
     add("--version", type=_version, metavar="V|best", help="default: the newest")
     add("--episodes", type=int, default=100, metavar="N", help="of the evaluation; default 100")
-    add("--greedy", action="store_true", help="take the most probable actions")
+    add("--sampled", action="store_true", help=_SAMPLED)
     add("--seed", type=int, default=0, metavar="S", help="default 0")
     options = parser.parse_args(argv)
     from srl.sharing.share import share

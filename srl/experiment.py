@@ -34,16 +34,17 @@ from srl.experiment_file import import_file
 from srl.files import short_path
 from srl.overrides import override
 from srl.pools import EnvConfig
-from srl.pools.make import LONGEST_SECONDS, MOST
+from srl.pools.make import LONGEST_SECONDS, MOST, expect_source
 from srl.pools.python.atari import FRAME_STACK, REWARDS, is_atari
 from srl.self_play.fixed import Fixed, expect_policies, pinned_policies
 from srl.self_play.settings import SelfPlay
+from srl.settings import Settings
 from srl.system.search_path import add_folder
 from srl.tracking.settings import NAMES, Tracker, Tracking, expect_texts
 
 
 @dataclass(frozen=True)
-class Experiment:
+class Experiment(Settings):
     """The settings of a training run."""
 
     name: str
@@ -78,9 +79,11 @@ class Experiment:
     updates: int | None = None
     """Trains for so many updates instead."""
     pause_at: int | None = None
-    """Ends for now when so many environment steps are done. What depends on the length of the run,
-    such as a learning rate that falls, goes by env_steps or updates; `srl resume --env-steps` goes
-    on."""
+    """Ends for now after so many environment steps; `srl resume --env-steps` goes on. What depends
+    on the length of the run, such as a learning rate that falls, goes by env_steps or updates."""
+    minutes: float | None = None
+    """Ends for now when so many minutes have passed since the start, compiling included: after an
+    update and a checkpoint. `srl resume` goes on, for as many minutes again."""
     seed: int = 0
     """The seed of the environments, the networks and the sampling."""
     threads: int = 0
@@ -188,11 +191,7 @@ class Experiment:
         self._validate_parts()
 
     def _validate_parts(self) -> None:
-        if isinstance(self.env, type) and issubclass(self.env, EnvConfig):
-            raise UserError(f"env is the class {self.env.__name__}; call it: {self.env.__name__}()")
-        good = bool(self.env) if isinstance(self.env, str) else callable(self.env)
-        good = good or isinstance(self.env, EnvConfig)
-        expect(good, "env", self.env, "an id, a callable that makes an environment, or its config")
+        expect_source("env", self.env)
         good = isinstance(self.algorithm, Algorithm)
         expect(good, "algorithm", self.algorithm, "an algorithm such as PPO()")
         self.algorithm.validate()
@@ -283,13 +282,14 @@ class Experiment:
 _NONE: Mapping[str, Any] = MappingProxyType({})
 HOOKS = {"report": "on_report", "checkpoint": "on_checkpoint", "evaluation": "on_evaluation"}
 """The fields that hold hooks, by the events that these are called at."""
-_MAY_BE_NONE = ("max_staleness", "updates", "pause_at", "workers", "step_timeout")
+_MAY_BE_NONE = ("max_staleness", "updates", "pause_at", "minutes", "workers", "step_timeout")
 _LIMITS: dict[str, tuple[float, ...]] = {
     "num_envs": (1, MOST),
     "max_staleness": (0, 1000),
     "groups": (0, MOST),
     "env_steps": (1, 2**53),  # a float64 does not hold more exactly
     "pause_at": (1, 2**53),
+    "minutes": (1e-3, LONGEST_SECONDS),
     "updates": (1, MOST),  # a version is int32
     "seed": (0, 2**32 - 1),  # JAX's random keys would take higher ones for lower ones
     "threads": (0, MOST),

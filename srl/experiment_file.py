@@ -38,6 +38,8 @@ def import_file(path: Path, directory: Path) -> ModuleType:
             sys.modules[module.__name__] = before
         text = " ".join(str(error).split()) + hidden_by(error, directory)
         where = _location(error, path, directory)
+        if isinstance(error, UserError):
+            raise UserError(f"{where.rstrip(',')}: {text}") from error
         raise UserError(f"{where} raised {type(error).__name__}: {text}") from error
     return module
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from srl.schedule import Schedule
+
 
 def whole_number(text: str) -> int:
     """The value of 64, 10_000 or 1e6; ValueError for a text that is no whole number."""
@@ -50,6 +52,9 @@ _TYPES = {
         lambda text: {"true": True, "false": False}[text.lower()], "BOOL", "true, false"
     ),
     Path: TextType(Path, "PATH", "a path"),
+    Schedule: TextType(
+        Schedule.read, "SCHEDULE", "a schedule, such as 3e-4/0 or 0:3e-4/0.5:1e-4/1:0"
+    ),
     str: TextType(str, "STR", "text"),
 }
 

@@ -17,10 +17,12 @@ from srl.launch.auto import settled
 from srl.launch.local import train as train_here
 from srl.launch.start import begin
 from srl.launch.submit import refuse_running
+from srl.pools.python.sources import made_already
 from srl.run.folder import (
     continue_run,
     expect_progress,
     extend_run,
+    limit_run,
     open_run,
     recorded_fixed,
 )
@@ -133,13 +135,19 @@ class Run:
         return {name: [row.get(name) for row in rows] for name in names}
 
     def resume(
-        self, *, env_steps: int | None = None, updates: int | None = None, quiet: bool = False
+        self,
+        *,
+        env_steps: int | None = None,
+        updates: int | None = None,
+        minutes: float | None = None,
+        quiet: bool = False,
     ) -> Run:
         """Goes on from the newest checkpoint; see `train` for what it raises.
 
         Args:
             env_steps: Trains to this many in all, in place of the experiment's.
             updates: The same, counted in updates.
+            minutes: Trains for at most so many, in place of the experiment's.
             quiet: Whether to show nothing while it goes.
         """
         folder, resolved = self._folder, self._resolved
@@ -149,6 +157,8 @@ class Run:
         expect_progress(folder)
         if env_steps is not None or updates is not None:
             resolved = extend_run(folder, resolved, env_steps=env_steps, updates=updates)
+        if minutes is not None:
+            resolved = limit_run(folder, resolved, minutes)
         resolved = settled(folder, resolved, _silent if quiet else print_line)
         return _train(folder, resolved, resume=True, quiet=quiet)
 
@@ -183,6 +193,11 @@ def _resolved(
             )
         chosen = experiment if plan is None else replace(experiment, plan=plan)
         return resolved_value(chosen, fixed)
+    if not isinstance(experiment, str | Path):
+        given = made_already(experiment) or repr(experiment)
+        raise UserError(
+            f"srl.train was given {given}; expected an Experiment, its file, or an environment's id"
+        )
     if isinstance(plan, Plan):
         raise UserError(
             f"the plan of {experiment}, which workers read again, is given by its name, such as "

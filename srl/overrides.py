@@ -18,10 +18,12 @@ from srl.dataflow.plan import Plan
 from srl.dataflow.plans import PLANS, resolve
 from srl.errors import UserError, nearest
 from srl.field_types import item_count, item_type, read, text_types
+from srl.other_names import option_hint
 from srl.pools import NamedEnv
 from srl.pools.config import environment_options
 from srl.pools.make import functional, threaded
 from srl.pools.python.sources import option_types
+from srl.schedule import Schedule
 
 T = TypeVar("T")
 Path = tuple[str, ...]  # names of fields, and keys of mappings, from the experiment inwards
@@ -130,7 +132,10 @@ def _unknown(value: Any, flag: str, known: list[str]) -> str:
     owners = [k.__name__ for k in ALGORITHMS if names[0] == "algorithm" and name in _names(k)]
     if len(names) == 2 and owners:
         return f"{flag} is a setting of {', '.join(owners)}, and not of {type(whole).__name__}"
-    near = difflib.get_close_matches(flag, known, n=1, cutoff=0.5)
+    if other := option_hint(flag, known.__contains__):
+        return f"unknown option {flag}; {other}"
+    same = [option for option in known if option.endswith(f".{flag[2:]}")]
+    near = same or difflib.get_close_matches(flag, known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else "--help lists what there is"
     if not near and len(names) == 1 and isinstance(getattr(value, "env", None), str | NamedEnv):
         hint = f"an option of the environment is --env.{flag[2:]}; {hint}"
@@ -254,7 +259,7 @@ def _option_types(env: str) -> dict[str, Any]:
 
 def _is_nested(item: Any) -> bool:
     """Whether a value has options for its parts in place of one of its own."""
-    if isinstance(item, NamedEnv):  # chosen already
+    if isinstance(item, NamedEnv | Schedule):  # chosen already, or one value
         return False
     return dataclasses.is_dataclass(item) or (isinstance(item, Mapping) and bool(item))
 

@@ -223,6 +223,12 @@ def test_an_agent_needs_no_environment_and_not_gymnasium(runs):
     assert float(done.stdout) == pytest.approx(action.item(), abs=1e-6)
 
 
+def test_the_text_of_an_agent_says_what_it_is(runs):
+    agent = srl.load(runs("pendulum"))
+    assert repr(agent).startswith("<Agent PPO on native:Pendulum-v1, policies policy, version 7 (")
+    assert repr(agent).endswith(f"{agent.observation_space()} -> {agent.action_space()}>")
+
+
 def test_a_trained_run_can_be_loaded(tmp_path):
     experiment = replace(CARTPOLE, updates=1)
     folder = create_run(resolved(experiment), tmp_path / "run")

@@ -131,11 +131,14 @@ def test_the_same_seed_gives_the_same_episodes_and_another_does_not():
     assert first.lengths.tolist() != other.lengths.tolist()
 
 
-def test_an_estimate_has_the_standard_error_of_the_mean():
+def test_an_estimate_has_the_standard_error_of_the_mean_and_the_standard_deviation():
     values = np.array([1.0, 2.0, 4.0])
     estimate = Estimate.of(values)
     assert estimate.mean == pytest.approx(7 / 3)
-    assert estimate.error == pytest.approx(np.std(values, ddof=1) / np.sqrt(3))
+    deviation = np.std(values, ddof=1)
+    assert estimate.error == pytest.approx(deviation / np.sqrt(3))
+    assert estimate.json()["standard_deviation"] == pytest.approx(deviation)
+    assert str(estimate) == "2.333 ± 0.882 (1.528)"
     assert Estimate.of(values[:1]).error is None
 
 
@@ -192,8 +195,10 @@ def test_a_run_against_itself_is_exactly_as_good(cartpole_run):
 
 
 def test_greedy_actions_are_others_than_drawn_ones(cartpole_run):
-    drawn, greedy = (evaluate(cartpole_run, episodes=10, greedy=value) for value in (False, True))
-    assert drawn["results"] != greedy["results"]
+    drawn, best = (evaluate(cartpole_run, episodes=10, sampled=value) for value in (True, False))
+    assert drawn["results"] != best["results"]
+    assert (drawn["greedy"], best["greedy"]) == (False, True)
+    assert evaluate(cartpole_run, episodes=10) == best, "the most probable actions are the default"
 
 
 def test_teams_of_a_shared_and_of_a_split_run_play_each_other(teams_run, shared_run):

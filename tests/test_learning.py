@@ -75,7 +75,7 @@ def test_a_policy_with_memory_learns_what_one_without_cannot():
 def test_hide_and_seek_beats_beginners(tmp_path, capsys):
     assert main(["run", str(HIDE_AND_SEEK), "--run-dir", str(tmp_path / "run")]) == 0
     capsys.readouterr()
-    words = ["--against", "untrained", "--episodes", "200", "--json"]
+    words = ["--against", "untrained", "--episodes", "200", "--sampled", "--json"]
     assert main(["eval", str(tmp_path / "run"), *words]) == 0
     comparisons = json.loads(capsys.readouterr().out)["comparisons"]
     assert [c["kind"] for c in comparisons] == ["hider", "seeker"]

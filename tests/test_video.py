@@ -2,6 +2,7 @@ import os
 import shutil
 import subprocess
 import sys
+from typing import ClassVar
 from xml.etree import ElementTree
 
 import gymnasium
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from test_evaluate import player, saved
 
+from srl import evaluate
 from srl.cli import main
 from srl.envs.hide_and_seek import HideAndSeek
 from srl.errors import UserError
@@ -93,10 +95,47 @@ def test_a_native_copy_is_filmed_as_the_environment_of_gymnasium(cartpole_run, t
     pytest.importorskip("pygame", reason="CartPole-v1 is drawn by pygame")
     video = tmp_path / "cartpole.mp4"
     assert film(cartpole_run, "--video", video) == 0
-    assert "the film shows CartPole-v1 of Gymnasium" in caplog.text
+    assert "native:CartPole-v1 has no pictures; CartPole-v1 of Gymnasium is shown" in caplog.text
     frames = list(iio.imiter(video))
     assert frames[0].shape == (400, 600, 3)
     assert iio.immeta(video)["fps"] == 50
+
+
+class Shown(gymnasium.Env):
+    """An environment of two steps that notes how it is shown."""
+
+    metadata: ClassVar = {"render_modes": ["human"], "render_fps": 1000}
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (4,))
+    action_space = gymnasium.spaces.Discrete(2)
+    modes: ClassVar[list] = []
+    steps = 0
+
+    def __init__(self, render_mode=None):
+        self.modes.append(render_mode)
+
+    def reset(self, *, seed=None, options=None):
+        self.steps = 0
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.zeros(4, np.float32), 1.0, self.steps == 2, False, {}
+
+
+def test_episodes_are_shown_live_one_after_the_other(cartpole_run, monkeypatch, capsys):
+    monkeypatch.setenv("DISPLAY", ":0")
+    found = evaluate(cartpole_run, live=True, experiment=Experiment("shown", Shown))
+    assert (found["episodes"], found["results"]["episode_length"]["mean"]) == (3, 2)
+    assert Shown.modes == ["human"]
+    monkeypatch.setattr(Shown, "metadata", {"render_modes": ["ansi"]})
+    with pytest.raises(UserError, match="declares the render modes ansi, and a window needs human"):
+        evaluate(cartpole_run, live=True, experiment=Experiment("shown", Shown))
+    with pytest.raises(UserError, match=r"native:HideAndSeek-v1 has no window; --video"):
+        evaluate(cartpole_run, live=True, experiment=Experiment("game", HideAndSeek()))
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
+        monkeypatch.delenv(name, raising=False)
+    assert main(["eval", str(cartpole_run), "--live"]) == 2
+    assert "--live: this machine has no display; --video films" in capsys.readouterr().err
 
 
 WITHOUT_PYGAME = """

@@ -5,9 +5,10 @@ Nothing here knows a process, a socket, a device or a plan.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 from srl.algorithms.frames import FrameStack
@@ -16,6 +17,8 @@ from srl.dataflow.graph import Graph
 from srl.dataflow.loop import Loop
 from srl.errors import PlanError, UserError, expect_number
 from srl.lazy import jax, jnp
+from srl.schedule import Schedule
+from srl.settings import Settings
 from srl.types import Array, Decision, Metrics, Policy, Specs, Timestep, Tree, Unroll
 
 
@@ -56,7 +59,7 @@ S = TypeVar("S", bound=State)
 
 
 @dataclass(frozen=True)
-class Algorithm:
+class Algorithm(Settings):
     """Base of the algorithm configurations."""
 
     unroll_length: int = 32
@@ -80,8 +83,9 @@ class Algorithm:
     }
     """The least and, where there is one, the largest value of settings."""
     adjustable: ClassVar[tuple[str, ...]] = ()
-    """Settings that may change while a run goes, such as learning_rate: numbers that learning
-    computes with, but for which it has no branch in Python."""
+    """Settings that may change while a run goes, such as learning_rate, by a hook or a Schedule:
+    numbers that learning computes with, but for which it has no branch in Python. Their fields have
+    the type `srl.schedule.Adjustable`."""
 
     def loop(self, run: Loop) -> None:
         """One update: unroll the newest policy, then learn from what it did.
@@ -101,8 +105,20 @@ class Algorithm:
     def validate(self) -> None:
         """Raises UserError where a setting is out of its limits, or the algorithm not complete."""
         self.instance.expect_complete()
-        for name, limits in self.limits.items():
-            expect_number(f"algorithm.{name}", getattr(self, name), *limits)
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        for name in set(values) | set(self.limits):
+            value, limits = values.get(name), self.limits.get(name)
+            if not isinstance(value, Schedule):
+                if limits is not None:
+                    expect_number(f"algorithm.{name}", getattr(self, name), *limits)
+            elif name in self.adjustable:
+                value.validate(f"algorithm.{name}", limits or (-math.inf,))
+            else:
+                can = " and ".join(self.adjustable) or "no setting"
+                raise UserError(
+                    f"algorithm.{name} is a schedule; of {type(self).__name__}, {can} can change "
+                    "while a run goes"
+                )
 
     def expect_fit(self, graph: Graph) -> None:
         """Raises PlanError where a loop asks for what the algorithm's functions do not have.
@@ -130,6 +146,18 @@ class Algorithm:
             num_envs: Environments that are stepped together.
         """
         return self
+
+    def at_start(self) -> Self:
+        """Gives the settings with the first values of schedules in place of these.
+
+        A learner follows the schedules (`Instance.adjusted`). A learning rate that has one is not
+        annealed as well.
+        """
+        values = {name: getattr(self, name) for name in self.adjustable}
+        scheduled = {n: x.value(0.0) for n, x in values.items() if isinstance(x, Schedule)}
+        if "learning_rate" in scheduled and hasattr(self, "anneal"):
+            scheduled["anneal"] = False
+        return replace(self, **scheduled) if scheduled else self
 
     @property
     def saves_replay(self) -> bool:
@@ -162,7 +190,7 @@ class Algorithm:
             UserError: If a setting is out of its limits, or the algorithm is not complete.
         """
         self.validate()
-        return self.instance(self.settled(), specs, updates, slots)
+        return self.instance(self.settled().at_start(), specs, updates, slots)
 
 
 @dataclass(frozen=True)

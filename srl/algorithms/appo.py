@@ -17,6 +17,7 @@ from srl.algorithms.actor_critic import log_probs
 from srl.algorithms.ppo import PPO, Estimates, PPOInstance, PPOState, Samples
 from srl.algorithms.returns import valid_rows, vtrace
 from srl.lazy import jax, jnp
+from srl.schedule import Adjustable
 from srl.types import Array, Unroll
 
 
@@ -29,9 +30,9 @@ class APPO(PPO):
 
     epochs: int = 4
     """How often learning goes through each batch."""
-    max_grad_norm: float = 4.0
+    max_grad_norm: Adjustable = 4.0
     """The norm to which longer gradients are shortened: Sample Factory's."""
-    entropy_cost: float = 0.01
+    entropy_cost: Adjustable = 0.01
     """The weight of the entropy, which is rewarded."""
     max_weight: float = 10.0
     """The largest weight of a sample: the proximal policy's probability of its action over that of

@@ -23,6 +23,7 @@ from srl.algorithms.stretch import Stretch
 from srl.errors import UserError
 from srl.lazy import jax, jnp, optax
 from srl.networks import PolicyAndValue
+from srl.schedule import Adjustable
 from srl.spaces import bounded, spaces
 from srl.types import Array, Tree
 
@@ -37,9 +38,9 @@ class Critics(OffPolicy):
     """How many critics there are."""
     subset: int = 2
     """How many of them, drawn anew for each gradient step, make a target."""
-    learning_rate: float = 3e-4
+    learning_rate: Adjustable = 3e-4
     """The step size of the actor's Adam."""
-    critic_learning_rate: float = 1e-3
+    critic_learning_rate: Adjustable = 1e-3
     """The step size of the critics' Adam."""
 
     limits: ClassVar[Mapping[str, tuple[float, ...]]] = {

@@ -24,6 +24,7 @@ from srl.algorithms.sac import SAC, SoftInstance
 from srl.errors import UserError
 from srl.lazy import jax, jnp
 from srl.networks import PolicyAndValue
+from srl.schedule import Adjustable
 from srl.spaces import spaces
 from srl.types import Array, Decision, Policy, Tree
 
@@ -32,9 +33,9 @@ from srl.types import Array, Decision, Policy, Tree
 class DiscreteSAC(SAC):
     """The settings of soft actor-critic for discrete actions."""
 
-    target_entropy: float = 0.98
+    target_entropy: Adjustable = 0.98
     """The entropy that is aimed at, as a part of that of an even choice of what is allowed."""
-    critic_learning_rate: float = 3e-4
+    critic_learning_rate: Adjustable = 3e-4
     """The step size of the critics' Adam."""
 
     @property

@@ -33,6 +33,7 @@ from srl.algorithms.replay import (
 from srl.errors import UserError
 from srl.lazy import jax, jnp, optax
 from srl.networks import MLP, AutoNetwork, Network
+from srl.schedule import Adjustable
 from srl.types import Array, Tree, Unroll
 
 
@@ -70,9 +71,9 @@ class DQN(QLearning, OffPolicy):
     """Atoms of the distribution of returns; 1 learns its mean, 51 is usual otherwise."""
     value_range: tuple[float, float] = (-10.0, 10.0)
     """The returns of the least and of the last atom; those beyond count as the nearest of them."""
-    learning_rate: float = 2.5e-4
+    learning_rate: Adjustable = 2.5e-4
     """The step size of Adam."""
-    max_grad_norm: float = 10.0
+    max_grad_norm: Adjustable = 10.0
     """The norm to which longer gradients are shortened."""
 
     limits: ClassVar[Mapping[str, tuple[float, ...]]] = {

@@ -15,6 +15,7 @@ from srl.algorithms.observing import ObservingState
 from srl.algorithms.optimizer_step import annealed_step
 from srl.algorithms.returns import sums_over, valid_rows, vtrace
 from srl.lazy import jax, jnp, optax
+from srl.schedule import Adjustable
 from srl.types import Array, Metrics, Tree, Unroll
 
 
@@ -28,11 +29,11 @@ class IMPALA(ActorCritic):
 
     unroll_length: int = 20
     """Steps that are taken with one version of the policy before they are learned from."""
-    learning_rate: float = 3e-3
+    learning_rate: Adjustable = 3e-3
     """The step size of Adam, which replaces the paper's RMSProp."""
     anneal: bool = True
     """Whether the learning rate falls linearly to 0 over the run, where its length is known."""
-    max_grad_norm: float = 40.0
+    max_grad_norm: Adjustable = 40.0
     """The norm to which longer gradients of the mean loss are shortened, which it rarely is at 40;
     where it is small, large errors of the value hold the policy back, and what was learned is lost
     again."""
@@ -42,9 +43,9 @@ class IMPALA(ActorCritic):
     """C-bar: the largest factor that an importance weight has on the errors after it."""
     vtrace_lambda: float = 1.0
     """Lambda: 1 is V-trace as it was first given, 0 the one-step temporal difference."""
-    value_cost: float = 0.5
+    value_cost: Adjustable = 0.5
     """The weight of the value's squared error; the paper's is 0.5 of half the squared error."""
-    entropy_cost: float = 0.01
+    entropy_cost: Adjustable = 0.01
     """The weight of the entropy, which is rewarded."""
 
     limits: ClassVar[Mapping[str, tuple[float, ...]]] = {

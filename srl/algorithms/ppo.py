@@ -25,6 +25,7 @@ from srl.algorithms.normalization import (
 from srl.algorithms.optimizer_step import annealed_step, learning_rate
 from srl.algorithms.returns import generalized_advantages, sums_over, valid_rows, zero_unless
 from srl.lazy import jax, jnp, optax
+from srl.schedule import Adjustable
 from srl.types import Array, Metrics, Tree, Unroll
 
 
@@ -38,23 +39,23 @@ class PPO(ActorCritic, Minibatched):
 
     epochs: int = 10
     """How often learning goes through each batch."""
-    learning_rate: float = 3e-4
+    learning_rate: Adjustable = 3e-4
     """The step size of Adam."""
     anneal: bool = True
     """Whether the learning rate falls linearly to 0 over the run, where its length is known."""
     adam_epsilon: float = 1e-5
     """A number that is added to Adam's denominator."""
-    max_grad_norm: float = 0.5
+    max_grad_norm: Adjustable = 0.5
     """The norm to which longer gradients are shortened."""
     weight_decay: float = 0.0
     """The share of the parameters that is added to the gradient, after its norm is bounded."""
     gae_lambda: float = 0.95
     """Lambda of the advantages: 0 gives one-step ones, 1 Monte Carlo ones."""
-    clip: float = 0.2
+    clip: Adjustable = 0.2
     """How far the probability ratio may leave 1 before it earns nothing more."""
-    value_cost: float = 0.5
+    value_cost: Adjustable = 0.5
     """The weight of the value loss."""
-    entropy_cost: float = 0.0
+    entropy_cost: Adjustable = 0.0
     """The weight of the entropy, which is rewarded."""
     normalize_values: bool = True
     """Whether the value network predicts returns standardised by running statistics."""

@@ -17,6 +17,7 @@ from srl.algorithms.optimizer_step import annealed_step
 from srl.algorithms.q_learning import QInstance, QLearning, chosen
 from srl.algorithms.returns import generalized_advantages, sums_over, valid_rows, zero_unless
 from srl.lazy import jax, jnp, optax
+from srl.schedule import Adjustable
 from srl.types import Array, Metrics, Tree, Unroll
 
 
@@ -28,11 +29,11 @@ class PQN(QLearning, Minibatched):
     """Steps that are taken with one version of the network before they are learned from."""
     epochs: int = 4
     """How often learning goes through each batch."""
-    learning_rate: float = 1e-3
+    learning_rate: Adjustable = 1e-3
     """The step size of RAdam."""
     anneal: bool = True
     """Whether the learning rate falls linearly to 0 over the run, where its length is known."""
-    max_grad_norm: float = 10.0
+    max_grad_norm: Adjustable = 10.0
     """The norm to which longer gradients are shortened."""
     q_lambda: float = 0.65
     """Lambda of the returns: 0 gives one-step targets, 1 Monte Carlo ones with bootstrap."""

@@ -17,6 +17,7 @@ from srl.algorithms.critics import ContinuousInstance, Critics, CriticsInstance,
 from srl.algorithms.off_policy import Drawn, summed
 from srl.lazy import jax, jnp
 from srl.networks import PolicyAndValue
+from srl.schedule import Adjustable
 from srl.types import Array, Decision, Policy, Tree
 
 _LOG_STD = -5.0, 2.0  # to which the logarithm of the actor's deviation is squashed
@@ -28,9 +29,9 @@ class SAC(Critics):
 
     temperature: float = 1.0
     """The weight of the entropy in the beginning."""
-    temperature_learning_rate: float = 3e-4
+    temperature_learning_rate: Adjustable = 3e-4
     """The step size of the temperature's Adam."""
-    target_entropy: float = -1.0
+    target_entropy: Adjustable = -1.0
     """The entropy that is aimed at, in nats for each number of an action."""
 
     limits: ClassVar[Mapping[str, tuple[float, ...]]] = {

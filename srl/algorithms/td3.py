@@ -20,6 +20,7 @@ from srl.algorithms.off_policy import Drawn, summed, where
 from srl.errors import UserError
 from srl.lazy import jax, jnp
 from srl.networks import PolicyAndValue
+from srl.schedule import Adjustable
 from srl.types import Array, Decision, Metrics, Policy, Tree
 
 
@@ -36,7 +37,7 @@ class TD3(Critics):
     """The bound of the noise of targets' actions."""
     delay: int = 2
     """Gradient steps of the critics for each of the actor."""
-    learning_rate: float = 1e-3
+    learning_rate: Adjustable = 1e-3
     """The step size of the actor's Adam."""
 
     limits: ClassVar[Mapping[str, tuple[float, ...]]] = {

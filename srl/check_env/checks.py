@@ -20,7 +20,7 @@ from srl.pools import make_pool
 from srl.pools.python.sources import (
     make_environment,
     named_maker,
-    refuse_unknown_option,
+    refuse_options,
     vector_maker,
 )
 from srl.system.search_path import add_folder
@@ -50,7 +50,7 @@ def findings(settings: Settings, watch: Watch) -> Iterator[str | Finding]:
         try:
             return make_environment(source, options)
         except TypeError as error:
-            refuse_unknown_option(error, source, options)
+            refuse_options(error, source, options)
             raise
 
     single = GymnasiumChecks(make, settings, watch)

@@ -16,10 +16,11 @@ from typing import Protocol
 
 from srl.dataflow.nodes import NODES, TABLE
 from srl.errors import PlanError, expect, expect_number
+from srl.settings import Settings
 
 
 @dataclass(frozen=True)
-class Fragment:
+class Fragment(Settings):
     """Nodes that run together in one worker."""
 
     nodes: tuple[str, ...]
@@ -45,7 +46,7 @@ class Fragment:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Settings):
     """A partition of the loop's nodes into fragments."""
 
     name: str

@@ -182,8 +182,9 @@ class _Evaluating:
                 # It is there by the policy's name.
                 found.pop(f"episode_return/{kind}", None)
         metrics = {f"{name}{key.removeprefix('episode_')}": x.mean for key, x in found.items()}
-        if (error := found["episode_return"].error) is not None:
-            metrics[f"{name}return_error"] = error
+        _, error, deviation = found["episode_return"]
+        spread = {"return_error": error, "return_std": deviation}
+        metrics |= {f"{name}{key}": x for key, x in spread.items() if x is not None}
         return metrics
 
     def _expect_metric(self, metrics: dict[str, float]) -> None:

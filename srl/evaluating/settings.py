@@ -13,13 +13,14 @@ from typing import Any, Literal, get_args
 
 from srl.errors import UserError, expect, expect_number
 from srl.pools import EnvConfig, NamedEnv
+from srl.settings import Settings
 
 _LARGEST = 1e300  # a return may have any size, but has to be a number
 Actions = Literal["greedy", "sampled", "both"]
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Settings):
     """Whole episodes of versions of the policies, played by a process beside the run."""
 
     episodes: int = 20

@@ -11,7 +11,7 @@ from srl.console.stages import Stages
 from srl.errors import UserError, expect_number
 from srl.evaluation.matches import OTHER, Match, compare, lineups, tables
 from srl.evaluation.players import UNTRAINED, Side, opponent, trained
-from srl.evaluation.video import Film, expect_film
+from srl.evaluation.video import Film, expect_film, live_pool
 from srl.experiment import Experiment
 from srl.launch.compilation import keep_compiled_programs
 from srl.loop.seeds import environment_seed
@@ -34,14 +34,15 @@ def evaluate(
     version: int | Literal["best"] | None = None,
     *,
     against: str | None = None,
-    episodes: int = 100,
-    greedy: bool = False,
+    episodes: int | None = None,
+    sampled: bool = False,
     seed: int = 0,
     num_envs: int = 100,
     video: Path | bool = False,
     video_episodes: int = 1,
     drawing: bool = False,
     camera: str | None = None,
+    live: bool = False,
     experiment: Experiment | None = None,
 ) -> Results:
     """Plays whole episodes with a run's policies, on environments of their own.
@@ -51,8 +52,8 @@ def evaluate(
         version: Of the checkpoint, or "best": that of evaluation while the run trained. The newest
             by default.
         against: RUN_DIR[:V] or `untrained`: the policies that play the other agents.
-        episodes: Of each combination of teams.
-        greedy: Take the most probable actions in place of drawing them, as training does.
+        episodes: Of each combination of teams; by default 100, or 3 of those that are shown live.
+        sampled: Draw actions, as training does, in place of taking the most probable ones.
         seed: Of the environments, the drawing, and untrained policies.
         num_envs: Environments stepped together, at most one for each episode.
         video: Where to film the run's own policies, as .mp4 or .svg;
@@ -60,13 +61,14 @@ def evaluate(
         video_episodes: How many episodes the film has.
         drawing: Film the environment's drawing in place of its rendering.
         camera: Where it is filmed from; hide-and-seek has top, corner, follow and follow:AGENT.
-
+        live: Show the episodes in a window, one after the other: by render_mode="human".
         experiment: The run's, where it cannot be made again from its folder.
 
     Raises:
         UserError: For a number out of range, a run without such a checkpoint, or policies that
             cannot play here.
     """
+    episodes = (3 if live else 100) if episodes is None else episodes
     expect_number("--episodes", episodes, 1)
     expect_number("--num-envs", num_envs, 1)
     expect_number("--video-episodes", video_episodes, 1)
@@ -83,25 +85,25 @@ def evaluate(
         folder = find_run(Path(run_dir), trained=True)
     suffix = video.suffix if isinstance(video, Path) else ".mp4"
     film = Film(experiment, drawing, camera, suffix) if video else None
-    with make_group(experiment, min(num_envs, episodes)) as pool:
+    with live_pool(experiment) if live else make_group(experiment, min(num_envs, episodes)) as pool:
         ours = trained(experiment, folder, pool.specs, version)
         other = opponent(against, experiment, pool.specs, seed) if against else None
         if film:
-            how = [camera or "", "drawing" * drawing, "greedy" * greedy]
+            how = [camera or "", "drawing" * drawing, "sampled" * sampled]
             named = _film_in(folder, ours.source["version"], seed, *filter(None, how))
             file = video if isinstance(video, Path) else named
             with Stages() as stages:
                 progress = stages.counter("filming", "episodes", video_episodes)
-                film.record(file, ours.player, video_episodes, seed, greedy, progress)
+                film.record(file, ours.player, video_episodes, seed, not sampled, progress)
         evaluator = Evaluator(
             pool,
             episodes,
             env_seed=environment_seed(seed, "evaluation"),
             seed=seed,
-            greedy=greedy,
+            greedy=not sampled,
             sides=ours.player.teams.members,
         )
-        settings = {**ours.source, "episodes": episodes, "seed": seed, "greedy": greedy}
+        settings = {**ours.source, "episodes": episodes, "seed": seed, "greedy": not sampled}
         if experiment.fixed:
             settings["fixed"] = {
                 pattern: {"run": str(fixed.run), "version": fixed.version}
@@ -197,7 +199,7 @@ def _heading(settings: Mapping[str, Any]) -> list[str]:
     return [
         *lines,
         f"episodes  {settings['episodes']}, seed {settings['seed']}, {actions}",
-        "numbers   mean ± standard error",
+        "numbers   mean ± standard error (standard deviation of episodes)",
     ]
 
 

@@ -175,4 +175,4 @@ def _list(matches: Sequence[Match], shown: Mapping[str, str]) -> list[str]:
 
 def _row(head: str, cells: Sequence[str], width: int = 0) -> str:
     """A line of a table whose first column is at least so wide."""
-    return "  ".join([f"{head:<{max(width, 24)}}", *(f"{cell:>20}" for cell in cells)]).rstrip()
+    return "  ".join([f"{head:<{max(width, 24)}}", *(f"{cell:>26}" for cell in cells)]).rstrip()

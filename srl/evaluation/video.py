@@ -6,8 +6,9 @@ import contextlib
 import logging
 import math
 import os
+import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from srl.files import expect_place, replacing
 from srl.loop.seeds import environment_seed
 from srl.pools import NamedEnv, Pool, make_pool
 from srl.pools.config import Painter
+from srl.pools.make import functional, threaded
 from srl.pools.python.sources import UnknownOption
 from srl.types import Specs, Timestep
 from srl.workers.evaluator import Evaluator, Player
@@ -167,19 +169,20 @@ class _OwnPictures:
     """The pictures that a Gymnasium environment makes of itself."""
 
     def __init__(self, env: Any) -> None:
-        self._env = NamedEnv(env) if isinstance(env, str) else env
-        if isinstance(self._env, NamedEnv) and self._env.id.startswith(_NATIVE):
-            self._env = _twin(self._env)
-            logger.warning("%s has no pictures; the film shows %s of Gymnasium", env, self._env)
-        self.frames_per_second = _frame_rate(self._env)
+        self.env = NamedEnv(env) if isinstance(env, str) else env
+        if isinstance(self.env, NamedEnv) and self.env.id.startswith(_NATIVE):
+            self.env = _twin(self.env)
+            logger.warning("%s has no pictures; %s of Gymnasium is shown", env, self.env)
+        self.frames_per_second = float(_metadata(self.env).get("render_fps") or 30)
+        """The rate that the environment declares, else 30."""
 
-    def pool(self, action_repeat: int) -> Pool:
-        """One environment that renders."""
+    def pool(self, action_repeat: int, render_mode: str = "rgb_array") -> Pool:
+        """One environment that renders so."""
         try:
-            return make_pool(self._env, action_repeat=action_repeat, render_mode="rgb_array")
+            return make_pool(self.env, action_repeat=action_repeat, render_mode=render_mode)
         except (RunError, UnknownOption) as error:
             raise UserError(
-                f"{error}; to be filmed, an environment must take render_mode='rgb_array'"
+                f"{error}; to be shown, an environment must take render_mode={render_mode!r}"
             ) from error
 
     def paint(self, pool: Any, env_id: int, timestep: Timestep) -> np.ndarray:
@@ -209,8 +212,31 @@ def _array_specs(specs: Specs) -> list[Any]:
     return [type(observation), observation.shape, type(action), action.shape, count]
 
 
-def _frame_rate(env: Any) -> float:
-    """The rate that the environment declares, else 30."""
+def live_pool(experiment: Experiment) -> Pool:
+    """One environment that shows itself in a window, at its own pace.
+
+    Raises:
+        UserError: If it cannot, or there is no display.
+    """
+    displays = {"DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"}
+    if sys.platform == "linux" and not displays & os.environ.keys():
+        raise UserError("--live: this machine has no display; --video films episodes")
+    name = str(getattr(experiment.env, "pool_id", experiment.env))
+    copied = name.removeprefix(_NATIVE) in gymnasium.registry
+    if (threaded(experiment.env) or functional(experiment.env)) and not copied:
+        raise UserError(f"--live: {name} has no window; --video or srl watch may show it")
+    pictures = _OwnPictures(experiment.env)
+    modes = _metadata(pictures.env).get("render_modes")
+    if modes is not None and not {"human", "rgb_array"} & set(modes):
+        raise UserError(
+            f"--live: {name} declares the render modes {', '.join(modes) or 'none'}, and "
+            "a window needs human"
+        )
+    return pictures.pool(experiment.action_repeat, "human")
+
+
+def _metadata(env: Any) -> Mapping[str, Any]:
+    """What the class of an environment declares about rendering, where it is known."""
     with contextlib.suppress(gymnasium.error.Error, ImportError, AttributeError):
         maker = env
         if isinstance(env, NamedEnv):
@@ -220,10 +246,8 @@ def _frame_rate(env: Any) -> float:
                 if isinstance(entry, str)
                 else entry
             )
-        rate = getattr(maker, "metadata", {}).get("render_fps")
-        if rate:
-            return float(rate)
-    return 30.0
+        return getattr(maker, "metadata", {})
+    return {}
 
 
 def _checked(frame: Any, env: Any) -> np.ndarray:

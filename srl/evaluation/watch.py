@@ -37,7 +37,7 @@ def watch(
     seed: int = 0,
     version: int | str | None = None,
     against: str | None = None,
-    greedy: bool = False,
+    sampled: bool = False,
 ) -> Path:
     """Plays whole episodes and writes a page that shows them; it needs no network.
 
@@ -48,7 +48,7 @@ def watch(
         seed: Of the environments, the drawing, and untrained policies.
         version: Of the checkpoint; the newest by default.
         against: RUN_DIR[:V] or `untrained`: the policies that play the other kinds of agents.
-        greedy: Take the most probable actions in place of drawing them, as training does.
+        sampled: Draw actions, as training does, in place of taking the most probable ones.
 
     Returns:
         The file.
@@ -73,7 +73,7 @@ def watch(
             *(pool, 1),
             env_seed=environment_seed(seed, "evaluation"),
             seed=seed,
-            greedy=greedy,
+            greedy=not sampled,
             sides=ours.player.teams.members,
         )
         played: list[dict[str, Any]] = []

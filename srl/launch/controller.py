@@ -89,11 +89,12 @@ class Controller:
         self._interrupted_at = 0.0
         self._cut_short = False  # interrupted, and the update in progress is not waited for
 
-    def run(self, stop: Callable[[], bool]) -> None:
+    def run(self, stop: Callable[[], bool], patient: Callable[[], bool] = lambda: False) -> None:
         """Runs to the end; leaves no process.
 
         Args:
             stop: Asked several times a second: whether the run is to stop, after a checkpoint.
+            patient: Whether a run that is to stop waits for its update however long that takes.
 
         Raises:
             UserError: If a worker finds a mistake of the user's.
@@ -104,7 +105,7 @@ class Controller:
                 self._spawn(member)
             self._last_round = time.monotonic()
             while not all(member.done for member in self._members):
-                self._round(stop)
+                self._round(stop, patient)
         finally:
             self._end_all()
         if self._failure is not None:
@@ -142,7 +143,7 @@ class Controller:
 
     # ---- a round ----
 
-    def _round(self, stop: Callable[[], bool]) -> None:
+    def _round(self, stop: Callable[[], bool], patient: Callable[[], bool]) -> None:
         now, last = time.monotonic(), self._last_round
         self._last_round = now
         if now - last > _ABSENT_SECONDS:  # the workers were not silent, this process was
@@ -159,7 +160,7 @@ class Controller:
             self.interrupted, self._interrupted_at = True, now
             if not self.begun:  # there is nothing to finish
                 self._ending = 0.0
-        if self.interrupted and now > self._interrupted_at + PATIENCE_SECONDS:
+        if self.interrupted and now > self._interrupted_at + PATIENCE_SECONDS and not patient():
             self._cut_short_if_overdue()
         self._drain()
         if self._peers_changed:
@@ -254,8 +255,7 @@ class Controller:
 
     def _spawn(self, member: Member) -> None:
         gang = member.gang
-        first = 0 if gang.known else self._hosts.first_incarnation
-        incarnation = max(gang.incarnation, first)
+        incarnation = max(gang.incarnation, 0 if gang.known else self._hosts.first_incarnation)
         spec = WorkerSpec(
             folder=str(self._folder.path),
             fragment=member.fragment,

@@ -25,6 +25,8 @@ from srl.run.terminal import (
     INTERRUPTED,
     OnFailure,
     Stop,
+    TimeLimit,
+    ending_of,
     logging_to,
     recording_end,
     report_failure,
@@ -72,7 +74,7 @@ def train(
         return train_in_processes(
             experiment, folder, resume=resume, quiet=quiet, on_failure=on_failure
         )
-    stop = Stop(quiet=quiet)
+    stop, limit = Stop(quiet=quiet), TimeLimit(experiment.minutes)
     show = _TerminalShow(experiment, stop, quiet)
     with (
         recording_end(folder) as end,
@@ -84,9 +86,11 @@ def train(
             keep_compiled_programs()
             trainer = make_training(experiment)
         hooks = Hooks(experiment, folder.path)
-        run = Run(
-            experiment, folder.path, trainer, show, lambda: stop.requested, hooks=hooks.asking
-        )
+
+        def to_stop() -> bool:
+            return stop.requested or (limit.passed and run.trained)
+
+        run = Run(experiment, folder.path, trainer, show, to_stop, hooks=hooks.asking)
         if resume and (done := finished(experiment, run.checkpoints)):
             show.say(f"{folder.path} is finished: {done}; extend it with --env-steps N")
             return end(DONE)
@@ -129,14 +133,14 @@ def train(
             end(FAILED, error)
             on_failure(error, folder, WORKER)
             return FAILED
-        if hooks.stopped and not run.finished:
-            show.say(f"stopped by a hook; `srl resume {shown(folder)}` goes on")
-            return end(DONE)
-        if not run.finished:
-            show.say(f"interrupted; `srl resume {shown(folder)}` goes on")
-            return end(INTERRUPTED)
-        show.say(f"done; the run is in {shown(folder)}")
-        return end(DONE)
+        code, text, reason = ending_of(
+            folder,
+            finished=run.finished,
+            by_hook=hooks.stopped,
+            out_of_time=None if stop.requested else limit,
+        )
+        show.say(text)
+        return end(code, reason)
 
 
 def _after_a_crash(experiment: Experiment) -> str:

@@ -24,14 +24,14 @@ from srl.run.hooks import Hooks
 from srl.run.terminal import (
     DONE,
     FAILED,
-    INTERRUPTED,
     End,
     OnFailure,
     Stop,
+    TimeLimit,
+    ending_of,
     logging_to,
     recording_end,
     report_failure,
-    shown,
 )
 from srl.run_record import RunFolder
 from srl.streams import Transport
@@ -75,6 +75,7 @@ def train_in_processes(
     plan = experiment.settled_plan
     # An engine that takes a host away sends SIGTERM: then the next controller goes on.
     stop = Stop(*((signal.SIGINT, signal.SIGUSR1) if hosts else ()), quiet=quiet)
+    limit = TimeLimit(experiment.minutes)
     screen = _Screen(Display(experiment, stopping=lambda: stop.requested, quiet=quiet))
     # Of several controllers on several hosts the latest counts: see RemoteHosts.
     recording: contextlib.AbstractContextManager[End] = (
@@ -105,7 +106,7 @@ def train_in_processes(
 
         def asked_to_stop() -> bool:
             screen.look(controller)
-            return stop.requested
+            return stop.requested or (limit.passed and controller.trained)
 
         try:
             with contextlib.closing(controller), contextlib.closing(screen.display):
@@ -114,7 +115,7 @@ def train_in_processes(
                 try:
                     evaluates = hosts is None  # else a host of its own does
                     with processes_beside(experiment, folder.path, screen.say, evaluates=evaluates):
-                        controller.run(asked_to_stop)
+                        controller.run(asked_to_stop, patient=lambda: not stop.requested)
                     if hooks.failure is not None:
                         raise hooks.failure
                 finally:
@@ -132,14 +133,15 @@ def train_in_processes(
             end(FAILED, error)
             on_failure(error, folder, WORKER, "the run")
             return FAILED
-        if hooks.stopped and not controller.interrupted and not finished(experiment, checkpoints):
-            screen.say(f"stopped by a hook; `srl resume {shown(folder)}` goes on")
-            return end(DONE)
-        if controller.interrupted and not finished(experiment, checkpoints):
-            screen.say(f"interrupted; `srl resume {shown(folder)}` goes on")
-            return end(INTERRUPTED)
-        screen.say(f"done; the run is in {shown(folder)}")
-        return end(DONE)
+        early = controller.interrupted or hooks.stopped
+        code, text, reason = ending_of(
+            folder,
+            finished=not early or bool(finished(experiment, checkpoints)),
+            by_hook=not controller.interrupted,
+            out_of_time=None if stop.requested else limit,
+        )
+        screen.say(text)
+        return end(code, reason)
 
 
 class _Screen:

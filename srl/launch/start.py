@@ -10,6 +10,7 @@ from srl.errors import UserError
 from srl.experiment import Experiment, Resolved
 from srl.launch.auto import settled
 from srl.launch.local import in_processes
+from srl.loop.policy_set import PolicySet
 from srl.pools.make import expect_environment
 from srl.run.folder import copy_fixed, create_run
 from srl.run_record import RunFolder
@@ -31,9 +32,11 @@ def begin(
     experiment = resolved.experiment
     if not resolved.target:
         _expect_reachable(experiment)
-    expect_environment(
+    specs = expect_environment(
         experiment.env, experiment.workers, experiment.step_timeout, experiment.action_repeat
     )
+    if specs is not None:
+        PolicySet.of_experiment(experiment, specs)
     folder = create_run(resolved, run_dir)
     try:
         return folder, settled(folder, copy_fixed(folder, resolved), say)

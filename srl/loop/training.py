@@ -182,7 +182,7 @@ class Training:
 
     def change(self, settings: Mapping[str, float]) -> None:
         """Changes adjustable settings from the next update on; all replicas do it at the same."""
-        self._learner.settings = {**self._learner.settings, **settings}
+        self._learner.change(settings)
 
     @property
     def replicas(self) -> int:
@@ -206,7 +206,7 @@ class Training:
 
     def report(self) -> dict[str, Any]:
         """Gives a line of metrics: since the last report, or over the last 100 episodes."""
-        changed = {f"settings/{name}": x for name, x in self.changed_settings.items()}
+        changed = {f"settings/{name}": x for name, x in self._learner.moving_settings.items()}
         return {**self._learner.progress.report(), **changed, **self.environments.report()}
 
     def histograms(self) -> dict[str, Histogram]:

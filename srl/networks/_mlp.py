@@ -13,16 +13,15 @@ class MLPFeatures(nn.Module):
     """Flatten, then hidden layers."""
 
     space: Space
-    width: int
-    depth: int
+    widths: tuple[int, ...]
     activation: str
     layer_norm: bool = False
 
     @nn.compact
     def __call__(self, observation: Tree) -> Array:
-        """Gives [..., width]."""
+        """Gives [..., the last width]."""
         x = flatten(self.space, observation)
-        for _ in range(self.depth):
-            x = dense(self.width, HIDDEN_SCALE)(x)
+        for width in self.widths:
+            x = dense(width, HIDDEN_SCALE)(x)
             x = activation(self.activation)(nn.LayerNorm()(x) if self.layer_norm else x)
         return x

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from srl.errors import UserError
 from srl.networks.cnn import CNN
 from srl.networks.entity_attention import EntityAttention
 from srl.networks.mlp import MLP
@@ -17,6 +18,11 @@ class AutoNetwork(Network):
 
     mlp: MLP = field(default_factory=MLP)
     """The perceptron; memory and layer normalisation are those of the whole."""
+    widths: tuple[int, ...] = field(default=(), kw_only=True)
+    """Units of each hidden layer of the perceptron, such as 400 300; by default those of mlp."""
+    value_widths: tuple[int, ...] = field(default=(), kw_only=True)
+    """Units of each hidden layer of the value's perceptron, or of critics; by default as the
+    policy's."""
 
     def build(self, space: Space, num_outputs: int) -> PolicyAndValue:
         """Gives the functions of the chosen network."""
@@ -27,5 +33,13 @@ class AutoNetwork(Network):
         kind: Network = EntityAttention() if EntityAttention.fits(space) else self.mlp
         if not EntityAttention.fits(space) and CNN.fits(space):
             kind = CNN()
+        own = {"widths": self.widths, "value_widths": self.value_widths}
+        given = {name: widths for name, widths in own.items() if widths}
+        if given and not isinstance(kind, MLP):
+            raise UserError(
+                f"network.{next(iter(given))} is of a perceptron, and what is observed gets the "
+                f"network {type(kind).__name__}: give network={type(kind).__name__}(width=...)"
+            )
+        kind = replace(kind, **given)
         common = {name: getattr(self, name) for name in ("memory", "cell", "layer_norm", "shared")}
         return replace(kind, **common)

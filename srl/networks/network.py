@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from srl.errors import UserError
 from srl.lazy import jax, jnp
+from srl.settings import Settings
 from srl.spaces import Space, space_tree, spaces
 from srl.tree import map_tree
 from srl.types import Array, Tree
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Network:
+class Network(Settings):
     """Base of the network configurations."""
 
     memory: int = field(default=0, kw_only=True)

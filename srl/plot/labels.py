@@ -79,7 +79,7 @@ def usual(keys: list[str]) -> list[str]:
     left out: between teams that play each other it means nothing.
     """
     chosen = [key for key in fitting(keys, _USUAL) if key not in _NO_RESULTS]
-    chosen = [key for key in chosen if not key.endswith("/return_error")]
+    chosen = [key for key in chosen if not key.endswith(("/return_error", "/return_std"))]
     several = {key.rpartition("/")[0] for key in chosen if "return/" in key}
     return [key for key in chosen if key not in several]
 

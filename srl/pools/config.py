@@ -13,6 +13,7 @@ import numpy as np
 from srl.errors import UserError
 from srl.field_types import read, text_types
 from srl.pools.pool import Pool
+from srl.settings import Settings
 from srl.types import Timestep
 
 
@@ -89,7 +90,7 @@ class Recorder(Protocol):
 
 
 @dataclass(frozen=True)
-class EnvConfig:
+class EnvConfig(Settings):
     """Base of environment configurations such as `HideAndSeek(scenario="full")`.
 
     Its fields are the environment's options; None leaves one to the environment.

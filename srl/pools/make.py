@@ -9,12 +9,19 @@ from typing import Any
 
 import gymnasium
 
-from srl.errors import UserError, expect_number
+from srl.errors import UserError, expect, expect_number
 from srl.pools.config import EnvConfig
 from srl.pools.memory_check import SAMPLE, Growth, check_memory
 from srl.pools.pool import Pool
 from srl.pools.python.own_options import OPTIONS
-from srl.pools.python.sources import VectorMaker, maker_of, source_name, vector_maker
+from srl.pools.python.sources import (
+    VectorMaker,
+    made_already,
+    maker_of,
+    source_name,
+    vector_maker,
+)
+from srl.types import Specs
 
 _IN_PROCESS = "steps in this process: give workers=N"
 EnvSource = str | EnvConfig | Callable[[], gymnasium.Env]
@@ -167,13 +174,25 @@ def _check_memory(name: str, num_envs: int, make: Callable[[int, int], Pool]) ->
             check_memory(name, num_envs, growth.nbytes, SAMPLE)
 
 
+def expect_source(name: str, env: Any) -> None:
+    """Raises UserError where the setting of this name is nothing that a pool is made of."""
+    if isinstance(env, type) and issubclass(env, EnvConfig):
+        raise UserError(f"{name} is the class {env.__name__}; call it: {env.__name__}()")
+    if made := made_already(env):
+        raise UserError(f"{name} is {made}")
+    good = bool(env) if isinstance(env, str) else callable(env) or isinstance(env, EnvConfig)
+    expect(good, name, env, "an id, a callable that makes an environment, or its config")
+
+
 def expect_environment(
     env: EnvSource,
     workers: int | None = None,
     step_timeout: float | None = None,
     action_repeat: int = 1,
-) -> None:
+) -> Specs | None:
     """Raises UserError where an environment cannot be made so, as far as that is known quickly.
+
+    Gives its specs, where they are known as quickly.
 
     One that steps on threads is made once. Of one written in Python, only what its id names is
     looked up: making it may take long or hang, and is watched where it is done.
@@ -181,11 +200,11 @@ def expect_environment(
     if threaded(env) or functional(env):
         limits: Any = {"step_timeout": step_timeout, "action_repeat": action_repeat}
         threads = 1 if threaded(env) else 0
-        make_pool(env, 1, threads=threads, workers=workers, **limits).close()
-        return
+        with make_pool(env, 1, threads=threads, workers=workers, **limits) as pool:
+            return pool.specs
     name = env.pool_id if isinstance(env, EnvConfig) else env
     if _vector_maker(name):
-        return
+        return None
     if not workers and step_timeout is not None:
         _check_effect(env, {"step_timeout": step_timeout}, _IN_PROCESS)
     if isinstance(name, str):
@@ -193,6 +212,7 @@ def expect_environment(
             maker_of(name)
         except ModuleNotFoundError as error:
             raise UserError(f"{name!r} cannot be made: {error}") from error
+    return None
 
 
 def threaded(env: EnvSource) -> bool:

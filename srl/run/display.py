@@ -244,9 +244,10 @@ def _short_name(env: Any) -> str:
 
 
 def _budget(experiment: Experiment) -> str:
-    if experiment.updates is not None:
-        return f"{experiment.updates:,} updates"
-    return f"{experiment.env_steps:,} env steps"
+    minutes, updates = experiment.minutes, experiment.updates
+    most = "" if minutes is None else f", at most {minutes:g} minutes"
+    steps = f"{experiment.env_steps:,} env steps" if updates is None else f"{updates:,} updates"
+    return f"{steps}{most}"
 
 
 def _returns(report: Mapping[str, Any]) -> str:

@@ -191,7 +191,8 @@ def _text(counts: Mapping[str, int], metrics: Mapping[str, Any], best: bool, cho
     shown = [
         f"{name.removeprefix('eval/')} {number_text(value)}"
         for name, value in metrics.items()
-        if value is not None and name not in ("eval/episodes", "eval/return_error")
+        if value is not None
+        and not name.endswith(("eval/episodes", "/return_error", "/return_std"))
         if name == chosen or not name.startswith("eval/env/")
     ]
     best_so_far = "; the best so far" if best else ""

@@ -226,13 +226,32 @@ def extend_run(
     return resolved
 
 
+def limit_run(folder: RunFolder, resolved: Resolved, minutes: float | None) -> Resolved:
+    """The same run with another limit of time for each start, which its folder records."""
+    text = "none" if minutes is None else str(minutes)
+    overrides = resolved.overrides
+    if resolved.target:
+        from srl.overrides import without
+
+        overrides = (*without(overrides, "--minutes"), "--minutes", text)
+    experiment = dataclasses.replace(resolved.experiment, minutes=minutes)
+    experiment.validate()
+    resolved = dataclasses.replace(resolved, experiment=experiment, overrides=overrides)
+    with folder.locked():
+        record(folder, resolved)
+    return resolved
+
+
 def continue_run(folder: RunFolder, resolved: Resolved) -> Resolved:
     """A run's experiment as a program gives it again, perhaps with a larger budget.
 
     Raises:
         UserError: If it is another experiment, or its budget is used up already.
     """
-    stored, budget = read_config(folder)["experiment"], ("env_steps", "updates", "pause_at")
+    stored, budget = (
+        read_config(folder)["experiment"],
+        ("env_steps", "updates", "pause_at", "minutes"),
+    )
     values = json.loads(json.dumps(config_values(resolved.experiment)))
     if [stored.get(name) for name in budget] != [values[name] for name in budget]:
         stored = {**stored, **{name: values[name] for name in budget}}

@@ -87,8 +87,10 @@ def follow_here(folder: RunFolder, say: Say) -> int:
     if code in (FAILED, MISTAKEN):
         how = f"failed: {read_reason(folder.path) or 'the reason is not recorded'}"
         how += f"; its logs are in {shown(folder)}/logs"
+    elif reason := read_reason(folder.path):
+        how = f"ended: {reason}"
     say(f"{shown(folder)} has {how}; `srl resume {shown(folder)}` goes on with it")
-    return code or INTERRUPTED
+    return INTERRUPTED if code is None else code
 
 
 def asked_to_stop() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import signal
 import sys
@@ -138,6 +139,44 @@ def write_line(text: str) -> None:
     """Writes a line to the terminal at once, whatever threads hold; gives the cursor back."""
     show_cursor = "\x1b[?25h" if os.isatty(2) else ""
     write_now(2, f"{show_cursor}\n{text}\n")
+
+
+class TimeLimit:
+    """The minutes that a training may take, from here on."""
+
+    def __init__(self, minutes: float | None) -> None:
+        """Begins to count; None is no limit."""
+        self._minutes = math.inf if minutes is None else minutes
+        self._end = time.monotonic() + 60 * self._minutes
+
+    @property
+    def passed(self) -> bool:
+        """Whether they are over."""
+        return time.monotonic() >= self._end
+
+    def __str__(self) -> str:
+        return f"the {self._minutes:g} minutes of this start are over"
+
+
+def ending_of(
+    folder: RunFolder, *, finished: bool, by_hook: bool, out_of_time: TimeLimit | None
+) -> tuple[int, str, str]:
+    """The exit code of a training without an error, a line for the user, and a reason to record.
+
+    Args:
+        folder: The run's.
+        finished: Whether its budget is used up.
+        by_hook: Whether a hook has ended it.
+        out_of_time: The limit that has ended it, if one has.
+    """
+    if finished:
+        return DONE, f"done; the run is in {shown(folder)}", ""
+    goes_on = f"`srl resume {shown(folder)}` goes on"
+    if by_hook:
+        return DONE, f"stopped by a hook; {goes_on}", "stopped by a hook"
+    if out_of_time is not None:
+        return DONE, f"{out_of_time}; {goes_on}", str(out_of_time)
+    return INTERRUPTED, f"interrupted; {goes_on}", ""
 
 
 def resume_hint(folder: RunFolder) -> str:

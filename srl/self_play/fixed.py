@@ -23,6 +23,7 @@ from srl.checkpoint import BEST, Checkpoints
 from srl.errors import UserError, expect
 from srl.files import UNFINISHED, is_count
 from srl.run_record import find_run
+from srl.settings import Settings
 
 LATEST = "latest"
 """The version that stands for the newest checkpoint."""
@@ -32,7 +33,7 @@ _NEEDED, _IF_THERE = ("config.json", "specs.json"), ("experiment.py",)
 
 
 @dataclass(frozen=True)
-class Fixed:
+class Fixed(Settings):
     """A policy that another run has trained, and that learns no more."""
 
     run: str | Path

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Literal, get_args
 
 from srl.errors import expect, expect_number
+from srl.settings import Settings
 
 Choice = Literal["uniform", "recent", "hard"]
 _NONE_KNOWN: Mapping[int, float] = MappingProxyType({})
@@ -23,7 +24,7 @@ _EASY = 1e-3  # the least weight of a version: also one that always loses is met
 
 
 @dataclass(frozen=True)
-class SelfPlay:
+class SelfPlay(Settings):
     """Matches with past versions, out of a pool on disk."""
 
     past: float = 0.2

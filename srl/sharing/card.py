@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ def card(
     env = source_name(getattr(source, "pool_id", source))
     files = sorted(file.name for file in folder.iterdir())
     actions = "the most probable actions" if found["greedy"] else "actions drawn as in training"
-    rows = "\n".join(f"| {key} | {_spread(one, found)} |" for key, one in found["results"].items())
+    rows = "\n".join(f"| {key} | {_spread(one)} |" for key, one in found["results"].items())
     policies = ", ".join(
         sorted({name for name in experiment.policies.values() if isinstance(name, str)})
     )
@@ -73,7 +72,7 @@ action, memory = agent.act(observation)
 
 def _metadata(algorithm: str, env: str, found: Mapping[str, Any]) -> str:
     """The card's metadata as YAML, whose texts JSON can write."""
-    reward = _spread(found["results"]["episode_return"], found)
+    reward = _spread(found["results"]["episode_return"])
     kind, text = "reinforcement-learning", json.dumps
     tags = [env, algorithm, "deep-reinforcement-learning", kind, "srl"]
     listed = "\n".join(f"- {text(tag)}" for tag in tags)
@@ -97,10 +96,9 @@ model-index:
       verified: false"""
 
 
-def _spread(estimate: Mapping[str, float], found: Mapping[str, Any]) -> str:
+def _spread(estimate: Mapping[str, float]) -> str:
     """A mean and the standard deviation over episodes, as the hub's leaderboards have it."""
-    deviation = estimate["standard_error"] * math.sqrt(found["episodes"])
-    return f"{estimate['mean']:.2f} +/- {deviation:.2f}"
+    return f"{estimate['mean']:.2f} +/- {estimate['standard_deviation']:.2f}"
 
 
 def _onnx_text(graphs: list[str]) -> str:

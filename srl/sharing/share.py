@@ -37,7 +37,7 @@ def share(
     output: Path,
     version: int | Literal["best"] | None = None,
     episodes: int = 100,
-    greedy: bool = False,
+    sampled: bool = False,
     seed: int = 0,
 ) -> list[str]:
     """Makes a folder of a run's policies to publish.
@@ -47,7 +47,7 @@ def share(
         output: The new folder, or an empty one; complete or absent.
         version: Of the checkpoint, or "best"; the newest by default.
         episodes: Of the evaluation.
-        greedy: Evaluate and film the most probable actions.
+        sampled: Evaluate and film drawn actions in place of the most probable ones.
         seed: Of the evaluation and the film.
 
     Returns:
@@ -64,14 +64,14 @@ def share(
     if not output.parent.is_dir():
         raise UserError(f"there is no folder {output.parent}; make it, or choose another")
     folder, resolved = open_run(run_dir, trained=True)
-    found = evaluate(folder.path, version=version, episodes=episodes, greedy=greedy, seed=seed)
+    found = evaluate(folder.path, version=version, episodes=episodes, sampled=sampled, seed=seed)
     version = version or found["version"]  # a run that goes on may have a newer one by now
     try:
         with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=output.parent) as name:
             made = RunFolder(Path(name, "shared"))
             made.path.mkdir()
             _copy_what_acts(folder, made, version)
-            missing = _film(resolved.experiment, made, seed, greedy) + _write_graphs(made)
+            missing = _film(resolved.experiment, made, seed, not sampled) + _write_graphs(made)
             (made.path / "results.json").write_text(json.dumps({**found, "run": folder.path.name}))
             text = card(output.name, resolved.experiment, found, read_specs(made), made.path)
             (made.path / "README.md").write_text(text)

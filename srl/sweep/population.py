@@ -191,9 +191,9 @@ def expect_exploitable(searched: Sequence[Searched], experiment: Experiment) -> 
                 "go on from another's checkpoint; --search pbt takes the algorithm's fractional "
                 "settings, such as --algorithm.learning-rate"
             )
-    if experiment.updates is not None or experiment.pause_at is not None:
+    if (experiment.updates, experiment.pause_at, experiment.minutes) != (None, None, None):
         raise UserError(
-            "--search pbt counts env steps: give --env-steps, not --updates, --pause-at"
+            "--search pbt counts env steps: give --env-steps, not --updates, --pause-at, --minutes"
         )
     if experiment.self_play is not None:
         raise UserError(

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from srl.errors import expect, expect_number
+from srl.settings import Settings
 
 Tracker = Literal["tensorboard", "wandb", "mlflow", "prometheus"]
 NAMES: tuple[str, ...] = get_args(Tracker)
 
 
 @dataclass(frozen=True)
-class Tracking:
+class Tracking(Settings):
     """The data that trackers get of a run, and its place. Nothing here changes learning."""
 
     project: str | None = None

@@ -50,24 +50,34 @@ class Episodes(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """A mean over episodes and its standard error, which one episode does not give."""
+    """A mean over episodes, and what one episode does not give."""
 
     mean: float
     error: float | None
+    """The standard error of the mean."""
+    deviation: float | None = None
+    """The standard deviation over episodes."""
 
     @staticmethod
     def of(values: np.ndarray) -> Estimate:
         """Summarises values [N] of independent episodes."""
-        count = len(values)
-        error = float(values.std(ddof=1)) / math.sqrt(count) if count > 1 else None
-        return Estimate(float(values.mean()), error)
+        count, mean = len(values), float(values.mean())
+        if count == 1:
+            return Estimate(mean, None)
+        deviation = float(values.std(ddof=1))
+        return Estimate(mean, deviation / math.sqrt(count), deviation)
 
     def __str__(self) -> str:
-        return " ± ".join(_decimals(value) for value in self if value is not None)
+        text = " ± ".join(_decimals(x) for x in (self.mean, self.error) if x is not None)
+        return text if self.deviation is None else f"{text} ({_decimals(self.deviation)})"
 
     def json(self) -> dict[str, float | None]:
-        """Both numbers by name."""
-        return {"mean": self.mean, "standard_error": self.error}
+        """The numbers by name."""
+        return {
+            "mean": self.mean,
+            "standard_error": self.error,
+            "standard_deviation": self.deviation,
+        }
 
 
 def _decimals(value: float) -> str:

@@ -24,7 +24,7 @@ PAGES = sorted([ROOT / "README.md", *DOCS.rglob("*.md")])
 
 PLACEHOLDERS = re.compile(r"^(FILE|ENV_ID|my_|corridor|experiment\.py|mine)|^module:|^vector:")
 """Targets that stand for the reader's own."""
-SWITCHES = {"--dry-run", "--json", "--keys", "--greedy", "--drawing", "--list"}
+SWITCHES = {"--dry-run", "--json", "--keys", "--sampled", "--live", "--drawing", "--list"}
 """Options without a value."""
 TAKING_OVERRIDES = {"run", "plan", "bench train", "bench act", "bench learn", "bench actors"}
 """Commands that take overrides of an experiment's fields."""

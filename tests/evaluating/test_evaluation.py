@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 
 from srl import array_file, evaluate
 from srl.checkpoint import BEST, Checkpoints
@@ -49,15 +50,20 @@ def test_the_last_version_is_evaluated_and_training_stays_the_same(tmp_path, cap
     last = evaluations(folder)[-1]
     assert (last["updates"], last["env_steps"]) == (20, 20 * 8 * 16)
     assert last["eval/return"] == last["eval/length"] > 5
+    assert last["eval/return_std"] == pytest.approx(2 * last["eval/return_error"])  # of 4
     out = capsys.readouterr().out
     assert "evaluating the last version, 20, for at most 120 s" in out
     assert "evaluated version 20: return" in out
 
     best = Checkpoints(folder / "checkpoints").metadata(BEST)
     assert best["evaluation"]["eval/return"] == max(e["eval/return"] for e in evaluations(folder))
-    again = evaluate(folder, version="best", episodes=4, greedy=True)
+    again = evaluate(folder, version="best", episodes=4)
     assert again["version"] == best["updates"]
     assert again["results"]["episode_return"]["mean"] == best["evaluation"]["eval/return"]
+    assert (
+        again["results"]["episode_return"]["standard_deviation"]
+        == best["evaluation"]["eval/return_std"]
+    )
     assert main(["export", str(folder), str(tmp_path / "best.safetensors"), "--version", BEST]) == 0
 
     code, plain = run(tmp_path, PLAIN, name="plain")

@@ -8,10 +8,13 @@ from flax import linen as nn
 from gymnasium import spaces
 
 from srl.errors import UserError
+from srl.experiment import load_experiment
 from srl.networks import CNN, MLP, AutoNetwork, EntityAttention
 from srl.networks._heads import LongShortTermMemory
+from srl.pools import make_pool
 
 KEY = jax.random.key(0)
+VECTOR = spaces.Box(-1, 1, (3,))
 
 
 def entities(others=3, boxes=4, ramps=2):
@@ -337,3 +340,37 @@ def test_shared_layers_give_by_one_pass_what_policy_and_value_give_alone(network
 def test_entity_attention_shares_no_layers_as_its_value_sees_more():
     with pytest.raises(UserError, match=r"network.shared=True: the value .* sees what is hidden"):
         EntityAttention(shared=True).build(entities(), 5)
+
+
+def units(params):
+    """The outputs of each dense layer, in order."""
+    layers = {**params.get("features", {}), "head": params["head"]}
+    return [layers[name]["kernel"].shape[1] for name in sorted(layers, key=lambda n: n == "head")]
+
+
+def test_layers_have_the_widths_that_are_given():
+    network = AutoNetwork(widths=(40, 30), value_widths=(20,))
+    params = network.build(VECTOR, 3).init(jax.random.key(0))
+    assert (units(params["policy"]), units(params["value"])) == ([40, 30, 3], [20, 1])
+    params = MLP(widths=(40, 30)).build(VECTOR, 3).init(jax.random.key(0))
+    assert (units(params["policy"]), units(params["value"])) == ([40, 30, 3], [40, 30, 1])
+    with pytest.raises(UserError, match=r"network.widths is 0; expected a whole number from 1 up"):
+        MLP(widths=(8, 0)).build(VECTOR, 3)
+    with pytest.raises(UserError, match=r"network.value_widths with network.shared"):
+        MLP(value_widths=(8,), shared=True).build(VECTOR, 3)
+    with pytest.raises(UserError, match=r"network.widths is of a perceptron, .* CNN"):
+        AutoNetwork(widths=(8,)).build(IMAGE, 3)
+
+
+def test_critics_have_the_widths_of_values():
+    experiment = load_experiment(
+        "native:Pendulum-v1",
+        (
+            "--algorithm sac --algorithm.network.widths 40 30 "
+            "--algorithm.network.value-widths 20 10 5"
+        ).split(),
+    ).experiment
+    with make_pool(experiment.env) as pool:
+        params = experiment.algorithm.bind(pool.specs).init(jax.random.key(0)).params
+    assert units(params["actor"])[:-1] == [40, 30]
+    assert units(jax.tree.map(lambda x: x[0], params["critics"])) == [20, 10, 5, 1]

@@ -78,7 +78,7 @@ def test_a_shared_folder_plays_as_the_run_does(share):
     mean, between, deviation = result["metrics"][0]["value"].split()
     estimate = results["episode_return"]
     assert float(mean) == pytest.approx(estimate["mean"], abs=0.01)
-    assert float(deviation) == pytest.approx(estimate["standard_error"] * 2**0.5, abs=0.01)
+    assert float(deviation) == pytest.approx(estimate["standard_deviation"], abs=0.01)
     assert between == "+/-"
     assert "replay.mp4" in text
     assert "policy.onnx" in text

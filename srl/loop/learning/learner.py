@@ -24,6 +24,7 @@ from srl.loop.opponents import Opponents, opponents
 from srl.loop.policy_set import PolicySet
 from srl.loop.projection import Gathered
 from srl.pools.timestep_arrays import empty_timestep
+from srl.schedule import Schedule
 from srl.streams.batch import Batch, batch_spec
 from srl.streams.batch import expect_room as expect_batches
 from srl.tracking.tracker import Histogram
@@ -116,8 +117,7 @@ class Learner:
         self.states = policy_set.init(jax.random.fold_in(root, _INIT))
         """All that learning changes, by policy; each update donates them to the next ones."""
         algorithm = experiment.algorithm
-        self.settings = {name: float(getattr(algorithm, name)) for name in algorithm.adjustable}
-        """The algorithm's adjustable settings, as they are now; a change is another dict."""
+        self._settings = {name: getattr(algorithm, name) for name in algorithm.adjustable}
         self._placed_settings: tuple[dict[str, float], Settings] | None = None
         self.replays: Any = {}
         """What is remembered of the slots here, by policy; made by `compile`."""
@@ -351,10 +351,32 @@ class Learner:
         return None if self._opponents is None else self._opponents.playing
 
     @property
+    def settings(self) -> dict[str, float]:
+        """The algorithm's adjustable settings in the present pass of the loop."""
+        learns = self.experiment.graph.learns
+        begun = self.progress.updates // learns * learns  # for all of a pass, under every plan
+        progress = min(begun / self.experiment.expected_updates, 1.0)
+        return {
+            name: x.value(progress) if isinstance(x, Schedule) else float(x)
+            for name, x in self._settings.items()
+        }
+
+    def change(self, settings: Mapping[str, float]) -> None:
+        """Gives adjustable settings other values from the next update on; schedules end there."""
+        self._settings = {**self._settings, **settings}
+
+    @property
     def changed_settings(self) -> dict[str, float]:
-        """The adjustable settings that are not as the experiment has them."""
+        """The adjustable settings that were changed from what the experiment has."""
         first = self.experiment.algorithm
-        return {name: x for name, x in self.settings.items() if x != getattr(first, name)}
+        return {name: x for name, x in self._settings.items() if x != getattr(first, name)}
+
+    @property
+    def moving_settings(self) -> dict[str, float]:
+        """The present values of settings that were changed, or follow a schedule."""
+        fixed = {name for name, x in self._settings.items() if not isinstance(x, Schedule)}
+        names = self.settings.keys() - fixed | self.changed_settings.keys()
+        return {name: x for name, x in self.settings.items() if name in names}
 
     @property
     def setting_operands(self) -> Settings:
@@ -362,9 +384,10 @@ class Learner:
 
         They are on the learner's devices, to which only a change takes others.
         """
-        if self._placed_settings is None or self._placed_settings[0] is not self.settings:
-            values = {name: np.float32(value) for name, value in self.settings.items()}
-            self._placed_settings = self.settings, self.placed(values)
+        settings = self.settings
+        if self._placed_settings is None or self._placed_settings[0] != settings:
+            values = {name: np.float32(value) for name, value in settings.items()}
+            self._placed_settings = settings, self.placed(values)
         return self._placed_settings[1]
 
     def state(self) -> dict[str, Tree]:

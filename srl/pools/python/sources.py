@@ -71,7 +71,7 @@ def make_simulator(
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         raise UserError(f"{name!r} cannot be made: {error}") from error
     except (Exception, SystemExit) as error:
-        refuse_unknown_option(error, source, options)
+        refuse_options(error, source, options)
         raise RunError(f"{name}: making environment {index} raised {described(error)}") from error
     if isinstance(made, gymnasium.Env):
         return GymnasiumSimulator(made, name, masked, metrics)
@@ -127,6 +127,8 @@ def difference(first: Specs, other: Specs) -> tuple[str, Any, Any] | None:
 
 def make_environment(source: SimulatorSource, options: dict[str, Any]) -> Any:
     """Makes one environment, in the wrappers and without the parts that options name."""
+    if made := made_already(source):
+        raise UserError(f"the source is {made}")
     if not callable(source) and not isinstance(source, str):
         raise UserError(f"{source!r} is no environment; expected an id or a callable")
     maker = maker_of(source) if isinstance(source, str) else source
@@ -135,14 +137,49 @@ def make_environment(source: SimulatorSource, options: dict[str, Any]) -> Any:
     return without_parts(made, chosen.ignore, source_name(source))
 
 
-def refuse_unknown_option(
-    error: BaseException, source: SimulatorSource, options: dict[str, Any]
-) -> None:
-    """Raises UnknownOption where making an environment raised for an option that it lacks."""
-    found = re.search(r"unexpected keyword argument '(\w+)'", described(error))
-    if found and isinstance(error, TypeError) and found[1] in options:
+def made_already(source: Any) -> str:
+    """Describes an environment that stands where what makes one is expected; empty for others."""
+    if isinstance(source, type):
+        return ""
+    vector = isinstance(source, VectorEnv)
+    if not (vector or isinstance(source, gymnasium.Env) or is_parallel_env(source)):
+        return ""
+    id = getattr(getattr(source, "spec", None), "id", None)
+    name = f'"{"vector:" * vector}{id}"' if id else "its id, or its class"
+    return (
+        f"an environment that is made already, {type(source).__name__}, and a pool makes many: "
+        f"give {name}, or a function that makes one"
+    )
+
+
+def refuse_options(error: BaseException, source: SimulatorSource, options: dict[str, Any]) -> None:
+    """Explains an error of making an environment by its options.
+
+    Raises:
+        UnknownOption: If it has no such option.
+        UserError: If an option is missing.
+    """
+    if not isinstance(error, TypeError):
+        return
+    text, name = described(error), source_name(source)
+    found = re.search(r"unexpected keyword argument '(\w+)'", text)
+    if found and found[1] in options:
         hint = _hint(found[1], source)
-        raise UnknownOption(f"{source_name(source)} has no option {found[1]!r}; {hint}") from error
+        raise UnknownOption(f"{name} has no option {found[1]!r}; {hint}") from error
+    names = r"arguments?: ('\w+'(?:(?:,|,? and) '\w+')*)"
+    found = re.search(rf"missing \d+ required (?:positional|keyword-only) {names}", text)
+    missing = re.findall(r"'(\w+)'", found[1]) if found else []
+    if missing and set(missing) <= option_types(source).keys() - options.keys():
+        values = ", ".join(f"{each}=..." for each in missing)
+        flags = " ".join(f"--env.{each.replace('_', '-')} VALUE" for each in missing)
+        raise UserError(
+            f"{name} cannot be made without {' and '.join(missing)}: "
+            + (
+                f"give {flags}, or env=NamedEnv({name!r}, dict({values})) in a file"
+                if isinstance(source, str)
+                else f"give env=functools.partial({name}, {values})"
+            )
+        ) from error
 
 
 def _hint(unknown: str, source: SimulatorSource) -> str:

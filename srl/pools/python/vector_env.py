@@ -50,7 +50,7 @@ from srl.pools.python.simulator import (
 from srl.pools.python.sources import (
     SimulatorSource,
     VectorMaker,
-    refuse_unknown_option,
+    refuse_options,
     source_name,
 )
 from srl.pools.python.stepper import Episodes, Failure, empty_control
@@ -363,7 +363,7 @@ def _made(
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         raise UserError(f"{name!r} cannot be made: {error}") from error
     except (Exception, SystemExit) as error:
-        refuse_unknown_option(error, source, options)
+        refuse_options(error, source, options)
         raise RunError(
             f"{name}: making {num_envs} environments raised {described(error)}"
         ) from error
