@@ -263,6 +263,24 @@ def test_policy_workers_that_come_later_take_their_share(cluster):
     assert controller.wait(SECONDS) == 130
 
 
+def test_actors_that_come_later_take_part_and_others_make_their_unrolls_until_then(cluster):
+    run = cluster("--max-staleness", "1", "--env-steps", "100_000_000")
+    controller = run.serve()
+    for fragment in ("learner", "policies", "actors"):
+        run.supervise(fragment)
+    run.until(lambda: run.updates() >= 3)
+    assert "the run begins; 1 of 2 actors wait for a host" in run.terminal.read_text()
+    run.supervise("actors")
+    log = run.run.log("controller")
+    run.until(lambda: "actors-1 registered" in log.read_text())
+    reached = run.updates()
+    run.until(lambda: run.updates() >= reached + 3)
+    controller.send_signal(signal.SIGUSR1)
+    assert controller.wait(SECONDS) == 130
+    with closing(Checkpoints(run.run.checkpoints)) as checkpoints:
+        assert account(run.terminal.read_text()).learned == 4 * checkpoints.latest()
+
+
 def test_a_worker_that_cannot_be_started_costs_its_host_no_other(cluster):
     run = cluster("--updates", "20")
     log = run.run.log("actors-0")
