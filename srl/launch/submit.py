@@ -19,7 +19,7 @@ from srl.launch.follow import Jobs, follow
 from srl.launch.local import in_processes
 from srl.run.folder import create_run
 from srl.run.follow_here import Say, follow_here, stop_here
-from srl.run.status import BEGUN_FILE, OUTCOME_FILE, read_outcome
+from srl.run.status import BEGUN_FILE, OUTCOME_FILE, UNROLLS_FILE, read_outcome
 from srl.run.terminal import shown
 from srl.run_record import RunFolder, find_run, read_config
 from srl.streams.transport.keys import create_keys, key_file
@@ -138,7 +138,7 @@ def _submit(run: Submission, say: Say) -> None:
     folder, on = run.folder, run.options.on
     earlier = [
         key_file(folder.path),
-        *(folder.path / name for name in (OUTCOME_FILE, BEGUN_FILE)),
+        *(folder.path / name for name in (OUTCOME_FILE, BEGUN_FILE, UNROLLS_FILE)),
         folder.log(TERMINAL),
         *(names_file(folder.path, name) for name in ENGINES),  # it may have been elsewhere
     ]

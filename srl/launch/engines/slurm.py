@@ -28,11 +28,12 @@ OPTIONS = ("partition", "account", "constraint", "time")
 _NOT_OURS = ("SBATCH_ARRAY_INX", "SBATCH_WAIT")  # would make an array of each job, or wait for it
 _SECONDS = 60  # that a command of Slurm's may take
 # A process that was killed is started again; any other end is an answer. USR1, of `srl stop` and at
-# the end of a job's time, ends the run after a checkpoint; by TERM Slurm takes the host away.
+# the end of a job's time, ends the run after a checkpoint; by TERM Slurm takes the host away: then
+# the job ends when its supervisors have ended, whose learners write a checkpoint meanwhile.
 _AGAIN = """\
 again() {
   trap 'kill -USR1 $child' USR1
-  trap 'kill -TERM $child; wait $child; exit 143' TERM
+  trap 'kill -TERM $child $hosts 2>/dev/null; wait $child $hosts; exit 143' TERM
   while :; do
     "$@" & child=$!
     while :; do wait $child; code=$?; kill -0 $child 2>/dev/null || break; done
@@ -86,7 +87,12 @@ newest() {{ scontrol show job $SLURM_JOB_ID | grep -q " Restarts=${{SLURM_RESTAR
 ours() {{ grep -q "\\"$SLURM_JOB_ID\\"" {names}; }}
 over() {{ for _ in 1 2 3 4 5; do [ -e {outcome} ] && return; sleep 1; done; return 1; }}
 tell() {{ [ -e {outcome} ] || ! newest || printf '{{"code": %d}}\\n' $code > {outcome}; }}
-{{ {srun}; over || ! newest || ! ours || scontrol requeue $SLURM_JOB_ID; }} &
+{{
+  trap 'wait $steps; exit' TERM
+  {srun} & steps=$!
+  wait $steps
+  over || ! newest || ! ours || scontrol requeue $SLURM_JOB_ID
+}} &
 hosts=$!
 again {serve}
 code=$?

@@ -23,7 +23,13 @@ from srl.launch.hosts.messages import (
 )
 from srl.launch.hosts.rooms import Room
 from srl.loop.learning.unroll_ledger import Ledger
-from srl.run.status import note_begun, read_address, write_address
+from srl.run.status import (
+    note_begun,
+    note_unrolls,
+    read_address,
+    read_unrolls,
+    write_address,
+)
 from srl.run_record import RunFolder, read_config, srl_version
 from srl.streams import JOINED, LEFT, Identity, Message, Peer, Refused, listen
 from srl.streams.relay import parents
@@ -36,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 LEASE_SECONDS = 15.0
 _LOOK_SECONDS = 0.5  # between two looks at all hosts: there may be thousands
+_NOTE_SECONDS = 2.0  # between two records of the account of unrolls
 _ABSENT_SECONDS = 5.0  # between two looks: this process was stopped, and not the hosts
 _MOST_INCARNATIONS = 1 << 12  # that one controller starts
 _RETURN_SECONDS = 8.0  # for hosts to find a controller that was started again
@@ -160,6 +167,11 @@ class RemoteHosts(Hosts):
         term = write_address(folder.path, self._listener.address)
         self._start_at = time.monotonic() + (_RETURN_SECONDS if term else 0.0)
         self.first_incarnation = term * _MOST_INCARNATIONS
+        # Of learners that were lost with the last controller nobody else knows it.
+        self._noted = read_unrolls(folder.path) if term else {}
+        self._next_note = 0.0
+        for learner, part in self._noted.items():
+            self.ledger.put(learner, part)
 
     # ---- for the controller ----
 
@@ -378,6 +390,7 @@ class RemoteHosts(Hosts):
         if now < self._looked + _LOOK_SECONDS:
             return
         absent, self._looked = now > self._looked + _ABSENT_SECONDS, now
+        self._note_unrolls(now)
         self._beat(now, absent)
         for sender, host in list(self._hosts.items()):
             if host.peer is None and now > host.lost_at + self._lease_seconds:
@@ -387,6 +400,11 @@ class RemoteHosts(Hosts):
                 self._drop_relay(host)
         if self._relays_changed:
             self._arrange_relays()
+
+    def _note_unrolls(self, now: float) -> None:
+        if now >= self._next_note and (parts := self.ledger.parts()) != self._noted:
+            self._noted, self._next_note = parts, now + _NOTE_SECONDS
+            note_unrolls(self._folder, parts)
 
     def _beat(self, now: float, absent: bool) -> None:
         """Beats to all hosts, and disconnects those that do not beat."""
