@@ -10,6 +10,7 @@ nothing: experiment files do.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,6 +18,9 @@ from typing import Protocol
 from srl.dataflow.nodes import NODES, TABLE
 from srl.errors import PlanError, expect, expect_number
 from srl.settings import Settings
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kKMGT])i?B?")
+_UNITS = {unit: 1024**power for power, unit in enumerate("KMGT", start=1)}
 
 
 @dataclass(frozen=True)
@@ -28,9 +32,12 @@ class Fragment(Settings):
     replicas: int = 1
     """Workers that each do these nodes for a part of the environments."""
     cores: float = 0
-    """Cores of each replica; 0 shares the machine's evenly."""
+    """Cores of each replica; 0 shares the machine's evenly, and takes on a cluster what is usual
+    for such workers."""
     gpus: float = 0
     """GPUs of each replica; a fraction shares one."""
+    memory: str = ""
+    """Memory of each replica on a cluster, such as 2GB or 500MB; by default it is estimated."""
     hosts: int = 0
     """Hosts that the replicas are spread over, on a cluster; 0 takes what has room for them."""
     compiled: bool | None = None
@@ -43,6 +50,20 @@ class Fragment(Settings):
     0 takes half of those that it serves. A call with fewer costs as much."""
     deadline: float = 0.001
     """Seconds that a request may wait until there are so many."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of each replica in bytes; 0 leaves it to an estimate.
+
+        Raises:
+            ValueError: If `memory` is no size.
+        """
+        if not self.memory:
+            return 0
+        found = _SIZE.fullmatch(self.memory.strip())
+        if found is None:
+            raise ValueError(f"{self.memory!r} is no size")
+        return int(float(found[1]) * _UNITS[found[2].upper()])
 
 
 @dataclass(frozen=True)
@@ -177,6 +198,9 @@ def _validate_values(plan: Plan) -> None:
         expect_number(f"{where}.replicas", fragment.replicas, 1)
         expect_number(f"{where}.cores", fragment.cores, 0.0)
         expect_number(f"{where}.gpus", fragment.gpus, 0.0)
+        good = isinstance(fragment.memory, str)
+        good = good and (not fragment.memory or bool(_SIZE.fullmatch(fragment.memory.strip())))
+        expect(good, f"{where}.memory", fragment.memory, "a size, such as 2GB or 500MB")
         expect_number(f"{where}.hosts", fragment.hosts, 0)
         even = fragment.hosts == 0 or fragment.replicas % fragment.hosts == 0
         each = f"a number that divides its {fragment.replicas} replicas"

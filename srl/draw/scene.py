@@ -11,6 +11,7 @@ from srl.dataflow.cut import Stream, cut, routes
 from srl.dataflow.graph import Edge, Field, Graph
 from srl.dataflow.plan import Fragment, Plan
 from srl.launch.beside import Beside
+from srl.launch.engines.engine import parts_of
 from srl.streams.tickets import UNBOUNDED_AHEAD, StalenessLimiter
 
 
@@ -96,6 +97,12 @@ class Scene:
             parts.append(f"{fragment.gpus:g} GPU")
         return ", ".join(parts)
 
+    @property
+    def cores_on_a_cluster(self) -> dict[str, float]:
+        """Cores of each replica on a cluster of large nodes, by fragment; none in one process."""
+        parts = [] if self.plan.one_process else parts_of(self.plan)
+        return {part.fragment: part.cores / part.slots for part in parts}
+
     def rates(self, stream: Stream) -> tuple[str, str]:
         """Bytes for each step of an environment, and each second."""
         per_step = stream.bytes_per_env_step
@@ -127,6 +134,7 @@ class Scene:
                 }
                 for name, fragment in plan.fragments.items()
             },
+            "cores_on_a_cluster": self.cores_on_a_cluster,
             "beside": {name: asdict(process) for name, process in self.beside.items()},
             "edges": [
                 {

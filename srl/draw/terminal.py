@@ -28,6 +28,10 @@ def draw(scene: Scene, console: Console) -> None:
     console.print(Columns(fragments, padding=(0, 2)))
     if scene.beside:
         console.print(Columns(_beside(scene), padding=(0, 2)))
+    if cores := scene.cores_on_a_cluster:
+        each = ", ".join(f"{name} {count:g}" for name, count in cores.items())
+        note = f"cores of each worker on a cluster: {each}; fewer unless named, on small nodes"
+        console.print(note, style="dim", highlight=False)
     if scene.warning:
         console.print(scene.warning, style="yellow", highlight=False)
     if not scene.streams:

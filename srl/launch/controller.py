@@ -10,10 +10,12 @@ from typing import Any
 
 from srl.dataflow.plan import Plan
 from srl.errors import RunError, SrlError, UserError
-from srl.launch.gang import Member, gangs_of, stage_of
+from srl.launch.beginning import Beginning
+from srl.launch.gang import Member, gangs_of, hostless, peers_of, restarts_of, stage_of
 from srl.launch.hook_answers import HookAnswers
-from srl.launch.hosts.hosts import Found, Hosts, ThisHost, WorkerMessage
+from srl.launch.hosts.hosts import Found, Hosts, Process, ThisHost, WorkerMessage
 from srl.launch.terminal import Terminal
+from srl.launch.waiting import WaitingWorkers
 from srl.loop.stage import Stage
 from srl.run.hooks import NO_HOOKS, Asking
 from srl.run.terminal import PATIENCE_SECONDS
@@ -28,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 _ROUND_SECONDS = 0.1
 _ABSENT_SECONDS = 5.0  # between two rounds: this process itself was stopped
-_WAIT_SECONDS = 60.0  # for a host, before that is reported
+_MOST_STARTS = 1000  # in a round, which others wait for
 _SHOWN_STACKS = 3  # of thousands of workers
 _END_SECONDS = 5.0  # that workers have to end when the learner has
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
@@ -54,6 +56,7 @@ class Controller:
         transport: Transport = "host",
         hosts: Hosts | None = None,
         hooks: Asking = NO_HOOKS,
+        all_that_step: str = "--max-staleness 0",
     ) -> None:
         """Starts nothing yet.
 
@@ -68,6 +71,8 @@ class Controller:
             transport: Of the streams between workers.
             hosts: Where workers run; on this machine by default.
             hooks: How to ask the hooks at what learners report.
+            all_that_step: Why the run begins only with all workers that step; empty if it begins
+                with those that are there.
         """
         self._hosts = hosts or ThisHost(plan)
         self._hooks = HookAnswers(hooks)
@@ -82,6 +87,8 @@ class Controller:
         self._specs: dict[str, Any] | None = None
         self._peers_changed = False
         self._learners = [member for member in self._members if member.gang.updates]
+        self._waiting, self._all_that_step = WaitingWorkers(), all_that_step
+        self._beginning = Beginning(plan, self._members, bool(all_that_step))
         self._shown_failures: set[str] = set()
         self._looked = 0.0  # when all workers were last looked at
         self._failure: SrlError | None = None  # that the run ends with, after a checkpoint
@@ -102,7 +109,7 @@ class Controller:
         """
         try:
             for member in self._members:
-                self._spawn(member)
+                self._waiting.put(member)
             self._last_round = time.monotonic()
             while not all(member.done for member in self._members):
                 self._round(stop, patient)
@@ -113,7 +120,9 @@ class Controller:
 
     def stage(self) -> tuple[Stage, str, int]:
         """The stage of those that the first report waits for, how many are, and updates made."""
-        return (Stage.SAVING, "", 0) if self._failure else stage_of(self._members, begun=self.begun)
+        if self._failure:
+            return Stage.SAVING, "", 0
+        return stage_of(self._members, begun=self.begun, all_that_step=self._all_that_step)
 
     @property
     def trained(self) -> bool:
@@ -127,13 +136,8 @@ class Controller:
 
     def account(self) -> list[str]:
         """The last lines of a run: which workers were started again, and the account of unrolls."""
-        lines = []
-        for gang in self._gangs:
-            names = ", ".join(member.name for member in gang.members)
-            for why, times in gang.causes.items():
-                often = f" ({times} times)" if times > 1 else ""
-                lines.append(f"started again: {names}, as it {why}{often}")
         ledger = self._hosts.ledger
+        lines = restarts_of(self._gangs)
         return [*lines, str(ledger)] if ledger.account().produced else lines
 
     def close(self) -> None:
@@ -149,13 +153,15 @@ class Controller:
         if now - last > _ABSENT_SECONDS:  # the workers were not silent, this process was
             for member in self._members:
                 member.heard = now
-        self._listen(_ROUND_SECONDS)
+        self._listen(max(0.0, self._looked + _ROUND_SECONDS - now))
         now = time.monotonic()
-        if now < self._looked + _ROUND_SECONDS and not self._peers_changed:
+        if now < self._looked + _ROUND_SECONDS:
             return  # of thousands of workers not each message is a reason to look at them all
         self._looked = now
+        self._start_waiting(now)
         for member in self._members:
-            self._look_after(member)
+            if member.process is not None:
+                self._look_after(member, member.process, now)
         if stop() and not self.interrupted:
             self.interrupted, self._interrupted_at = True, now
             if not self.begun:  # there is nothing to finish
@@ -198,7 +204,7 @@ class Controller:
         member.process, gang.incarnation = process, incarnation
         gang.known = gang.found = True
         member.spawned = member.heard = time.monotonic()
-        member.waits_since, member.reported_waiting = 0.0, False
+        member.waits_since = 0.0
         if begun:
             member.started = member.heard
             self.begun = True
@@ -271,38 +277,33 @@ class Controller:
             member.process = self._hosts.start(spec, member.log, accounts=member.gang.updates)
         except OSError as error:  # a full disk, or no more processes
             return self._give_up(member, RunError(f"cannot start {member.name}: {error}"))
-        now = time.monotonic()
-        if member.process is None:
-            member.waits_since = member.waits_since or now
-            return
+        if member.process is None:  # its host has just gone
+            return self._waiting.put(member)
         gang.known, gang.incarnation = True, incarnation
-        member.spawned = member.heard = now
-        member.waits_since, member.reported_waiting = 0.0, False
+        member.spawned = member.heard = time.monotonic()
         logger.info("started %s", member.name)
 
-    def _look_after(self, member: Member) -> None:
-        """Notices that a worker has ended, or ends one that hangs, or starts one again."""
-        now = time.monotonic()
-        waits_long = member.waits_since and now > member.waits_since + _WAIT_SECONDS
-        if waits_long and not member.reported_waiting:
-            member.reported_waiting = True
-            self._announce(f"{member.name} waits for a host that has room for {member.fragment}")
-        if member.process is None:
-            if member.done or now < member.gang.start_at:
-                return
-            if not member.gang.found:
-                self._spawn(member)
-            elif self._hosts.settled:  # it may be somewhere, and have the same incarnation
-                self._restart(member, "was not found with the others of its gang")
-        elif member.process.ended:
+    def _start_waiting(self, now: float) -> None:
+        """Starts the workers whose turn has come, and reports those that wait long for a host."""
+        if self._hosts.settled:  # until then the rest may be somewhere, in the same incarnation
+            for member in self._learners:
+                if member.gang.found and member.process is None and not member.done:
+                    self._restart(member, "was not found with the others of its gang")
+        for member in self._waiting.take(now, _MOST_STARTS, self._hosts.has_room):
+            self._spawn(member)
+        for line in self._waiting.unreported(now):
+            self._announce(line)
+
+    def _look_after(self, member: Member, process: Process, now: float) -> None:
+        """Notices that a worker has ended, or ends one that hangs."""
+        if process.ended:
             self._listen(0)  # its last messages
             self._handle_exit(member)
         elif not member.killed and (trouble := member.trouble(now, self._heartbeat_seconds)):
-            stopped = member.process.state().startswith("stopped")
-            stack = "" if stopped else member.process.stack()
+            stack = "" if process.state().startswith("stopped") else process.stack()
             self._announce(f"{member.name} {trouble}; it is killed", stack)
             member.killed = trouble.partition(" for ")[0]
-            member.process.kill()
+            process.kill()
 
     def _handle_exit(self, member: Member) -> None:
         """Decides what a worker's end means."""
@@ -361,6 +362,8 @@ class Controller:
             other.forget()
             other.done = False
         member.forget()
+        for other in gang.members:
+            self._waiting.put(other)
         together = f", and with it {', '.join(o.name for o in others)}" if others else ""
         self._announce(f"{member.name} {why}; it is started again{together} ({gang.restart})")
         self._peers_changed = True
@@ -401,38 +404,27 @@ class Controller:
     # ---- the beginning and the end ----
 
     def _start_ready(self) -> None:
-        """Starts those whose peers are there: at first all, later those that learn."""
-        awaited = [member for member in self._members if self._awaited(member)]
-        if not self.begun and not all(member.addresses is not None for member in awaited):
-            return
-        beginning = []
+        """Starts those whose peers are there: at first a whole run, later those that come."""
         waiting = [m for m in self._members if m.addresses is not None and m.started is None]
-        for member in waiting:
-            needed = [*self._learners, *member.gang.members] if self.begun else awaited
-            ready = all(other.addresses is not None or other.done for other in needed)
-            if ready:
-                member.started = time.monotonic()
-                beginning.append(member)
+        if not waiting or not (
+            all(map(_there, self._learners)) if self.begun else self._beginning.complete()
+        ):
+            return
+        beginning = [m for m in waiting if all(map(_there, m.gang.members))]
+        now = time.monotonic()
+        for member in beginning:
+            member.started = now
         if beginning:
             self._begin_or_update(ControlMessage.START, beginning)
         if not self.begun:
             self.begun = True
             self._hosts.note_begun()
-
-    def _awaited(self, member: Member) -> bool:
-        """Whether a run waits for it to begin: not for policy workers while one has a host."""
-        if self._plan.fragments[member.fragment].nodes != ("act",) or member.process is not None:
-            return True
-        return not any(m.process for m in self._members if m.fragment == member.fragment)
+            if away := hostless(self._members):
+                self._announce(f"the run begins; {away}: they take part when they have one")
 
     def _begin_or_update(self, kind: ControlMessage, members: list[Member]) -> None:
         """Sends to workers what they need of the others, and no more: there may be thousands."""
-        peers: dict[str, list[dict[str, str]]] = {name: [] for name in self._plan.fragments}
-        incarnations: dict[str, list[int]] = {name: [] for name in self._plan.fragments}
-        for member in self._members:
-            peers[member.fragment].append(member.addresses or {})
-            incarnations[member.fragment].append(member.gang.incarnation)
-        served = {name: there if any(there) else [] for name, there in peers.items()}
+        served, incarnations = peers_of(self._plan, self._members)
         self._hosts.note_addresses(served)
         connects = {"peers": served, "incarnations": {}, "specs": self._specs}
         for_those = {False: connects, True: {**connects, "incarnations": incarnations}}
@@ -501,3 +493,8 @@ class Controller:
         """Shows a line, and where an environment was; the log gets the stacks of all threads."""
         logger.info("%s", f"{text}\n{stack}".rstrip())
         self._terminal.say(f"{text}\n{innermost_frames(stack)}".rstrip())
+
+
+def _there(member: Member) -> bool:
+    """Whether a worker has registered, or is not needed any more."""
+    return member.addresses is not None or member.done

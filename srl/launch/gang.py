@@ -214,18 +214,57 @@ class Gang:
         self.start_at = time.monotonic() + min(delay, _MOST_DELAY_SECONDS)
 
 
-def stage_of(members: Sequence[Member], *, begun: bool) -> tuple[Stage, str, int]:
+def restarts_of(gangs: Sequence[Gang]) -> list[str]:
+    """A line for each gang and cause of its restarts."""
+    lines = []
+    for gang in gangs:
+        names = ", ".join(member.name for member in gang.members)
+        for why, times in gang.causes.items():
+            often = f" ({times} times)" if times > 1 else ""
+            lines.append(f"started again: {names}, as it {why}{often}")
+    return lines
+
+
+def peers_of(
+    plan: Plan, members: Sequence[Member]
+) -> tuple[dict[str, list[dict[str, str]]], dict[str, list[int]]]:
+    """The addresses and the incarnations of all workers, by fragment and replica.
+
+    A worker that is absent has no address, and neither has a fragment to which nobody connects.
+    """
+    peers: dict[str, list[dict[str, str]]] = {name: [] for name in plan.fragments}
+    incarnations: dict[str, list[int]] = {name: [] for name in plan.fragments}
+    for member in members:
+        peers[member.fragment].append(member.addresses or {})
+        incarnations[member.fragment].append(member.gang.incarnation)
+    return {name: there if any(there) else [] for name, there in peers.items()}, incarnations
+
+
+def hostless(members: Sequence[Member]) -> str:
+    """How many workers wait for a host, such as "2 of 8 actors wait for a host"; empty for none."""
+    counts = Counter(member.fragment for member in members if member.waits_since)
+    if not counts:
+        return ""
+    all_of = Counter(member.fragment for member in members)
+    several = [f"{count:,} of {all_of[name]:,} {name}" for name, count in counts.items()]
+    return f"{', '.join(several)} wait for a host"
+
+
+def stage_of(
+    members: Sequence[Member], *, begun: bool, all_that_step: str = ""
+) -> tuple[Stage, str, int]:
     """The earliest stage that any worker of a run is in, with how many have passed it.
 
     Last is the number of updates that the run has made, 0 until its learner has made one.
 
     Args:
         members: All workers of the run.
-        begun: Whether all were there and were sent START.
+        begun: Whether the run has begun.
+        all_that_step: Why it begins only with all workers that step; empty if it need not.
     """
     if not begun:
-        away = sum(member.waits_since > 0 for member in members)
-        wait = f"; {away:,} wait for a host" if away else ""
+        away, why = hostless(members), f" ({all_that_step} needs them all)" if all_that_step else ""
+        wait = f"; {away}{why}" if away else ""
         return Stage.STARTING, _counted(members, lambda m: m.addresses is not None) + wait, 0
     learners = [member for member in members if member.gang.updates]
     compiling = (Stage.STARTING, Stage.COMPILING, Stage.RESETTING)

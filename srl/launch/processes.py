@@ -14,6 +14,7 @@ from srl.checkpoint import Checkpoints
 from srl.dataflow.plan import num_groups, shortage
 from srl.errors import UserError
 from srl.experiment import Experiment
+from srl.launch.beginning import why_all_that_step
 from srl.launch.beside import processes_beside
 from srl.launch.controller import Controller
 from srl.launch.hosts.hosts import Hosts, Superseded
@@ -102,6 +103,7 @@ def train_in_processes(
             transport=transport,
             hosts=hosts,
             hooks=hooks.asking,
+            all_that_step=why_all_that_step(experiment),
         )
 
         def asked_to_stop() -> bool:

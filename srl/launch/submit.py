@@ -14,11 +14,12 @@ from srl.files import parse_json
 from srl.json_shape import fits
 from srl.launch.engines import ray, slurm
 from srl.launch.engines.engine import TERMINAL, Engine, Submission, names_file
+from srl.launch.engines.needs import needs_of
 from srl.launch.follow import Jobs, follow
 from srl.launch.local import in_processes
 from srl.run.folder import create_run
 from srl.run.follow_here import Say, follow_here, stop_here
-from srl.run.status import BEGUN_FILE, OUTCOME_FILE, read_outcome
+from srl.run.status import BEGUN_FILE, OUTCOME_FILE, UNROLLS_FILE, read_outcome
 from srl.run.terminal import shown
 from srl.run_record import RunFolder, find_run, read_config
 from srl.streams.transport.keys import create_keys, key_file
@@ -35,13 +36,13 @@ def run_elsewhere(resolved: Resolved, options: Any, say: Say) -> int:
     """
     if options.dry_run:
         folder = RunFolder((options.run_dir or Path("RUN_DIR")).absolute())
-        texts = ENGINES[options.on].texts(_submission(resolved, folder, options))
+        texts = ENGINES[options.on].texts(_submission(resolved, folder, options, say))
         several = [f"# {name}\n{text}" for name, text in texts.items()]
         say("\n".join(several if len(several) > 1 else texts.values()))
         return 0
     folder = create_run(resolved, options.run_dir)
     try:
-        _submit(_submission(resolved, folder, options), say)
+        _submit(_submission(resolved, folder, options, say), say)
     except UserError:
         folder.discard()
         raise
@@ -51,7 +52,7 @@ def run_elsewhere(resolved: Resolved, options: Any, say: Say) -> int:
 def resume_elsewhere(folder: RunFolder, resolved: Resolved, options: Any, say: Say) -> int:
     """Gives a run to an engine, to go on with; as `run_elsewhere`."""
     with folder.locked():  # it may train on this machine
-        _submit(_submission(resolved, folder, options), say)
+        _submit(_submission(resolved, folder, options, say), say)
     return follow(_given(folder), say, new=True)
 
 
@@ -137,7 +138,7 @@ def _submit(run: Submission, say: Say) -> None:
     folder, on = run.folder, run.options.on
     earlier = [
         key_file(folder.path),
-        *(folder.path / name for name in (OUTCOME_FILE, BEGUN_FILE)),
+        *(folder.path / name for name in (OUTCOME_FILE, BEGUN_FILE, UNROLLS_FILE)),
         folder.log(TERMINAL),
         *(names_file(folder.path, name) for name in ENGINES),  # it may have been elsewhere
     ]
@@ -166,7 +167,7 @@ def _put_aside(files: Sequence[Path]) -> Iterator[None]:
         kept.unlink()
 
 
-def _submission(resolved: Resolved, folder: RunFolder, options: Any) -> Submission:
+def _submission(resolved: Resolved, folder: RunFolder, options: Any, say: Say) -> Submission:
     experiment = resolved.experiment
     if experiment.plan == "auto":
         raise UserError("--plan auto measures this machine; name a plan for a cluster")
@@ -177,4 +178,10 @@ def _submission(resolved: Resolved, folder: RunFolder, options: Any) -> Submissi
             "another plan, such as --plan decoupled"
         )
     evaluates = experiment.evaluation is not None
-    return Submission(plan, folder, experiment.name, options, evaluates)
+    needs = needs_of(experiment)
+    if needs.unknown:
+        say(
+            f"the environment cannot be made here ({needs.unknown}), so its memory is not counted: "
+            f"--plan.{plan.home('step')}.memory names what its workers take"
+        )
+    return Submission(plan, folder, experiment.name, options, evaluates, needs.memory)

@@ -58,6 +58,8 @@ class Endpoints:
     """The run's keys; None on one host."""
     host: str = ""
     """A name of this host, for peers that share its memory; by default one that no other has."""
+    hurried: threading.Event = field(default_factory=threading.Event)
+    """Set when the worker is to end without the update in progress."""
     _listeners: dict[str, Listener] = field(default_factory=dict, init=False)
     _fenced: dict[tuple[str, int], int] = field(default_factory=dict, init=False)
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from srl.files import is_count, parse_json, write_atomically, write_output
+from srl.json_shape import COUNT, fits
+from srl.loop.learning.unroll_ledger import MOST_LEARNERS, Ledger
 from srl.loop.stage import Stage
 
 ADDRESS_FILE = "controller.json"
@@ -17,6 +20,9 @@ OUTCOME_FILE = "outcome.json"
 """The file of the run's folder that records how the run has ended."""
 BEGUN_FILE = "begun.json"
 """The file of the run's folder that is there once all workers that the run needs have begun."""
+UNROLLS_FILE = "unrolls.json"
+"""The file of the run's folder with the account of unrolls of a run on several hosts."""
+_PARTS = {str: (COUNT,) * Ledger.NUMBERS}
 STAGE_FILE = "stage.json"
 """The file of the run's folder with the stage of a training on this machine."""
 
@@ -50,6 +56,21 @@ def note_begun(folder: Path) -> None:
 def has_begun(folder: Path) -> bool:
     """Whether the run has begun since it was given to an engine."""
     return "begun" in _read_new(folder / BEGUN_FILE)
+
+
+def note_unrolls(folder: Path, parts: Mapping[int, list[int]]) -> None:
+    """Records the account of unrolls for the controller after this one: each learner's part."""
+    with contextlib.suppress(OSError):  # then fewer are known as rolled back
+        _write(folder / UNROLLS_FILE, {str(learner): part for learner, part in parts.items()})
+
+
+def read_unrolls(folder: Path) -> dict[int, list[int]]:
+    """The parts of the account that the last controller has recorded; empty without any."""
+    values = _read(folder / UNROLLS_FILE)
+    if not fits(values, _PARTS):
+        return {}
+    known = {str(learner): learner for learner in range(MOST_LEARNERS)}
+    return {known[name]: part for name, part in values.items() if name in known}
 
 
 def write_outcome(folder: Path, code: int, reason: str = "") -> None:

@@ -56,7 +56,8 @@ class ControlMessage(IntEnum):
     SAY = 21
     """Worker: `text`, for the terminal."""
     DRAIN = 22
-    """Controller: finish what cannot be left, and end."""
+    """Controller, or supervisor: finish what cannot be left, and end; `hurry`, where it is given,
+    is the seconds that the update in progress may take."""
     STOPPED = 23
     """Worker: it has finished and is about to exit."""
     FAILED = 24
@@ -122,6 +123,8 @@ class Control:
         """Connects to the controller and begins to beat."""
         self.stopping = threading.Event()
         """Set when the worker is to end."""
+        self.hurried = threading.Event()
+        """Set when it is to end without the update in progress."""
         self.identity = Identity(spec.run, spec.number, spec.incarnation)
         self._connection = connect(
             spec.controller, self.identity, limit_bytes=LIMIT_BYTES, timeout=_CONNECT_SECONDS
@@ -257,6 +260,10 @@ class Control:
         with self._changed:
             if message.kind == ControlMessage.DRAIN:
                 self.stopping.set()
+                if (seconds := unpack(message).get("hurry")) is not None:
+                    timer = threading.Timer(seconds, self.hurried.set)
+                    timer.daemon = True
+                    timer.start()
             elif message.kind in (ControlMessage.START, ControlMessage.PEERS):
                 values = unpack(message)
                 specs = values["specs"] and specs_from_json(values["specs"])

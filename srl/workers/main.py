@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -33,6 +34,10 @@ def main(argv: Sequence[str]) -> int:
         os.sched_setaffinity(0, spec.cores)
     from srl.workers.control import Control, ControlMessage, Drained
 
+    if spec.interface and spec.ledger >= 0:
+        # An engine that takes a host away sends TERM to all processes; to one that learns its
+        # supervisor says what to do.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     control = Control(spec)
     _log_to(control, spec.name)
     try:

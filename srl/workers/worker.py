@@ -87,6 +87,7 @@ class WorkerContext:
             self._control.busy,
             interface=self.interface,
             keys=keys_of(self.folder) if self._spec.interface else None,
+            hurried=self._control.hurried,
         )
         self._control.on_start = lambda start: endpoints.fence(start.incarnations)
         return endpoints

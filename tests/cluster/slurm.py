@@ -20,7 +20,7 @@ SlurmdPidFile={folder}/%n.pid
 # This machine's few cores pass for several on each host, and its control groups are left alone.
 SlurmdParameters=config_overrides
 SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU
+SelectTypeParameters=CR_CPU_Memory
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from slurm_run import APART, SlurmRun
+from slurm_run import APART, CARTPOLE, SlurmRun
 
 PYTHON = Path(sys.executable).parent
 
@@ -24,7 +24,7 @@ class Impaired:
         self.host.run("umount", self.mount[-1])
 
 
-def refused(cluster, folder, *options, hosts=APART, meanwhile=None):
+def refused(cluster, folder, *options, hosts=APART, meanwhile=None, target=CARTPOLE):
     """What a run tells that ends as a mistake of the user's, and leaves no job.
 
     Args:
@@ -32,12 +32,13 @@ def refused(cluster, folder, *options, hosts=APART, meanwhile=None):
         folder: The run's.
         *options: Of `srl run`.
         hosts: Those of its options that say where workers are.
+        target: What it trains, with the options for that.
         meanwhile: Called when it is submitted, before anything of it has begun.
     """
     state = ["scontrol", "update", "partitionname=main"]
     if meanwhile:
         cluster.run(*state, "state=down")
-    run = SlurmRun(cluster, folder, *hosts, "--updates", "3", *options)
+    run = SlurmRun(cluster, folder, *hosts, "--updates", "3", *options, target=target)
     if meanwhile:
         run.until(lambda run: "jobs: PENDING" in run.told)
         meanwhile()
@@ -58,6 +59,15 @@ def test_what_there_is_no_room_for_at_a_time_is_refused_before_it_is_submitted(s
     assert "the partition main has 8" in told
     told = refused(cluster, folder, "--plan.learner.gpus", "1", hosts=("--plan", "decoupled"))
     assert "asks for 1 GPUs at a time (learner 1)" in told
+    narrow = ("--sbatch=--exclude=host2", "--plan.learner.memory", "5GB")  # it narrows the check
+    told = refused(cluster, folder, *narrow, hosts=("--plan", "decoupled"))
+    assert "each host of learner is to have 2 cores, 5.4 GiB of memory" in told
+    assert "the default partition has 0 such nodes, and 1 are needed" in told
+    many, target = ("--plan", "inline", "--plan.actors.replicas", "2048"), CARTPOLE[:1]
+    told = refused(cluster, folder, hosts=many, target=(*target, "--num-envs", "2048"))
+    assert "--plan.actors.replicas 2048 would be a job array of 2,048 elements" in told
+    assert "this Slurm takes at most 1,001 (MaxArraySize)" in told
+    assert "--plan.actors.hosts N" in told
     assert not folder.exists()
 
 

@@ -44,6 +44,11 @@ def test_a_run_is_spread_over_hosts_and_trains_as_on_this_machine(slurm, tmp_pat
     assert np.linalg.norm(ours - theirs) / np.linalg.norm(theirs) < 1e-5
 
 
+def test_jobs_share_nodes_whose_memory_slurm_shares_out(slurm, tmp_path):
+    run = SlurmRun(slurm(2), tmp_path / "run", "--plan", "decoupled", "--updates", "3")
+    assert run.wait() == 0, run.all
+
+
 @pytest.mark.slow
 def test_a_run_survives_its_controller_and_its_cables_and_goes_on_on_this_machine(slurm, tmp_path):
     cluster = slurm(4)
@@ -108,11 +113,13 @@ def test_a_dry_run_shows_the_jobs_and_submits_none(capsys):
 
 def test_what_slurm_refuses_leaves_no_run(slurm, tmp_path):
     cluster = slurm(1)
-    for option, words in (
-        ("--partition=nowhere", "--partition nowhere: Slurm has none with nodes; it has main"),
-        ("--sbatch=--nodelist=nowhere", "Invalid node name specified"),
+    none = "--partition nowhere: Slurm has none with nodes; it has main"
+    for options, words in (
+        ([*APART, "--partition=nowhere"], none),
+        ([*APART, "--sbatch=--partition=nowhere"], none),
+        (["--plan", "inline", "--sbatch=--nodelist=nowhere"], "Invalid node name specified"),
     ):
-        run = SlurmRun(cluster, tmp_path / "run", *APART, option)
+        run = SlurmRun(cluster, tmp_path / "run", *options)
         assert run.wait() == 2
         assert words in run.told
         assert not run.folder.exists()

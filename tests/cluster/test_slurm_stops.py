@@ -45,6 +45,9 @@ def contents(folder):
 def test_a_run_that_waits_is_cancelled_and_what_is_refused_then_changes_nothing(busy, tmp_path):
     run = SlurmRun(busy, tmp_path / "run", *APART, "--updates", "3", env=MISLEADING)
     run.until(lambda run: "PENDING (Dependency)" in run.told)
+    number = run.number("learner")
+    busy.run("scontrol", "hold", number)
+    run.until(lambda run: f"`scontrol release {number}` lets it start" in run.told)
     job = run.job("learner")
     assert (job["JobName"], job["Requeue"]) == ("srl-native-CartPole-v1-learner", "1")
     assert "ArrayTaskId" not in job

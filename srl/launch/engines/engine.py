@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from srl.dataflow.plan import Fragment, Plan
+from srl.launch.engines.needs import EVALUATOR, MIB, usual_cores
 from srl.run_record import RunFolder
 
 
@@ -35,6 +36,10 @@ class Part:
     """Whether the controller runs beside it, and its hosts begin and end together."""
     evaluates: bool = False
     """Whether it evaluates versions, by itself and not by a supervisor."""
+    memory: int = 0
+    """Bytes of each host, for its workers and its supervisor; 0 where nothing is known."""
+    least_cores: int = 0
+    """Cores that will do where a node has few; 0 if the plan names `cores`."""
 
     @property
     def needs_folder(self) -> bool:
@@ -54,16 +59,17 @@ class Submission:
     """The options of the command line; each engine reads its own."""
     evaluates: bool = False
     """Whether versions are evaluated while it trains."""
+    memory: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of each worker, by fragment, and of the evaluator."""
 
     @property
     def parts(self) -> list[Part]:
-        """The parts of the run's plan, the controller's first, and what evaluates versions."""
-        return [*parts_of(self.plan), *([_EVALUATOR] if self.evaluates else [])]
+        """The parts of the run's plan, the controller's first, and what evaluates versions.
 
-
-_EVALUATOR = Part(
-    "evaluator", hosts=1, slots=1, cores=1, gpus=0, apart=False, controls=False, evaluates=True
-)
+        Their cores are those for large nodes; see `needs.fitted`.
+        """
+        evaluator = _part(EVALUATOR, None, self.memory)
+        return [*parts_of(self.plan, self.memory), *([evaluator] if self.evaluates else [])]
 
 
 class Engine(Protocol):
@@ -114,18 +120,40 @@ class Engine(Protocol):
         ...
 
 
-def parts_of(plan: Plan) -> list[Part]:
-    """The parts of a plan, the controller's first."""
-    parts = [_part(name, fragment) for name, fragment in plan.fragments.items()]
+_NO_MEMORY: Mapping[str, int] = {}
+_SUPERVISOR, _CONTROLLER = 128 * MIB, 256 * MIB
+
+
+def parts_of(plan: Plan, memory: Mapping[str, int] = _NO_MEMORY) -> list[Part]:
+    """The parts of a plan, the controller's first.
+
+    Args:
+        plan: Its fragments have the resources of each replica.
+        memory: Bytes of each worker, by fragment.
+    """
+    parts = [_part(name, fragment, memory) for name, fragment in plan.fragments.items()]
     return sorted(parts, key=lambda part: not part.controls)
 
 
-def _part(name: str, fragment: Fragment) -> Part:
+def _part(name: str, fragment: Fragment | None, memory: Mapping[str, int]) -> Part:
+    """The part for a fragment; for what evaluates versions without one."""
+    evaluates, fragment, usual = fragment is None, fragment or Fragment(()), usual_cores(fragment)
     hosts = fragment.hosts or fragment.replicas
     slots = -(-fragment.replicas // hosts)
-    cores = max(1, math.ceil(slots * (fragment.cores or 1)))
-    gpus = math.ceil(slots * fragment.gpus)
-    return Part(name, hosts, slots, cores, gpus, fragment.hosts > 0, "learn" in fragment.nodes)
+    controls, each = "learn" in fragment.nodes, memory.get(name, 0)
+    here = _SUPERVISOR + (_CONTROLLER if controls else 0)
+    return Part(
+        name,
+        hosts,
+        slots,
+        cores=max(1, math.ceil(slots * (fragment.cores or usual))),
+        gpus=math.ceil(slots * fragment.gpus),
+        apart=fragment.hosts > 0,
+        controls=controls,
+        evaluates=evaluates,
+        memory=slots * each + here if each else 0,
+        least_cores=0 if fragment.cores else slots,
+    )
 
 
 def names_file(run: Path, engine: str) -> Path:

@@ -15,12 +15,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from srl.errors import RunError, UserError
 from srl.launch.engines.engine import Part
+from srl.launch.engines.needs import fitted
 from srl.launch.engines.ray_host import HostProcess
+from srl.system.shared_memory import size_text
 
 FOLDER = "SRL_RUN_FOLDER"
 """Environment variable: the run's folder."""
@@ -43,6 +45,8 @@ def bundles(part: Part, resource: str) -> list[dict[str, float]]:
     own: dict[str, float] = {"CPU": part.cores}
     if part.gpus:
         own["GPU"] = part.gpus
+    if part.memory:
+        own["memory"] = part.memory
     if part.needs_folder and resource:
         own[resource] = 0.001
     return [own] * part.hosts
@@ -74,6 +78,7 @@ class _Placement:
                     here = {**lasting, "num_cpus": 0, "scheduling_strategy": where}
                     self.controller = remote.options(**here).remote(*run)
                 here = {**lasting, "num_cpus": part.cores, "num_gpus": part.gpus}
+                here |= {"memory": part.memory} if part.memory else {}
                 actor = remote.options(**here, scheduling_strategy=where).remote(*run)
                 self.hosts.append((part, number, actor))
 
@@ -122,7 +127,7 @@ class _Placement:
             bundle = bundles(part, self._resource)[0]
             raise RunError(
                 f"{part.fragment} has lost a host, and for {_LOST_SECONDS:.0f} s the Ray cluster "
-                f"has had no other with {bundle} to spare; when it has, "
+                f"has had no other with {_shown(bundle)} to spare; when it has, "
                 f"`srl resume {self._folder} --on ray` goes on"
             )
 
@@ -138,17 +143,31 @@ def refuse_too_much(ray: Any, parts: Sequence[Part], resource: str) -> None:
             wanted.update(one)
         fitting = [node for node in nodes if all(node.get(k, 0) >= v for k, v in bundle.items())]
         if not fitting:
-            raise UserError(f"no host of the Ray cluster has {bundle}, for {part.fragment}")
+            raise UserError(f"no host of the Ray cluster has {_shown(bundle)}, for {part.fragment}")
         if part.apart and part.hosts > len(fitting):
             raise UserError(
-                f"{part.fragment} is to have {part.hosts} hosts with {bundle}; the Ray cluster has "
-                f"{len(fitting)} of them"
+                f"{part.fragment} is to have {part.hosts} hosts with {_shown(bundle)}; the Ray "
+                f"cluster has {len(fitting)} of them"
             )
     for kind, amount in wanted.items():
         if amount > there[kind]:
-            raise UserError(
-                f"the plan takes {amount:g} {kind} in all; the Ray cluster has {there[kind]:g}"
-            )
+            taken, has = _shown({kind: amount}), _shown({kind: there[kind]})
+            raise UserError(f"the plan takes {taken} in all; the Ray cluster has {has}")
+
+
+def _shown(resources: Mapping[str, float]) -> str:
+    """Resources as people read them, such as "2 CPU, 1.5 GiB memory"."""
+    return ", ".join(
+        f"{size_text(amount) if kind == 'memory' else f'{amount:g}'} {kind}"
+        for kind, amount in resources.items()
+    )
+
+
+def sized(ray: Any, parts: Sequence[Part]) -> list[Part]:
+    """The parts with cores as the cluster's hosts have them, where the plan names none."""
+    cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+    cores = [count for count in cores if count]
+    return fitted(parts, min(cores), sum(cores), whole=False) if cores else list(parts)
 
 
 def main() -> int:
@@ -162,6 +181,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as nothing, contextlib.chdir(nothing):
         ray.init(log_to_driver=False)  # the job's own log is shown where it fails
     try:
+        parts = sized(ray, parts)
         refuse_too_much(ray, parts, resource)
         placed = _Placement(ray, run, parts, resource)
         signal.signal(signal.SIGTERM, lambda *_: placed.controller.stop.remote())

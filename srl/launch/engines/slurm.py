@@ -7,16 +7,19 @@ the checkpoint, or the one element of an array whose node it was. Jobs share the
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from srl.errors import UserError
 from srl.launch.engines.engine import TERMINAL, Part, Submission, names_file
+from srl.launch.engines.needs import MIB
+from srl.launch.engines.slurm_room import Room, names_memory, refuse_too_much, room_of
 from srl.run.status import OUTCOME_FILE
 from srl.system.child_process import program_command
 
@@ -25,11 +28,12 @@ OPTIONS = ("partition", "account", "constraint", "time")
 _NOT_OURS = ("SBATCH_ARRAY_INX", "SBATCH_WAIT")  # would make an array of each job, or wait for it
 _SECONDS = 60  # that a command of Slurm's may take
 # A process that was killed is started again; any other end is an answer. USR1, of `srl stop` and at
-# the end of a job's time, ends the run after a checkpoint; by TERM Slurm takes the host away.
+# the end of a job's time, ends the run after a checkpoint; by TERM Slurm takes the host away: then
+# the job ends when its supervisors have ended, whose learners write a checkpoint meanwhile.
 _AGAIN = """\
 again() {
   trap 'kill -USR1 $child' USR1
-  trap 'kill -TERM $child; wait $child; exit 143' TERM
+  trap 'kill -TERM $child $hosts 2>/dev/null; wait $child $hosts; exit 143' TERM
   while :; do
     "$@" & child=$!
     while :; do wait $child; code=$?; kill -0 $child 2>/dev/null || break; done
@@ -83,7 +87,12 @@ newest() {{ scontrol show job $SLURM_JOB_ID | grep -q " Restarts=${{SLURM_RESTAR
 ours() {{ grep -q "\\"$SLURM_JOB_ID\\"" {names}; }}
 over() {{ for _ in 1 2 3 4 5; do [ -e {outcome} ] && return; sleep 1; done; return 1; }}
 tell() {{ [ -e {outcome} ] || ! newest || printf '{{"code": %d}}\\n' $code > {outcome}; }}
-{{ {srun}; over || ! newest || ! ours || scontrol requeue $SLURM_JOB_ID; }} &
+{{
+  trap 'wait $steps; exit' TERM
+  {srun} & steps=$!
+  wait $steps
+  over || ! newest || ! ours || scontrol requeue $SLURM_JOB_ID
+}} &
 hosts=$!
 again {serve}
 code=$?
@@ -94,27 +103,37 @@ esac
 for _ in {{1..50}}; do kill -0 $hosts 2>/dev/null || break; sleep 0.2; done
 exit $code
 """
-_GPUS = re.compile(r"\bgpu(?::[^:,(]+)?:(\d+)")
 
 
 def texts(run: Submission) -> dict[str, str]:
-    """The batch scripts of a run, the controller's first."""
-    return {f"{part.fragment}.sh": _script(part, run) for part in run.parts}
+    """The batch scripts of a run, the controller's first; for large nodes where Slurm is away."""
+    try:
+        room = room_of(run.options, command)
+    except UserError:
+        room = None
+    return {f"{part.fragment}.sh": _script(part, run, room) for part in _sized(run, room)}
+
+
+def _sized(run: Submission, room: Room | None) -> Sequence[Part]:
+    return room.sized(run.parts) if room else run.parts
 
 
 def submit(run: Submission) -> dict[str, str]:
     """Implements `Engine.submit`; gives the jobs' numbers by fragment, the controller's first."""
-    _refuse_what_there_is_no_room_for(run)
+    room = room_of(run.options, command)
+    parts = _sized(run, room)
+    if room:
+        refuse_too_much(parts, room, run.options)
     folder = run.folder.path / "slurm"
     folder.mkdir(exist_ok=True)
     numbers: dict[str, str] = {}
     after: list[str] = []
-    for part in run.parts:
+    for part in parts:
         file = folder / f"{part.fragment}.sh"
-        file.write_text(_script(part, run))
+        file.write_text(_script(part, run, room))
         try:
             # Arguments outdo the environment's SBATCH_ variables, which outdo the script's own.
-            answer = command("sbatch", "--parsable", *after, *_options(part, run), str(file))
+            answer = command("sbatch", "--parsable", *after, *_options(part, run, room), str(file))
         except BaseException:
             if numbers:
                 command("scancel", *numbers.values())
@@ -127,7 +146,16 @@ def submit(run: Submission) -> dict[str, str]:
 
 def states(names: Mapping[str, str]) -> set[str]:
     """Implements `Engine.states`, with Slurm's reasons, such as PENDING (Priority)."""
-    return {state.removesuffix(" (None)") for state in listed(names, "%T (%r)")}
+    return {_state(*line.split("|")) for line in listed(names, "%F|%T|%r")}
+
+
+def _state(number: str, state: str, reason: str) -> str:
+    """The state of a job, with the cure for one that is held until people let it go on."""
+    if reason == "None":
+        return state
+    held = "held" in reason.lower()  # as after a start that failed on its node
+    cure = f": `scontrol release {number}` lets it start" if held else ""
+    return f"{state} ({reason}{cure})"
 
 
 def refused(names: Mapping[str, str]) -> str:
@@ -181,7 +209,7 @@ def listed(names: Mapping[str, str], form: str, *options: str) -> list[str]:
         raise
 
 
-def _options(job: Part, run: Submission) -> list[str]:
+def _options(job: Part, run: Submission, room: Room | None) -> list[str]:
     """A part's options of sbatch; the user's own come last."""
     if job.controls:
         shape = [
@@ -204,10 +232,24 @@ def _options(job: Part, run: Submission) -> list[str]:
         f"--cpus-per-task={job.cores}",
         *([f"--gpus-per-node={job.gpus}"] if job.gpus else []),
         *(["--exclusive"] if job.apart else []),
+        *_memory(job, run, room),
         *shape,
         *(f"--{name}={value}" for name in OPTIONS if (value := getattr(run.options, name))),
         *run.options.sbatch,
     ]
+
+
+def _memory(job: Part, run: Submission, room: Room | None) -> list[str]:
+    """The option for a part's memory: all of a node that it has for itself.
+
+    Where a job names none it gets all of its node, and so the node for itself, if Slurm shares out
+    memory; an amount that the user gives sbatch counts more, but for one that the plan names.
+    """
+    fragment = run.plan.fragments.get(job.fragment)
+    named = fragment is not None and bool(fragment.memory)
+    if not named and (not job.memory or names_memory(run.options) or (room and not room.memory)):
+        return []
+    return ["--mem=0"] if job.apart else [f"--mem={math.ceil(job.memory / MIB)}M"]
 
 
 def _log(job: Part, run: Submission) -> Path:
@@ -215,7 +257,7 @@ def _log(job: Part, run: Submission) -> Path:
     return run.folder.log(f"slurm-{job.fragment}")
 
 
-def _script(job: Part, run: Submission) -> str:
+def _script(job: Part, run: Submission, room: Room | None) -> str:
     """The batch script for a part."""
     folder = run.folder
     arguments = str(folder.path), job.fragment, str(job.slots)
@@ -239,50 +281,8 @@ def _script(job: Part, run: Submission) -> str:
     else:
         comment = f"# --dependency=after: and the number of {run.parts[0].fragment}'s job\n"
         body = comment + _LASTING + _ELEMENT.format(supervise=supervise)
-    head = "\n".join(f"#SBATCH {shlex.quote(line)}" for line in _options(job, run))
+    head = "\n".join(f"#SBATCH {shlex.quote(line)}" for line in _options(job, run, room))
     return f"#!/bin/bash\n{head}\n{_AGAIN}{body}"
-
-
-def _refuse_what_there_is_no_room_for(run: Submission) -> None:
-    """Refuses a run that Slurm would take, and never start: its jobs do not fit all at a time.
-
-    Raises:
-        UserError: If the partition has too little; nothing is known where sbatch's own options
-            may name other nodes.
-    """
-    if run.options.sbatch:
-        return
-    partition = run.options.partition or os.environ.get("SBATCH_PARTITION")
-    form = ["--noheader", "--Node", "--format=%P %N %c %G"]
-    rows = [row.split() for row in command("sinfo", *form).splitlines()]
-    fits = (partition or "").split(",")
-    nodes = {
-        name: {"cores": int(cores.strip("+")), "GPUs": sum(map(int, _GPUS.findall(gpus)))}
-        for group, name, cores, gpus in rows
-        if (group.rstrip("*") in fits if partition else group.endswith("*"))
-    }
-    if not nodes and partition:
-        there = ", ".join(sorted({row[0].rstrip("*") for row in rows}))
-        given = "--partition " if run.options.partition else "SBATCH_PARTITION="
-        raise UserError(f"{given}{partition}: Slurm has none with nodes; it has {there}")
-    if not nodes:  # sbatch reports that
-        return
-    where = f"the partition {partition}" if partition else "the default partition"
-    asked = {
-        "nodes of their own": {part.fragment: part.hosts for part in run.parts if part.apart},
-        "cores": {part.fragment: part.hosts * part.cores for part in run.parts},
-        "GPUs": {part.fragment: part.hosts * part.gpus for part in run.parts},
-    }
-    there = {what: sum(node[what] for node in nodes.values()) for what in ("cores", "GPUs")}
-    for what, counts in asked.items():
-        has = there.get(what, len(nodes))
-        if sum(counts.values()) > has:
-            each = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
-            raise UserError(
-                f"the plan asks for {sum(counts.values())} {what} at a time ({each}), and {where} "
-                f"has {has}: lower the plan's hosts, replicas, cores or gpus, or choose another "
-                "--partition"
-            )
 
 
 def command(name: str, *arguments: str) -> str:

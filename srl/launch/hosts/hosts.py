@@ -83,6 +83,10 @@ class Hosts(ABC):
     """The first incarnation that this controller may start: later than all of earlier ones."""
     _listener: Listener
 
+    def has_room(self, fragment: str) -> bool:
+        """Whether one more worker of a fragment can be started."""
+        return True
+
     @abstractmethod
     def start(self, spec: WorkerSpec, log: Path, *, accounts: bool) -> Process | None:
         """Starts a worker; None while there is no room for it.

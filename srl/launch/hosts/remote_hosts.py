@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,8 +21,15 @@ from srl.launch.hosts.messages import (
     unwrapped,
     wrapped,
 )
+from srl.launch.hosts.rooms import Room
 from srl.loop.learning.unroll_ledger import Ledger
-from srl.run.status import note_begun, read_address, write_address
+from srl.run.status import (
+    note_begun,
+    note_unrolls,
+    read_address,
+    read_unrolls,
+    write_address,
+)
 from srl.run_record import RunFolder, read_config, srl_version
 from srl.streams import JOINED, LEFT, Identity, Message, Peer, Refused, listen
 from srl.streams.relay import parents
@@ -35,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 LEASE_SECONDS = 15.0
 _LOOK_SECONDS = 0.5  # between two looks at all hosts: there may be thousands
+_NOTE_SECONDS = 2.0  # between two records of the account of unrolls
 _ABSENT_SECONDS = 5.0  # between two looks: this process was stopped, and not the hosts
 _MOST_INCARNATIONS = 1 << 12  # that one controller starts
 _RETURN_SECONDS = 8.0  # for hosts to find a controller that was started again
@@ -57,9 +65,19 @@ class Host:
     """The processes by slot, until their ends are known."""
 
     @property
-    def free_slot(self) -> int | None:
-        """A slot without a process."""
-        return next((k for k in range(self.card.slots) if k not in self.processes), None)
+    def free(self) -> int:
+        """Slots without a process; 0 while it is out of reach."""
+        return self.card.slots - len(self.processes) if self.peer else 0
+
+    @property
+    def load(self) -> float:
+        """The part of its slots that have a process."""
+        return len(self.processes) / self.card.slots
+
+    @property
+    def free_slot(self) -> int:
+        """The first slot without a process; there has to be one."""
+        return next(k for k in range(self.card.slots) if k not in self.processes)
 
 
 class RemoteProcess:
@@ -129,6 +147,7 @@ class RemoteHosts(Hosts):
         self._publisher, self._published_at = publisher, ""
         self._looked = 0.0  # at all hosts
         self._relays: list[Host] = []  # as the tree has them
+        self._relays_changed = False
         keys = keys_of(folder.path)
         self.run = keys.run
         self.ledger = Ledger.create()
@@ -138,6 +157,7 @@ class RemoteHosts(Hosts):
         )
         self._source = read_config(folder)["sha256"] or ""
         self._hosts: dict[int, Host] = {}  # by sender
+        self._rooms: defaultdict[str, Room[Host]] = defaultdict(Room)
         self._ready: deque[WorkerMessage] = deque()
         self._found: list[Found] = []
         self._newest: dict[int, RemoteProcess] = {}  # of each worker
@@ -147,23 +167,29 @@ class RemoteHosts(Hosts):
         term = write_address(folder.path, self._listener.address)
         self._start_at = time.monotonic() + (_RETURN_SECONDS if term else 0.0)
         self.first_incarnation = term * _MOST_INCARNATIONS
+        # Of learners that were lost with the last controller nobody else knows it.
+        self._noted = read_unrolls(folder.path) if term else {}
+        self._next_note = 0.0
+        for learner, part in self._noted.items():
+            self.ledger.put(learner, part)
 
     # ---- for the controller ----
 
+    def has_room(self, fragment: str) -> bool:
+        """Whether a host that is there has a free slot, and no host with this worker may come."""
+        if self._rooms[fragment].emptiest() is None:
+            return False
+        return self.settled or self._complete(fragment)
+
     def start(self, spec: WorkerSpec, log: Path, *, accounts: bool) -> Process | None:
         """Starts a worker on the emptiest host that is there for its fragment."""
-        there = [
-            host
-            for host in self._hosts.values()
-            if host.peer and host.card.fragment == spec.fragment and host.free_slot is not None
-        ]
-        if not there or not (self.settled or self._complete(spec.fragment)):
+        host = self._rooms[spec.fragment].emptiest()
+        if host is None:
             return None
-        host = min(there, key=lambda host: len(host.processes) / host.card.slots)
         slot = host.free_slot
-        assert slot is not None
         process = RemoteProcess(self, host, (spec.number, spec.incarnation))
         host.processes[slot] = self._newest[spec.number] = process
+        self._rooms[spec.fragment].note(host)
         account = self.ledger.part(spec.replica) if accounts else None
         values = {"spec": spec.to_json(), "log": str(log), "slot": slot, "account": account}
         self.send_to_host(host, HostMessage.START, values)
@@ -177,8 +203,9 @@ class RemoteHosts(Hosts):
 
     def _complete(self, fragment: str) -> bool:
         """Whether no host of a fragment is yet to come, which might have its workers already."""
-        there = [h for h in self._hosts.values() if h.peer and h.card.fragment == fragment]
-        return len(there) >= self._expected.get(fragment, len(there) + 1)
+        expected = self._expected.get(fragment)
+        there = (h.peer and h.card.fragment == fragment for h in self._hosts.values())
+        return expected is not None and sum(map(bool, there)) >= expected
 
     def note_addresses(self, addresses: Mapping[str, Sequence[Mapping[str, str]]]) -> None:
         """Sends to hosts' relays where parameters are published."""
@@ -197,6 +224,8 @@ class RemoteHosts(Hosts):
             received = self._listener.receive(timeout)
             if received is not None:
                 self._receive(*received)
+            elif self._relays_changed:  # once for all hosts that have just come
+                self._arrange_relays()
             self._give_up()
             self._look_for_successor()
         return self._ready.popleft() if self._ready else None
@@ -254,6 +283,7 @@ class RemoteHosts(Hosts):
                 if process.key == key:
                     process.end(**end)
                     del host.processes[slot]
+            self._rooms[host.card.fragment].note(host)
         elif message.kind == HostMessage.BEAT:
             for number, incarnation, replica, part in values["accounts"]:
                 newest = self._newest.get(number)
@@ -284,7 +314,7 @@ class RemoteHosts(Hosts):
         known.heard_at = time.monotonic()
         if card.relay and known not in self._relays:
             self._relays.append(known)
-        self._arrange_relays()
+        self._relays_changed = True
         there = {(n, incarnation): (slot, begun) for n, incarnation, slot, begun in card.workers}
         for slot, process in list(known.processes.items()):
             if process.key not in there:
@@ -296,10 +326,11 @@ class RemoteHosts(Hosts):
         for key, (slot, begun) in there.items():
             if key not in held:
                 self._adopt(known, key, slot, begun)
+        self._rooms[card.fragment].note(known)
 
     def _arrange_relays(self) -> None:
         """Sends to hosts which relay hands parameters on to theirs, where that has changed."""
-        relays = self._relays
+        relays, self._relays_changed = self._relays, False
         for host, above in zip(relays, parents([h.card.name for h in relays]), strict=True):
             parent = "" if above is None else relays[above].card.relay
             sources = {"source": self._published_at, "parent": parent}
@@ -313,7 +344,7 @@ class RemoteHosts(Hosts):
             last = self._relays.pop()
             if last is not host:
                 self._relays[self._relays.index(host)] = last
-            self._arrange_relays()
+            self._relays_changed = True
 
     def _adopt(self, host: Host, key: tuple[int, int], slot: int, begun: bool) -> None:
         """Takes in a process that another controller has started, or that was given up."""
@@ -359,6 +390,7 @@ class RemoteHosts(Hosts):
         if now < self._looked + _LOOK_SECONDS:
             return
         absent, self._looked = now > self._looked + _ABSENT_SECONDS, now
+        self._note_unrolls(now)
         self._beat(now, absent)
         for sender, host in list(self._hosts.items()):
             if host.peer is None and now > host.lost_at + self._lease_seconds:
@@ -366,6 +398,13 @@ class RemoteHosts(Hosts):
                     process.end(f"was lost with its host, {host.card.name}")
                 del self._hosts[sender]
                 self._drop_relay(host)
+        if self._relays_changed:
+            self._arrange_relays()
+
+    def _note_unrolls(self, now: float) -> None:
+        if now >= self._next_note and (parts := self.ledger.parts()) != self._noted:
+            self._noted, self._next_note = parts, now + _NOTE_SECONDS
+            note_unrolls(self._folder, parts)
 
     def _beat(self, now: float, absent: bool) -> None:
         """Beats to all hosts, and disconnects those that do not beat."""

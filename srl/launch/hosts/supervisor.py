@@ -52,6 +52,8 @@ PATIENCE_SECONDS = 1800.0
 """The time without a controller after which workers are ended, as their work has no use."""
 _BEAT_SECONDS, _ROUND_SECONDS, _CONNECT_SECONDS = 1.0, 0.2, 5.0
 _RETRY_SECONDS, _MOST_RETRY_SECONDS = 0.2, 2.0
+_FINISH_SECONDS = 600.0  # for the last checkpoint; an engine usually leaves less
+_HURRY_SECONDS = 5.0  # for the update in progress, before that
 _KEPT = (
     ControlMessage.HELLO,
     ControlMessage.STOPPED,
@@ -148,6 +150,9 @@ class Supervisor:
                     self._wait(pause)
                     pause = min(2 * pause, _MOST_RETRY_SECONDS)
             return 0
+        except SystemExit:
+            self._finish_learners()
+            raise
         finally:
             self._end_all()
 
@@ -196,6 +201,7 @@ class Supervisor:
         try:
             self._serve()
         except SystemExit:  # the engine takes this host away
+            self._finish_learners()
             with contextlib.suppress(Disconnected):
                 self._leave()
             raise
@@ -343,6 +349,26 @@ class Supervisor:
         key = {"number": number, "incarnation": incarnation}
         self._send(HostMessage.ENDED, {"dump": "", "stack": "", **key, **ending})
 
+    def _finish_learners(self) -> None:
+        """Has the learners here write a checkpoint, for which the engine leaves some time.
+
+        The controller, which may live on, does not learn that they end as if the run were over.
+        """
+        learners = list(self._workers.values()) if self._updates else []
+        connection, self._connection = self._connection, None
+        for worker in learners:
+            if worker.connected:
+                drain = pack(ControlMessage.DRAIN, {"hurry": _HURRY_SECONDS})
+                self._this.send(worker.spec.number, drain)
+            else:
+                worker.process.kill()
+        deadline = time.monotonic() + _FINISH_SECONDS
+        while time.monotonic() < deadline and not all(w.process.ended for w in learners):
+            received = self._this.receive(_ROUND_SECONDS)
+            if received is not None:
+                self._take(received)
+        self._connection = connection
+
     def _leave(self) -> None:
         """Reports to the controller what ends here: it need not wait for this host's return."""
         card = replace(self._card, slots=0, workers=self._present())
@@ -373,11 +399,17 @@ def _room(plan: Plan, fragment: str, slots: int, run: int) -> ThisHost:
     return ThisHost(room, run, gpus=() if others_ask else None, pinned=apart)
 
 
+def _end_once(*_: Any) -> None:
+    """Ends this process in good order; an engine may send the signal several times."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(143)
+
+
 def main(argv: list[str]) -> int:
     """Serves one host of a run; gives its exit code: 2 where the run cannot have this host."""
     logging.basicConfig(format="%(asctime)s %(levelname)s supervisor: %(message)s")
     logging.getLogger("srl").setLevel(logging.INFO)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGTERM, _end_once)
     folder, fragment, slots = argv
     try:
         with contextlib.suppress(KeyboardInterrupt):

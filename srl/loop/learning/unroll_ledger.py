@@ -102,6 +102,11 @@ class Ledger:
         """What one learner has written: granted, learned, lost, rolled back."""
         return self._all_rows[learner, self._all_valid[learner]].tolist()
 
+    def parts(self) -> dict[int, list[int]]:
+        """The parts of all learners that have written anything."""
+        written = (learner for learner in range(MOST_LEARNERS) if any(self.part(learner)))
+        return {learner: self.part(learner) for learner in written}
+
     def put(self, learner: int, part: list[int]) -> None:
         """Takes over what a learner has written into the page of another host."""
         other = 1 - int(self._all_valid[learner])

@@ -161,14 +161,15 @@ class RemoteEnvironments:
         """Waits for the batch of an unroll of this pass.
 
         Raises:
-            Stopped: If the worker is to end and a group is not there, whose unroll may never come.
+            Stopped: If the worker is to end, and in a hurry, or without a group whose unroll may
+                never come.
         """
         number = self._limiter.batch_of(unroll)
         before = time.perf_counter()
         while (batch := self.sink.gather(number, 0.5)) is None:
             self._wait()
             stopping = self._endpoints.stopping.is_set() and self.replicas == 1
-            if stopping and not self.sink.whole:
+            if stopping and (self._endpoints.hurried.is_set() or not self.sink.whole):
                 raise Stopped
         self._learner.progress.spend(self.worker, "batch wait", time.perf_counter() - before)
         self._newest_gathered = max(number, self._newest_gathered)
@@ -197,6 +198,12 @@ class RemoteEnvironments:
     def _wait(self) -> None:
         """Called while there is no batch."""
         self._endpoints.alive()
+
+    def _wait_for_states(self) -> None:
+        """Called while states are to come."""
+        if self._endpoints.hurried.is_set():
+            raise Stopped
+        self._wait()
 
     def _prefetch(self, learned: Callable[[], bool]) -> None:
         """Puts the following batch onto the device while the present one is learned from."""
@@ -242,7 +249,10 @@ class RemoteEnvironments:
             return {}
         self.sink.ask_states()
         self._release()
-        return self.sink.states(self._wait)
+        try:
+            return self.sink.states(self._wait_for_states)
+        except Stopped:  # the policies are worth more than the episodes
+            return {}
 
     def restore(self, states: Mapping[int, Tree]) -> None:
         """Keeps the states for the groups that will come."""

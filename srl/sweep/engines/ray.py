@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from srl.errors import UserError
 from srl.kept_run import KeptRun
 from srl.launch.engines import ray
 from srl.launch.engines.engine import parts_of
+from srl.launch.engines.needs import needs_of
 from srl.sweep.engines.jobs_file import read_jobs, write_jobs
 
 _RUNNING = ("PENDING", "RUNNING")
@@ -35,6 +36,7 @@ class RayJobs:
         self._submitted = read_jobs(folder / "ray")
         self._address = options.ray_address or os.environ.get("RAY_API_SERVER_ADDRESS", "auto")
         self._queue: list[KeptRun] = []
+        self._memory: Mapping[str, int] = {}  # of each worker of a run, by fragment
         self._jobs: dict[str, KeptRun] = {}
 
     @property
@@ -91,7 +93,8 @@ class RayJobs:
             self._jobs[job] = run
 
     def _submit(self, run: KeptRun) -> str:
-        parts = parts_of(run.experiment.settled_plan)
+        self._memory = self._memory or needs_of(run.experiment).memory
+        parts = parts_of(run.experiment.settled_plan, self._memory)
         # Ray starts a shell, which would not hand the signal of a stop on.
         entrypoint = f"cd {shlex.quote(os.getcwd())} && {{ {run.shell_command(python='python')}; }}"
         resources = {self._resource: 0.001} if self._resource else None
@@ -99,7 +102,8 @@ class RayJobs:
             self._address,
             lambda client: client.submit_job(
                 entrypoint=entrypoint,
-                entrypoint_num_cpus=sum(part.hosts * part.cores for part in parts),
+                entrypoint_num_cpus=sum(p.hosts * (p.least_cores or p.cores) for p in parts),
+                entrypoint_memory=sum(part.hosts * part.memory for part in parts),
                 entrypoint_num_gpus=sum(part.hosts * part.gpus for part in parts) or None,
                 entrypoint_resources=resources,
                 runtime_env={"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(ray.STOP_SECONDS)}},

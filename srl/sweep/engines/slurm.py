@@ -6,7 +6,8 @@ when it is given again, it finds those that wait or run by the numbers in the fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from srl.files import write_output
 from srl.kept_run import KeptRun
 from srl.launch.engines import slurm
 from srl.launch.engines.engine import parts_of
+from srl.launch.engines.needs import MIB, fitted, needs_of
+from srl.launch.engines.slurm_room import names_memory, refuse_long_array, room_of
 from srl.sweep.engines.jobs_file import read_jobs, write_jobs
 
 
@@ -37,6 +40,7 @@ class SlurmArray:
         self._folder, self._parallel, self._options = folder / "slurm", parallel, options
         self._elements = read_jobs(self._folder)
         self._runs: dict[str, KeptRun] = {}
+        self._memory: Mapping[str, int] = {}  # of each worker of a run, by fragment
         self._states = self._listed() if self._elements else {}
 
     @property
@@ -104,9 +108,18 @@ class SlurmArray:
 
     def _sbatch(self, runs: Sequence[KeptRun]) -> list[str]:
         experiment = runs[0].experiment
-        parts = parts_of(experiment.settled_plan)
+        room = room_of(self._options, slurm.command)
+        if room:
+            refuse_long_array(len(runs), room, f"a sweep of {len(runs):,} runs at a time")
+        self._memory = self._memory or needs_of(experiment).memory
+        parts = parts_of(experiment.settled_plan, self._memory)
+        if room and room.nodes:  # each run is on one node
+            node = min(node.cores for node in room.nodes)
+            parts = fitted(parts, node, node, whole=False)
         cores = sum(part.hosts * part.cores for part in parts)
         gpus = sum(part.hosts * part.gpus for part in parts)
+        memory = math.ceil(sum(part.hosts * part.memory for part in parts) / MIB)
+        shared = not (room and not room.memory) and not names_memory(self._options)
         given = {name: getattr(self._options, name) for name in slurm.OPTIONS}
         return [
             f"--job-name=srl-sweep-{experiment.name}",
@@ -114,6 +127,7 @@ class SlurmArray:
             *("--nodes=1", "--ntasks=1", "--requeue", "--open-mode=append"),
             f"--cpus-per-task={cores}",
             *([f"--gpus-per-node={gpus}"] if gpus else []),
+            *([f"--mem={memory}M"] if shared else []),
             "--signal=B:TERM@60",  # a checkpoint before the time is over
             f"--output={self._folder}/%A-%a.log",
             *(f"--{name}={value}" for name, value in given.items() if value),

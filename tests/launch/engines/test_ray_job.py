@@ -19,6 +19,14 @@ def cluster(*hosts):
     return SimpleNamespace(nodes=lambda: [{"Alive": True, "Resources": host} for host in hosts])
 
 
+def test_memory_is_taken_of_each_host_and_shown_as_people_read_it():
+    large = replace(LEARNER, memory=3 << 30)
+    assert bundles(large, "") == [{"CPU": 2, "GPU": 1, "memory": 3 << 30}]
+    hosts = cluster(LARGE | {"memory": 2.0 * 2**30})
+    with pytest.raises(UserError, match=r"has 2 CPU, 1 GPU, 3\.0 GiB memory.*, for learner"):
+        refuse_too_much(hosts, [large], "")
+
+
 def test_only_what_trains_is_bound_to_hosts_that_see_the_folder():
     assert bundles(LEARNER, "disk") == [{"CPU": 2, "GPU": 1, "disk": 0.001}]
     assert bundles(ACTORS, "disk") == [{"CPU": 4}] * 3
@@ -58,7 +66,9 @@ def test_what_evaluates_versions_has_a_host_of_its_own(capsys, engine):
     told = capsys.readouterr().out
     if engine == "ray":
         groups = json.loads(told)["placement_groups"]
-        assert groups["evaluator"] == {"strategy": "PACK", "bundles": [{"CPU": 1}]}
+        (bundle,) = groups["evaluator"]["bundles"]
+        assert bundle["CPU"] == 2
+        assert bundle["memory"] > 2**28
     else:
         assert "--job-name=srl-native-CartPole-v1-evaluator" in told
         assert "-P -m srl.launch.engines.evaluator_main" in told

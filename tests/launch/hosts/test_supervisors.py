@@ -224,6 +224,46 @@ def test_what_ends_with_a_host_that_is_taken_away_is_started_by_the_next_at_once
     assert account(told).learned > 0
 
 
+def test_a_learner_that_is_taken_away_with_its_host_has_written_a_checkpoint(cluster):
+    run = cluster("--env-steps", "100_000_000", "--checkpoint-minutes", "100")
+    controller, supervisors = run.serve(), run.supervise_all()
+    run.until(lambda: run.updates() >= 20)
+    reached = run.updates()
+    controller.terminate()
+    (leaving,) = supervisors["learner"]
+    leaving.terminate()
+    assert leaving.wait(SECONDS) == 143
+    with closing(Checkpoints(run.run.checkpoints)) as checkpoints:
+        kept = checkpoints.latest()
+    assert kept >= reached
+    controller.wait(SECONDS)
+    controller = run.serve()
+    run.supervise("learner")
+    run.until(lambda: run.updates() >= kept + 3)
+    controller.send_signal(signal.SIGUSR1)
+    assert controller.wait(SECONDS) == 130
+    told = run.terminal.read_text()
+    assert f"goes on after {kept * 4 * 4 * 16:,} env steps" in told
+    assert account(told).rolled_back == 0
+
+
+def test_what_a_learner_had_learned_is_rolled_back_where_it_dies_with_its_controller(cluster):
+    run = cluster("--env-steps", "100_000_000", "--checkpoint-minutes", "100")
+    controller, supervisors = run.serve(), run.supervise_all()
+    noted = run.run.path / "unrolls.json"
+    run.until(lambda: noted.exists() and json.loads(noted.read_text()).get("0", [0, 0])[1] >= 40)
+    for process in (controller, supervisors["learner"][0]):
+        process.kill()
+        process.wait(SECONDS)
+    controller = run.serve()
+    run.supervise("learner")
+    run.until(lambda: "goes on after" in run.terminal.read_text())
+    run.goes_on()
+    controller.send_signal(signal.SIGUSR1)
+    assert controller.wait(SECONDS) == 130
+    assert account(run.terminal.read_text()).rolled_back > 0
+
+
 @pytest.mark.parametrize("plan", ["decoupled", pytest.param("replicated", marks=pytest.mark.slow)])
 def test_controllers_that_are_killed_one_after_the_other_are_not_felt(cluster, plan):
     run = cluster("--plan", plan, "--env-steps", "100_000_000")
@@ -261,6 +301,24 @@ def test_policy_workers_that_come_later_take_their_share(cluster):
     run.until(lambda: run.updates() >= reached + 3)
     controller.send_signal(signal.SIGUSR1)
     assert controller.wait(SECONDS) == 130
+
+
+def test_actors_that_come_later_take_part_and_others_make_their_unrolls_until_then(cluster):
+    run = cluster("--max-staleness", "1", "--env-steps", "100_000_000")
+    controller = run.serve()
+    for fragment in ("learner", "policies", "actors"):
+        run.supervise(fragment)
+    run.until(lambda: run.updates() >= 3)
+    assert "the run begins; 1 of 2 actors wait for a host" in run.terminal.read_text()
+    run.supervise("actors")
+    log = run.run.log("controller")
+    run.until(lambda: "actors-1 registered" in log.read_text())
+    reached = run.updates()
+    run.until(lambda: run.updates() >= reached + 3)
+    controller.send_signal(signal.SIGUSR1)
+    assert controller.wait(SECONDS) == 130
+    with closing(Checkpoints(run.run.checkpoints)) as checkpoints:
+        assert account(run.terminal.read_text()).learned == 4 * checkpoints.latest()
 
 
 def test_a_worker_that_cannot_be_started_costs_its_host_no_other(cluster):

@@ -1,0 +1,47 @@
+"""The free slots of a run's hosts, by fragment: found without a look at all hosts."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from typing import Generic, Protocol, TypeVar
+
+
+class Places(Protocol):
+    """A host with slots for workers."""
+
+    @property
+    def free(self) -> int:
+        """Slots without a worker; 0 while the host is out of reach."""
+        ...
+
+    @property
+    def load(self) -> float:
+        """The part of its slots that have a worker."""
+        ...
+
+
+H = TypeVar("H", bound=Places)
+
+
+class Room(Generic[H]):
+    """The hosts of one fragment, the emptiest first; of equals the one that changed first."""
+
+    def __init__(self) -> None:
+        """Has none."""
+        self._heap: list[tuple[float, int, H]] = []  # with entries that are out of date
+        self._count = itertools.count()
+
+    def note(self, host: H) -> None:
+        """Takes a host, or a change of its slots; to be called at each."""
+        if host.free > 0:
+            heapq.heappush(self._heap, (host.load, next(self._count), host))
+
+    def emptiest(self) -> H | None:
+        """The host with the smallest load among those with a free slot; None without one."""
+        while self._heap:
+            load, _, host = self._heap[0]
+            if host.free > 0 and host.load == load:
+                return host
+            heapq.heappop(self._heap)
+        return None
