@@ -1,9 +1,10 @@
 # The two commands of the README, and a few for developers. Everything lives in .venv.
 PYTHON ?= python3
+override PYTHON := $(if $(filter 3.%,$(PYTHON)),python$(PYTHON),$(PYTHON))
 BIN := .venv/bin
 SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc -name '*.cc' -o -name '*.h')
 
-.PHONY: install run test slow sanitize pictures docs wheels format clean
+.PHONY: install run test slow sanitize pictures docs wheels gpu-kit gpu-table format clean
 
 install: .venv/installed  ## (again, where the C++ sources changed)
 
@@ -32,6 +33,12 @@ PYTHONS ?= python3.11 python3.12 python3.13
 
 wheels: .venv/installed-for-tests  ## dist/*.whl, for other machines (docs/sharing.md)
 	$(BIN)/python tools/wheels.py $(PYTHONS)
+
+gpu-kit: .venv/installed-for-tests  ## dist/gpu-kit, for GPU machines without a network (docs/tuning.md)
+	$(BIN)/python tools/gpu_kit.py $(PYTHON)
+
+gpu-table: .venv/installed-for-tests  ## docs/results/gpu.json and its table, from FROM=FOLDER
+	$(BIN)/python tools/gpu_table.py $(FROM)
 
 PLANS := fused threads inline central decoupled serving env_servers replicated parameter_server
 

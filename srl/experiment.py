@@ -127,7 +127,7 @@ class Experiment(Settings):
         Raises:
             PlanError: If it is still to be chosen by measuring.
         """
-        plan = resolve(self.plan, self.env)
+        plan = resolve(self.plan, self)
         if plan == "auto":
             raise PlanError("the plan auto has to be measured first; name one")
         return plan

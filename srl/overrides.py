@@ -182,11 +182,26 @@ def without(arguments: Sequence[str], *options: str) -> list[str]:
 
 def _choose_plan(value: T, arguments: Sequence[str]) -> tuple[T, list[str]]:
     """Makes the plan, `--plan NAME` or the experiment's, a value whose options may be given."""
+    split(arguments, lambda flag: flag == "--env")  # which must have a value
     given, others = split(arguments, lambda flag: flag == "--plan")
-    envs, _ = split(arguments, lambda flag: flag == "--env")
     name = given[-1][1] if given else value.plan  # type: ignore[attr-defined]
-    env = envs[-1][1] if envs else value.env  # type: ignore[attr-defined]
-    return dataclasses.replace(value, plan=resolve(name, env)), others  # type: ignore[type-var]
+    experiment: Any = _divided(value, arguments)
+    decided = resolve(name, experiment)
+    return dataclasses.replace(value, plan=decided), others  # type: ignore[type-var]
+
+
+def _divided(value: T, arguments: Sequence[str]) -> T:
+    """The experiment with the environments that the arguments name, which its usual plan needs.
+
+    What is wrong with their values is reported later, as of all options.
+    """
+    words = [word for argument in arguments for word in argument.split("=", 1)]
+    last = {flag.replace("_", "-"): text for flag, text in itertools.pairwise(words)}
+    counts = {"num_envs": last.get("--num-envs", ""), "groups": last.get("--groups", "")}
+    changes: dict[str, Any] = {n: int(text) for n, text in counts.items() if text.isdecimal()}
+    if "--env" in last:
+        changes["env"] = last["--env"]
+    return dataclasses.replace(value, **changes)  # type: ignore[type-var]
 
 
 def _choose_algorithm(value: T, arguments: Sequence[str]) -> tuple[T, list[str]]:

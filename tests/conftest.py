@@ -62,3 +62,21 @@ def compiled_programs_are_kept(tmp_path_factory: pytest.TempPathFactory) -> Path
 
     keep_compiled_programs()
     return folder
+
+
+PLUGIN = "def initialize():\n    pass  # registers nothing, as where a driver is missing\n"
+
+
+@pytest.fixture
+def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU, and JAX's plugin for it: as much as can be seen of them before JAX starts."""
+    from srl.system.gpus import jax_gpus
+
+    package = tmp_path / "plugins" / "jax_plugins" / "xla_cuda12"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(PLUGIN)
+    monkeypatch.syspath_prepend(tmp_path / "plugins")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "plugins"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    assert jax_gpus() == ["0"]

@@ -3,33 +3,21 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
+from srl import SelfPlay
 from srl.dataflow import plans
 from srl.experiment import load_experiment
 from srl.run.folder import create_run, recorded_experiment
-from srl.system.gpus import jax_gpus
 
 NATIVE, IN_JAX, PYTHON = "native:CartPole-v1", "jax:gymnax:CartPole-v1", "CartPole-v1"
-PLUGIN = "def initialize():\n    pass  # registers nothing, as where a driver is missing\n"
+ATARI = "atari:Pong"
 
 
 def load(env, *words):
     return load_experiment(env, words).experiment
-
-
-@pytest.fixture
-def gpu(tmp_path, monkeypatch):
-    """A GPU, and JAX's plugin for it: as much as can be seen of them before JAX starts."""
-    package = tmp_path / "plugins" / "jax_plugins" / "xla_cuda12"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text(PLUGIN)
-    monkeypatch.syspath_prepend(tmp_path / "plugins")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "plugins"))
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
-    assert jax_gpus() == ["0"]
 
 
 def test_without_a_gpu_programs_step_what_they_can(monkeypatch):
@@ -41,8 +29,19 @@ def test_without_a_gpu_programs_step_what_they_can(monkeypatch):
 @pytest.mark.usefixtures("gpu")
 def test_with_a_gpu_the_usual_plan_learns_on_it():
     assert load(IN_JAX).plan == plans.fused()
-    assert load(NATIVE).plan == load(PYTHON).plan == plans.replicated(1)
+    assert load(PYTHON).plan == plans.replicated(1)
     assert load(NATIVE, "--plan", "fused").plan == plans.fused()
+
+
+@pytest.mark.usefixtures("gpu")
+def test_one_group_steps_while_the_gpu_acts_for_another_where_groups_can_be_made():
+    assert load(NATIVE).plan == load(ATARI).plan == plans.threads()
+    assert load(PYTHON, "--env", NATIVE).plan == plans.threads()
+    for words in (["--num-envs", "9"], ["--num-envs=9"], ["--num_envs", "9"], ["--groups", "1"]):
+        assert load(NATIVE, *words).plan == plans.replicated(1)
+    few = replace(load(NATIVE), num_envs=8, plan=None, self_play=SelfPlay(past=0.5))
+    assert few.settled_plan == plans.replicated(1)  # a match for each side in each group
+    assert replace(few, num_envs=16).settled_plan == plans.threads()
 
 
 def test_a_gpu_that_jax_or_the_process_may_not_use_is_none(gpu, monkeypatch):
@@ -56,7 +55,7 @@ def test_a_gpu_that_jax_or_the_process_may_not_use_is_none(gpu, monkeypatch):
 def test_a_run_keeps_the_plan_of_the_machine_that_it_began_on(tmp_path, request):
     begun = create_run(load_experiment(NATIVE, ["--num-envs", "8"]), tmp_path / "run")
     request.getfixturevalue("gpu")
-    assert load(NATIVE).plan == plans.replicated(1)
+    assert load(NATIVE).plan == plans.threads()
     assert recorded_experiment(begun.path).plan == plans.fused()
 
 

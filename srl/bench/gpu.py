@@ -1,183 +1,137 @@
-"""How fast training goes on a GPU, by game and by plan: `srl bench gpu`."""
+"""The figures of a machine with a GPU, in minutes: `srl bench gpu`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+import datetime
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from srl.bench.actions import random_actions
-from srl.bench.gpu_games import GAMES
-from srl.bench.gpu_load import GpuLoad, gpu_names
-from srl.bench.rounds import add_rounds, comparison, in_turns, median, repeated, show
-from srl.bench.train import PlanSide
-from srl.console.arguments import Arguments, listed, one_of
-from srl.dataflow.plans import idle_gpu
-from srl.errors import PlanError, UserError
-from srl.experiment import Experiment, load_experiment
-from srl.loop.stepping.environments import make_group
+from srl.bench.gpu_load import gpu_names
+from srl.bench.gpu_rows import ROWS, Room, Row, device
+from srl.bench.gpu_table import NOT_RUN, table, value_text
+from srl.console.arguments import Arguments, listed, number, one_of
+from srl.errors import PlanError, RunError, UserError
+from srl.files import write_output
+from srl.run_record import srl_version
 from srl.system.gpus import jax_gpus
 
-_NOTES = """Games and plans are separated by commas. Games are cartpole and half_cheetah with small
-perceptrons, pong with the network of DQN's paper, and hide_and_seek with the map and the network of
-its paper.
+_NOTES = """Rows are measured in the order of their value until the minutes are over, each in
+processes of its own. --out FOLDER gets gpu.json and gpu.md, written anew after each row, with all
+rows: those never run are marked so. A row trains for some seconds after the first report of a run,
+which comes after compiling. Its share is that of the rate at which a pool of as many environments
+steps with random actions on all cores. The GPU's load is the mean of what nvidia-smi reports.
 
-Each plan trains for a while in every round, in a run of its own as `srl run` makes it. The share
-is that of the rate at which a pool of as many environments steps with random actions on all cores.
-The GPU's load is the mean that nvidia-smi reports meanwhile, of all GPUs. A plan that cannot train
-a game has the reason in its row. What is not listed goes to every run: --num-envs 512.
-
---pong-time measures instead how long PPO takes under each plan from the start of the command until
-the mean return of 100 episodes is 18; without a GPU that is a day.
+What is not listed goes to every training: --num-envs 512.
 """
-_FUSED = "fused"
-PLANS = [_FUSED, "threads", "central", "decoupled"]
-_GOAL = 18.0
-_FILE = str(Path(__file__).with_name("gpu_games.py"))
-_POOL_SECONDS = 3.0
-_BATCHES = 20  # of actions
+_SHARE = 4  # of the minutes, that one row may take at most
 
 
 def main(argv: list[str]) -> int:
-    """`srl bench gpu [--game NAME,...] [--plan NAME,...] [--pong-time] [--json]`."""
+    """`srl bench gpu [--minutes M] [--out FOLDER] [--rows NAME,...] [--json]`."""
     parser = Arguments("bench gpu", epilog=_NOTES)
-    games = listed(one_of(*GAMES))
-    parser.add_argument("--game", type=games, default=list(GAMES), metavar="NAMES", help="all")
-    plans = f"default {','.join(PLANS)}"
-    parser.add_argument("--plan", type=listed(str), default=PLANS, metavar="NAMES", help=plans)
-    goal = "seconds until PPO plays Pong well, in place of rates"
-    parser.add_argument("--pong-time", action="store_true", help=goal)
-    add_rounds(parser, 60.0)
-    cpu = "measure on the CPU where JAX has no GPU"
-    parser.add_argument("--on-cpu", action="store_true", help=cpu)
+    names = [row.name for row in ROWS]
+    add = parser.add_argument
+    add("--minutes", type=number(0.01), default=8.0, metavar="M", help="default 8")
+    add("--out", type=Path, metavar="FOLDER", help="for the results")
+    usual = ",".join(row.name for row in ROWS if row.usual)
+    add("--rows", type=listed(one_of(*names)), default=usual, metavar="NAMES", help="all")
+    add("--on-cpu", action="store_true", help="measure on the CPU where JAX has no GPU")
+    add("--json", action="store_true", help="one JSON object a line")
     options, overrides = parser.parse_known_args(argv)
     if not jax_gpus() and not options.on_cpu:
         raise UserError("JAX has no GPU here; --on-cpu measures on the CPU")
-    names = gpu_names()
-    head = {"gpus": names, "jax_gpus": jax_gpus()}
-    if not options.json:
-        show(head, f"GPUs: {', '.join(names) or 'none'}; JAX computes on {_device()}", False)
-    for game in ["pong"] if options.pong_time else options.game:
-        sides, refused = _sides(game, options.plan, overrides)
-        for plan, reason in refused.items():
-            line = {"name": "gpu", "config": {"game": game, "plan": plan}, "value": None}
-            line |= {"unit": "env_steps/s", "refused": reason}
-            show(line, f"{game:<14} {plan:<10} {reason}", options.json)
-        measured = (
-            _times(sides, _GOAL)
-            if options.pong_time
-            else _rates(game, sides, options.seconds, options.rounds)
-        )
-        for line, text in measured:
-            line["config"] |= head
-            show(line, text, options.json)
+    rows = [row for row in ROWS if row.name in options.rows]
+    results = Results(rows, options.out)
+    begin = time.monotonic()
+    pools: dict[str, float] = {}
+    for row in rows:
+        now = time.monotonic()
+        end = begin + 60 * options.minutes
+        if now >= end:
+            break
+        most = 60 * options.minutes / min(_SHARE, len(rows))
+        found = measured(row, Room(min(end, now + most), overrides, pools))
+        _show(results.add(row, found, time.monotonic() - now), options.json)
     return 0
 
 
-class Side:
-    """Runs of a game under one plan."""
+class Results:
+    """The results of all rows, as they are on disk."""
 
-    def __init__(self, game: str, overrides: Sequence[str]) -> None:
-        """Takes the options of `srl run`.
+    def __init__(self, rows: Sequence[Row], folder: Path | None) -> None:
+        """Writes that no row has been run.
 
         Raises:
-            PlanError: If the plan cannot train it.
+            UserError: If the folder cannot be written.
         """
-        target = f"{_FILE}:{game}"
-        self.experiment: Experiment = load_experiment(target, overrides).experiment
-        plan = self.experiment.settled_plan
-        idle = idle_gpu(plan, self.experiment.env)
-        config = {"game": game, "plan": plan.name, "num_envs": self.experiment.num_envs}
-        self.config = {**config, "learns_on": "CPU" if idle else _device()}
-        self.runs = PlanSide(target, list(overrides))
-        self.loads: list[float] = []
-        """Percent of the GPUs' time, by round; the first round warms up."""
+        self._folder = folder
+        self.content = nothing_run(rows)
+        self.content["machine"] = machine()
+        self._write()
 
-    def rate(self, seconds: float) -> float:
-        """Trains for so long, and gives env steps per second; see `PlanSide`."""
-        with closing(GpuLoad()) as load:
-            first, last = self.runs.reports(seconds)
-            mean = load.mean(first["time"], last["time"])
-        self.loads += [] if mean is None else [mean]
-        return (last["env_steps"] - first["env_steps"]) / (last["time"] - first["time"])
+    def add(self, row: Row, found: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """Adds what was found of a row; gives the row's line."""
+        line = next(line for line in self.content["rows"] if line["name"] == row.name)
+        line.update({"state": "run", "seconds": seconds, **found})
+        self._write()
+        return line
 
-
-def _device() -> str:
-    return "GPU" if jax_gpus() else "CPU"
+    def _write(self) -> None:
+        if self._folder is not None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            text = json.dumps(self.content, indent=1) + "\n"
+            write_output(self._folder / "gpu.json", text.encode())
+            write_output(self._folder / "gpu.md", table(self.content).encode())
 
 
-def _sides(
-    game: str, plans: Sequence[str], overrides: Sequence[str]
-) -> tuple[dict[str, Side], dict[str, str]]:
-    """The plans that can train a game, and the reasons of the others."""
-    sides: dict[str, Side] = {}
-    refused: dict[str, str] = {}
-    for plan in plans:
-        try:
-            sides[plan] = Side(game, [*overrides, "--plan", plan])
-        except PlanError as error:
-            refused[plan] = str(error)
-    return sides, refused
+def nothing_run(rows: Sequence[Row] = ROWS) -> dict[str, Any]:
+    """The results where no row has been run, on no machine."""
+    lines = [{"name": row.name, "text": row.text, "state": NOT_RUN} for row in rows]
+    return {"machine": {}, "rows": lines}
 
 
-def _rates(
-    game: str, sides: Mapping[str, Side], seconds: float, rounds: int
-) -> Iterator[tuple[dict[str, Any], str]]:
-    """Measures the plans in turns; gives a line for each, and its text."""
-    if not sides:
-        return
-    pool = _pool_rate(next(iter(sides.values())).experiment)
-    rates = in_turns(
-        {plan: side.rate for plan, side in sides.items()}, seconds, rounds, f"{game}, "
-    )
-    for plan, side in sides.items():
-        found, loads = rates[plan], side.loads[-rounds:]
-        load = sum(loads) / len(loads) if loads else None
-        line = {
-            "name": "gpu",
-            "config": {**side.config, "vs": "pool"},
-            "value": median(found),
-            "unit": "env_steps/s",
-            "rounds": found,
-            **comparison([pool], [rate / pool for rate in found]),
-            "gpu_load": load,
-        }
-        busy = "-" if load is None else f"{load:.0f} %"
-        text = (
-            f"{game:<14} {plan:<10} on the {side.config['learns_on']}  {line['value']:>12,.0f} "
-            f"env steps/s  {100 * line['ratio']:5.1f} % of the pool  GPU busy {busy}"
-        )
-        yield line, text
+def measured(row: Row, room: Room) -> dict[str, Any]:
+    """A row's figures, or its state where it has none."""
+    try:
+        return row.measure(room)
+    except PlanError as error:
+        return {"state": f"refused: {error}"}
+    except (RunError, UserError) as error:
+        return {"state": f"failed: {error}"}
 
 
-def _pool_rate(experiment: Experiment) -> float:
-    """Env steps per second of a pool alone, with random actions."""
-    num_envs = experiment.num_envs
-    with closing(make_group(experiment, num_envs)) as pool:
-        slots = num_envs * len(pool.specs.agents)
-        actions = random_actions(pool.specs.action, slots, _BATCHES, sticky=False)
-        pool.reset(experiment.seed)
+def machine() -> dict[str, Any]:
+    """The machine that is measured; starts no device."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {
+        "gpus": gpu_names(),
+        "computes_on": device(),
+        "cores": len(os.sched_getaffinity(0)),
+        "processor": models[0] if models else platform.machine(),
+        "jax": version("jax"),
+        "srl": srl_version(),
+        "date": datetime.date.today().isoformat(),
+    }
 
-        def steps() -> None:
-            for action in actions:
-                pool.step(action)
 
-        side = repeated(steps, num_envs * _BATCHES)
-        return in_turns({"pool": side}, _POOL_SECONDS, 2)["pool"][-1]
-
-
-def _times(sides: Mapping[str, Side], goal: float) -> Iterator[tuple[dict[str, Any], str]]:
-    """Trains under each plan until the mean return is `goal`."""
-    for plan, side in sides.items():
-        seconds, report = side.runs.until(lambda report: (report["episode_return"] or 0) >= goal)
-        line = {
-            "name": "gpu-time",
-            "config": {**side.config, "goal": goal},
-            "value": seconds,
-            "unit": "s",
-            "env_steps": report["env_steps"],
-        }
-        where = side.config["learns_on"]
-        steps = f"{report['env_steps']:,} env steps"
-        yield line, f"{plan:<10} on the {where}  {seconds:,.0f} s, {steps}, to a return of {goal:g}"
+def _show(line: dict[str, Any], as_json: bool) -> None:
+    """Prints a row at once."""
+    if as_json:
+        text = json.dumps(line)
+    elif "value" not in line:
+        text = f"{line['name']:<20} {line['state']}"
+    else:
+        pool, load = line.get("pool"), line.get("gpu_load")
+        share = f"  {100 * line['value'] / pool:5.1f} % of the pool" if pool else ""
+        busy = "" if load is None else f"  GPU busy {load:.0f} %"
+        text = f"{line['name']:<20} {value_text(line['value'])} {line['unit']}{share}{busy}"
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
+import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any
 
 from srl.bench.alone import loop_alone
@@ -25,6 +28,7 @@ from srl.bench.rounds import (
 from srl.errors import RunError
 from srl.experiment import Experiment, load_experiment
 from srl.run.metrics import is_evaluation
+from srl.run.status import read_stage
 from srl.system.child_process import child_command
 
 _NOTES = """Plans are separated by commas. Each trains for a while in every round, in a run of its
@@ -36,6 +40,8 @@ _ALONE = "loop alone"
 _ENDLESS = "1000000000"  # updates
 _PATIENCE_SECONDS = 300.0
 _STOP_SECONDS = 60.0
+FIRST_REPORT = "first report"
+"""The name in `PlanSide.stages` of the first report."""
 
 
 def main(argv: list[str]) -> int:
@@ -60,10 +66,32 @@ def main(argv: list[str]) -> int:
 class PlanSide:
     """Runs of an experiment under one plan, each in processes of its own."""
 
-    def __init__(self, target: str, overrides: list[str]) -> None:
-        """Takes what `srl run` takes."""
-        self._command = child_command("srl.cli", "run", target, *overrides)
-        self._report_every = 1
+    def __init__(
+        self,
+        target: str,
+        overrides: list[str],
+        environment: Mapping[str, str] = MappingProxyType({}),
+        report_every: int = 1,
+        deadline: float = math.inf,
+        stop_seconds: float = _STOP_SECONDS,
+    ) -> None:
+        """Takes what `srl run` takes.
+
+        Args:
+            target: The experiment.
+            overrides: Its options.
+            environment: Variables of the runs, on top of this process' own.
+            report_every: Updates between two reports of the first run.
+            deadline: Time, by `time.monotonic`, after which no report is waited for.
+            stop_seconds: Seconds that a run may take to end, before it is killed.
+        """
+        self._command = child_command("srl.cli", "run", target, *overrides, dies_with_parent=True)
+        self._environment = {**os.environ, **environment}
+        self._report_every, self._deadline = report_every, deadline
+        self._stop_seconds = stop_seconds
+        self.stages: dict[str, float] = {}
+        """Seconds from the start of the last run to each stage that it has been in, and to its
+        first report."""
 
     def __call__(self, seconds: float) -> float:
         """Trains for so long after the first report, and gives env steps per second.
@@ -81,9 +109,9 @@ class PlanSide:
             RunError: With the run's own error, if it ends by itself.
         """
         with TemporaryDirectory() as folder, self._run(Path(folder)) as run:
-            first = last = _next_report(run, Path(folder), after=0.0)
+            first = last = self._next_report(run, Path(folder), after=0.0)
             while last["time"] - first["time"] < seconds:
-                last = _next_report(run, Path(folder), after=last["time"])
+                last = self._next_report(run, Path(folder), after=last["time"])
         # Reports take time too: about ten in the next round.
         updates = (last["updates"] - first["updates"]) / (last["time"] - first["time"])
         self._report_every = max(1, round(updates * seconds / 10))
@@ -97,9 +125,9 @@ class PlanSide:
         """
         begin = time.time()
         with TemporaryDirectory() as folder, self._run(Path(folder)) as run:
-            report = _next_report(run, Path(folder), after=0.0)
+            report = self._next_report(run, Path(folder), after=0.0)
             while not reached(report):
-                report = _next_report(run, Path(folder), after=report["time"])
+                report = self._next_report(run, Path(folder), after=report["time"])
         return report["time"] - begin, report
 
     @contextlib.contextmanager
@@ -107,37 +135,48 @@ class PlanSide:
         """A run in a folder, interrupted at the end."""
         argv = ["--updates", _ENDLESS, "--report-every", str(self._report_every)]
         argv += ["--run-dir", str(folder / "run")]
+        self._begin, self.stages = time.monotonic(), {}
         with (folder / "output").open("wb") as output:
-            run = subprocess.Popen([*self._command, *argv], stdout=output, stderr=output)
+            run = subprocess.Popen(
+                [*self._command, *argv], stdout=output, stderr=output, env=self._environment
+            )
         try:
             yield run
         finally:
             run.send_signal(signal.SIGINT)
             try:
-                run.wait(_STOP_SECONDS)
+                run.wait(self._stop_seconds)
+            except subprocess.TimeoutExpired:
+                pass
             finally:
                 run.kill()
                 run.wait()
 
+    def _next_report(
+        self, run: subprocess.Popen[bytes], folder: Path, after: float
+    ) -> dict[str, Any]:
+        """The last line of metrics, once there is one that was written after a time.
 
-def _next_report(run: subprocess.Popen[bytes], folder: Path, after: float) -> dict[str, Any]:
-    """The last line of metrics, once there is one that was written after a time.
-
-    Raises:
-        RunError: With the run's last output, if it ends before, or writes nothing for long.
-    """
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while run.poll() is None and time.monotonic() < deadline:
-        with contextlib.suppress(FileNotFoundError):
-            *lines, _ = (folder / "run" / "metrics.jsonl").read_text().split("\n")
-            reports = (json.loads(line) for line in reversed(lines))
-            report = next((report for report in reports if not is_evaluation(report)), None)
-            if report is not None and report["time"] > after:
-                return report
-        time.sleep(0.02)
-    what = "reports nothing" if run.returncode is None else f"ended with {run.returncode}"
-    last = (folder / "output").read_text(errors="replace").strip().rpartition("\n")[2]
-    raise RunError(f"the run {what}: {last}")
+        Raises:
+            RunError: With the run's last output, if it ends before, or writes nothing for long.
+        """
+        deadline = min(time.monotonic() + _PATIENCE_SECONDS, self._deadline)
+        while run.poll() is None and time.monotonic() < deadline:
+            stage = read_stage(folder / "run")
+            elapsed = time.monotonic() - self._begin
+            if stage is not None:
+                self.stages.setdefault(stage[0], elapsed)
+            with contextlib.suppress(FileNotFoundError):
+                *lines, _ = (folder / "run" / "metrics.jsonl").read_text().split("\n")
+                reports = (json.loads(line) for line in reversed(lines))
+                report = next((report for report in reports if not is_evaluation(report)), None)
+                if report is not None and report["time"] > after:
+                    self.stages.setdefault(FIRST_REPORT, elapsed)
+                    return report
+            time.sleep(0.02)
+        what = "reports nothing" if run.returncode is None else f"ended with {run.returncode}"
+        last = (folder / "output").read_text(errors="replace").strip().rpartition("\n")[2]
+        raise RunError(f"the run {what}: {last}")
 
 
 def _measure(

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
-from srl.dataflow.plan import Fragment, Plan
+from srl.dataflow.plan import Divided, Fragment, Plan
 from srl.errors import PlanError
 from srl.system.gpus import jax_gpus
 
@@ -108,8 +108,22 @@ def named(name: str) -> Plan:
     return PLANS[name]()
 
 
-def resolve(plan: Plan | str | None, env: Any) -> Plan | Literal["auto"]:
-    """The plan that an experiment means by its fields `plan` and `env`; auto is left as it is.
+class Undecided(Divided, Protocol):
+    """An experiment, as far as its usual plan depends on it."""
+
+    @property
+    def env(self) -> Any:
+        """The source of its environments."""
+        ...
+
+    @property
+    def self_play(self) -> Any:
+        """Its settings of self-play; None without."""
+        ...
+
+
+def resolve(plan: Plan | str | None, experiment: Undecided) -> Plan | Literal["auto"]:
+    """The plan that an experiment means by its field `plan`; auto is left as it is.
 
     Raises:
         PlanError: If there is no plan of this name.
@@ -118,29 +132,50 @@ def resolve(plan: Plan | str | None, env: Any) -> Plan | Literal["auto"]:
         return "auto"
     if isinstance(plan, str):
         return named(plan)
-    return usual(env, accelerated=bool(jax_gpus())) if plan is None else plan
+    return usual(experiment, accelerated=bool(jax_gpus())) if plan is None else plan
 
 
 _NATIVE = "native:"
 IN_PROGRAMS = (_NATIVE, "jax:")
 """Prefixes of environments that a compiled program can step."""
+_IN_CPP = (_NATIVE, "atari:", "envpool:")
+"""Prefixes of environments that C++ steps, without Python's lock: groups of them overlap."""
 
 
-def usual(env: Any, *, accelerated: bool) -> Plan:
+def usual(experiment: Undecided, *, accelerated: bool) -> Plan:
     """The plan for an experiment that names none; it learns on the accelerator where there is one.
 
     The loop of a native environment, or of one in JAX, is compiled whole if the program can run
-    there. Any other is the plain loop in one process, which has the same groups: so what a run has
-    saved under one of the two goes on under the other.
+    there. Next to an accelerator any other pool in C++ is stepped by two threads, of a group each:
+    one steps while the accelerator acts for the other. All else is the plain loop in one process.
 
     Args:
-        env: What the experiment trains on.
+        experiment: The experiment.
         accelerated: Whether JAX has an accelerator.
     """
+    env = experiment.env
     whole = _pool_id(env).startswith(IN_PROGRAMS)
     if accelerated and programs_need_cpu(env):
         whole = False
-    return fused() if whole else replicated(learners=1)
+    if whole:
+        return fused()
+    overlapping = threads()
+    if accelerated and _pool_id(env).startswith(_IN_CPP) and _divides(overlapping, experiment):
+        return overlapping
+    return replicated(learners=1)
+
+
+_FEWEST_PAST = 4
+"""Past matches of a group, as many as there may be sides, each of which needs one."""
+
+
+def _divides(plan: Plan, experiment: Undecided) -> bool:
+    """Whether the experiment's environments can be divided among the plan's actors."""
+    actors = plan.fragment("step").replicas
+    num_envs, playing = experiment.num_envs, experiment.self_play
+    past = playing.past if playing is not None else 0
+    enough = not past or past * num_envs / actors >= _FEWEST_PAST
+    return num_envs % actors == 0 and experiment.groups % actors == 0 and enough
 
 
 def programs_need_cpu(env: Any) -> bool:

@@ -6,11 +6,17 @@ What acts does so on JAX's default device, what learns on all of this process' d
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from srl.dataflow.plans import programs_need_cpu
 from srl.lazy import jax
+from srl.system.gpu_switches import gpu_choice
+from srl.tree import map_tree
 
 
 def local_devices() -> list[Any]:
@@ -33,3 +39,23 @@ def program_device(env: Any) -> AbstractContextManager[Any]:
     made elsewhere would be moved there at every call.
     """
     return jax.default_device("cpu") if programs_need_cpu(env) else nullcontext()
+
+
+def acting_cpu() -> Any | None:
+    """The CPU, where it is to act although the process learns elsewhere; see `gpu_switches`."""
+    return jax.local_devices(backend="cpu")[0] if gpu_choice("act") == "cpu" else None
+
+
+def to_host() -> Callable[[Any], Any]:
+    """The function that gives a tree of arrays as NumPy's.
+
+    From a GPU all copies begin before the first is awaited; on the CPU there is nothing to copy.
+    """
+    on_cpu = local_devices()[0].platform == "cpu"
+    apart = on_cpu or gpu_choice("copies") == "apart"
+    return partial(map_tree, np.asarray) if apart else copied_together
+
+
+def copied_together(tree: Any) -> Any:
+    """A tree as NumPy's arrays, all copies of which are under way at once."""
+    return jax.device_get(tree)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from srl.beside.priority import keep_to_one_thread
+from srl.dataflow.plans import programs_need_cpu
 from srl.experiment import Experiment
 from srl.files import write_atomically
 from srl.lazy import jax, jnp
@@ -20,6 +21,7 @@ from srl.loop.policy_set import PolicySet
 from srl.loop.shapes import repeated_unroll
 from srl.pools.timestep_arrays import empty_timestep
 from srl.run_record import srl_version
+from srl.system.gpus import jax_gpus
 from srl.types import Decision, Specs, Timestep
 
 _SMALL_GRADIENT, _SMALL_ACT = 60_000_000, 10_000_000
@@ -130,8 +132,11 @@ def _choose(
     """Gives XLA one thread if a node takes at most `small` FLOPs, as `count` counts them.
 
     A number of threads that the user has chosen stays. Where fixed policies play, XLA has to run to
-    read them, before anything can be counted.
+    read them, before anything can be counted. Where a GPU computes, the threads compile for it.
     """
+    program = experiment.settled_plan.is_one_program and programs_need_cpu(experiment.env)
+    if jax_gpus() and not program:
+        return
     if "NPROC" in os.environ or len(os.sched_getaffinity(0)) == 1 or experiment.fixed:
         return
     # All that the FLOPs depend on, but for code outside srl.

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
 from srl.networks._layers import HIDDEN_SCALE, dense, flatten, leaves, orthogonal
 from srl.spaces import Space, is_image
+from srl.system.gpu_switches import gpu_choice
+from srl.system.gpus import jax_gpus
 from srl.types import Array, Tree
 
 
@@ -45,7 +49,7 @@ class CNNFeatures(nn.Module):
 
 
 class Convolution(nn.Module):
-    """A convolution without padding, as a matrix product over patches.
+    """A convolution without padding: on a GPU XLA's own, elsewhere a matrix product over patches.
 
     XLA's convolutions, and above all their gradients, are slow on CPU inside loops. Where squares
     of pixels tile both the window and its steps, they are taken as pixels with more channels: then
@@ -63,6 +67,8 @@ class Convolution(nn.Module):
         shape = (self.kernel, self.kernel, channels, self.filters)
         kernel = self.param("kernel", orthogonal(HIDDEN_SCALE), shape)
         bias = self.param("bias", nn.initializers.zeros, (self.filters,))
+        if traced_for_gpu() and gpu_choice("convolutions") == "xla":
+            return _convolved(x, kernel, self.stride) + bias
 
         window, step = self.kernel // side, self.stride // side
         x, kernel = _squares(x, side), _squares(jnp.moveaxis(kernel, -1, 0), side)
@@ -73,6 +79,21 @@ class Convolution(nn.Module):
             for left in range(window)
         ]
         return jnp.concatenate(pieces, axis=-1) @ kernel.reshape(self.filters, -1).T + bias
+
+
+def _convolved(x: Array, kernel: Array, stride: int) -> Array:
+    """XLA's convolution of [rows, height, width, channels] by [side, side, channels, filters]."""
+    return jax.lax.conv_general_dilated(
+        x, kernel, (stride, stride), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+
+
+def traced_for_gpu() -> bool:
+    """Whether what is traced now will run on a GPU; starts no device."""
+    config: Any = jax.config
+    device = config.jax_default_device
+    on_cpu = "cpu" in (device, getattr(device, "platform", None))
+    return not on_cpu and bool(jax_gpus())
 
 
 def _squares(x: Array, side: int) -> Array:

@@ -2,10 +2,15 @@
 
 import json
 import math
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from srl.bench.gpu_load import GpuLoad, gpu_names
+from srl.bench.gpu_rows import ROWS
 from srl.bench.train import PlanSide
 from srl.cli import main
 
@@ -16,6 +21,9 @@ case "$*" in
   *) printf '10\\n30\\n[N/A]\\n' ;;
 esac
 """
+ROOT = Path(__file__).parents[2]
+TABLE = [sys.executable, str(ROOT / "tools" / "gpu_table.py")]
+PLACE = "# Tuning\n\n<!-- srl bench gpu -->\n<!-- end of srl bench gpu -->\n\nMore.\n"
 
 
 @pytest.fixture
@@ -26,19 +34,77 @@ def smi(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
 
 
-def test_a_plan_has_a_row_with_its_share_of_the_pool_or_the_reason_that_it_has_none(capsys):
-    words = ["--game", "cartpole,pong", "--plan", "fused", "--seconds", "0.1", "--rounds", "1"]
+@pytest.fixture
+def documents(tmp_path):
+    """A folder with the place of the table."""
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    (tmp_path / "docs" / "tuning.md").write_text(PLACE)
+    return tmp_path / "docs"
+
+
+def test_a_row_has_its_figures_and_all_others_are_marked_as_never_run(tmp_path, capsys):
+    words = ["--rows", "cheetah,cartpole,breakout", "--minutes", "0.5", "--out", str(tmp_path)]
     words += ["--algorithm.minibatches", "2", "--json"]
     assert main(["bench", "gpu", *words, *SMALL]) == 2
     assert "JAX has no GPU here; --on-cpu measures on the CPU" in capsys.readouterr().err
-    words += ["--on-cpu"]
-    assert main(["bench", "gpu", *words, *SMALL]) == 0
-    cartpole, pong = map(json.loads, capsys.readouterr().out.splitlines())
-    assert cartpole["config"]["learns_on"] == "CPU"
-    assert cartpole["value"] > 0
-    assert cartpole["ratio"] == pytest.approx(cartpole["value"] / cartpole["vs_value"])
-    assert (pong["config"]["game"], pong["value"]) == ("pong", None)
-    assert "is not native: take another plan" in pong["refused"]
+    assert not list(tmp_path.iterdir())
+    assert main(["bench", "gpu", "--on-cpu", *words, *SMALL, "--plan", "nosuch"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["name"] for line in lines] == ["cheetah", "cartpole", "breakout"]
+    assert all("there is no plan 'nosuch'" in line["state"] for line in lines)
+    kept = json.loads((tmp_path / "gpu.json").read_text())
+    assert kept["rows"] == lines
+    assert kept["machine"]["computes_on"] == "CPU"
+
+
+@pytest.mark.slow
+def test_trainings_checks_and_calls_are_measured_on_the_cpu_in_a_minute_or_two(tmp_path, capsys):
+    names = ["placement", "cheetah", "cartpole", "act-cheetah", "copy-pong"]
+    words = ["--rows", ",".join(names), "--minutes", "4", "--out", str(tmp_path)]
+    words += ["--num-envs", "8", "--algorithm.unroll-length", "8"]
+    assert main(["bench", "gpu", "--on-cpu", *words]) == 0
+    capsys.readouterr()
+    rows = {row["name"]: row for row in json.loads((tmp_path / "gpu.json").read_text())["rows"]}
+    assert {name: row["state"] for name, row in rows.items()} == dict.fromkeys(names, "run")
+    assert rows["placement"]["value"] == "holds"
+    cheetah = rows["cheetah"]
+    assert cheetah["value"] > 0
+    assert cheetah["pool"] > 0
+    assert cheetah["first_report_seconds"] > cheetah["compile_seconds"] > 0
+    assert (cheetah["plan"], cheetah["learns_on"]) == ("fused", "CPU")
+    assert len(rows["act-cheetah"]["value"]) == 3
+    table = (tmp_path / "gpu.md").read_text()
+    assert all(re.search(rf"^\| `{name}` \|", table, re.MULTILINE) for name in names)
+
+
+def test_the_documents_hold_the_table_with_rows_that_were_never_run(tmp_path, documents):
+    command = [*TABLE, "--docs", str(documents)]
+    subprocess.run(command, check=True)
+    page = (documents / "tuning.md").read_text()
+    assert "No machine with a GPU has run them yet." in page
+    assert page.count("| not run |") == len(ROWS)
+    assert page.endswith("\n\nMore.\n")
+    measured = {"gpus": ["NVIDIA H100"], "computes_on": "GPU", "cores": 16, "jax": "0.11.2"}
+    measured |= {"processor": "one", "srl": "0.1.0", "date": "2026-11-30"}
+    row = {"name": "hide", "state": "run", "value": 12345.6, "unit": "env steps/s", "pool": 24691.2}
+    results = {"machine": measured, "rows": [{**row, "gpu_load": 71.0, "text": "game"}]}
+    (tmp_path / "gpu.json").write_text(json.dumps(results))
+    subprocess.run([*TABLE, str(tmp_path), "--docs", str(documents)], check=True)
+    page = (documents / "tuning.md").read_text()
+    assert "NVIDIA H100; 16 cores" in page
+    assert "| `hide` | game | 12,346 env steps/s | 50 % | 71 % |" in page
+    assert page.count("| not run |") == len(ROWS) - 1
+    assert json.loads((documents / "results" / "gpu.json").read_text())["machine"] == measured
+
+
+def test_figures_of_a_cpu_do_not_get_into_the_documents(tmp_path, documents):
+    results = {"machine": {"computes_on": "CPU"}, "rows": []}
+    (tmp_path / "gpu.json").write_text(json.dumps(results))
+    command = [*TABLE, str(tmp_path), "--docs", str(documents)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "was measured on a CPU" in done.stderr
+    assert (documents / "tuning.md").read_text() == PLACE
 
 
 @pytest.mark.usefixtures("smi")

@@ -2,12 +2,19 @@
 
 import os
 import subprocess
-import sys
-from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 
-CHECKS = Path(__file__).with_name("device_checks.py")
+from srl import Experiment
+from srl.dataflow import plans
+from srl.errors import UserError
+from srl.loop.devices import copied_together
+from srl.loop.stepping.threads import ThreadEnvironments
+from srl.system.child_process import child_command
+from srl.system.gpu_switches import CHOICES, gpu_choice
+from srl.tree import map_tree
 
 
 @pytest.mark.parametrize("name", ["one", "all_devices", "fused_native", "fused_in_jax"])
@@ -17,6 +24,52 @@ def test_an_update_leaves_everything_on_its_device_and_in_its_memory(name):
         "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
     }
-    command = [sys.executable, str(CHECKS), name]
+    command = child_command("srl.bench.gpu_placement", name)
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_worker_acts_on_the_cpu_for_what_is_learned_elsewhere_if_it_is_chosen():
+    environment = {
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "SRL_GPU": "act=cpu",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+    }
+    command = child_command("srl.bench.gpu_placement", "acting_on_cpu")
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_arrays_come_to_the_host_the_same_together_or_apart():
+    tree = {"a": jax.numpy.arange(3.0), "b": (jax.numpy.ones((2, 2), bool),)}
+    for found in (map_tree(np.asarray, tree), copied_together(tree)):
+        jax.tree.map(np.testing.assert_array_equal, tree, found)
+        assert all(type(x) is np.ndarray for x in jax.tree.leaves(found))
+
+
+@pytest.mark.parametrize("text", ["act=tpu", "speed=high", "act"])
+def test_a_choice_that_there_is_not_is_refused(monkeypatch, text):
+    monkeypatch.setenv("SRL_GPU", f"copies=apart,{text}")
+    with pytest.raises(UserError, match=f"SRL_GPU holds '{text}'; expected some of convolutions"):
+        gpu_choice("copies")
+
+
+def test_choices_have_defaults(monkeypatch):
+    monkeypatch.setenv("SRL_GPU", "act=cpu, prefetch=off")
+    assert [gpu_choice(name) for name in CHOICES] == ["xla", "cpu", "together", "off", "whole"]
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(("choice", "parts"), [("whole", 1), ("shared", 2)])
+def test_next_to_a_gpu_the_pool_of_each_actor_thread_has_all_cores(monkeypatch, choice, parts):
+    monkeypatch.setenv("SRL_GPU", f"pools={choice}")
+    plan = plans.threads()
+    experiment = Experiment(name="cartpole", env="native:CartPole-v1", num_envs=512, plan=plan)
+    environments = ThreadEnvironments(experiment)
+    environments.make()
+    pools = [pool for own in environments._pools for pool in own]
+    cores = len(os.sched_getaffinity(0))
+    assert [pool.threads for pool in pools] == [max(1, cores // parts)] * 2
+    for pool in pools:
+        pool.close()

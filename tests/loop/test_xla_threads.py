@@ -121,3 +121,10 @@ def test_small_programs_get_one_thread_and_large_ones_all(tmp_path):
     assert threads(tmp_path, "learn") > 1
     kept.write_text("damaged")
     assert threads(tmp_path, "learn") == 1
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core")
+def test_next_to_a_gpu_all_threads_compile_for_it_unless_the_program_is_for_the_cpu(tmp_path):
+    assert threads(tmp_path, "learn") > 1
+    assert threads(tmp_path, "learn", "--plan", "fused") == 1

@@ -208,6 +208,31 @@ def test_convolutions_are_those_of_xla(kernel, stride):
     np.testing.assert_allclose(module.apply(params, x), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.usefixtures("gpu")
+def test_next_to_a_gpu_convolutions_are_xlas_own_unless_patches_are_chosen(monkeypatch):
+    from srl.networks._cnn import Convolution
+
+    x = np.random.default_rng(0).normal(size=(2, 9, 8, 3)).astype(np.float32)
+    module = Convolution(5, 4, 2)
+    params = module.init(KEY, x)
+
+    def loss(params):
+        return (module.apply(params, x) ** 2).mean()
+
+    def used():
+        return "conv_general_dilated" in str(jax.make_jaxpr(loss)(params))
+
+    own = jax.value_and_grad(loss)(params)
+    assert used()
+    with jax.default_device("cpu"):  # as programs that step a native pool
+        assert not used()
+    monkeypatch.setenv("SRL_GPU", "convolutions=patches")
+    jax.clear_caches()
+    assert not used()
+    patches = jax.value_and_grad(loss)(params)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4), own, patches)
+
+
 def test_channels_may_come_first():
     small = CNN(filters=(4,), kernels=(4,), strides=(2,), width=8)
     first = small.build(spaces.Box(0, 255, (4, 20, 24), np.uint8), 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -105,21 +106,38 @@ def _gpus(plan: Plan, workers: list[Worker], gpus: Sequence[str]) -> dict[Worker
     if not any(wanted.values()):
         sharing = [w for w in workers if _likes_gpus(plan.fragments[w[0]])]
         wanted |= dict.fromkeys(sharing, len(gpus) / max(len(sharing), 1))
-    left = dict.fromkeys(gpus, 1.0)
-    result = {}
+    chosen: dict[Worker, list[str]] = {}
+    taken = dict.fromkeys(gpus, 0.0)
     for worker in workers:
-        count = wanted[worker]
-        if not count or not gpus:
-            result[worker] = {"JAX_PLATFORMS": "cpu"}
-            continue
-        share = min(count, 1.0)
-        chosen = sorted(gpus, key=lambda gpu: -left[gpu])[: max(1, int(count))]
-        for gpu in chosen:
-            left[gpu] -= share
-        result[worker] = {"CUDA_VISIBLE_DEVICES": ",".join(chosen)}
-        if share < 1:
-            result[worker]["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{_MEMORY * share:.3f}"
-    return result
+        count = wanted[worker] if gpus else 0
+        emptiest = sorted(gpus, key=lambda gpu: taken[gpu])
+        chosen[worker] = emptiest[: max(1, int(count))] if count else []
+        for gpu in chosen[worker]:
+            taken[gpu] += min(count, 1.0)
+    return {worker: _variables(own, wanted[worker], taken) for worker, own in chosen.items()}
+
+
+def _variables(gpus: Sequence[str], wanted: float, taken: Mapping[str, float]) -> dict[str, str]:
+    """Variables that keep a worker to its GPUs, and to its share of the memory of the fullest.
+
+    Args:
+        gpus: The worker's.
+        wanted: GPUs that it asks for; a fraction of one is a share of it.
+        taken: What all workers ask of each GPU, which may be more than there is.
+    """
+    if not gpus:
+        return {"JAX_PLATFORMS": "cpu"}
+    variables = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
+    share, fullest = min(wanted, 1.0), max(taken[gpu] for gpu in gpus)
+    if fullest > share or share < 1:
+        variables[_memory_variable()] = f"{_MEMORY * share / max(fullest, 1.0):.3f}"
+    return variables
+
+
+def _memory_variable() -> str:
+    """The name of JAX's variable for a share of a GPU's memory; JAX refuses both names at once."""
+    newer = "XLA_CLIENT_MEM_FRACTION"
+    return newer if newer in os.environ else "XLA_PYTHON_CLIENT_MEM_FRACTION"
 
 
 def _likes_gpus(fragment: Fragment) -> bool:

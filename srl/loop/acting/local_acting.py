@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 
 from srl.experiment import Experiment
 from srl.lazy import jax, jnp
+from srl.loop.devices import acting_cpu, to_host
 from srl.loop.learning.learner import run_key
 from srl.loop.policy_set import PolicySet
-from srl.tree import map_tree
 from srl.types import Decision, Policy, Timestep, Tree
 
 Newest = Callable[[tuple[int, int]], tuple[np.ndarray, Mapping[str, Policy]]]
@@ -62,36 +63,54 @@ class LocalActing:
         agents = len(policy_set.specs.agents)
         self._policy_set, self._newest, self._swaps = policy_set, newest, swaps
         self._num_envs = len(envs)
-        self.slots = jnp.arange(envs.start * agents, envs.stop * agents, dtype=jnp.int32)
-        """The slots that are acted for, by their numbers in the run."""
-        self.key = run_key(experiment)
-        """The key of the run's sampling."""
+        self._cpu = acting_cpu()
+        self._to_host = to_host()
+        with self._where():
+            self.slots = jnp.arange(envs.start * agents, envs.stop * agents, dtype=jnp.int32)
+            """The slots that are acted for, by their numbers in the run."""
+            self.key = run_key(experiment)
+            """The key of the run's sampling."""
+            self._clock: Any = jnp.zeros((), jnp.uint32)
         self.version = np.zeros(2, np.int32)
         """The version that acts, int32 [2]."""
         self.policies: Mapping[str, Policy] = {}
         """The policies of that version."""
-        self._clock: Any = jnp.zeros((), jnp.uint32)
+        self._given: Any = None  # the same, where they were learned
         self._clock_is = 0
         self._act = act
 
+    def _where(self) -> AbstractContextManager[Any]:
+        """Has what is made and computed be on the device that acts."""
+        return nullcontext() if self._cpu is None else jax.default_device(self._cpu)
+
+    def _take(self, oldest_version: tuple[int, int]) -> None:
+        """Takes the newest policies, to the device that acts."""
+        self.version, policies = self._newest(oldest_version)
+        if self._cpu is None:
+            self.policies = policies
+        elif policies is not self._given:
+            self._given, self.policies = policies, jax.device_put(policies, self._cpu)
+
     def begin(self, oldest_version: tuple[int, int]) -> None:
         """Begins an unroll, in which no older version may act."""
-        self.version, self.policies = self._newest(oldest_version)
+        self._take(oldest_version)
 
     def decide(self, timestep: Timestep, memory: Tree, clock: int) -> tuple[Decision, np.ndarray]:
         """Decides for the slots; see `Acting`."""
         if self._swaps:
-            self.version, self.policies = self._newest((0, 0))
-        if clock != self._clock_is:
-            self._clock, self._clock_is = jnp.asarray(clock, jnp.uint32), clock
-        ends = timestep.terminated, timestep.truncated
-        keys = self.key, self._clock, self.slots
-        decision, self._clock = self._act(self.policies, timestep.observation, ends, memory, *keys)
+            self._take((0, 0))
+        with self._where():
+            if clock != self._clock_is:
+                self._clock, self._clock_is = jnp.asarray(clock, jnp.uint32), clock
+            given = timestep.observation, (timestep.terminated, timestep.truncated), memory
+            keys = self.key, self._clock, self.slots
+            decision, self._clock = self._act(self.policies, *given, *keys)
         self._clock_is += 1
         memory = decision.memory
-        decision = map_tree(np.asarray, decision._replace(memory=()))
+        decision = self._to_host(decision._replace(memory=()))
         return decision._replace(memory=memory), self.version
 
     def initial_memory(self) -> Tree:
         """Gives the memory of all slots at the start of an episode."""
-        return self._policy_set.initial_memory(self._num_envs)
+        with self._where():
+            return self._policy_set.initial_memory(self._num_envs)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from srl.lazy import jax
+from srl.loop.devices import to_host
 from srl.loop.policy_set import PolicySet
 from srl.loop.wiring import Endpoints
 from srl.streams.layout import Layout
@@ -192,4 +193,4 @@ def _demand_published(version: Version, newest: Version) -> None:
 
 
 def _flat(policies: Policies) -> tuple[Any, ...]:
-    return tuple(np.asarray(leaf) for leaf in jax.tree.leaves(policies))
+    return to_host()(tuple(jax.tree.leaves(policies)))

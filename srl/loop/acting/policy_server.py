@@ -15,6 +15,7 @@ from srl.experiment import Experiment
 from srl.lazy import jax
 from srl.loop.acting.parameters import Source
 from srl.loop.busy_time import BusyTime
+from srl.loop.devices import to_host
 from srl.loop.learning.learner import decision_spec, run_key
 from srl.loop.policy_set import PolicySet
 from srl.loop.stepping.group import keep_memory
@@ -140,6 +141,7 @@ class PolicyServer:
         as waiting for a reply."""
         self._key = run_key(experiment)
         self._act = jax.jit(self._act_on)
+        self._to_host = to_host()
         self._inputs = _Inputs(policy_set, num_envs, width)
         if sink is not None:
             sink.on_room = listener.wake
@@ -351,7 +353,7 @@ class PolicyServer:
             unroll = self._unrolls.get(session.group)
             kept = () if unroll is None else leaves_of(unroll.memory)
             self._inputs.write(index, session.group, [*session.asked, *kept], session.clock)
-        decision = map_tree(np.asarray, self._act(policies, self._inputs.arrays, self._key))
+        decision = self._to_host(self._act(policies, self._inputs.arrays, self._key))
         for index, session in sessions.items():
             own = map_tree(partial(self._inputs.part, index=index), decision)
             for name, part in session.buffers["reply"].items():

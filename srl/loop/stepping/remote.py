@@ -19,6 +19,7 @@ from srl.streams.group_state import Stopped
 from srl.streams.sample_sink import SampleSink
 from srl.streams.tickets import StalenessLimiter
 from srl.streams.transport import Listener, listen
+from srl.system.gpu_switches import gpu_choice
 from srl.types import Specs, Tree
 
 _ACTING = "acting"
@@ -84,7 +85,8 @@ class RemoteEnvironments:
         """Takes the memory of the batches; groups may connect from now on."""
         endpoints, graph = self._endpoints, self.experiment.graph
         self._learner, self.alive = learner, alive
-        learner.meanwhile = self._prefetch
+        if gpu_choice("prefetch") == "on":
+            learner.meanwhile = self._prefetch
         learner.progress.replicas = endpoints.fragment.replicas
         self._limiter = StalenessLimiter(
             len(self._numbers),

@@ -17,6 +17,8 @@ from srl.loop.wiring import Addresses, Endpoints
 from srl.pools import Pool
 from srl.streams.batch import Batch
 from srl.streams.transport.message import Identity
+from srl.system.gpu_switches import gpu_choice
+from srl.system.gpus import jax_gpus
 from srl.types import Specs
 
 
@@ -67,7 +69,9 @@ class ThreadEnvironments(RemoteEnvironments):
         """Makes the environments."""
         groups = [endpoints.share("step", endpoints.replica) for endpoints in self._actor_endpoints]
         each = self._actor_endpoints[0].group_envs
-        count = sum(map(len, groups))
+        # Next to a GPU a group mostly acts while another steps, which then has all cores.
+        alone = bool(jax_gpus()) and gpu_choice("pools") == "whole"
+        count = 1 if alone else sum(map(len, groups))
         for own in groups:
             self._pools.append([])
             for _ in own:

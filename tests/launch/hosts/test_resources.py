@@ -63,6 +63,28 @@ def test_learners_and_policy_workers_share_a_gpu_and_its_memory():
         assert given[worker].environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.450"
 
 
+MEMORY_SHARES = ("XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_CLIENT_MEM_FRACTION")
+PREALLOCATED = 0.75  # of a GPU, by a process of JAX's that is given no share
+
+
+@given(any_plan, st.integers(1, 3))
+def test_workers_on_a_gpu_never_take_more_memory_than_it_has(plan, number):
+    taken, workers = dict.fromkeys(map(str, range(number)), 0.0), dict.fromkeys(range(number), 0)
+    for share in shares(plan, range(8), list(taken), 800).values():
+        found = [share.environment[name] for name in MEMORY_SHARES if name in share.environment]
+        for gpu in filter(None, share.environment.get("CUDA_VISIBLE_DEVICES", "").split(",")):
+            taken[gpu] += float(found[0]) if found else PREALLOCATED
+            workers[int(gpu)] += 1
+    for gpu, fraction in taken.items():
+        assert fraction <= 0.9 + 0.001 * workers[int(gpu)]
+
+
+def test_a_share_of_memory_has_the_name_that_the_user_has_chosen(monkeypatch):
+    monkeypatch.setenv("XLA_CLIENT_MEM_FRACTION", "0.8")  # JAX refuses both names together
+    given = shares(plans.decoupled(), range(8), ["0"], 800)["learner", 0].environment
+    assert [name for name in MEMORY_SHARES if name in given] == ["XLA_CLIENT_MEM_FRACTION"]
+
+
 def test_workers_are_spread_over_gpus():
     plan = plans.inline(2)
     fragments = {name: replace(f, gpus=0.5) for name, f in plan.fragments.items()}
