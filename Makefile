@@ -17,6 +17,13 @@ test: $(VENV)/installed-for-tests  ## every check but the slow ones
 	$(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder \
 	  --max-worker-restart 0 -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
+QUICK := tests/test_imports.py tests/test_from_python.py tests/test_checkpoint.py tests/dataflow \
+  tests/algorithms/test_losses.py
+
+quick: $(VENV)/installed  ## some checks, for another Python: make PYTHON=... VENV=build/other quick
+	@$(PIP_INSTALL) --quiet hypothesis pytest
+	$(BIN)/pytest -q $(QUICK)
+
 slow: $(VENV)/installed-for-tests  ## the checks that take minutes each
 	$(BIN)/pytest -m slow
 

@@ -3,23 +3,70 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import pytest
 from pages import DOCS, PAGES, ROOT
 
 
-def test_the_site_is_built_and_no_link_leads_nowhere(tmp_path):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "reference" / "python.html").stat().st_size > 20_000
+    return folder
+
+
+def test_the_site_is_built_and_no_link_leads_nowhere(site):
+    assert (site / "reference" / "python.html").stat().st_size > 20_000
+
+
+def test_the_home_of_the_site_shows_the_film_and_the_script(site):
+    home = (site / "index.html").read_text()
+    assert 'src="hide_and_seek.svg"' in home
+    assert "srl.load" in re.sub(r"<[^>]*>", "", home)
+
+
+def test_pages_of_the_site_ask_no_other_host_for_anything(site):
+    loaded = r"<(?:script|img|link)[^>]*(?:src|href)=\"?(https?://[^\" >]*)"
+    asked = {url for page in site.rglob("*.html") for url in re.findall(loaded, page.read_text())}
+    assert asked == set()
+
+
+def test_the_search_finds_pages_that_are_opened_as_files(site, tmp_path):
+    driver_of = pytest.importorskip("selenium.webdriver", reason="selenium drives the browser")
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    if not program or not shutil.which("chromedriver"):
+        pytest.skip("there is no Chromium with its driver: apt install chromium chromium-driver")
+    options = driver_of.ChromeOptions()
+    options.binary_location = program
+    for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(flag)
+    options.add_argument(f"--user-data-dir={tmp_path}")
+    browser = driver_of.Chrome(options, driver_of.ChromeService(shutil.which("chromedriver")))
+    try:
+        browser.get(f"{(site / 'index.html').as_uri()}?q=staleness")
+        deadline = time.monotonic() + 60
+        found = "return document.querySelectorAll('.md-search-result__item a').length"
+        while not browser.execute_script(found) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert browser.execute_script(found) > 5
+        for page in ("index.html", "getting_started.html", "results/gates.html"):
+            browser.get((site / page).as_uri())
+            cut = "return [...document.querySelectorAll('pre > code')].filter(e => "
+            assert browser.execute_script(cut + "e.scrollWidth > e.clientWidth).length") == 0
+    finally:
+        browser.quit()
 
 
 def test_links_of_the_readme_lead_somewhere():
