@@ -71,7 +71,8 @@ def test_the_search_finds_pages_that_are_opened_as_files(site, tmp_path):
 
 def test_links_of_the_readme_lead_somewhere():
     text = (ROOT / "README.md").read_text()
-    targets = re.findall(r"\]\(([^)#\s:]+)(?:#[^)]*)?\)", text)
+    targets = re.findall(r"\]\(([^)#\s:]+)(?:#[^)]*)?\)|<img src=\"([^\"]+)\"", text)
+    targets = [first or second for first, second in targets]
     assert targets
     assert [target for target in targets if not (ROOT / target).exists()] == []
 
