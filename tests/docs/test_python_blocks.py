@@ -141,8 +141,8 @@ def test_blocks_that_are_not_run_compile_and_import_names_that_are_there(page):
         if not reason_not_to_run(page, block):
             continue
         for node in ast.walk(ast.parse(block.code, f"{name_of(page)}:{block.line}")):
-            if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "srl":
-                module = importlib.import_module(node.module)
+            if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] == "srl":
+                module = importlib.import_module(str(node.module))
                 assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
             if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "srl":
                 assert hasattr(importlib.import_module("srl"), node.attr)

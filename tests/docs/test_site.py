@@ -37,6 +37,12 @@ def test_the_home_of_the_site_shows_the_film_and_the_script(site):
     assert "srl.load" in re.sub(r"<[^>]*>", "", home)
 
 
+def test_bars_in_code_within_tables_have_no_backslash(site):
+    commands = re.sub(r"<[^>]*>", "", (site / "reference" / "commands.html").read_text())
+    assert "FILE[:NAME] | ENV_ID" in commands
+    assert r"\|" not in commands
+
+
 def test_pages_of_the_site_ask_no_other_host_for_anything(site):
     loaded = r"<(?:script|img|link)[^>]*(?:src|href)=\"?(https?://[^\" >]*)"
     asked = {url for page in site.rglob("*.html") for url in re.findall(loaded, page.read_text())}
