@@ -210,7 +210,7 @@ class _Results:
 
 _HEADER = """# What algorithms learn
 
-`srl gates --out FILE` has written this; the JSON file beside it holds the same numbers. *IQM* is the
+`srl gates --out FILE` has written this; the JSON file of that name holds the numbers. *IQM* is the
 interquartile mean of the seeds' returns with its 95 % bootstrap interval; a gate asks for the mean.
 A return is `episode_return` in the last line of a run's metrics: the mean of its last 100 episodes,
 with drawn actions. For gates of staleness it is the lowest report of the run's last third.
