@@ -7,13 +7,15 @@ import re
 from pathlib import PurePosixPath
 from typing import Any
 
+_CODE = re.compile(r"`[^`\n]+`")
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
     """Turns links to files of the repository outside `docs/` into their names.
 
-    The site has no such pages; in the repository the links work.
+    The site has no such pages; in the repository the links work. In code within tables, a bar has a
+    backslash for the repository's pages, which the site's would show.
     """
     folder = PurePosixPath("docs") / PurePosixPath(page.file.src_uri).parent
 
@@ -26,4 +28,5 @@ def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
             return match[0]
         return text if path in text else f"{text} (`{path}`)"
 
-    return _LINK.sub(replaced, markdown)
+    plain = _CODE.sub(lambda code: code[0].replace(r"\|", "|"), markdown)
+    return _LINK.sub(replaced, plain)

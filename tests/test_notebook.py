@@ -13,6 +13,7 @@ def test_the_notebook_trains_acts_evaluates_and_plots(tmp_path, monkeypatch):
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     monkeypatch.setenv("MPLBACKEND", "agg")
     notebook = nbformat.read(NOTEBOOK, as_version=4)
+    kept = {cell.id for cell in notebook.cells if cell.get("outputs")}
     resources = {"metadata": {"path": str(tmp_path)}}
     NotebookClient(notebook, timeout=300, resources=resources).execute()
     results = [
@@ -22,3 +23,7 @@ def test_the_notebook_trains_acts_evaluates_and_plots(tmp_path, monkeypatch):
     ]
     assert float(results[2]) > 100  # the return of one episode
     assert os.listdir(tmp_path)
+    shown = {
+        cell.id for cell in notebook.cells if any("data" in o for o in cell.get("outputs", ()))
+    }
+    assert kept >= shown, "docs/first_steps.ipynb is to be saved with its outputs"

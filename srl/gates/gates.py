@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from srl.console.arguments import Arguments, listed, number, table
+from srl.console.arguments import Arguments, listed, number
 from srl.console.number_text import number_text
 from srl.errors import UserError
 from srl.files import expect_place, parse_json, write_output
@@ -52,7 +52,7 @@ def _parser() -> Arguments:
         "gates",
         description="Train what algorithms have to learn, and compare the mean return over seeds "
         "with its gate. Runs are kept: those that have ended are not run again, and one that was "
-        "stopped is gone on with. The exit code is 1 where a gate is missed.",
+        "stopped is resumed. The exit code is 1 where a mean is below its threshold.",
     )
     add = parser.add_argument
     add("names", nargs="*", metavar="NAME", help="default: all; --list shows them")
@@ -138,8 +138,9 @@ def _plain(value: Any) -> Any:
 
 
 def _listing(chosen: list[Gate]) -> str:
-    rows = {gate.name: f"at least {gate.threshold:g}: srl run {gate.command}" for gate in chosen}
-    return table(rows)
+    """A command for each gate, to be copied whole, with its name and threshold as a comment."""
+    commands = [f"srl run {g.command}  # {g.name}: at least {g.threshold:g}" for g in chosen]
+    return "\n".join(commands)
 
 
 def _print_row(row: dict[str, Any], as_json: bool) -> None:
@@ -150,7 +151,7 @@ def _print_row(row: dict[str, Any], as_json: bool) -> None:
 def _line(row: dict[str, Any]) -> str:
     if row["out_of_date"]:
         return f"{row['name']}: OUT OF DATE, no gate has its command and threshold any more"
-    verdict = "passed" if row["passed"] else "MISSED"
+    verdict = "passed" if row["passed"] else "BELOW THRESHOLD"
     return f"{row['name']}: {verdict}, {_number(row['mean'])} of {_number(row['threshold'])}"
 
 
@@ -209,7 +210,7 @@ class _Results:
 
 _HEADER = """# What algorithms learn
 
-`srl gates --out` has written this; the JSON file beside it holds the same numbers. *IQM* is the
+`srl gates --out FILE` has written this; the JSON file of that name holds the numbers. *IQM* is the
 interquartile mean of the seeds' returns with its 95 % bootstrap interval; a gate asks for the mean.
 A return is `episode_return` in the last line of a run's metrics: the mean of its last 100 episodes,
 with drawn actions. For gates of staleness it is the lowest report of the run's last third.
@@ -221,7 +222,7 @@ Settings in the commands of `ppo-hopper`, `ppo-walker2d`, `ppo-ant`, `impala-...
 DQN, were chosen by runs with seeds that are counted here, some by one seed alone, as those of PQN
 with memory by seed 1. Their figures are optimistic: other seeds may do worse.
 
-| gate | env steps | seeds | mean | IQM (95 %) | asked | published | min a run | |
+| gate | env steps | seeds | mean | IQM (95 %) | threshold | published | min a run | |
 |---|---|---|---|---|---|---|---|---|
 """
 
@@ -257,4 +258,4 @@ def _cells(row: dict[str, Any]) -> str:
 def _verdict(row: dict[str, Any]) -> str:
     if row["out_of_date"]:
         return "**out of date**"
-    return "passed" if row["passed"] else "**missed**"
+    return "passed" if row["passed"] else "**below threshold**"

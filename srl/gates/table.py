@@ -18,7 +18,7 @@ class Gate:
     command: str
     """The arguments of `srl run`, without the seed."""
     threshold: float
-    """The mean return over seeds that is asked for. Where the command has an evaluation, it is that
+    """The least mean return over seeds. Where the command has an evaluation, it is that
     of the last version's evaluation, else that of training."""
     published: str
     """The returns that others have published, for comparison."""

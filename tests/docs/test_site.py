@@ -1,50 +1,84 @@
-"""The documents: links lead somewhere, commands are such as srl takes, and examples run."""
+"""The documents: the site is built, links lead somewhere, and the first steps run."""
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
-import shlex
+import shutil
 import subprocess
 import sys
-from functools import cache
+import time
 from pathlib import Path
 
 import pytest
-
-from srl.bench.bench import _BENCHMARKS
-from srl.cli import COMMANDS, main
-from srl.experiment import load_experiment
-from srl.sweep.space import searched_setting, split_searched
-
-ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
-PAGES = sorted([ROOT / "README.md", *DOCS.rglob("*.md")])
-
-PLACEHOLDERS = re.compile(r"^(FILE|ENV_ID|my_|corridor|experiment\.py|mine)|^module:|^vector:")
-"""Targets that stand for the reader's own."""
-SWITCHES = {"--dry-run", "--json", "--keys", "--sampled", "--live", "--drawing", "--list"}
-"""Options without a value."""
-TAKING_OVERRIDES = {"run", "plan", "bench train", "bench act", "bench learn", "bench actors"}
-"""Commands that take overrides of an experiment's fields."""
+from pages import DOCS, PAGES, ROOT
 
 
-def test_the_site_is_built_and_no_link_leads_nowhere(tmp_path):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "reference" / "python" / "index.html").stat().st_size > 20_000
+    return folder
+
+
+def test_the_site_is_built_and_no_link_leads_nowhere(site):
+    assert (site / "reference" / "python.html").stat().st_size > 20_000
+
+
+def test_the_home_of_the_site_shows_the_film_and_the_script(site):
+    home = (site / "index.html").read_text()
+    assert 'src="hide_and_seek.svg"' in home
+    assert "srl.load" in re.sub(r"<[^>]*>", "", home)
+
+
+def test_bars_in_code_within_tables_have_no_backslash(site):
+    commands = re.sub(r"<[^>]*>", "", (site / "reference" / "commands.html").read_text())
+    assert "FILE[:NAME] | ENV_ID" in commands
+    assert r"\|" not in commands
+
+
+def test_pages_of_the_site_ask_no_other_host_for_anything(site):
+    loaded = r"<(?:script|img|link)[^>]*(?:src|href)=\"?(https?://[^\" >]*)"
+    asked = {url for page in site.rglob("*.html") for url in re.findall(loaded, page.read_text())}
+    assert asked == set()
+
+
+def test_the_search_finds_pages_that_are_opened_as_files(site, tmp_path):
+    driver_of = pytest.importorskip("selenium.webdriver", reason="selenium drives the browser")
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    if not program or not shutil.which("chromedriver"):
+        pytest.skip("there is no Chromium with its driver: apt install chromium chromium-driver")
+    options = driver_of.ChromeOptions()
+    options.binary_location = program
+    for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(flag)
+    options.add_argument(f"--user-data-dir={tmp_path}")
+    browser = driver_of.Chrome(options, driver_of.ChromeService(shutil.which("chromedriver")))
+    try:
+        browser.get(f"{(site / 'index.html').as_uri()}?q=staleness")
+        deadline = time.monotonic() + 60
+        found = "return document.querySelectorAll('.md-search-result__item a').length"
+        while not browser.execute_script(found) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert browser.execute_script(found) > 5
+        for page in ("index.html", "getting_started.html", "results/gates.html"):
+            browser.get((site / page).as_uri())
+            cut = "return [...document.querySelectorAll('pre > code')].filter(e => "
+            assert browser.execute_script(cut + "e.scrollWidth > e.clientWidth).length") == 0
+    finally:
+        browser.quit()
 
 
 def test_links_of_the_readme_lead_somewhere():
     text = (ROOT / "README.md").read_text()
-    targets = re.findall(r"\]\(([^)#\s:]+)(?:#[^)]*)?\)", text)
+    targets = re.findall(r"\]\(([^)#\s:]+)(?:#[^)]*)?\)|<img src=\"([^\"]+)\"", text)
+    targets = [first or second for first, second in targets]
     assert targets
     assert [target for target in targets if not (ROOT / target).exists()] == []
 
@@ -62,77 +96,6 @@ def test_the_environment_in_jax_that_a_page_shows_is_the_file_that_it_names():
         r"^```python\n(.*?)^```", (DOCS / "jax_environments.md").read_text(), re.M | re.S
     )
     assert shown in (DOCS / "corridor.py").read_text()
-
-
-def commands_of(page: Path) -> list[str]:
-    """The lines of a page's code blocks that are calls of srl, with those that continue them."""
-    text = page.read_text().replace("\\\n", " ")
-    lines = re.findall(r"^ {4,}(srl [a-z].*)$", text, re.MULTILINE)
-    return [re.split(r"\s{2,}#|\s{3,}", line)[0] for line in lines]
-
-
-@cache
-def options_of(*words: str) -> frozenset[str]:
-    """The options that the help of a command names."""
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
-        main([*words, "--help"])
-    # What follows are settings of the experiment: those are tried with their values.
-    own, *_ = output.getvalue().split("The settings of a")
-    return frozenset(re.findall(r"--[a-z][a-z-]*", own))
-
-
-def expect_taken(words: list[str]) -> None:
-    """Raises an error for a call that srl would refuse.
-
-    Overrides are tried on the experiment that is named, on CartPole's in place of the reader's own.
-    """
-    name, *rest = words
-    assert name in COMMANDS
-    if name == "bench":
-        assert rest[0] in _BENCHMARKS
-        name, *rest = f"bench {rest[0]}", *rest[1:]
-    plan = {"--plan"} if name in ("run", "plan") else set()
-    others = without(rest, options_of(*name.split()) - plan)
-    if name in {*TAKING_OVERRIDES, "sweep"}:
-        target, *overrides = others or ["native:CartPole-v1"]
-        if target.startswith("--"):
-            target, overrides = "native:CartPole-v1", others
-        if PLACEHOLDERS.match(target):
-            target = "native:CartPole-v1"
-        fixed, searched = split_searched(overrides) if name == "sweep" else (overrides, {})
-        experiment = load_experiment(target, fixed).experiment
-        for flag, text in searched.items():
-            searched_setting(flag, text, experiment)
-    else:
-        unknown = [word for word in others if word.startswith("--")]
-        assert not [word for word in unknown if not word.startswith("--env.")], unknown
-
-
-def without(words: list[str], known: frozenset[str]) -> list[str]:
-    """The words but for these options and their values."""
-    kept, skip = [], False
-    for word in words:
-        if skip and not word.startswith("--"):
-            skip = False
-        elif word.split("=")[0] in known:
-            skip = "=" not in word and word not in SWITCHES
-        else:
-            kept.append(word)
-            skip = False
-    return kept
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_command_that_a_page_shows_is_one_that_srl_takes(page, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    for command in commands_of(page):
-        if re.search(r"[\[\]|<]|\.\.\.", command):
-            continue  # a synopsis
-        try:
-            expect_taken(shlex.split(command.replace("$seed", "1"))[1:])
-        except Exception as error:
-            raise AssertionError(f"{page.relative_to(ROOT)} shows `{command}`: {error}") from error
 
 
 def files_of(page: Path) -> dict[str, str]:
