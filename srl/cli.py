@@ -17,6 +17,7 @@ from srl.console.arguments import Arguments, table
 from srl.errors import RunError, UserError, explained
 from srl.launch.engines.options import add_engine, refuse_engine_options
 from srl.system.lasting_output import lasting_output
+from srl.system.xla_log import quiet_xla
 
 COMMANDS = {
     "run": ("srl.cli:run", "train an experiment"),
@@ -53,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             Ctrl-C ends it without a traceback.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    quiet_xla()
     with lasting_output() if words and words[0] in _WITH_RUNS else nullcontext():
         code = _run_command(words)
     if argv is None:

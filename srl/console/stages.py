@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable
 
 from rich.console import Console
-from rich.status import Status
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
 
 _FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 10.0, 300.0
 
@@ -15,7 +17,7 @@ _FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 10.0, 300.0
 class Stages:
     """Shows one stage after the other: on a terminal in one line, elsewhere in a few lines.
 
-    Elsewhere each stage is a line of its own. While a stage lasts, its line is repeated with the
+    On a terminal the seconds go on by themselves. Elsewhere each stage is a line of its own. While a stage lasts, its line is repeated with the
     newest details, after 10 seconds and then after twice as long each time, up to 5 minutes.
     """
 
@@ -33,8 +35,9 @@ class Stages:
             stderr=True, highlight=False, soft_wrap=True, force_jupyter=False
         )
         self._clock = clock
-        self._status: Status | None = None
-        self._stage = ""
+        self._live: Live | None = None
+        self._spinner = Spinner("dots")
+        self._stage = self._details = ""
         self._began = self._next_line = self._pause = 0.0
         self._lock = threading.Lock()
 
@@ -53,20 +56,25 @@ class Stages:
                 return
             elif not self._console.is_terminal:
                 self._pause = min(2 * self._pause, _MOST_PAUSE_SECONDS)
-            seconds = round(now - self._began)
-            lasts = f"  (for {seconds} s)" if seconds else ""
-            self._write(f"{stage:<12} {details}{lasts}".rstrip(), now)
+            self._details = details
+            if not self._console.is_terminal:
+                self._next_line = now + self._pause
+                self._console.print(self._text(), markup=False)
+            elif self._live is None:
+                self._live = Live(
+                    console=self._console, get_renderable=self._line, transient=True
+                )
+                self._live.start()
 
-    def _write(self, text: str, now: float) -> None:
-        if not self._console.is_terminal:
-            self._next_line = now + self._pause
-            return self._console.print(text, markup=False)
-        self._next_line = now + 0.25
-        text = text.replace("[", "\\[")
-        if self._status is not None:
-            return self._status.update(text)
-        self._status = self._console.status(text)
-        return self._status.start()
+    def _text(self) -> str:
+        seconds = round(self._clock() - self._began)
+        lasts = f"  (for {seconds} s)" if seconds else ""
+        return f"{self._stage:<12} {self._details}{lasts}".rstrip()
+
+    def _line(self) -> Spinner:
+        """The line on a terminal, as it is now; called a few times a second, by another thread."""
+        self._spinner.update(text=Text(self._text()))
+        return self._spinner
 
     def counter(self, stage: str, what: str, total: int) -> Callable[[int], None]:
         """Begins a stage with a known end.
@@ -85,10 +93,10 @@ class Stages:
     def end(self) -> None:
         """Ends the last stage, and gives the terminal's line back."""
         with self._lock:
+            live, self._live = self._live, None
+            if live is not None:
+                live.stop()
             self._stage, self._next_line = "", 0.0
-            status, self._status = self._status, None
-            if status is not None:
-                status.stop()
 
     def __enter__(self) -> Stages:
         return self

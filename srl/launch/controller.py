@@ -470,6 +470,9 @@ class Controller:
             return
         self._cut_short = True
         for member in overdue[:_SHOWN_STACKS]:
+            if member.stage == Stage.COMPILING:
+                self._announce(f"{member.name} still compiles")
+                continue
             stack, idle = member.process.stack() if member.process else "", member.beat["idle"]
             self._announce(f"{member.name} has shown no progress for {idle:.0f} s", stack)
         names = ", ".join(member.name for member in overdue[:_SHOWN_STACKS])

@@ -98,7 +98,12 @@ class Member:
 
     @property
     def overdue(self) -> bool:
-        """Whether nothing is to be expected of it soon, by what it has taken before."""
+        """Whether nothing is to be expected of it soon, by what it has taken before.
+
+        What compiles has done nothing yet that would be lost.
+        """
+        if self.stage == Stage.COMPILING:
+            return True
         patience = max(PATIENCE_SECONDS, 3 * self.beat.get("longest", 0.0))
         return self.stage != Stage.SAVING and self.beat.get("idle", 0.0) > patience
 

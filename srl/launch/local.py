@@ -124,7 +124,8 @@ def train(
             if not resume and not run.trained:
                 folder.discard()
             raise
-        except (Exception, KeyboardInterrupt) as error:  # `stop` takes a Ctrl-C: this is another
+        # `stop` takes a Ctrl-C: this is another one, or code of others that wants to exit.
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
             end(FAILED, error)
             on_failure(error, folder, WORKER)
             return FAILED

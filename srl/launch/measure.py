@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -39,7 +38,6 @@ class Measured(NamedTuple):
 
 def main(argv: Sequence[str]) -> int:
     """Prints the result, or the error, as one line of JSON."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     folder, resolved = open_run(Path(argv[0]))
     try:
         found = measure(resolved.experiment, folder, float(argv[1]))

@@ -417,7 +417,7 @@ def closing(part: Any) -> Iterator[None]:
     except BaseException:
         try:
             part.close()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             logger.warning("%s", error)
         raise
     part.close()

@@ -136,7 +136,7 @@ class Hooks:
         event = Event(kind, self._folder, metrics, settings, self._limits)
         try:
             self._functions[kind](event)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             text = f"the hook {HOOKS[kind]} raised {type(error).__name__}: {error}"
             self.failure = RunError(text)
             self.failure.__cause__ = error

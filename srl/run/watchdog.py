@@ -5,21 +5,21 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
-import sys
+import tempfile
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 from srl.loop.stage import Stage
 from srl.run.terminal import INTERRUPTED, PATIENCE_SECONDS, Stop, write_line
+from srl.system.child_process import innermost_frames
+from srl.system.cpu_progress import CpuProgress
 
 COMPILE_SECONDS = 300.0
-"""The time that compiling may take before it is reported."""
+"""The time that compiling may take without any computing before it is reported."""
 _ROUND_SECONDS, _SPARE_SECONDS = 1.0, 6.0
 _ABSENT_SECONDS = 5.0  # between two rounds: this process itself was stopped
-_FRAMES = 8  # of a thread's stack, on the terminal
 
 
 class Watchdog:
@@ -55,6 +55,7 @@ class Watchdog:
         self._say, self._awaited, self._ending, self._beat = say, awaited, ending, beat
         self._stage, self._alive = Stage.STARTING, time.monotonic()
         self._updated, self._longest = False, 0.0
+        self._cpu = CpuProgress()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look, name="watch", daemon=True)
 
@@ -83,7 +84,7 @@ class Watchdog:
         self._thread.join()
 
     def _look(self) -> None:
-        named, last = None, time.monotonic()
+        named, last, computed = None, time.monotonic(), 0.0
         every = min(_ROUND_SECONDS, self._limit / 4)
         while not self._ended.wait(every):
             since, stage = self._alive, self._stage
@@ -91,19 +92,19 @@ class Watchdog:
             if now - last > _ABSENT_SECONDS + every:
                 self._alive = since = now
             last = now
+            compiles = stage is Stage.COMPILING
+            if self._cpu.computes() and compiles:
+                computed = now
             if self._stop.requested and stage is not Stage.SAVING:
                 waited = now - max(since, self._stop.requested_at)
                 if waited > max(PATIENCE_SECONDS, 3 * self._longest):
                     self._end(now - since, known=since == named)
-            limit = self._allowed()
+            since = max(since, computed)
+            limit = max(self._limit, COMPILE_SECONDS if compiles else 0.0)
             self._beat(max(since + limit - now, 0.0) + _SPARE_SECONDS)
             if since != named and now - since > limit:
                 named = since
                 self._name(f"the training has shown no progress for {limit:g} s{self._why()}")
-
-    def _allowed(self) -> float:
-        """Seconds that may pass without progress."""
-        return max(self._limit, COMPILE_SECONDS if self._stage is Stage.COMPILING else 0.0)
 
     def _why(self) -> str:
         """The part of a sentence that names what the training waits for."""
@@ -112,32 +113,26 @@ class Watchdog:
         return f": it waits for {awaited}" if awaited else f", while {self._stage}"
 
     def _name(self, text: str) -> None:
-        self._say(f"{text}; the stack of each thread is in {self._log}\n{_stack()}".rstrip())
-        self._write(text)
+        frames = self._log_stacks(text)
+        self._say(f"{text}; the stack of each thread is in {self._log}\n{frames}".rstrip())
 
-    def _write(self, text: str) -> None:
-        """Writes all stacks into the log."""
+    def _log_stacks(self, text: str) -> str:
+        """Writes all stacks into the log; gives the part that is an environment's."""
+        stacks = ""
+        with contextlib.suppress(OSError), tempfile.TemporaryFile() as file:
+            faulthandler.dump_traceback(file)
+            file.seek(0)
+            stacks = file.read().decode(errors="replace")
         with contextlib.suppress(OSError), self._log.open("a") as log:
-            log.write(f"{text}:\n")
-            log.flush()
-            faulthandler.dump_traceback(log)
+            log.write(f"{text}:\n{stacks}")
+        return "" if self._stage is Stage.COMPILING else innermost_frames(stacks)
 
     def _end(self, silent: float, *, known: bool) -> None:
         """Ends this process, whose main thread may be where it cannot be interrupted."""
         text = f"ended before this update: no progress for {silent:.0f} s{self._why()}"
-        self._write(text)
-        stack = "" if known else f"{_stack()}\n"
-        write_line(f"{stack}{text}{self._ending()}")
+        if self._stage is Stage.COMPILING:
+            text = "ended while it was compiling, before the first update"
+        frames = self._log_stacks(text)
+        shown = "" if known or not frames else f"\n{frames}"
+        write_line(f"{text}{self._ending()}{shown}")
         os._exit(INTERRUPTED)
-
-
-def _stack() -> str:
-    """The innermost calls of the threads that step environments, the last call last."""
-    threads = [t for t in threading.enumerate() if t.name.startswith("group ")]
-    frames, lines = sys._current_frames(), []
-    for thread in threads or [threading.main_thread()]:
-        frame = frames.get(thread.ident or 0)
-        if frame is not None:
-            lines.append(f"{thread.name}:\n")
-            lines += traceback.format_list(traceback.extract_stack(frame)[-_FRAMES:])
-    return "".join(lines).rstrip()

@@ -16,6 +16,7 @@ from contextlib import suppress
 
 from srl.errors import PACKAGE, is_own
 from srl.system.lasting_output import keep_output
+from srl.system.xla_log import quiet_xla
 
 DUMP_SIGNAL = signal.SIGRTMIN + 8
 """The signal by which a process is asked for its stacks; unlikely to be used by a simulator."""
@@ -94,6 +95,7 @@ def begin() -> None:
     del sys.argv[1:]  # simulators may look at it, too
     parent, dump = json.loads(settings)
     keep_output()
+    quiet_xla()
     if parent:
         die_with(parent)
     if dump >= 0:
@@ -174,16 +176,17 @@ def innermost_frames(dump: str) -> str:
 
     These are the frames that srl called, of the thread that crashed; of a process that hangs, of
     the threads that step environments, else of the main thread. Where srl itself was innermost, it
-    is the whole dump.
+    is the whole dump of a crash, and empty of a hang.
     """
     threads = re.findall(r"^(Current t|T)hread 0x.*\n((?:  .*\n?)*)", dump, re.MULTILINE)
     if not threads:
         return dump
-    faulting = next((part for kind, part in threads if kind == "Current t"), threads[-1][1])
+    main = threads[-1][1]
+    if dump.startswith("Fatal"):
+        faulting = next((part for kind, part in threads if kind == "Current t"), main)
+        return _called_by(faulting, PACKAGE) or dump
     stepping = [frames for _, part in threads if (frames := _called_by(part, _POOLS))]
-    if stepping and not dump.startswith("Fatal"):
-        return "\n".join(stepping)
-    return _called_by(faulting, PACKAGE) or dump
+    return "\n".join(stepping) or _called_by(main, PACKAGE)
 
 
 def _called_by(stack: str, folder: str) -> str:

@@ -20,6 +20,7 @@ from srl.loop.stage import Stage
 from srl.specs_json import specs_from_json
 from srl.streams.transport import Disconnected, connect
 from srl.streams.transport.message import Identity, Message, Refused, text_of
+from srl.system.cpu_progress import CpuProgress
 from srl.types import Specs
 from srl.workers.worker_spec import WorkerSpec
 
@@ -45,7 +46,8 @@ class ControlMessage(IntEnum):
     """Controller: as START, after an address has changed."""
     BEAT = 19
     """Worker: `state`, `stage`, `idle` (seconds since its main loop showed progress), `longest`
-    (the most that this has been while the worker did its work), `grown`: what its counters have
+    (the most that this has been while the worker did its work; a compiler that computes shows
+    progress), `grown`: what its counters have
     grown by since they were first given, `updates`: how many the run has made, where the worker
     makes them, and `seconds`: what its threads have spent on each activity since the last beat,
     which is no progress."""
@@ -138,6 +140,7 @@ class Control:
         self._answers: dict[int, dict[str, Any]] = {}  # by the event's number
         self._alive, self._longest = time.monotonic(), 0.0
         self._stage = Stage.STARTING
+        self._cpu = CpuProgress()
         self._counters: dict[str, float] = {}
         self._first_counters: dict[str, float] = {}
         self._closing = False
@@ -235,9 +238,11 @@ class Control:
 
     def _beat(self, now: float) -> None:
         grown = self._grown()
-        works = self._stage == Stage.STEPPING or any(grown.values())
-        state = "running" if works else "starting"
-        state = "draining" if self.stopping.is_set() else state
+        if self._cpu.computes() and self._stage == Stage.COMPILING:
+            self._alive = now
+        state = "starting"
+        if self._stage == Stage.STEPPING or any(grown.values()):
+            state = "draining" if self.stopping.is_set() else "running"
         idle = {"idle": now - self._alive, "longest": self._longest}
         progress = {"grown": grown, "seconds": self.busy.take()}
         values = {"state": state, "stage": self._stage, **idle, **progress}

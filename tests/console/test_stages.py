@@ -1,4 +1,5 @@
 import io
+import time
 
 import pytest
 from rich.console import Console
@@ -36,6 +37,17 @@ def test_a_terminal_shows_the_newest_stage_in_one_line_that_goes_at_the_end():
         shown.show("compiling", "learner 1 of 2")
     assert "compiling    learner 1 of 2" in output.getvalue()
     assert output.getvalue().count("\n") <= 1
+
+
+def test_on_a_terminal_the_seconds_go_on_while_nothing_else_is_shown():
+    shown, output, now = stages(force_terminal=True, color_system=None)
+    deadline = time.monotonic() + 30
+    with shown:
+        shown.show("compiling", "before the first update")
+        now[0] = 75.0
+        while "for 75 s" not in output.getvalue():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
 
 
 @pytest.mark.parametrize("words", [["--json"], []])

@@ -2,7 +2,8 @@
 
 A file `<fault>-<worker>` in the run's folder makes that worker do it, once: `hang`, `raise`,
 `lose` (a peer), `crash` or `misuse`. `<fault>-<worker>-always` does it in every process of the
-worker. While a file `compile-<worker>` is there, it does nothing else.
+worker. While a file `compile-<worker>` is there, it does nothing else, and while one is there that
+is called `compute-<worker>`, it computes, as a compiler does.
 """
 
 import json
@@ -13,6 +14,7 @@ import time
 from srl.dataflow import plans
 from srl.errors import UserError
 from srl.experiment import load_experiment
+from srl.loop.stage import Stage
 from srl.launch.controller import Controller
 from srl.pools import make_pool
 from srl.run.folder import create_run
@@ -54,6 +56,10 @@ def work(context, specs, last):
         note(context, {"start": start.peers, **values})
         while (context.folder / f"compile-{name}").exists():
             context.stopping.wait(0.02)
+        if (context.folder / f"compute-{name}").exists():
+            context.stage(Stage.COMPILING)
+            while (context.folder / f"compute-{name}").exists():
+                sum(range(1000))
         while not context.stopping.is_set() and done != last:
             fail(context.folder, name)
             if start := context.peers_changed():

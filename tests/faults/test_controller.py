@@ -82,6 +82,16 @@ def test_ctrl_c_lets_the_learner_finish_and_exits_with_130(start, tmp_path):
     assert not [pid for pid in pids.values() if os.path.exists(f"/proc/{pid}")]
 
 
+def test_ctrl_c_ends_a_learner_that_compiles_and_shows_no_frames(start, tmp_path):
+    run = start(10**6, "compute-learner-0")
+    wait((tmp_path / "run" / "notes-learner-0").exists, "the learner did not begin")
+    run.send_signal(signal.SIGINT)
+    output, errors = run.communicate(timeout=DEADLINE)
+    assert run.returncode == 130, errors
+    assert "learner-0 still compiles\n" in output
+    assert "File " not in output + errors
+
+
 def test_srl_stop_ends_a_run_in_processes_as_ctrl_c_does(start, tmp_path, capsys):
     run = start(10**6)
     working(run, tmp_path)

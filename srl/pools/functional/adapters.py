@@ -50,5 +50,5 @@ def _made(name: str, maker: Callable[..., Any], options: dict[str, Any]) -> Any:
         return maker(**options)
     except TypeError as error:
         raise UserError(f"{name} does not take these options: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise RunError(f"{name}: making it raised {described(error)}") from error

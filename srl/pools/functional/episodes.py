@@ -234,7 +234,7 @@ class Episodes:
     def _traced(self, call: str, function: Any, *operands: Any) -> Any:
         try:
             return jax.eval_shape(function, *operands)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             what = f"{type(error).__name__}: {error}"
             raise UserError(f"{self._name}: {call} cannot be traced by JAX: {what}") from error
 

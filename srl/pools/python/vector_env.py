@@ -111,7 +111,7 @@ class VectorEnvPool(PythonPool):
         if not (isinstance(action, spaces.Box) or self._observes_mask):
             try:
                 self._adds_mask = MASK in self._env.reset(seed=0)[1]
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise RunError(f"{self.name}: reset raised {described(error)}") from error
         return Specs(
             observation=with_mask(observed, action) if self._adds_mask else observed,

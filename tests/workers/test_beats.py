@@ -1,0 +1,54 @@
+"""What a worker's beats say of it while it compiles."""
+
+import time
+
+import pytest
+
+from srl.loop.stage import Stage
+from srl.streams.transport import listen
+from srl.streams.transport.message import Identity
+from srl.workers.control import CONTROLLER, LIMIT_BYTES, Control, ControlMessage, unpack
+from srl.workers.worker_spec import WorkerSpec
+
+
+@pytest.fixture
+def beats():
+    """A worker's end of a connection, and the beats that arrive at the other end."""
+    with listen("host", Identity(1, CONTROLLER, 0), limit_bytes=LIMIT_BYTES) as listener:
+        spec = WorkerSpec("", "learner", 0, 1, 0, run=1, controller=listener.address)
+        control = Control(spec)
+
+        def arrive():
+            while True:
+                _, message = listener.receive(30)
+                if message.kind == ControlMessage.BEAT:
+                    yield unpack(message)
+
+        yield control, arrive()
+        control.close()
+
+
+def test_a_worker_that_is_to_stop_while_it_compiles_has_not_begun_its_work(beats):
+    control, arriving = beats
+    control.enter(Stage.COMPILING)
+    control.stopping.set()
+    beat = next(beat for beat in arriving if beat["stage"] == Stage.COMPILING)
+    assert beat["state"] == "starting"
+    control.enter(Stage.STEPPING)
+    assert next(beat for beat in arriving if beat["state"] != "starting")["state"] == "draining"
+
+
+def test_a_compiler_that_computes_shows_progress_in_beats(beats):
+    control, arriving = beats
+    control.enter(Stage.COMPILING)
+    end = time.monotonic() + 2.5
+    while time.monotonic() < end:
+        pass
+    control.enter(Stage.STEPPING)
+    idle = []
+    for beat in arriving:
+        if beat["stage"] == Stage.STEPPING:
+            break
+        idle.append(beat["idle"])
+    assert len(idle) > 2
+    assert max(idle) < 1.5
