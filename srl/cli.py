@@ -144,17 +144,20 @@ def run(argv: list[str]) -> int:
 
 
 def resume(argv: list[str]) -> int:
-    """`srl resume RUN_DIR [--version V] [--env-steps N]`."""
+    """`srl resume RUN_DIR [--version V] [--env-steps N | --updates N] [--anew]`."""
     parser = run_arguments("resume")
     parser.add_argument(
         "--version", type=int, metavar="V", help="go on from this checkpoint; default: the newest"
     )
     parser.add_argument("--env-steps", type=int, metavar="N", help="train to this many in all")
+    parser.add_argument("--updates", type=int, metavar="N", help="the same, counted in updates")
+    anew = "where there is no checkpoint, train from the beginning; what was recorded is kept"
+    parser.add_argument("--anew", action="store_true", help=anew)
     add_engine(parser)
     options = parser.parse_args(argv)
     from srl.launch.auto import settled
     from srl.launch.local import train
-    from srl.run.folder import extend_run, open_run, return_to
+    from srl.run.folder import expect_progress, extend_run, open_run, return_to
 
     folder, resolved = open_run(options.run_dir, to_train=True)
     from srl.launch.submit import refuse_running, resume_elsewhere
@@ -163,8 +166,10 @@ def resume(argv: list[str]) -> int:
     if options.version is not None:
         for later in return_to(folder, options.version):
             _print(f"checkpoint {later.stem} is later, and kept as {later}")
-    if options.env_steps is not None:
-        resolved = extend_run(folder, resolved, options.env_steps)
+    expect_progress(folder, anew=options.anew)
+    budget = {"env_steps": options.env_steps, "updates": options.updates}
+    if any(value is not None for value in budget.values()):
+        resolved = extend_run(folder, resolved, **budget)
     if options.on != "local":
         return resume_elsewhere(folder, resolved, options, _print)
     refuse_engine_options(options)

@@ -17,7 +17,13 @@ from srl.launch.auto import settled
 from srl.launch.local import train as train_here
 from srl.launch.start import begin
 from srl.launch.submit import refuse_running
-from srl.run.folder import continue_run, extend_run, open_run, recorded_fixed
+from srl.run.folder import (
+    continue_run,
+    expect_progress,
+    extend_run,
+    open_run,
+    recorded_fixed,
+)
 from srl.run.hooks import Event
 from srl.run.metrics import FILE, is_evaluation, read_metrics
 from srl.run.terminal import INTERRUPTED, failed
@@ -87,6 +93,7 @@ def train(
     if folder is None:
         raise UserError("resume=True goes on with a run: give its folder as run_dir")
     refuse_running(folder)
+    expect_progress(folder)
     return _train(folder, continue_run(folder, resolved), resume=True, quiet=quiet)
 
 
@@ -125,19 +132,23 @@ class Run:
         names = dict.fromkeys(name for row in rows for name in row)
         return {name: [row.get(name) for row in rows] for name in names}
 
-    def resume(self, *, env_steps: int | None = None, quiet: bool = False) -> Run:
+    def resume(
+        self, *, env_steps: int | None = None, updates: int | None = None, quiet: bool = False
+    ) -> Run:
         """Goes on from the newest checkpoint; see `train` for what it raises.
 
         Args:
             env_steps: Trains to this many in all, in place of the experiment's.
+            updates: The same, counted in updates.
             quiet: Whether to show nothing while it goes.
         """
         folder, resolved = self._folder, self._resolved
         if resolved is None:
             folder, resolved = open_run(self.path, to_train=True)
         refuse_running(folder)
-        if env_steps is not None:
-            resolved = extend_run(folder, resolved, env_steps)
+        expect_progress(folder)
+        if env_steps is not None or updates is not None:
+            resolved = extend_run(folder, resolved, env_steps=env_steps, updates=updates)
         resolved = settled(folder, resolved, _silent if quiet else print_line)
         return _train(folder, resolved, resume=True, quiet=quiet)
 

@@ -129,4 +129,4 @@ class KeptRun:
 
     @property
     def _resumed(self) -> tuple[str, ...]:
-        return ("resume", str(self.path.absolute()))
+        return ("resume", str(self.path.absolute()), "--anew")  # it may have been killed early

@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import importlib
 import importlib.metadata
+import itertools
 import json
 import logging
 import os
@@ -205,6 +206,16 @@ def films(folder: RunFolder) -> dict[Path, int]:
     """The films that `RunFolder.film` names, the earliest first, with their env steps."""
     found = {file: file.stem.rpartition("_")[2] for file in folder.videos.glob("env_steps_*.mp4")}
     return {file: int(steps) for file, steps in sorted(found.items()) if steps.isdecimal()}
+
+
+def revert_films(folder: RunFolder, env_steps: int) -> None:
+    """Moves the films after `env_steps` aside: the run has returned to there."""
+    aside = folder.videos / "reverted"
+    for film, steps in films(folder).items():
+        if steps > env_steps:
+            aside.mkdir(exist_ok=True)
+            names = (f"{film.stem}{n and f'-{n}' or ''}{film.suffix}" for n in itertools.count())
+            film.rename(next(aside / name for name in names if not (aside / name).exists()))
 
 
 def remove_unfinished_films(folder: RunFolder) -> None:

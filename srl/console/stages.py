@@ -61,9 +61,7 @@ class Stages:
                 self._next_line = now + self._pause
                 self._console.print(self._text(), markup=False)
             elif self._live is None:
-                self._live = Live(
-                    console=self._console, get_renderable=self._line, transient=True
-                )
+                self._live = Live(console=self._console, get_renderable=self._line, transient=True)
                 self._live.start()
 
     def _text(self) -> str:

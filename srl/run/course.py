@@ -19,7 +19,7 @@ from srl.run.evaluation import Evaluated, Evaluations, target_reached
 from srl.run.hooks import NO_HOOKS, Asking, Happened
 from srl.run.metrics import MetricsWriter, plain
 from srl.run.terminal import DONE, FAILED, INTERRUPTED
-from srl.run_record import RunFolder, read_config, write_specs
+from srl.run_record import RunFolder, read_config, revert_films, write_specs
 from srl.tracking.trackers import Trackers
 
 logger = logging.getLogger(__name__)
@@ -124,6 +124,9 @@ class Run:
             write_specs(RunFolder(self.folder), trainer.specs)
             resumed_at = trainer.env_steps if resume else None
             self._metrics = MetricsWriter(self.folder, resumed_at)
+            if resumed_at is not None:
+                with contextlib.suppress(OSError):  # films are no part of training
+                    revert_films(RunFolder(self.folder), resumed_at)
             self._stack.enter_context(closing(self._metrics))
             if settings := self.experiment.evaluation:
                 self._evaluations = Evaluations(settings, self.folder, self.checkpoints)

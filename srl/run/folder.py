@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from srl.checkpoint import Checkpoints
 from srl.config_values import config_values, flat_values, made_from, unreachable
 from srl.errors import UserError
-from srl.files import write_atomically
+from srl.files import short_path, write_atomically
+from srl.run.metrics import FILE, REVERTED_FILE, read_metrics
 from srl.run_record import (
     SCHEMA,
     TIME,
@@ -165,10 +166,35 @@ def recorded_experiment(folder: Path) -> Experiment:
     return recorded(run, read_config(run)).experiment
 
 
-def extend_run(folder: RunFolder, resolved: Resolved, env_steps: int) -> Resolved:
+def expect_progress(folder: RunFolder, *, anew: bool = False) -> None:
+    """Raises UserError if a run has trained and has no checkpoint, unless it may begin anew."""
+    if anew or Checkpoints(folder.checkpoints).versions() or not (folder.path / FILE).exists():
+        return
+    done = max((report["env_steps"] for report in read_metrics(folder.path)), default=0)
+    if done:
+        raise UserError(
+            f"{folder.path} has no checkpoint to go on from, and its metrics reach {done:,} env "
+            f"steps: `srl resume {short_path(folder.path)} --anew` trains from the beginning, and "
+            f"keeps them in {REVERTED_FILE}"
+        )
+
+
+def extend_run(
+    folder: RunFolder,
+    resolved: Resolved,
+    *,
+    env_steps: int | None = None,
+    updates: int | None = None,
+) -> Resolved:
     """The same run with a larger budget, which its folder records.
 
     It no longer ends at its target of evaluation if it has reached that.
+
+    Args:
+        folder: The run's.
+        resolved: Its experiment.
+        env_steps: The budget; None where it is given in updates.
+        updates: The budget; None where it is given in env steps.
 
     Raises:
         UserError: When so much is done already, or another process trains the run.
@@ -176,9 +202,13 @@ def extend_run(folder: RunFolder, resolved: Resolved, env_steps: int) -> Resolve
     from srl.overrides import without
     from srl.run.evaluation import target_reached
 
+    name, budget = ("env_steps", env_steps) if updates is None else ("updates", updates)
+    if env_steps is not None and updates is not None:
+        raise UserError("give --env-steps or --updates, not both")
     kept = without(resolved.overrides, "--env-steps", "--updates", "--pause-at")
-    overrides = (*kept, "--env-steps", str(env_steps))
-    changes = {"env_steps": env_steps, "updates": None, "pause_at": None}
+    option = f"--{name.replace('_', '-')}"
+    overrides = (*kept, option, str(budget))
+    changes: dict[str, Any] = {"updates": None, "pause_at": None, name: budget}
     experiment = dataclasses.replace(resolved.experiment, **changes)
     evaluation = experiment.evaluation
     if evaluation and target_reached(evaluation, Checkpoints(folder.checkpoints)):
@@ -189,9 +219,9 @@ def extend_run(folder: RunFolder, resolved: Resolved, env_steps: int) -> Resolve
     resolved = dataclasses.replace(resolved, experiment=experiment, overrides=overrides)
     with folder.locked():
         counts = Checkpoints(folder.checkpoints).newest_counts()
-        done = counts["env_steps"] if counts else 0
-        if env_steps <= done:
-            raise UserError(f"--env-steps {env_steps}: {done} are done already; give more")
+        done = counts[name] if counts else 0
+        if budget is not None and budget <= done:
+            raise UserError(f"{option} {budget}: {done} are done already; give more")
         record(folder, resolved)
     return resolved
 

@@ -17,6 +17,8 @@ from srl.files import is_count, parse_json, write_atomically
 logger = logging.getLogger(__name__)
 
 FILE = "metrics.jsonl"
+REVERTED_FILE = "metrics.reverted.jsonl"
+"""The reports that came after a checkpoint to which the run has returned."""
 
 
 class MetricsWriter:
@@ -30,13 +32,13 @@ class MetricsWriter:
 
         Args:
             folder: Holds `metrics.jsonl`.
-            resume_at: Reports of more env steps than this are forgotten, so that the curve goes on
-                where the run does.
+            resume_at: Reports of more env steps than this move to `metrics.reverted.jsonl`, so
+                that the curve goes on where the run does.
         """
         self._path = folder / FILE
         try:
             if resume_at is not None:
-                _forget_after(self._path, resume_at)
+                _revert_to(self._path, resume_at)
             self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         except OSError as error:
             raise _failure(self._path, error) from None
@@ -90,8 +92,8 @@ def report_of(line: bytes) -> dict[str, Any] | None:
     return report if good else None
 
 
-def _forget_after(path: Path, env_steps: int) -> None:
-    """Rewrites the file without the reports after `env_steps`, and without a torn last line.
+def _revert_to(path: Path, env_steps: int) -> None:
+    """Moves the reports after `env_steps`, and a torn last line, to the file of reverted ones.
 
     Broken lines before it stay, as they may hold what another program wrote.
     """
@@ -100,13 +102,19 @@ def _forget_after(path: Path, env_steps: int) -> None:
     *lines, last = path.read_bytes().split(b"\n")
     if report_of(last) is not None:
         lines.append(last)
-    kept = []
+        last = b""
+    kept, reverted = [], []
     for number, line in enumerate(lines, 1):
         report = report_of(line)
         if report is None:
             logger.warning("%s, line %d is broken and stays as it is: %.40r", path, number, line)
-        if report is None or report["env_steps"] <= env_steps:
-            kept.append(line + b"\n")
+        stays = report is None or report["env_steps"] <= env_steps
+        (kept if stays else reverted).append(line + b"\n")
+    if last:
+        reverted.append(last + b"\n")
+    if reverted:
+        with path.with_name(REVERTED_FILE).open("ab") as file:
+            file.writelines(reverted)
     write_atomically(path, b"".join(kept))
 
 

@@ -3,6 +3,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,8 +19,9 @@ from srl.errors import RunError, UserError
 from srl.experiment import load_experiment
 from srl.launch.local import train
 from srl.run.course import report_interval
-from srl.run.folder import create_run, open_run
+from srl.run.folder import create_run, extend_run, open_run
 from srl.run.metrics import read_metrics
+from srl.run_record import read_config
 
 
 def run(folder, *words, trainer=None, resume=False):
@@ -130,6 +132,35 @@ def test_a_run_killed_before_its_first_checkpoint_starts_from_the_beginning(
     assert run(folder, resume=True) == 0
     assert "the run starts from the beginning" in capsys.readouterr().out
     assert_same_run(folder, whole)
+
+
+def test_a_run_without_its_checkpoints_is_not_replaced_by_a_new_one(tmp_path, whole, capsys):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    shutil.rmtree(folder / "checkpoints")
+    recorded = (folder / "metrics.jsonl").read_text()
+    film = folder / "videos" / "env_steps_000000002100.mp4"
+    film.parent.mkdir()
+    film.write_bytes(b"a film")
+    assert main(["resume", str(folder)]) == 2
+    assert "no checkpoint to go on from, and its metrics reach 6,000 env" in capsys.readouterr().err
+    assert (folder / "metrics.jsonl").read_text() == recorded
+    assert run(folder, resume=True) == 0  # as --anew does it
+    assert_same_run(folder, whole)
+    assert (folder / "metrics.reverted.jsonl").read_text() == recorded
+    assert (folder / "videos" / "reverted" / film.name).read_bytes() == b"a film"
+
+
+def test_a_run_goes_on_to_more_updates(tmp_path, whole):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    opened, resolved = open_run(folder)
+    with pytest.raises(UserError, match="--updates 60: 60 are done already"):
+        extend_run(opened, resolved, updates=60)
+    extend_run(opened, resolved, updates=67)
+    assert run(folder, resume=True) == 0
+    assert curve(folder)[-1]["updates"] == 67
+    assert read_config(opened)["overrides"][-2:] == ["--updates", "67"]
 
 
 def test_a_run_killed_in_its_first_minutes_goes_on_from_one_of_its_first_updates(tmp_path, whole):

@@ -146,13 +146,13 @@ def test_a_folder_without_permission_is_told(tmp_path):
 def test_a_longer_budget_stays_with_the_run(tmp_path):
     words = ["--updates=7", "--seed", "3", "--env_steps", "5"][:3]
     resolved, folder = make("CartPole-v1", *words, run_dir=tmp_path / "run")
-    longer = extend_run(folder, resolved, 5000)
+    longer = extend_run(folder, resolved, env_steps=5000)
     for experiment in (longer.experiment, open_run(folder.path)[1].experiment):
         assert (experiment.env_steps, experiment.updates, experiment.seed) == (5000, None, 3)
-    again = extend_run(folder, longer, 6000)
+    again = extend_run(folder, longer, env_steps=6000)
     assert again.overrides == ("--seed", "3", "--env-steps", "6000")
     with pytest.raises(UserError, match="env_steps is 0"):
-        extend_run(folder, again, 0)
+        extend_run(folder, again, env_steps=0)
 
 
 def test_a_budget_that_is_used_up_is_refused(tmp_path):
@@ -161,11 +161,11 @@ def test_a_budget_that_is_used_up_is_refused(tmp_path):
         checkpoints.save(3, {"x": np.zeros(1)}, {"env_steps": 300, "updates": 3}, wait=True)
     before = folder.config.read_text()
     with pytest.raises(UserError, match="--env-steps 300: 300 are done already; give more"):
-        extend_run(folder, resolved, 300)
+        extend_run(folder, resolved, env_steps=300)
     with folder.locked(), pytest.raises(UserError, match="another process is training"):
-        extend_run(folder, resolved, 301)
+        extend_run(folder, resolved, env_steps=301)
     assert folder.config.read_text() == before
-    assert extend_run(folder, resolved, 301).experiment.env_steps == 301
+    assert extend_run(folder, resolved, env_steps=301).experiment.env_steps == 301
 
 
 def test_a_folder_that_only_happens_to_hold_a_run_is_refused(tmp_path):

@@ -48,13 +48,23 @@ def test_a_line_at_the_checkpoint_stays(tmp_path):
 
 
 @pytest.mark.parametrize("torn", ['{"env_steps": 15, "epi', '{"env_steps": 16}', "\x00\x00"])
-def test_a_torn_last_line_is_dropped_on_resume(tmp_path, torn):
+def test_a_torn_last_line_leaves_the_metrics_on_resume_and_is_kept(tmp_path, torn):
     write(tmp_path, [10])
     path = tmp_path / "metrics.jsonl"
     path.write_text(path.read_text() + torn)
     write(tmp_path, [20], resume_at=15)
     steps = [json.loads(line)["env_steps"] for line in path.read_text().splitlines()]
     assert steps == [10, 20]
+    assert (tmp_path / "metrics.reverted.jsonl").read_text() == torn + "\n"
+
+
+def test_reports_after_the_checkpoint_are_kept_each_time_that_a_run_returns_to_it(tmp_path):
+    write(tmp_path, [10, 20, 30])
+    write(tmp_path, [20, 30, 40], resume_at=10)
+    write(tmp_path, [30], resume_at=20)
+    reverted = (tmp_path / "metrics.reverted.jsonl").read_text().splitlines()
+    assert [json.loads(line)["env_steps"] for line in reverted] == [20, 30, 30, 40]
+    assert [line["env_steps"] for line in read_metrics(tmp_path)] == [10, 20, 30]
 
 
 BROKEN = [
