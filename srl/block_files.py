@@ -76,28 +76,38 @@ def read(folder: Path, name: str, checksum: str) -> dict[str, np.ndarray]:
     Raises:
         Unreadable: If it is absent or damaged, or another one than was listed.
     """
+    expect_header(folder, name, checksum)
     try:
-        if array_file.read_header(folder / name)[1] != checksum:
-            raise Unreadable("it is of another checkpoint")
         return array_file.read(folder / name)[0]
     except Unreadable as error:
         raise Unreadable(f"{folder.name}/{name}: {error}") from None
 
 
-def check(folder: Path, files: Files, alive: Callable[[], None]) -> None:
-    """Reads all of the files.
+def expect_header(folder: Path, name: str, checksum: str) -> None:
+    """Raises Unreadable unless a file has its length, and the checksum that was listed."""
+    try:
+        if array_file.read_header(folder / name)[1] != checksum:
+            raise Unreadable("it is of another checkpoint")
+    except Unreadable as error:
+        raise Unreadable(f"{folder.name}/{name}: {error}") from None
+
+
+def damaged(folder: Path, files: Files, alive: Callable[[], None]) -> dict[str, Unreadable]:
+    """Reads all of the files; gives those that are not as they were written, and why.
 
     Args:
         folder: Which holds them.
         files: Those listed.
         alive: Called before each.
-
-    Raises:
-        Unreadable: If one of them is not as it was written.
     """
+    found: dict[str, Unreadable] = {}
     for name, checksum in files.items():
         alive()
-        read(folder, name, checksum)
+        try:
+            read(folder, name, checksum)
+        except Unreadable as error:
+            found[name] = error
+    return found
 
 
 def remove_unused(folder: Path, used: Set[str], newest: int) -> None:

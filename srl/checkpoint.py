@@ -24,7 +24,7 @@ from srl import array_file, block_files
 from srl.array_file import SUFFIX, Unreadable, copied_leaves, named_leaves
 from srl.block_files import Files
 from srl.errors import RunError, Unwritable, UserError
-from srl.files import UNFINISHED, is_count, parse_json, replacing
+from srl.files import UNFINISHED, is_count, parse_json, replacing, short_path
 from srl.lazy import jax
 from srl.types import Tree
 
@@ -37,10 +37,12 @@ _REPLAY = "replay"
 class Damaged(RunError):
     """A checkpoint that cannot be read; an earlier one may be."""
 
-    def __init__(self, version: int | str, what: str, hint: str) -> None:
-        """Takes the version, what is damaged, and what to do."""
+    def __init__(
+        self, version: int | str, what: str, hint: str, *, replay_only: bool = False
+    ) -> None:
+        """Takes the version, what is damaged, what to do, and whether that is its replay alone."""
         super().__init__(f"{what}; {hint}")
-        self.version, self.what = version, what
+        self.version, self.what, self.replay_only = version, what, replay_only
 
 
 class Checkpoints:
@@ -233,17 +235,20 @@ class Checkpoints:
             alive: Called now and then: the files of a replay are read through, too.
 
         Raises:
-            UserError: There is no version, or one is not like `like`.
+            UserError: There is no version, or one is not like `like`, or all lack blocks of their
+                replays.
             Damaged: No version can be read.
         """
         later: list[Damaged] = []
         for version in reversed(self.versions()):
             try:
                 tree, _ = self.restore(version, like)
-                self._check_replay(version, alive)
+                self.check_replay(version, alive)
                 return tree, later
             except Damaged as error:
                 later.append(error)
+        if lacking := next((error for error in later if error.replay_only), None):
+            raise UserError(str(lacking))
         raise later[0] if later else UserError(f"there is no checkpoint in {self.folder}")
 
     def replay_files(self, version: int | str | None = None) -> dict[str, str]:
@@ -260,11 +265,55 @@ class Checkpoints:
         except ValueError as error:
             raise self._damaged(version, error) from None
 
-    def _check_replay(self, version: int, alive: Callable[[], None]) -> None:
-        try:
-            block_files.check(self.replay_folder, self.replay_files(version), alive)
-        except Unreadable as error:
-            raise self._damaged(version, error) from None
+    def check_replay(self, version: int, alive: Callable[[], None] = lambda: None) -> None:
+        """Raises Damaged if a block of a version's replay is not as it was written.
+
+        Args:
+            version: Of a checkpoint that can be read.
+            alive: Called now and then.
+        """
+        files = self.replay_files(version)
+        damaged = block_files.damaged(self.replay_folder, files, alive)
+        if damaged:
+            several = "" if len(damaged) == 1 else f", and {len(damaged) - 1} others"
+            raise Damaged(
+                version,
+                f"checkpoint {self._file(version)} lacks a part of its replay "
+                f"({next(iter(damaged.values()))}{several})",
+                f"`srl resume {short_path(self.folder.parent)} --partial-replay` goes on without "
+                f"{len(damaged)} of the replay's {len(files)} files",
+                replay_only=True,
+            )
+
+    def leave_out_damaged_blocks(self) -> str:
+        """Has the newest version that can be read list no damaged blocks of its replay any more.
+
+        Returns:
+            A text about the files that are left out; empty if there are none.
+
+        Raises:
+            Unwritable: If the checkpoint cannot be written.
+        """
+        for version in reversed(self.versions()):
+            try:
+                files = self.replay_files(version)
+                arrays, texts = array_file.read(self._file(version))
+            except (Damaged, Unreadable):
+                continue
+            damaged = block_files.damaged(self.replay_folder, files, lambda: None)
+            if not damaged:
+                return ""
+            kept = {name: x for name, x in files.items() if name not in damaged}
+            texts[_REPLAY] = json.dumps(kept)
+            try:
+                array_file.write(self._file(version), arrays, texts)
+            except OSError as error:
+                raise self._failure(error) from None
+            return (
+                f"checkpoint {version} goes on without {len(damaged)} of the {len(files)} files of "
+                f"its replay, which are damaged: {', '.join(damaged)}"
+            )
+        return ""
 
     def newest_counts(self) -> dict[str, int] | None:
         """`env_steps` and `updates` of the newest version of which they can be read, if any."""

@@ -144,17 +144,20 @@ def run(argv: list[str]) -> int:
 
 
 def resume(argv: list[str]) -> int:
-    """`srl resume RUN_DIR [--version V] [--env-steps N | --updates N] [--anew]`."""
+    """`srl resume RUN_DIR [--version V] [--env-steps N|--updates N] [--partial-replay|--anew]`."""
     parser = run_arguments("resume")
     parser.add_argument(
         "--version", type=int, metavar="V", help="go on from this checkpoint; default: the newest"
     )
     parser.add_argument("--env-steps", type=int, metavar="N", help="train to this many in all")
     parser.add_argument("--updates", type=int, metavar="N", help="the same, counted in updates")
+    rest = "go on without the blocks of the replay that are damaged"
+    parser.add_argument("--partial-replay", action="store_true", help=rest)
     anew = "where there is no checkpoint, train from the beginning; what was recorded is kept"
     parser.add_argument("--anew", action="store_true", help=anew)
     add_engine(parser)
     options = parser.parse_args(argv)
+    from srl.checkpoint import Checkpoints
     from srl.launch.auto import settled
     from srl.launch.local import train
     from srl.run.folder import expect_progress, extend_run, open_run, return_to
@@ -164,9 +167,14 @@ def resume(argv: list[str]) -> int:
 
     refuse_running(folder)
     if options.version is not None:
-        for later in return_to(folder, options.version):
+        partial = options.partial_replay
+        for later in return_to(folder, options.version, partial_replay=partial):
             _print(f"checkpoint {later.stem} is later, and kept as {later}")
     expect_progress(folder, anew=options.anew)
+    if options.partial_replay:
+        with folder.locked():
+            left_out = Checkpoints(folder.checkpoints).leave_out_damaged_blocks()
+        _print(left_out or "no block of the replay is damaged")
     budget = {"env_steps": options.env_steps, "updates": options.updates}
     if any(value is not None for value in budget.values()):
         resolved = extend_run(folder, resolved, **budget)

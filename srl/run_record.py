@@ -214,7 +214,7 @@ def revert_films(folder: RunFolder, env_steps: int) -> None:
     for film, steps in films(folder).items():
         if steps > env_steps:
             aside.mkdir(exist_ok=True)
-            names = (f"{film.stem}{n and f'-{n}' or ''}{film.suffix}" for n in itertools.count())
+            names = (f"{film.stem}{(n and f'-{n}') or ''}{film.suffix}" for n in itertools.count())
             film.rename(next(aside / name for name in names if not (aside / name).exists()))
 
 

@@ -17,8 +17,9 @@ _FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 10.0, 300.0
 class Stages:
     """Shows one stage after the other: on a terminal in one line, elsewhere in a few lines.
 
-    On a terminal the seconds go on by themselves. Elsewhere each stage is a line of its own. While a stage lasts, its line is repeated with the
-    newest details, after 10 seconds and then after twice as long each time, up to 5 minutes.
+    On a terminal the seconds go on by themselves. Elsewhere each stage is a line of its own. While
+    a stage lasts, its line is repeated with the newest details, after 10 seconds and then after
+    twice as long each time, up to 5 minutes.
     """
 
     def __init__(

@@ -243,8 +243,13 @@ def continue_run(folder: RunFolder, resolved: Resolved) -> Resolved:
     return resolved
 
 
-def return_to(folder: RunFolder, version: int) -> list[Path]:
+def return_to(folder: RunFolder, version: int, *, partial_replay: bool = False) -> list[Path]:
     """Makes a version the newest checkpoint of a run; later ones are renamed.
+
+    Args:
+        folder: The run's.
+        version: The number of updates done.
+        partial_replay: Whether blocks of its replay may be damaged.
 
     Returns:
         Where the later ones are now.
@@ -256,6 +261,8 @@ def return_to(folder: RunFolder, version: int) -> list[Path]:
     with folder.locked():
         checkpoints = Checkpoints(folder.checkpoints)
         checkpoints.restore(version)
+        if not partial_replay:
+            checkpoints.check_replay(version)
         later = [other for other in checkpoints.versions() if other > version]
         return [checkpoints.set_aside(other, "later") for other in later]
 

@@ -72,7 +72,7 @@ def _lead_nowhere(fd: int) -> None:
 def _lasting(stream: TextIO | None) -> Any:
     """The stream with a descriptor of this kind; as it is where it leads to a program's own."""
     if stream is None:  # the process was started without it
-        return open(os.devnull, "w")  # noqa: SIM115
+        return open(os.devnull, "w")
     buffer = getattr(stream, "buffer", None)
     raw = getattr(buffer, "raw", buffer)
     if type(raw) is not io.FileIO or raw.fileno() not in (1, 2):  # a notebook's, or a test's

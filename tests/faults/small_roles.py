@@ -14,8 +14,8 @@ import time
 from srl.dataflow import plans
 from srl.errors import UserError
 from srl.experiment import load_experiment
-from srl.loop.stage import Stage
 from srl.launch.controller import Controller
+from srl.loop.stage import Stage
 from srl.pools import make_pool
 from srl.run.folder import create_run
 from srl.streams import Disconnected, listen

@@ -77,6 +77,7 @@ class ReplayFiles:
         """
         self._part, self._parts = part, parts
         self._files: dict[str, str] = {}
+        self._saves = 0
 
     def rewind(self, n: int) -> None:
         """Forgets what is newer than version n: learning has gone back to it."""
@@ -97,13 +98,11 @@ class ReplayFiles:
         self.rewind(n)
         oldest = _oldest(replays, n)
         files = {name: x for name, x in self._files.items() if _blocks(name).end > oldest}
-        begin = max([oldest, *(_blocks(name).end for name in files)])
-        if begin == n and files:
-            return Saved(files)
+        files = self._intact(folder, files, alive)
         rings = _rings(replays)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for first, end in _ranges(begin, n, _blocks_each(leaves, rings)):
+            for first, end in _lacking(files, oldest, n, _blocks_each(leaves, rings)):
                 alive()
                 arrays = {name: _taken(leaves[name], first, end, n) for name in rings}
                 if end == n:  # what changes is written whole, with the newest blocks
@@ -111,10 +110,31 @@ class ReplayFiles:
                     arrays |= {name: np.array(x, order="C") for name, x in others.items()}
                 name = Blocks(first, end, self._part, self._parts).name
                 files[name] = array_file.write(folder / name, arrays, {})
+                block_files.read(folder, name, files[name])  # as the disk gives it back
         except OSError as error:
             return Saved({}, f"cannot save the replay in {folder}: {error.strerror or error}")
+        except Unreadable as error:
+            return Saved({}, f"cannot save the replay in {folder}: {error}")
         self._files = files
         return Saved(files)
+
+    def _intact(self, folder: Path, files: Files, alive: Callable[[], None]) -> dict[str, str]:
+        """Those of the files that are as they were written; the rest is still in memory.
+
+        Of most only the header is looked at. One file is read through, another one each time.
+        """
+        whole = sorted(files)[self._saves % len(files)] if files else ""
+        self._saves += 1
+        intact: dict[str, str] = {}
+        for name, checksum in files.items():
+            alive()
+            check = block_files.read if name == whole else block_files.expect_header
+            try:
+                check(folder, name, checksum)
+                intact[name] = checksum
+            except Unreadable as error:
+                logger.warning("%s; it is written again", error)
+        return intact
 
     def load(
         self, folder: Path, files: Files, replays: Tree, n: int, alive: Callable[[], None]
@@ -248,9 +268,17 @@ def _blocks_each(leaves: Mapping[str, Array], rings: set[str]) -> int:
     return max(1, _FILE_BYTES // max(size, 1))
 
 
-def _ranges(begin: int, end: int, most: int) -> list[tuple[int, int]]:
-    """A range in parts of `most`; an empty one as it is."""
-    return [(k, min(k + most, end)) for k in range(begin, end, most)] or [(begin, end)]
+def _lacking(files: Files, oldest: int, n: int, most: int) -> list[tuple[int, int]]:
+    """The ranges of updates from the oldest to n that no file holds, in parts of `most`.
+
+    Without any file there is at least an empty one.
+    """
+    begin, ranges = oldest, list[tuple[int, int]]()
+    held = sorted((_blocks(name).begin, _blocks(name).end) for name in files)
+    for first, end in [*held, (n, n)]:
+        ranges += [(k, min(k + most, first)) for k in range(begin, first, most)]
+        begin = max(begin, end)
+    return ranges or ([] if files else [(n, n)])
 
 
 def _runs(begin: int, end: int, blocks: int) -> Iterator[tuple[int, int, int]]:

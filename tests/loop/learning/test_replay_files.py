@@ -101,6 +101,49 @@ def test_a_damaged_block_damages_the_checkpoints_that_need_it(start, tmp_path, d
     assert "replay/2-4.0of1.safetensors" in damaged[0].what
 
 
+@pytest.mark.parametrize("name", ["0-2.0of1.safetensors", "2-4.0of1.safetensors"])
+def test_a_run_goes_on_without_the_damaged_blocks_of_its_replay(start, tmp_path, name):
+    trainer, checkpoints = start(DQN_RUN), Checkpoints(tmp_path / "run" / "checkpoints")
+    for updates in (2, 2):
+        train(trainer, updates)
+        save(trainer, checkpoints)
+    os.unlink(checkpoints.folder / "2.safetensors")
+    flip_a_bit(checkpoints.replay_folder / name)
+    with pytest.raises(UserError, match=r"replay/.*--partial-replay` goes on without 1 of .* 2"):
+        checkpoints.restore_newest()
+    left_out = checkpoints.leave_out_damaged_blocks()
+    assert left_out.startswith("checkpoint 4 goes on without 1 of the 2 files of its replay")
+    assert name in left_out
+    resumed = start(DQN_RUN)
+    resume(resumed, checkpoints)
+    there = np.unique(replays(resumed)["policy"].unrolls.update).tolist()
+    assert there == [-1, *({0, 1, 2, 3} - set(range(int(name[0]), int(name[2]))))]
+    train(resumed, 3)
+    save(resumed, checkpoints)
+    checkpoints.check_replay(7)
+    checkpoints.close()
+
+
+def flip_a_bit(path):
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [flip_a_bit, os.unlink])
+def test_a_block_that_is_damaged_while_a_run_goes_on_is_written_again(start, tmp_path, damage):
+    trainer, checkpoints = start(DQN_RUN), Checkpoints(tmp_path)
+    train(trainer, 1)
+    save(trainer, checkpoints)
+    damage(checkpoints.replay_folder / "0-1.0of1.safetensors")
+    train(trainer, 2)
+    save(trainer, checkpoints)
+    resumed = start(DQN_RUN)
+    resume(resumed, checkpoints)
+    assert_same(replays(trainer), replays(resumed))
+    checkpoints.close()
+
+
 def test_a_block_of_another_course_of_the_run_is_noticed(start, tmp_path):
     trainer, checkpoints = start(DQN_RUN), Checkpoints(tmp_path)
     train(trainer, 2)
