@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from srl.loop.devices import expect_devices
 from srl.loop.learning.parameter_server import Server
 from srl.loop.learning.replicas import free_address, join
 from srl.loop.stepping.remote import RemoteEnvironments
@@ -59,6 +60,7 @@ def _register(
     if replicas > 1:
         meeting = start.peers[context.fragment][0]["replicas"]
         join(meeting, context.replica, replicas, context.experiment.heartbeat_seconds)
+    expect_devices()
     return start.specs
 
 
