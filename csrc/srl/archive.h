@@ -12,7 +12,8 @@ namespace srl {
 
 // Writes values to a byte string, or reads them back in the same order. An environment lists its
 // state once, in `Serialize(Archive&)`, and both directions follow from it. Throws
-// std::runtime_error when the bytes end too early, or one that stands for a bool is neither 0 nor 1.
+// std::runtime_error when the bytes end too early, or one that stands for a bool is neither 0
+// nor 1.
 class Archive {
  public:
   // Writing: appends to `output`, which must outlive the archive.
