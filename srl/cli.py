@@ -268,7 +268,9 @@ def evaluate(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(argv)
     from srl.evaluation.evaluate import evaluate
+    from srl.loop.devices import expect_devices
 
+    expect_devices()
     settings = vars(options)
     as_json = settings.pop("json")
     evaluation = evaluate(**settings)
@@ -283,7 +285,9 @@ def watch(argv: list[str]) -> int:
     )
     options = parser.parse_args(argv)
     from srl.evaluation.watch import watch
+    from srl.loop.devices import expect_devices
 
+    expect_devices()
     return _print(f"open {watch(**vars(options))} in a browser")
 
 
@@ -296,7 +300,9 @@ def export(argv: list[str]) -> int:
     parser.add_argument("--policy", metavar="NAME", help=one)
     options = parser.parse_args(argv)
     from srl.export import export
+    from srl.loop.devices import expect_devices
 
+    expect_devices()
     version = export(**vars(options))
     return _print(f"version {version} is in {options.output}")
 
@@ -311,8 +317,10 @@ def share(argv: list[str]) -> int:
     add("--sampled", action="store_true", help=_SAMPLED)
     add("--seed", type=int, default=0, metavar="S", help="default 0")
     options = parser.parse_args(argv)
+    from srl.loop.devices import expect_devices
     from srl.sharing.share import share
 
+    expect_devices()
     missing = share(**vars(options))
     return _print("\n".join([*missing, f"{options.output} is ready; docs/sharing.md publishes it"]))
 

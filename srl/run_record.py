@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 SCHEMA = 1
 TIME = "%Y-%m-%d_%H-%M-%S"
 """The form of a run's folder's name, where none is given."""
+_LONGEST_NAME, _LONGEST_PATH = 255, 4096 - 256  # bytes, with room for a file's name in a folder
 _TIME_PATTERN = r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d"
 
 
@@ -262,7 +263,8 @@ def read_config(folder: RunFolder) -> dict[str, Any]:
     for name, kind in _TYPES.items():
         value = config[name]
         texts = value if isinstance(value, list) else [value] if isinstance(value, str) else []
-        if not isinstance(value, kind) or not all(map(_is_text, texts)):
+        good = isinstance(value, kind) and all(map(_is_text, texts))
+        if not good or not (isinstance(value, list) or all(map(_is_path, texts))):
             raise UserError(
                 f"{folder.config} is damaged: {name} is {str(value)[:60]!r}, which srl did not "
                 "write; restore the file, or start a new run"
@@ -271,11 +273,17 @@ def read_config(folder: RunFolder) -> dict[str, Any]:
 
 
 def _is_text(value: Any) -> bool:
-    """Whether a value is a text that can name a file."""
+    """Whether a value is a text that the operating system can take."""
     try:
         return isinstance(value, str) and b"\0" not in os.fsencode(value)
     except UnicodeEncodeError:
         return False
+
+
+def _is_path(text: str) -> bool:
+    """Whether a text is short enough to name a file."""
+    path = os.fsencode(text)
+    return len(path) < _LONGEST_PATH and max(map(len, path.split(b"/"))) <= _LONGEST_NAME
 
 
 def expect_source(folder: RunFolder, config: Mapping[str, Any]) -> None:

@@ -108,10 +108,13 @@ void Demand(bool good, const std::string& space, const char* demand) {
 
 template <typename T>
 std::vector<T> ToVector(const T* first, std::size_t count) {
+  Demand(first != nullptr || count == 0, "specs", "have a null pointer in place of an array");
   return {first, first + count};
 }
 
 std::vector<std::string> ToVector(const char* const* texts, std::size_t count) {
+  Demand(texts != nullptr || count == 0, "specs", "have a null pointer in place of an array");
+  for (const char* text : std::span(texts, count)) Demand(text, "specs", "have a null name");
   return {texts, texts + count};
 }
 
@@ -157,7 +160,9 @@ Specs ToSpecs(const SrlSpecs& table) {
   specs.max_episode_steps = given.max_episode_steps;
   Demand(!specs.agents.empty(), "specs", "name no agent");
   Demand(specs.max_episode_steps >= 0, "specs", "have a max_episode_steps below 0");
+  Demand(given.fields || given.num_fields == 0, "observation", "has a null pointer for its fields");
   for (const SrlField& field : std::span(given.fields, given.num_fields)) {
+    Demand(field.name, "observation", "has a field whose name is null");
     const std::string name = field.name;
     Demand(!name.empty() || given.num_fields == 1, "observation", "has a field without a name");
     specs.observation.push_back(

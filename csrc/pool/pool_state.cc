@@ -14,7 +14,12 @@ constexpr std::uint64_t kMagic = 0x33306c6f6f506c73;  // "slPool03"
 
 void Pool::SerializeOne(int env_id, Archive& archive) {
   stepper_->SerializeRandom(env_id, archive);
-  archive.Value(PhaseOf(env_id));
+  auto phase = static_cast<std::uint8_t>(PhaseOf(env_id));
+  archive.Value(phase);
+  if (phase > static_cast<std::uint8_t>(Phase::kReceived)) {  // a saved pool is idle
+    throw std::runtime_error("the saved environment state is damaged");
+  }
+  PhaseOf(env_id) = static_cast<Phase>(phase);
   stepper_->SerializeEpisode(env_id, archive);
 }
 

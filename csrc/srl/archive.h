@@ -12,7 +12,8 @@ namespace srl {
 
 // Writes values to a byte string, or reads them back in the same order. An environment lists its
 // state once, in `Serialize(Archive&)`, and both directions follow from it. Throws
-// std::runtime_error when the bytes end too early.
+// std::runtime_error when the bytes end too early, or one that stands for a bool is neither 0
+// nor 1.
 class Archive {
  public:
   // Writing: appends to `output`, which must outlive the archive.
@@ -26,7 +27,14 @@ class Archive {
   template <typename T>
   void Value(T& value) {
     static_assert(std::is_trivially_copyable_v<T>);
-    Bytes(&value, sizeof(T));
+    if constexpr (std::is_same_v<T, bool>) {
+      unsigned char byte = value ? 1 : 0;  // any other byte would be no bool
+      Bytes(&byte, 1);
+      if (byte > 1) throw std::runtime_error("the saved environment state is damaged");
+      value = byte == 1;
+    } else {
+      Bytes(&value, sizeof(T));
+    }
   }
 
   template <typename T>

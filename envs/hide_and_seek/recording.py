@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +24,8 @@ from srl.errors import UserError
 
 _PLAYED = {"grab_selective": False, "n_substeps": 15, "n_lidar_per_agent": 30, "n_food": 0}
 """The settings that a recording has to have been played with."""
+# A damaged header may also ask for what zipfile lacks, which is a RuntimeError.
+_DAMAGED = (ValueError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 _NEEDED = ("n_hiders", "n_seekers", "horizon", "prep_fraction", "rew_type")
 _RULES = ("lock_type", "lock_out_of_vision", "grab_out_of_vision", "grab_exclusive")
 
@@ -60,7 +63,7 @@ class Recording:
             raise UserError(
                 f"{path} is no recording of hide-and-seek: it has no {error}"
             ) from error
-        except (ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        except _DAMAGED as error:
             told = str(error)
             why = "it is not an .npz file" if "pickle" in told else " ".join(told.split())
             raise UserError(f"{path} is no recording of hide-and-seek: {why}") from error

@@ -462,11 +462,8 @@ class Controller:
             return
         self._cut_short = True
         for member in overdue[:_SHOWN_STACKS]:
-            if member.stage == Stage.COMPILING:
-                self._announce(f"{member.name} still compiles")
-                continue
-            stack, idle = member.process.stack() if member.process else "", member.beat["idle"]
-            self._announce(f"{member.name} has shown no progress for {idle:.0f} s", stack)
+            stack = member.process.stack() if member.process and not member.compiles else ""
+            self._announce(f"{member.name} {member.delay}", stack)
         names = ", ".join(member.name for member in overdue[:_SHOWN_STACKS])
         self._announce(f"the update in progress is not waited for, because of {names}")
         self._kill([m for m in self._members if not m.gang.updates or len(m.gang.members) > 1])

@@ -97,12 +97,23 @@ class Member:
         return self.beat.get("updates", 0) if made else 0
 
     @property
+    def compiles(self) -> bool:
+        """Whether it waits for a compiler, of which a stack would show no more."""
+        return self.stage == Stage.COMPILING
+
+    @property
+    def delay(self) -> str:
+        """The reason why nothing is to be expected of it soon, to follow its name."""
+        idle = self.beat.get("idle", 0.0)
+        return "still compiles" if self.compiles else f"has shown no progress for {idle:.0f} s"
+
+    @property
     def overdue(self) -> bool:
         """Whether nothing is to be expected of it soon, by what it has taken before.
 
         What compiles has done nothing yet that would be lost.
         """
-        if self.stage == Stage.COMPILING:
+        if self.compiles:
             return True
         patience = max(PATIENCE_SECONDS, 3 * self.beat.get("longest", 0.0))
         return self.stage != Stage.SAVING and self.beat.get("idle", 0.0) > patience

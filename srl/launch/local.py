@@ -11,6 +11,7 @@ from srl.errors import UserError
 from srl.experiment import Experiment
 from srl.launch.beside import processes_beside
 from srl.launch.compilation import keep_compiled_programs
+from srl.loop.devices import expect_devices
 from srl.loop.make_training import make_training
 from srl.loop.stage import Stage
 from srl.loop.training import Training
@@ -98,6 +99,7 @@ def train(
         if idle := idle_gpu(plan, experiment.env):
             show.say(idle)
         try:
+            expect_devices()
             crash = CrashReporter(folder.path, WORKER, _after_a_crash(experiment))
 
             def ending() -> str:

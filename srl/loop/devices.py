@@ -6,6 +6,7 @@ What acts does so on JAX's default device, what learns on all of this process' d
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -14,9 +15,28 @@ from typing import Any
 import numpy as np
 
 from srl.dataflow.plans import programs_need_cpu
+from srl.errors import UserError
 from srl.lazy import jax
 from srl.system.gpu_switches import gpu_choice
 from srl.tree import map_tree
+
+
+def expect_devices() -> None:
+    """Starts JAX's devices, where JAX_PLATFORMS names some.
+
+    Raises:
+        UserError: If JAX has none of these here.
+    """
+    if not (platforms := os.environ.get("JAX_PLATFORMS", "")):
+        return
+    try:
+        jax.local_devices()
+    except (RuntimeError, AssertionError) as error:  # without any reason where it knows none
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"JAX_PLATFORMS is {platforms!r}, and JAX has no such device here"
+            f"{reason and f' ({reason})'}; unset it, or install JAX for that device"
+        ) from None
 
 
 def local_devices() -> list[Any]:

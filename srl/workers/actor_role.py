@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from srl.loop.devices import expect_devices
 from srl.loop.learning.learner import bind_policy_set
 from srl.loop.stage import Stage
 from srl.loop.stepping.actors import ActorThreads
@@ -21,6 +22,7 @@ def run_actor(context: WorkerContext) -> None:
         from srl.loop.acting.parameters import received_policies
         from srl.loop.xla_threads import act_in_calling_thread, choose_for_acting
 
+        expect_devices()
         act_in_calling_thread()
     policy_set = bind_policy_set(endpoints.experiment, pools[0].specs)
     newest = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from srl.loop.devices import expect_devices
 from srl.loop.learning.replicas import join, meeting_place
 from srl.loop.stepping.remote import RemoteEnvironments
 from srl.loop.training import Training, local_training
@@ -50,6 +51,7 @@ def _register(
         meeting = start.peers[context.fragment][0]["replicas"]
         silent_seconds = context.experiment.heartbeat_seconds
         join(meeting, context.replica, replicas, context.interface, silent_seconds)
+    expect_devices()
     return start.specs
 
 

@@ -6,6 +6,7 @@ from functools import partial
 
 from srl.loop.acting.parameters import received_policies
 from srl.loop.acting.policy_server import batch_envs, serve_policies
+from srl.loop.devices import expect_devices
 from srl.loop.learning.learner import bind_policy_set
 from srl.loop.stage import Stage
 from srl.loop.xla_threads import act_in_calling_thread, choose_for_acting
@@ -21,6 +22,7 @@ def run_policy(context: WorkerContext) -> None:
     addresses = {stream: listener.address for stream, listener in listeners.items()}
     specs = context.register(addresses).specs
     assert specs is not None
+    expect_devices()
     act_in_calling_thread()
     policy_set = bind_policy_set(endpoints.experiment, specs)
 

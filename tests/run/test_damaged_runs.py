@@ -267,3 +267,13 @@ def test_exports_of_equal_policies_are_equal_files(run, tmp_path):
         assert main(["export", str(run), str(tmp_path / f"{number}.safetensors")]) == 0
         contents.add((tmp_path / f"{number}.safetensors").read_bytes())
     assert len(contents) == 1
+
+
+@pytest.mark.parametrize("name", ["directory", "source"])
+@pytest.mark.parametrize("text", ["x" * 300, "x/" * 3000])
+def test_a_path_in_the_configuration_that_no_file_can_have_is_told(run, capsys, name, text):
+    file = run / "config.json"
+    config = {**json.loads(file.read_text()), name: text}
+    file.write_text(json.dumps(config))
+    assert main(["eval", str(run), "--episodes", "1"]) == 2
+    assert f"config.json is damaged: {name} is" in capsys.readouterr().err

@@ -119,7 +119,7 @@ class ReplayFiles:
         return Saved(files)
 
     def _intact(self, folder: Path, files: Files, alive: Callable[[], None]) -> dict[str, str]:
-        """Those of the files that are as they were written; the rest is still in memory.
+        """Gives the files that are as they were written; the rest is still in memory.
 
         Of most only the header is looked at. One file is read through, another one each time.
         """

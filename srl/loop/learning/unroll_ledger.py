@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import mmap
 import os
+import time
 from typing import NamedTuple
 
 import numpy as np
 
 _WORDS = ("granted", "learned", "lost", "rolled_back")
 _SIZE = mmap.PAGESIZE
+_LOOK_SECONDS = 0.001
 MOST_LEARNERS = _SIZE // (8 * 16)
 
 
@@ -50,7 +52,7 @@ class Ledger:
         self._all_valid = parts[:, 0]  # which of the two rows
         self._all_rows = parts[:, 1 : 1 + 2 * len(_WORDS)].reshape(-1, 2, len(_WORDS))
         self._valid, self._rows = self._all_valid[learner : learner + 1], self._all_rows[learner]
-        self.fd = fd
+        self.fd, self._learner = fd, learner
 
     @staticmethod
     def create() -> Ledger:
@@ -113,8 +115,30 @@ class Ledger:
         self._all_rows[learner, other] = part
         self._all_valid[learner] = other
 
+    def wait_for_others(self, seconds: float = 1.0) -> bool:
+        """Waits until the other learners that write here have counted the update made together.
+
+        None can be further: the next update needs all of them.
+
+        Args:
+            seconds: The longest time to wait, as one may have died since.
+
+        Returns:
+            Whether they have.
+        """
+        deadline = time.monotonic() + seconds
+        own = self.part(self._learner)[_WORDS.index("learned")]
+        while True:
+            others = (self.part(other) for other in range(MOST_LEARNERS))
+            if all(learned >= own for granted, learned, *_ in others if granted):
+                return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_LOOK_SECONDS)
+
     def report(self) -> dict[str, int]:
-        """The account as metrics."""
+        """The account as metrics, after an update; every learner is to have counted that."""
+        self.wait_for_others()
         return {f"unrolls/{word}": count for word, count in self.account()._asdict().items()}
 
     def __str__(self) -> str:

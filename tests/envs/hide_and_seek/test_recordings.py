@@ -8,6 +8,7 @@ import pytest
 
 from srl.envs.hide_and_seek import verify
 from srl.envs.hide_and_seek.recording import Recording
+from srl.errors import UserError
 
 RECORDINGS = sorted(Path(__file__).with_name("recordings").glob("*.npz"))
 QUADRANT = next(path for path in RECORDINGS if path.stem == "quad_2v2_31")
@@ -177,6 +178,18 @@ def test_a_file_that_is_no_recording_gets_one_clear_error(tmp_path, capsys):
     assert absent.startswith("srl: cannot read ")
     assert other.endswith("is no recording of hide-and-seek: it has no 'meta'")
     assert "passed" in told.out  # the others are replayed all the same
+
+
+def test_a_damaged_recording_gets_one_clear_error(tmp_path):
+    content, damaged = QUADRANT.read_bytes(), tmp_path / "damaged.npz"
+    refused = 0
+    for place in range(0, len(content), len(content) // 150):
+        damaged.write_bytes(content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :])
+        try:
+            Recording.load(damaged)
+        except UserError:
+            refused += 1
+    assert refused > 100
 
 
 def test_the_command_prints_every_difference_as_json(capsys):

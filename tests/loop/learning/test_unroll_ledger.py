@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -64,6 +65,18 @@ class AccountOfUnrolls(RuleBasedStateMachine):
 
 
 TestAccountOfUnrolls = AccountOfUnrolls.TestCase
+
+
+def test_a_report_waits_until_each_learner_has_counted_the_same_update(ledger):
+    first, second = Ledger(ledger.fd, 0), Ledger(ledger.fd, 1)
+    for learner in (first, second):
+        learner.grant(4)
+    first.learn(2)
+    assert not first.wait_for_others(seconds=0.0)
+    thread = threading.Timer(0.05, second.learn, (2,))
+    thread.start()
+    assert first.report()["unrolls/learned"] == 4
+    thread.join()
 
 
 def test_what_an_earlier_run_learned_is_part_of_the_account(ledger):

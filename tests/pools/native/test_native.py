@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 
-from srl import UserError, make_pool
+from srl import RunError, UserError, make_pool
 from srl.envs.hide_and_seek.config import HideAndSeek
 
 
@@ -293,6 +293,23 @@ def test_a_state_of_another_environment_is_refused():
         pool.reset(seed=0)
         with pytest.raises(UserError, match="the saved pool is of CartPole-v1"):
             other.restore(pool.save())
+
+
+def test_no_changed_byte_of_a_state_makes_a_bool_or_a_phase_that_there_is_not():
+    name = "native:CartPole-v1"
+    with make_pool(name, 1) as pool, make_pool(name, 1) as other:
+        pool.reset(seed=0)
+        pool.step(np.zeros(1, np.int64))
+        state, refused = pool.save(), set()
+        for place in range(len(state)):
+            changed = state[:place] + b"\xfe" + state[place + 1 :]
+            try:
+                other.restore(changed)
+            except (UserError, RunError) as error:
+                refused.add(str(error))
+            else:
+                assert other.save() == changed  # nothing became another value
+    assert "native:CartPole-v1: the saved environment state is damaged" in refused
 
 
 def test_actions_and_ids_are_looked_at_before_they_become_32_bits_wide():

@@ -199,6 +199,18 @@ def test_what_is_no_library_of_environments_is_told(libraries, name, told):
 
 
 @pytest.mark.parametrize(
+    ("library", "told"),
+    [
+        ("NULL_AGENT", "its specs have a null name"),
+        ("NULL_FIELD", "its observation has a field whose name is null"),
+    ],
+)
+def test_specs_with_a_null_name_are_told(libraries, library, told):
+    with pytest.raises(RunError, match=told):
+        make_pool(f"native:{libraries}/lib{library}.so:Counter-v0")
+
+
+@pytest.mark.parametrize(
     ("specs", "told"),
     [
         ("agentless", "its specs name no agent"),

@@ -20,12 +20,21 @@ static int describe(const SrlEnvironmentType* type, const SrlOption* options, si
     snprintf(error->text, sizeof(error->text), "unknown option '%s'", options[i].name);
     return SRL_REFUSED;
   }
+#ifdef NULL_AGENT
+  static const char* const agents[] = {"slow", NULL};
+#else
   static const char* const agents[] = {"slow", "fast"};
+#endif
   static const char* const statistics[] = {"total"};
   static const double zero = 0, many = 1e6, one = 1;
   static const int32_t shape[] = {1}, action_shape[] = {2}, counts[] = {2, 3};
+#ifdef NULL_FIELD
+  static const char* const first = NULL;
+#else
+  static const char* const first = "count";
+#endif
   const SrlField fields[] = {
-      {"count", {SRL_BOX, SRL_INT32, 1, shape, 1, &zero, &many, 0, NULL}},
+      {first, {SRL_BOX, SRL_INT32, 1, shape, 1, &zero, &many, 0, NULL}},
       {"noise", {SRL_BOX, SRL_FLOAT32, 0, NULL, 1, &zero, &one, 0, NULL}},
   };
   const SrlSpecs specs = {
