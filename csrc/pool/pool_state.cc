@@ -54,7 +54,9 @@ void Pool::Restore(std::span<const std::byte> state) {
   std::vector<std::vector<std::byte>> parts(all_ids_.size());
   try {
     archive.Value(magic);
-    if (magic != kMagic) throw std::invalid_argument("these bytes are no saved pool");
+    if (magic != kMagic) {
+      throw std::invalid_argument("these bytes are no saved pool, or of another version of srl");
+    }
     archive.Vector(identity);
     if (const std::string other(identity.begin(), identity.end()); other != identity_) {
       throw std::invalid_argument("the saved pool is of " + other + ", this one of " + identity_);

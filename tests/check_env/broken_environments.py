@@ -92,8 +92,8 @@ class WideActions(UnboundedActions):
     action_space = spaces.Box(-2, 2, (1,))
 
 
-class DictActions(Good):
-    action_space = spaces.Dict({"left": spaces.Discrete(2)})
+class TextActions(Good):
+    action_space = spaces.Dict({"left": spaces.Text(2)})
 
 
 class Raises(Good):

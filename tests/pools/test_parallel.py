@@ -81,7 +81,7 @@ def test_actions_of_nobody_none_and_of_a_wrong_shape_are_told(games):
         games.step({"hider_0": good["hider_0"]})
     with pytest.raises(UserError, match=r"agent 'seeker_0' have shape \(2, .*expected \(3, "):
         games.step({**good, "seeker_0": good["seeker_0"][:2]})
-    with pytest.raises(UserError, match="actions are float64"):
+    with pytest.raises(UserError, match="'seeker_0' are float64; expected int32"):
         games.step({**good, "seeker_0": good["seeker_0"].astype(float)})
 
 

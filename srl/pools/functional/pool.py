@@ -125,7 +125,10 @@ class FunctionalPool(Pool):
             given = safetensors.load(bytes(state))
             leaves = [given[f"{i}"] for i in range(len(own))]
         except (SafetensorError, KeyError) as error:
-            raise UserError(f"{self.name}: the state is none of this pool: {error}") from error
+            raise UserError(
+                f"{self.name}: the state is none of this pool, or of another version of srl: "
+                f"{error}"
+            ) from error
         for one, other in zip(leaves, map(_data, own), strict=True):
             if (one.shape, one.dtype) != (other.shape, other.dtype):
                 raise UserError(
