@@ -115,7 +115,7 @@ def test_a_dry_run_prints_the_resolved_experiment_and_stops(capsys, tmp_path, mo
         ("run", "srl run needs an experiment file or an environment id first"),
         ("run --seed 3", "srl run needs an experiment file or an environment id first"),
         ("run none.py", "cannot read the experiment file none.py: No such file"),
-        ("run CartPole-v1 --num-env 3", "unknown option --num-env; did you mean --num-envs?"),
+        ("run CartPole-v1 --num-env 3", "unknown option --num-env; srl calls it --num-envs"),
         ("run Pendulum-v1 --gravity 3", "an option of the environment is --env.gravity; --help"),
         ("run CartPole-v1 --seed x", "--seed is 'x'; expected a whole number"),
         ("run CartPole-v1 --num-envs 0", "num_envs is 0"),

@@ -255,7 +255,7 @@ def test_the_plan_stands_in_the_values_of_a_run():
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("--num-env 3", "unknown option --num-env; did you mean --num-envs?"),
+        ("--num-env 3", "unknown option --num-env; srl calls it --num-envs"),
         ("--learning-rate 1", "did you mean --algorithm.learning-rate?"),
         ("--env.scenaro full", "did you mean --env.scenario?"),
         ("--zzzzzz 1", "unknown option --zzzzzz; --help lists"),
@@ -351,7 +351,10 @@ def test_a_class_in_place_of_a_configuration_is_told(file):
         ("import no_such_module", "game.py, line 2, raised ModuleNotFoundError"),
         ("def f(:", "game.py, line 2, raised SyntaxError"),
         ("raise SystemExit('no')", "game.py, line 2, raised SystemExit: no"),
-        ("from srl.algorithms import PPO; PPO(lr=1)", "unexpected keyword argument 'lr'"),
+        (
+            "from srl.algorithms import PPO; PPO(lr=1)",
+            "game.py, line 2: PPO has no setting lr; srl calls it learning_rate",
+        ),
     ],
 )
 def test_a_file_that_raises_is_told_with_its_line_and_leaves_no_trace(tmp_path, line, told):
