@@ -1,5 +1,6 @@
 """What Slurm does to jobs by itself: takes hosts away, starts jobs again, ends their time."""
 
+import re
 import sys
 
 import pytest
@@ -29,7 +30,8 @@ def restarted(run, kind):
 def test_a_run_goes_on_whose_jobs_are_preempted_and_started_again(slurm, tmp_path):
     cluster = slurm(4)
     cluster.configure("KillWait", 30)  # as it usually is
-    run = SlurmRun(cluster, tmp_path / "run", *LONG)
+    words = ("--env-steps", "1_000_000_000", "--checkpoint-minutes", "100")
+    run = SlurmRun(cluster, tmp_path / "run", *APART, *words)
     run.until(updates(3))
     host = run.host("actors")
     cluster.run("scontrol", "requeue", run.number("actors"))
@@ -38,9 +40,12 @@ def test_a_run_goes_on_whose_jobs_are_preempted_and_started_again(slurm, tmp_pat
     reached = run.metrics()[-1]["updates"]
     run.until(updates(reached + 3))
     run.until(lambda run: newest(run.folder))
+    reached = run.metrics()[-1]["env_steps"]
     cluster.run("scontrol", "requeue", run.number("learner"))
     run.until(lambda run: restarted(run, "learner"))
     run.until(lambda run: "goes on after" in run.told)
+    (kept,) = re.findall(r"goes on after ([\d,]+) env steps", run.told)
+    assert int(kept.replace(",", "")) >= reached  # it was written when the job was taken away
     reached = run.metrics()[-1]["updates"]
     run.until(updates(reached + 20))
     assert len(controllers(run)) == 1
@@ -48,6 +53,7 @@ def test_a_run_goes_on_whose_jobs_are_preempted_and_started_again(slurm, tmp_pat
     run.stop()
     assert run.wait() == 130, run.all
     assert account(run.told).learned == 4 * newest(run.folder)
+    assert account(run.told).rolled_back == 0
     assert all(line["staleness_max"] == 0 for line in run.metrics())
 
 
