@@ -5,10 +5,12 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 
@@ -81,6 +83,16 @@ def test_a_build_without_jaxlib_says_so(tools, tmp_path):
     python = script(tools / "python", line)
     told = configure(tmp_path, f"{tools}:{os.environ['PATH']}", python=python)
     assert "needs the Python package jaxlib 0.10 or later to build" in told
+
+
+def test_a_build_takes_the_headers_of_the_oldest_jax_that_srl_runs_with():
+    content = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    parts = content["build-system"]["requires"], content["project"]["dependencies"]
+    wanted = {each.name: each for part in parts for each in map(Requirement, part)}
+    (oldest,) = (spec.version for spec in wanted["jax"].specifier)
+    major, minor = map(int, oldest.split("."))
+    assert wanted["jaxlib"].specifier.contains(f"{oldest}.9")
+    assert not wanted["jaxlib"].specifier.contains(f"{major}.{minor + 1}.0")
 
 
 def test_a_wheel_has_the_files_of_the_page_that_shows_episodes(tmp_path):

@@ -54,7 +54,7 @@ def completed(found: dict[str, Any]) -> dict[str, Any]:
     """The results with the rows that were not run, or were not named, marked so."""
     results = nothing_run()
     known = {row["name"]: row for row in found.get("rows", ())}
-    rows = [{**row, **known.get(row["name"], {})} for row in results["rows"]]
+    rows = [{**known.get(row["name"], row), "text": row["text"]} for row in results["rows"]]
     return {"machine": found.get("machine", {}), "rows": rows}
 
 

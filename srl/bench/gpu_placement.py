@@ -137,7 +137,7 @@ def check_fused(experiment: Experiment, device: Any) -> None:
 
 
 def acting_on_cpu() -> None:
-    """With SRL_GPU=act=cpu a worker acts on the CPU with policies that are learned elsewhere."""
+    """A worker acts on the CPU with policies that are learned elsewhere: SRL_GPU=act=cpu."""
     jax.config.update("jax_default_device", _last())
     environments = LocalEnvironments(CARTPOLE)
     specs = environments.make()

@@ -28,7 +28,7 @@ from srl.bench.rounds import (
 from srl.errors import RunError
 from srl.experiment import Experiment, load_experiment
 from srl.run.metrics import is_evaluation
-from srl.run.status import read_stage
+from srl.run.status import read_reason, read_stage
 from srl.system.child_process import child_command
 
 _NOTES = """Plans are separated by commas. Each trains for a while in every round, in a run of its
@@ -158,7 +158,7 @@ class PlanSide:
         """The last line of metrics, once there is one that was written after a time.
 
         Raises:
-            RunError: With the run's last output, if it ends before, or writes nothing for long.
+            RunError: With the reason, if it ends before, or writes nothing for long.
         """
         deadline = min(time.monotonic() + _PATIENCE_SECONDS, self._deadline)
         while run.poll() is None and time.monotonic() < deadline:
@@ -176,7 +176,7 @@ class PlanSide:
             time.sleep(0.02)
         what = "reports nothing" if run.returncode is None else f"ended with {run.returncode}"
         last = (folder / "output").read_text(errors="replace").strip().rpartition("\n")[2]
-        raise RunError(f"the run {what}: {last}")
+        raise RunError(f"the run {what}: {read_reason(folder / 'run') or last}")
 
 
 def _measure(

@@ -27,3 +27,12 @@ def jax_gpus() -> list[str]:
     places = (plugins and plugins.submodule_search_locations) or ()
     known = any("cuda" in module.name for module in pkgutil.iter_modules(places))
     return machine_gpus() if known else []
+
+
+def memory_variable() -> str:
+    """The name of JAX's variable for a share of a GPU's memory.
+
+    JAX refuses both names at once: it is the newer one where the user has set that.
+    """
+    newer = "XLA_CLIENT_MEM_FRACTION"
+    return newer if newer in os.environ else "XLA_PYTHON_CLIENT_MEM_FRACTION"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from srl.dataflow.plan import Fragment, Plan
 from srl.pools.memory_check import MEMORY
+from srl.system.gpus import memory_variable
 from srl.system.open_files import expect_room
 
 Worker = tuple[str, int]
@@ -130,14 +130,8 @@ def _variables(gpus: Sequence[str], wanted: float, taken: Mapping[str, float]) -
     variables = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
     share, fullest = min(wanted, 1.0), max(taken[gpu] for gpu in gpus)
     if fullest > share or share < 1:
-        variables[_memory_variable()] = f"{_MEMORY * share / max(fullest, 1.0):.3f}"
+        variables[memory_variable()] = f"{_MEMORY * share / max(fullest, 1.0):.3f}"
     return variables
-
-
-def _memory_variable() -> str:
-    """The name of JAX's variable for a share of a GPU's memory; JAX refuses both names at once."""
-    newer = "XLA_CLIENT_MEM_FRACTION"
-    return newer if newer in os.environ else "XLA_PYTHON_CLIENT_MEM_FRACTION"
 
 
 def _likes_gpus(fragment: Fragment) -> bool:

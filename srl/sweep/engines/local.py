@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from srl.kept_run import KeptRun
-from srl.system.gpus import machine_gpus
+from srl.system.gpus import machine_gpus, memory_variable
 
 _GPU_MEMORY = 0.9  # of a GPU, that the runs on it take together
 
@@ -108,7 +108,7 @@ def gpu_variables(gpus: Sequence[str], parts: int) -> list[Mapping[str, str]]:
     if not gpus or parts == 1:
         return [{}] * parts
     sharing = -(-parts // len(gpus))  # runs on a GPU
-    memory = {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{_GPU_MEMORY / sharing:.3f}"}
+    memory = {memory_variable(): f"{_GPU_MEMORY / sharing:.3f}"}
     return [
         {
             "CUDA_VISIBLE_DEVICES": ",".join(gpus[number] for number in own),
