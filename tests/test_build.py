@@ -5,12 +5,10 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 
@@ -83,16 +81,6 @@ def test_a_build_without_jaxlib_says_so(tools, tmp_path):
     python = script(tools / "python", line)
     told = configure(tmp_path, f"{tools}:{os.environ['PATH']}", python=python)
     assert "needs the Python package jaxlib 0.10 or later to build" in told
-
-
-def test_the_module_is_built_with_the_oldest_jaxlib_that_srl_runs_with():
-    # A module that was built with a newer one is refused by an older one, which pip may choose.
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    built = [Requirement(text) for text in settings["build-system"]["requires"]]
-    run = [Requirement(text) for text in settings["project"]["dependencies"]]
-    (oldest,) = [each.specifier for each in run if each.name == "jax"]
-    (headers,) = [each.specifier for each in built if each.name == "jaxlib"]
-    assert str(headers) == f"=={str(oldest).removeprefix('>=')}.*"
 
 
 def test_a_wheel_has_the_files_of_the_page_that_shows_episodes(tmp_path):
