@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc -name '*.cc' -o -name '*.h')
 
-.PHONY: install run test quick slow sanitize pictures docs wheels gpu-kit gpu-table format clean
+.PHONY: install run test slow sanitize pictures docs wheels gpu-kit gpu-table format clean
 
 install: $(VENV)/installed  ## (again, where the C++ sources changed)
 
@@ -21,6 +21,7 @@ test: $(VENV)/installed-for-tests  ## every check but the slow ones
 QUICK := tests/test_imports.py tests/test_from_python.py tests/test_checkpoint.py tests/dataflow \
   tests/algorithms/test_losses.py
 
+.PHONY: quick
 quick: $(VENV)/installed  ## some checks, for another Python: make PYTHON=... VENV=build/other quick
 	@$(PIP_INSTALL) --quiet hypothesis pytest
 	$(BIN)/pytest -q $(QUICK)

@@ -11,6 +11,7 @@ import logging
 import warnings
 from collections.abc import Mapping
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +59,8 @@ def write_onnx(
         metadata: Texts by name, which the file holds, too.
 
     Raises:
-        UserError: If jax2onnx is not installed, or a policy computes what it cannot translate, or
-            the file cannot be written.
+        UserError: If jax2onnx is not installed or too old for this JAX, or a policy computes what
+            it cannot translate, or the file cannot be written.
     """
     ir, passes, to_onnx = _jax2onnx()
     (batch,) = jax.export.symbolic_shape(BATCH)
@@ -100,6 +101,11 @@ def write_onnx(
         raise UserError(
             f"the policy cannot be written as ONNX: {error}; write {output.stem}.safetensors, or "
             "compute it with other functions of JAX"
+        ) from error
+    except AttributeError as error:  # jax2onnx reaches for names of JAX that newer ones moved
+        raise UserError(
+            f"jax2onnx {version('jax2onnx')} fails with JAX {jax.__version__} ({error}); write "
+            f"{output.stem}.safetensors, or install an older JAX: pip install 'jax<0.12'"
         ) from error
     model.metadata_props.update(metadata)
     write_output(output, ir.to_proto(model).SerializeToString())
