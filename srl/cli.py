@@ -94,6 +94,13 @@ def run_arguments(command: str) -> Arguments:
     return parser
 
 
+def _add_trust(parser: Arguments) -> None:
+    """Adds the option by which a folder of others may have any module imported."""
+    parser.add_argument(
+        "--trust", action="store_true", help="run code of a folder that others have made"
+    )
+
+
 def run(argv: list[str]) -> int:
     """`srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--dry-run] [--FIELD VALUE]`."""
     synopsis = (
@@ -143,13 +150,14 @@ def resume(argv: list[str]) -> int:
         "--version", type=int, metavar="V", help="go on from this checkpoint; default: the newest"
     )
     parser.add_argument("--env-steps", type=int, metavar="N", help="train to this many in all")
+    _add_trust(parser)
     add_engine(parser)
     options = parser.parse_args(argv)
     from srl.launch.auto import settled
     from srl.launch.local import train
     from srl.run.folder import extend_run, open_run, return_to
 
-    folder, resolved = open_run(options.run_dir, to_train=True)
+    folder, resolved = open_run(options.run_dir, to_train=True, trust=options.trust)
     from srl.launch.submit import refuse_running, resume_elsewhere
 
     refuse_running(folder)
@@ -198,6 +206,7 @@ def _played_arguments(command: str, episodes: int, unit: str) -> Arguments:
     add("--episodes", type=int, default=episodes, metavar="N", help=count)
     add("--greedy", action="store_true", help="take the most probable actions")
     add("--seed", type=int, default=0, metavar="S", help="default 0")
+    _add_trust(parser)
     return parser
 
 
@@ -251,6 +260,7 @@ def export(argv: list[str]) -> int:
     parser.add_argument("--version", type=_version, metavar="V|best", help="default: the newest")
     one = "one of several; an ONNX file holds no more"
     parser.add_argument("--policy", metavar="NAME", help=one)
+    _add_trust(parser)
     options = parser.parse_args(argv)
     from srl.export import export
 
@@ -267,6 +277,7 @@ def share(argv: list[str]) -> int:
     add("--episodes", type=int, default=100, metavar="N", help="of the evaluation; default 100")
     add("--greedy", action="store_true", help="take the most probable actions")
     add("--seed", type=int, default=0, metavar="S", help="default 0")
+    _add_trust(parser)
     options = parser.parse_args(argv)
     from srl.sharing.share import share
 
