@@ -319,7 +319,7 @@ def settings_importer(folder: RunFolder) -> Import:
 
     def import_module(name: str) -> ModuleType:
         try:
-            return only_settings("experiment.py" if name == "experiment" else name)
+            return only_settings(name)
         except UserError as error:
             raise UserError(f"{folder.path}: {error}") from None
 

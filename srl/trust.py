@@ -84,8 +84,11 @@ def outside(name: str) -> UserError:
     """Gives the error for a folder that is not this user's own and needs more than srl's settings.
 
     Args:
-        name: The module, file or library that would be loaded.
+        name: The module, library, or part of the experiment's file that would be loaded.
     """
+    module, _, part = name.partition(":")
+    if module == "experiment":
+        name = f"{part} of its experiment.py".removeprefix(" of ")
     return UserError(
         f"its config.json names {name}, which is not part of srl, and srl does not know this run "
         f"as yours: to load it is to run its code. Look at it, and give {OPTION} if you trust it"

@@ -143,7 +143,7 @@ def test_an_algorithm_outside_of_srl_is_imported_only_with_trust(run):
 @pytest.mark.parametrize(
     ("kind", "named"),
     [
-        ("experiment:Mine", "experiment.py"),
+        ("experiment:Mine", "its experiment.py"),
         ("srl.__main__:main", "srl.__main__"),
         ("srl.cli:main", "srl.cli"),
         ("os:system", "os"),
