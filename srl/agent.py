@@ -21,7 +21,14 @@ from srl.config_values import made_from
 from srl.errors import UserError, expect
 from srl.lazy import jax, jnp
 from srl.loop.acting.trained import acting_policy_set, trained_policies
-from srl.run_record import RunFolder, find_run, read_config, read_specs, recorded_algorithm
+from srl.run_record import (
+    RunFolder,
+    find_run,
+    read_config,
+    read_specs,
+    recorded_algorithm,
+    settings_importer,
+)
 from srl.spaces import (
     Space,
     choice_counts,
@@ -32,34 +39,48 @@ from srl.spaces import (
     spaces,
 )
 from srl.tree import leaves_of, map_tree, names_of
+from srl.trust import is_own
 from srl.types import Array, Tree
 
 MASK = "action_mask"
 
 
-def load(run_dir: Path | str, version: int | str | None = None, *, seed: int = 0) -> Agent:
+def load(
+    run_dir: Path | str,
+    version: int | str | None = None,
+    *,
+    seed: int = 0,
+    trust: bool = False,
+) -> Agent:
     """The policies of a run's checkpoint, to act with.
+
+    Algorithms and networks that srl ships are loaded from any folder. Others are code, which runs
+    only if the user has made the run, or trusts its folder (docs/security.md).
 
     Args:
         run_dir: The run's folder, or one of several runs, whose newest is taken.
         version: Of the checkpoint, or "best"; the newest by default.
         seed: Of what is drawn where actions are not deterministic.
+        trust: Whether all may be imported that a folder of others names.
 
     Raises:
         UserError: If it is no run's folder, or has no such checkpoint, or what its algorithm is
-            made of cannot be imported.
+            made of cannot, or may not, be imported.
     """
-    return Agent(find_run(Path(run_dir), trained=True), version, seed)
+    return Agent(find_run(Path(run_dir), trained=True), version, seed, trust)
 
 
 class Agent:
     """The policies of a run, for each agent of its environments."""
 
-    def __init__(self, folder: RunFolder, version: int | str | None, seed: int) -> None:
+    def __init__(
+        self, folder: RunFolder, version: int | str | None, seed: int, trust: bool
+    ) -> None:
         """Reads a run's folder; see `load`."""
         config = read_config(folder)
         values = config["experiment"]
-        algorithm = recorded_algorithm(folder, config)
+        trusted = trust or is_own(config)
+        algorithm = recorded_algorithm(folder, config, trusted=trusted)
         self.specs = specs = read_specs(folder)
         """The specs of the run's environments."""
         policies, num_envs = values.get("policies"), values.get("num_envs")
@@ -67,7 +88,8 @@ class Agent:
         expect(
             good, f"{folder.config}: policies and num_envs", (policies, num_envs), "what a run has"
         )
-        policy_set = acting_policy_set(algorithm, made_from(policies), specs, num_envs)
+        policies = made_from(policies, import_module=settings_importer(folder))
+        policy_set = acting_policy_set(algorithm, policies, specs, num_envs)
         self.policies, counts = trained_policies(
             policy_set, Checkpoints(folder.checkpoints), version
         )

@@ -102,6 +102,13 @@ def run_arguments(command: str) -> Arguments:
     return parser
 
 
+def _add_trust(parser: Arguments) -> None:
+    """Adds the option by which a folder of others may have any module imported."""
+    parser.add_argument(
+        "--trust", action="store_true", help="run code of a folder that others have made"
+    )
+
+
 def run(argv: list[str]) -> int:
     """`srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--dry-run] [--FIELD VALUE]`."""
     synopsis = (
@@ -161,6 +168,7 @@ def resume(argv: list[str]) -> int:
     parser.add_argument("--partial-replay", action="store_true", help=rest)
     anew = "where there is no checkpoint, train from the beginning; what was recorded is kept"
     parser.add_argument("--anew", action="store_true", help=anew)
+    _add_trust(parser)
     add_engine(parser)
     options = parser.parse_args(argv)
     from srl.checkpoint import Checkpoints
@@ -168,7 +176,7 @@ def resume(argv: list[str]) -> int:
     from srl.launch.local import train
     from srl.run.folder import expect_progress, extend_run, limit_run, open_run, return_to
 
-    folder, resolved = open_run(options.run_dir, to_train=True)
+    folder, resolved = open_run(options.run_dir, to_train=True, trust=options.trust)
     from srl.launch.submit import refuse_running, resume_elsewhere
 
     refuse_running(folder)
@@ -238,6 +246,7 @@ def _played_arguments(command: str, episodes: int, unit: str) -> Arguments:
     add("--episodes", type=int, default=episodes, metavar="N", help=count)
     add("--sampled", action="store_true", help=_SAMPLED)
     add("--seed", type=int, default=0, metavar="S", help="default 0")
+    _add_trust(parser)
     return parser
 
 
@@ -298,6 +307,7 @@ def export(argv: list[str]) -> int:
     parser.add_argument("--version", type=_version, metavar="V|best", help="default: the newest")
     one = "one of several; an ONNX file holds no more"
     parser.add_argument("--policy", metavar="NAME", help=one)
+    _add_trust(parser)
     options = parser.parse_args(argv)
     from srl.export import export
     from srl.loop.devices import expect_devices
@@ -316,6 +326,7 @@ def share(argv: list[str]) -> int:
     add("--episodes", type=int, default=100, metavar="N", help="of the evaluation; default 100")
     add("--sampled", action="store_true", help=_SAMPLED)
     add("--seed", type=int, default=0, metavar="S", help="default 0")
+    _add_trust(parser)
     options = parser.parse_args(argv)
     from srl.loop.devices import expect_devices
     from srl.sharing.share import share

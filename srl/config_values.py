@@ -104,7 +104,8 @@ _UNIONS = (Union, types.UnionType)
 
 def _dataclass_from(values: dict[str, Any], import_module: Import) -> Any:
     kind = imported(values["type"], import_module)
-    if not (isinstance(kind, type) and is_dataclass(kind)):
+    module = values["type"].partition(":")[0]
+    if not (isinstance(kind, type) and is_dataclass(kind) and module in (kind.__module__, _FILE)):
         raise UserError(f"{values['type']} is no class of settings (a dataclass)")
     try:
         annotations = get_type_hints(kind)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any
 import gymnasium
 
 from srl.algorithms import PPO, Algorithm
-from srl.config_values import import_folders, imported, made_from
+from srl.config_values import import_folders
 from srl.dataflow.graph import Graph
 from srl.dataflow.plan import Plan, num_groups
 from srl.dataflow.plans import IN_PROGRAMS, resolve
@@ -381,34 +380,6 @@ def _settled(experiment: Experiment, fixed: Mapping[str, Any]) -> Experiment:
     policies = pinned_policies(experiment.policies, fixed)
     algorithm = experiment.settled_algorithm
     return replace(experiment, plan=plan, algorithm=algorithm, policies=policies)
-
-
-def made_again(values: Any, directory: Path, fixed: Mapping[str, Any] = _NONE) -> Resolved:
-    """The experiment that a program has made, from its values.
-
-    Args:
-        values: As `config_values` gives them.
-        directory: For imports.
-        fixed: As for `load_experiment`.
-
-    Raises:
-        UserError: If what the values name cannot be imported.
-    """
-    add_folder(directory)
-    hooks = {name: _hook(values.get(name)) for name in HOOKS.values()}
-    experiment = made_from({**values, **dict.fromkeys(hooks)})
-    if not isinstance(experiment, Experiment):
-        raise UserError(f"the values of an experiment make {experiment!r}")
-    experiment = replace(experiment, **hooks)
-    experiment.validate()
-    policies = pinned_policies(experiment.policies, fixed or experiment.fixed)
-    return Resolved(replace(experiment, policies=policies), "", (), None, directory)
-
-
-def _hook(path: Any) -> Any:
-    """The function of a hook; None where there is none to import, which workers do not need."""
-    with suppress(UserError):
-        return imported(path) if isinstance(path, str) else None
 
 
 def with_overrides(resolved: Resolved, overrides: Sequence[str]) -> Resolved:

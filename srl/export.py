@@ -5,6 +5,7 @@ A safetensors file has the parameters of all policies; an ONNX file computes the
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,11 @@ _PARTS = {"params": "", "observations": "observations", "values": "values"}
 
 
 def export(
-    run_dir: Path, output: Path, version: int | str | None = None, policy: str | None = None
+    run_dir: Path,
+    output: Path,
+    version: int | str | None = None,
+    policy: str | None = None,
+    trust: bool = False,
 ) -> int:
     """Writes the policies of a run in the format that the suffix of `output` names.
 
@@ -32,6 +37,7 @@ def export(
         output: NAME.safetensors or NAME.onnx.
         version: Of the checkpoint, or "best"; the newest by default.
         policy: Which policy; by default all, of which an ONNX file can hold one.
+        trust: As for `srl.load`, which makes ONNX files.
 
     Returns:
         The version that was written.
@@ -40,7 +46,7 @@ def export(
         UserError: For a name with another suffix, a run without such a checkpoint or policy, or a
             file that cannot be written.
     """
-    formats = {SUFFIX: _write_parameters, ONNX: _write_graph}
+    formats = {SUFFIX: _write_parameters, ONNX: partial(_write_graph, trust=trust)}
     if output.suffix not in formats:
         raise UserError(
             f"{output}: the suffix names the format, and {' and '.join(formats)} are offered; "
@@ -80,12 +86,14 @@ def _write_parameters(
     return counts["updates"]
 
 
-def _write_graph(run_dir: Path, output: Path, version: int | str | None, policy: str | None) -> int:
+def _write_graph(
+    run_dir: Path, output: Path, version: int | str | None, policy: str | None, *, trust: bool
+) -> int:
     """Writes the function that acts with a policy; see `srl.sharing.onnx_graph`."""
     from srl.agent import load
     from srl.sharing.onnx_graph import write_policy
 
-    agent = load(run_dir, version)
+    agent = load(run_dir, version, trust=trust)
     names = list(agent.policies)
     if policy is None and len(names) > 1:
         raise UserError(

@@ -20,6 +20,7 @@ from srl.launch.submit import refuse_running
 from srl.pools.python.sources import made_already
 from srl.run.folder import (
     continue_run,
+    expect_own,
     expect_progress,
     extend_run,
     limit_run,
@@ -42,6 +43,7 @@ def train(
     plan: Plan | str | None = None,
     overrides: Sequence[str] = (),
     resume: bool = False,
+    trust: bool = False,
     quiet: bool = False,
     on_report: Hook | None = None,
     on_checkpoint: Hook | None = None,
@@ -59,6 +61,7 @@ def train(
         overrides: Of a file's or id's experiment, such as ["--num-envs", "8"].
         resume: Whether to go on with the run in `run_dir`, whose experiment this is; its budget
             may be larger now.
+        trust: Whether to go on with a run that others have made, and to run code of its folder.
         quiet: Whether to show nothing while it goes.
         on_report: A hook in place of the experiment's, called at each report.
         on_checkpoint: Likewise, after each checkpoint.
@@ -78,7 +81,11 @@ def train(
             f"overrides is {overrides!r}; expected a list, such as {shlex.split(overrides)}"
         )
     folder = find_run(Path(run_dir)) if resume and run_dir is not None else None
-    fixed = {} if folder is None else recorded_fixed(folder, read_config(folder))
+    fixed = {}
+    if folder is not None:
+        config = read_config(folder)
+        expect_own(folder, config, trust)
+        fixed = recorded_fixed(folder, config)
     resolved = _resolved(experiment, plan, overrides, fixed)
     hooks = {
         "on_report": on_report,
@@ -141,6 +148,7 @@ class Run:
         updates: int | None = None,
         minutes: float | None = None,
         quiet: bool = False,
+        trust: bool = False,
     ) -> Run:
         """Goes on from the newest checkpoint; see `train` for what it raises.
 
@@ -149,10 +157,11 @@ class Run:
             updates: The same, counted in updates.
             minutes: Trains for at most so many, in place of the experiment's.
             quiet: Whether to show nothing while it goes.
+            trust: Whether to go on with a run that others have made.
         """
         folder, resolved = self._folder, self._resolved
         if resolved is None:
-            folder, resolved = open_run(self.path, to_train=True)
+            folder, resolved = open_run(self.path, to_train=True, trust=trust)
         refuse_running(folder)
         expect_progress(folder)
         if env_steps is not None or updates is not None:
@@ -162,9 +171,11 @@ class Run:
         resolved = settled(folder, resolved, _silent if quiet else print_line)
         return _train(folder, resolved, resume=True, quiet=quiet)
 
-    def load(self, version: int | str | None = None, *, seed: int = 0) -> Agent:
+    def load(
+        self, version: int | str | None = None, *, seed: int = 0, trust: bool = False
+    ) -> Agent:
         """The policies of a checkpoint, to act with; see `srl.load`."""
-        return load(self.path, version, seed=seed)
+        return load(self.path, version, seed=seed, trust=trust)
 
     def evaluate(self, version: int | Literal["best"] | None = None, **settings: Any) -> Results:
         """Plays whole episodes; see `srl.evaluate`."""

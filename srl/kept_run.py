@@ -129,4 +129,6 @@ class KeptRun:
 
     @property
     def _resumed(self) -> tuple[str, ...]:
-        return ("resume", str(self.path.absolute()), "--anew")  # it may have been killed early
+        # It may have been killed early. The command that begins runs has looked at it; hosts may
+        # know another user's key.
+        return ("resume", str(self.path.absolute()), "--anew", "--trust")

@@ -23,13 +23,14 @@ from urllib.parse import quote
 
 from srl.algorithms import Algorithm
 from srl.checkpoint import Checkpoints
-from srl.config_values import made_from
+from srl.config_values import Import, made_from
 from srl.errors import RunError, Unwritable, UserError, expect
 from srl.experiment_file import import_file
 from srl.extras import DISTRIBUTION
 from srl.files import UNFINISHED, parse_json, write_atomically
 from srl.specs_json import specs_from_json, specs_to_json
 from srl.system.search_path import add_folder
+from srl.trust import only_settings
 from srl.types import Specs
 
 logger = logging.getLogger(__name__)
@@ -326,14 +327,35 @@ def read_specs(folder: RunFolder) -> Specs:
     except FileNotFoundError:
         raise UserError(
             f"{folder.path} has no specs.json, which holds the spaces of its environments: it was "
-            f"trained by an earlier srl; `srl resume {folder.path} --env-steps N` adds it"
+            f"trained by an earlier srl; `srl resume {folder.path} --trust --env-steps N` adds it"
         ) from None
     except (OSError, ValueError, RunError) as error:
         raise UserError(f"{folder.specs} cannot be read ({error})") from error
 
 
-def recorded_algorithm(folder: RunFolder, config: Mapping[str, Any]) -> Algorithm:
-    """The algorithm that a run's configuration records."""
+def settings_importer(folder: RunFolder) -> Import:
+    """Gives what imports settings that srl ships, and nothing else, for a stranger's folder."""
+
+    def import_module(name: str) -> ModuleType:
+        try:
+            return only_settings(name)
+        except UserError as error:
+            raise UserError(f"{folder.path}: {error}") from None
+
+    return import_module
+
+
+def recorded_algorithm(folder: RunFolder, config: Mapping[str, Any], *, trusted: bool) -> Algorithm:
+    """The algorithm that a run's configuration records.
+
+    Args:
+        folder: The run's.
+        config: Its configuration.
+        trusted: Whether any module may be imported, and the experiment's file be executed.
+
+    Raises:
+        UserError: If it cannot be imported, or may not be.
+    """
     directory = Path(config["directory"])
 
     def import_module(name: str) -> ModuleType:
@@ -343,6 +365,7 @@ def recorded_algorithm(folder: RunFolder, config: Mapping[str, Any]) -> Algorith
         add_folder(directory)
         return importlib.import_module(name)
 
-    algorithm = made_from(config["experiment"].get("algorithm"), import_module=import_module)
+    chosen = import_module if trusted else settings_importer(folder)
+    algorithm = made_from(config["experiment"].get("algorithm"), import_module=chosen)
     expect(isinstance(algorithm, Algorithm), f"{folder.config}: algorithm", algorithm, "one")
     return algorithm

@@ -1,14 +1,23 @@
 """Small experiments that train in this process, and what to compare of them."""
 
+import contextlib
 from dataclasses import replace
+from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from srl import Experiment
 from srl.algorithms import PPO
+from srl.checkpoint import Checkpoints
 from srl.envs.hide_and_seek.config import HideAndSeek
+from srl.experiment import Resolved
+from srl.loop.policy_set import PolicySet
 from srl.networks import MLP
+from srl.pools import make_pool
+from srl.run.folder import create_run
+from srl.run_record import write_specs
 
 CARTPOLE = Experiment(
     name="cartpole",
@@ -46,3 +55,21 @@ def assert_same(a, b):
     """Equal to the last bit."""
     leaves = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
     assert all(np.array_equal(x, y) for x, y in leaves)
+
+
+def save(resolved, folder):
+    """A run of which there is no more than its first checkpoint; learning takes long to compile."""
+    experiment, run = resolved.experiment, create_run(resolved, folder)
+    with make_pool(experiment.env) as pool:
+        policy_set = PolicySet.of(experiment.algorithm, experiment.policies, pool.specs, updates=1)
+        write_specs(run, pool.specs)
+    states = policy_set.init(jax.random.key(3))
+    states = {name: state._replace(n=jnp.int32(7)) for name, state in states.items()}
+    tree = {"learners": {name: state._asdict() for name, state in states.items()}}
+    with contextlib.closing(Checkpoints(run.checkpoints)) as checkpoints:
+        checkpoints.save(7, tree, {"updates": 7, "env_steps": 16}, wait=True)
+    return run
+
+
+def resolved(experiment):
+    return Resolved(experiment, "", (), None, Path.cwd())

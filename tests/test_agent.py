@@ -1,33 +1,28 @@
 """A run's folder alone gives what acts: as in evaluation, and without an environment."""
 
-import contextlib
 import json
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import gymnasium
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 import srl
 from srl.algorithms import SAC
-from srl.checkpoint import Checkpoints
 from srl.errors import UserError
 from srl.evaluation.players import trained
-from srl.experiment import Resolved, load_experiment
+from srl.experiment import load_experiment
 from srl.launch.local import train
-from srl.loop.policy_set import PolicySet
 from srl.networks import MLP
 from srl.pools import make_pool
 from srl.run.folder import create_run
-from srl.run_record import RunFolder, write_specs
+from srl.run_record import RunFolder
 from srl.workers.evaluator import Evaluator
-from tests.small_runs import CARTPOLE, GAME, RECURRENT
+from tests.small_runs import CARTPOLE, GAME, RECURRENT, resolved, save
 
 
 class Choosing(gymnasium.Env):
@@ -58,24 +53,6 @@ EXPERIMENTS = {
     "padded": TAG,
     "pendulum frames": replace(PENDULUM, algorithm=replace(CARTPOLE.algorithm, frame_stack=2)),
 }
-
-
-def save(resolved, folder):
-    """A run of which there is no more than its first checkpoint; learning takes long to compile."""
-    experiment, run = resolved.experiment, create_run(resolved, folder)
-    with make_pool(experiment.env) as pool:
-        policy_set = PolicySet.of(experiment.algorithm, experiment.policies, pool.specs, updates=1)
-        write_specs(run, pool.specs)
-    states = policy_set.init(jax.random.key(3))
-    states = {name: state._replace(n=jnp.int32(7)) for name, state in states.items()}
-    tree = {"learners": {name: state._asdict() for name, state in states.items()}}
-    with contextlib.closing(Checkpoints(run.checkpoints)) as checkpoints:
-        checkpoints.save(7, tree, {"updates": 7, "env_steps": 16}, wait=True)
-    return run
-
-
-def resolved(experiment):
-    return Resolved(experiment, "", (), None, Path.cwd())
 
 
 @pytest.fixture(scope="module")
@@ -315,6 +292,6 @@ def test_a_run_without_specs_or_with_other_settings_is_refused(tmp_path):
     config["experiment"]["algorithm"]["type"] = "os:system"
     run.config.write_text(json.dumps(config))
     with pytest.raises(UserError, match="os:system is no class of settings"):
-        srl.load(run.path)
+        srl.load(run.path, trust=True)
     with pytest.raises(UserError, match="there is no version 9"):
         srl.load(save(resolved(CARTPOLE), tmp_path / "other").path, 9)

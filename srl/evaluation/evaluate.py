@@ -44,6 +44,7 @@ def evaluate(
     camera: str | None = None,
     live: bool = False,
     experiment: Experiment | None = None,
+    trust: bool = False,
 ) -> Results:
     """Plays whole episodes with a run's policies, on environments of their own.
 
@@ -63,6 +64,7 @@ def evaluate(
         camera: Where it is filmed from; hide-and-seek has top, corner, follow and follow:AGENT.
         live: Show the episodes in a window, one after the other: by render_mode="human".
         experiment: The run's, where it cannot be made again from its folder.
+        trust: As for `srl.load`, of both sides' folders.
 
     Raises:
         UserError: For a number out of range, a run without such a checkpoint, or policies that
@@ -79,7 +81,7 @@ def evaluate(
         raise UserError(f"--{'drawing' if drawing else 'camera'} is for films: give --video, too")
     keep_compiled_programs()
     if experiment is None:
-        folder, resolved = open_run(Path(run_dir), trained=True)
+        folder, resolved = open_run(Path(run_dir), trained=True, trust=trust)
         experiment = resolved.experiment
     else:
         folder = find_run(Path(run_dir), trained=True)
@@ -87,7 +89,7 @@ def evaluate(
     film = Film(experiment, drawing, camera, suffix) if video else None
     with live_pool(experiment) if live else make_group(experiment, min(num_envs, episodes)) as pool:
         ours = trained(experiment, folder, pool.specs, version)
-        other = opponent(against, experiment, pool.specs, seed) if against else None
+        other = opponent(against, experiment, pool.specs, seed, trust) if against else None
         if film:
             how = [camera or "", "drawing" * drawing, "sampled" * sampled]
             named = _film_in(folder, ours.source["version"], seed, *filter(None, how))

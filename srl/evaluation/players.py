@@ -60,8 +60,17 @@ def untrained(experiment: Experiment, specs: Specs, seed: int) -> Side:
     return Side(Player(policy_set, policy_set.policies(policy_set.init(key))), {"run": UNTRAINED})
 
 
-def opponent(name: str, experiment: Experiment, specs: Specs, seed: int) -> Side:
+def opponent(
+    name: str, experiment: Experiment, specs: Specs, seed: int, trust: bool = False
+) -> Side:
     """The policies that RUN_DIR[:V] or `untrained` names; V may be `best`.
+
+    Args:
+        name: The text.
+        experiment: That is played in.
+        specs: Of its environments.
+        seed: Of untrained policies.
+        trust: As for `srl.load`.
 
     Raises:
         UserError: If they cannot play in the environments of `experiment`.
@@ -73,7 +82,7 @@ def opponent(name: str, experiment: Experiment, specs: Specs, seed: int) -> Side
         before, colon, after = name.rpartition(":")
         if colon and (after == BEST or after.isdigit()):
             path, version = Path(before), after if after == BEST else int(after)
-    folder, resolved = open_run(path, trained=True)
+    folder, resolved = open_run(path, trained=True, trust=trust)
     if resolved.experiment.env != experiment.env:
         names = [
             source_name(getattr(e, "pool_id", e)) for e in (resolved.experiment.env, experiment.env)

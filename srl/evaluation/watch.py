@@ -38,6 +38,7 @@ def watch(
     version: int | str | None = None,
     against: str | None = None,
     sampled: bool = False,
+    trust: bool = False,
 ) -> Path:
     """Plays whole episodes and writes a page that shows them; it needs no network.
 
@@ -49,6 +50,7 @@ def watch(
         version: Of the checkpoint; the newest by default.
         against: RUN_DIR[:V] or `untrained`: the policies that play the other kinds of agents.
         sampled: Draw actions, as training does, in place of taking the most probable ones.
+        trust: As for `srl.load`, of both sides' folders.
 
     Returns:
         The file.
@@ -59,7 +61,7 @@ def watch(
     """
     expect_number("--episodes", episodes, 1)
     expect_number("--seed", seed, 0)
-    folder, resolved = open_run(run_dir, trained=True)
+    folder, resolved = open_run(run_dir, trained=True, trust=trust)
     experiment = resolved.experiment
     recorder = _recorder(experiment)
     out = out or folder.path / "watch.html"
@@ -68,7 +70,7 @@ def watch(
     repeat = experiment.action_repeat
     with make_pool(experiment.env, 1, threads=1, action_repeat=repeat) as pool:
         ours = trained(experiment, folder, pool.specs, version)
-        other = opponent(against, experiment, pool.specs, seed) if against else None
+        other = opponent(against, experiment, pool.specs, seed, trust) if against else None
         evaluator = Evaluator(
             *(pool, 1),
             env_seed=environment_seed(seed, "evaluation"),

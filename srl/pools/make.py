@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -219,6 +220,34 @@ def threaded(env: EnvSource) -> bool:
     """Whether a pool steps this environment on threads of its own, so that `threads` is for it."""
     name = env.pool_id if isinstance(env, EnvConfig) else env
     return isinstance(name, str) and name.startswith(("native:", "envpool:"))
+
+
+def outside_module(env: EnvSource) -> str:
+    """The module or library, other than srl and its libraries, of which an environment is made.
+
+    Args:
+        env: As for `make_pool`; a callable counts as its module.
+
+    Returns:
+        Its name, as the id has it; empty where there is none.
+    """
+    if isinstance(env, EnvConfig):
+        wrappers = env.options().get(OPTION, ())
+        named = next((text for text in wrappers if not isinstance(text, str) or ":" in text), "")
+        return str(named) or outside_module(env.pool_id)
+    if not isinstance(env, str):
+        return env.__module__
+    kind, _, name = env.partition(":")
+    if kind in ("native", "envpool", "atari"):
+        return name if re.search(r"[:/]|\.so$", name) else ""
+    if kind == "jax":
+        from srl.pools.functional.adapters import LIBRARIES
+
+        library = name.partition(":")[0]
+        return "" if library in LIBRARIES else library
+    plain = env.removeprefix("vector:")
+    known = plain in gymnasium.registry or re.fullmatch(r"[\w/-]+", plain)
+    return "" if known else plain
 
 
 def functional(env: EnvSource) -> bool:

@@ -9,11 +9,20 @@ import json
 import logging
 import time
 from collections.abc import Mapping
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from srl.checkpoint import Checkpoints
-from srl.config_values import config_values, flat_values, made_from, unreachable
+from srl.config_values import (
+    Import,
+    config_values,
+    flat_values,
+    imported,
+    made_from,
+    unreachable,
+)
 from srl.errors import UserError
 from srl.files import short_path, write_atomically
 from srl.run.metrics import FILE, REVERTED_FILE, read_metrics
@@ -24,9 +33,13 @@ from srl.run_record import (
     expect_source,
     find_run,
     read_config,
+    recorded_algorithm,
+    settings_importer,
     srl_version,
 )
-from srl.self_play.fixed import Fixed
+from srl.self_play.fixed import Fixed, pinned_policies
+from srl.system.search_path import add_folder
+from srl.trust import OPTION, is_own, outside, signed
 
 if TYPE_CHECKING:
     from srl.experiment import Experiment, Resolved
@@ -81,31 +94,48 @@ def _copy_or_discard(folder: RunFolder, resolved: Resolved) -> None:
 
 
 def open_run(
-    run_dir: Path, *, to_train: bool = False, trained: bool = False
+    run_dir: Path, *, to_train: bool = False, trained: bool = False, trust: bool = False
 ) -> tuple[RunFolder, Resolved]:
     """A run's folder and its experiment, made again from the folder's copy of the source.
+
+    The experiment of a folder that is not this user's own is made of its recorded values, and
+    nothing is imported or executed but what srl ships.
 
     Args:
         run_dir: The folder, or one of several runs, whose newest is meant.
         to_train: Refuse where the code it imports now gives other values than the run began
             with; otherwise they are reported as warnings.
         trained: As for `find_run`.
+        trust: Whether all may be imported and executed that a folder of others names.
 
     Raises:
-        UserError: When it is no run folder, or does not fit the code any more.
+        UserError: When it is no run folder, or does not fit the code any more, or needs trust.
     """
     folder = find_run(run_dir, trained=trained)
     config = read_config(folder)
     expect_source(folder, config)
+    if to_train:
+        expect_own(folder, config, trust)
+    elif not (trust or is_own(config)):
+        return folder, _recorded_by_strangers(folder, config)
     resolved = recorded(folder, config)
     values = json.loads(json.dumps(config_values(resolved.experiment)))
     _compare(folder, config["experiment"], values, refuse=to_train)
     return folder, resolved
 
 
+def expect_own(folder: RunFolder, config: Mapping[str, Any], trust: bool) -> None:
+    """Raises UserError unless a run may train: its workers execute and import what it names."""
+    if not (trust or is_own(config)):
+        raise UserError(
+            f"srl does not know the run {folder.path} as yours, and to go on with it is to run its "
+            f"code: look at it, and give {OPTION} if you trust it"
+        )
+
+
 def recorded(folder: RunFolder, config: Mapping[str, Any]) -> Resolved:
     """The experiment that a run's configuration records."""
-    from srl.experiment import load_experiment, made_again  # which acting does without
+    from srl.experiment import load_experiment  # which acting does without
 
     if not config["target"]:
         lacking = config.get("unreachable")
@@ -116,7 +146,7 @@ def recorded(folder: RunFolder, config: Mapping[str, Any]) -> Resolved:
                 ") goes on with it; what is to be loaded has to be at the top level of a module"
             )
         directory = Path(config["directory"])
-        return made_again(config["experiment"], directory, recorded_fixed(folder, config))
+        return _made_again(config["experiment"], directory, recorded_fixed(folder, config))
     return load_experiment(
         config["target"],
         config["overrides"],
@@ -127,9 +157,69 @@ def recorded(folder: RunFolder, config: Mapping[str, Any]) -> Resolved:
     )
 
 
+def _recorded_by_strangers(folder: RunFolder, config: Mapping[str, Any]) -> Resolved:
+    """The experiment that a stranger's folder records, of nothing but what srl ships.
+
+    Raises:
+        UserError: If it needs anything else.
+    """
+    from srl.pools.make import outside_module
+
+    importer = settings_importer(folder)
+    values, fixed = config["experiment"], recorded_fixed(folder, config)
+    for policy in fixed.values():
+        other = RunFolder(policy.folder)
+        recorded_algorithm(other, read_config(other), trusted=False)
+    env = made_from(values.get("env"), import_module=importer)
+    if name := outside_module(env):
+        raise UserError(f"{folder.path}: {outside(name)}")
+    return _made_again(values, None, fixed, importer)
+
+
+def _made_again(
+    values: Any,
+    directory: Path | None,
+    fixed: Mapping[str, Any],
+    import_module: Import = import_module,
+) -> Resolved:
+    """The experiment that a program has made, from its values.
+
+    Args:
+        values: As `config_values` gives them.
+        directory: For imports; None adds none to what can be imported, and takes no hooks.
+        fixed: The fixed policies by pattern, of a run that has begun: it goes on with the same.
+        import_module: Gives the modules that the values name.
+
+    Raises:
+        UserError: If what the values name cannot be imported.
+    """
+    from srl.experiment import HOOKS, Experiment, Resolved  # which acting does without
+
+    hooks = dict.fromkeys(HOOKS.values())
+    if directory is not None:
+        add_folder(directory)
+        hooks = {name: _hook(values.get(name)) for name in hooks}
+    made = made_from({**values, **dict.fromkeys(hooks)}, import_module=import_module)
+    if not isinstance(made, Experiment):
+        raise UserError(f"the values of an experiment make {made!r}")
+    experiment = dataclasses.replace(made, **hooks)
+    experiment.validate()
+    policies = pinned_policies(experiment.policies, fixed or experiment.fixed)
+    experiment = dataclasses.replace(experiment, policies=policies)
+    return Resolved(experiment, "", (), None, directory or Path.cwd())
+
+
+def _hook(path: Any) -> Any:
+    """The function of a hook; None where there is none to import, which workers do not need."""
+    with suppress(UserError):
+        return imported(path) if isinstance(path, str) else None
+
+
 def recorded_fixed(folder: RunFolder, config: Mapping[str, Any]) -> dict[str, Any]:
     """The fixed policies that a run's configuration records, by pattern, read from its copies."""
-    policies = made_from(config["experiment"].get("policies") or {})
+    policies = made_from(
+        config["experiment"].get("policies") or {}, import_module=settings_importer(folder)
+    )
     return {
         pattern: policy.read_in(folder.fixed_copy(pattern))
         for pattern, policy in policies.items()
@@ -310,7 +400,7 @@ def _write_config(folder: RunFolder, resolved: Resolved, sha256: str | None) -> 
     if not resolved.target:
         lacking = next(unreachable("", resolved.experiment.without_hooks), "")
         config["unreachable"] = lacking.removeprefix(".")
-    write_atomically(folder.config, (json.dumps(config, indent=2) + "\n").encode())
+    write_atomically(folder.config, (json.dumps(signed(config), indent=2) + "\n").encode())
 
 
 def file_metadata(

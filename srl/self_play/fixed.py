@@ -22,8 +22,9 @@ from srl.array_file import SUFFIX, Unreadable, read_header
 from srl.checkpoint import BEST, Checkpoints
 from srl.errors import UserError, expect
 from srl.files import UNFINISHED, is_count
-from srl.run_record import find_run
+from srl.run_record import RunFolder, find_run, read_config, recorded_algorithm
 from srl.settings import Settings
+from srl.trust import is_own
 
 LATEST = "latest"
 """The version that stands for the newest checkpoint."""
@@ -45,6 +46,9 @@ class Fixed(Settings):
     weights: str = ""
     """The checksum of the version's file; a run records it when it begins, and goes on with no
     other."""
+    trust: bool = False
+    """Whether code of the other run's folder may run though others have made it, where its
+    algorithm or its networks are none that srl ships."""
     copy: Path | None = field(default=None, init=False, repr=False, compare=False)
     """The folder in which a run that has begun holds its copy of what it needs of the other run."""
 
@@ -58,6 +62,7 @@ class Fixed(Settings):
         expect(good, f"{name}.run", self.run, "the folder of a run")
         good = self.version in (LATEST, BEST) or is_count(self.version)
         expect(good, f"{name}.version", self.version, "latest, best or a number of updates")
+        expect(isinstance(self.trust, bool), f"{name}.trust", self.trust, "True or False")
 
     def pinned(self, name: str, recorded: Any = None) -> Fixed:
         """Gives the same with its whole path, its version's number and its weights' checksum.
@@ -84,6 +89,8 @@ class Fixed(Settings):
                 f"{name}: {path} is not the folder of a run (no config.json), nor of several that "
                 f"have a checkpoint; {hint}"
             )
+        if given.copy is None:
+            _expect_loadable(name, RunFolder(path), self.trust)
         version, weights = given._found(name, path)
         run = str(path if given.copy is None else given.run)
         return replace(given, run=run, version=version, weights=weights)._read_from(given.copy)
@@ -184,6 +191,16 @@ class Fixed(Settings):
         numbers = sorted({number for folder in folders for number in folder.versions()})
         there = f"there are {', '.join(map(str, numbers))}" if numbers else "it has none at all"
         raise UserError(f"{name}: {path} has no version {self.version} that can be read; {there}")
+
+
+def _expect_loadable(name: str, folder: RunFolder, trust: bool) -> None:
+    """Raises UserError where loading a run would import what its user has not agreed to."""
+    config = read_config(folder)
+    if not (trust or is_own(config)):
+        try:
+            recorded_algorithm(folder, config, trusted=False)
+        except UserError as error:
+            raise UserError(f"{name}: {error}") from None
 
 
 def _files(run: Path, version: int | str) -> Iterator[tuple[Path, int, str]]:

@@ -27,6 +27,7 @@ from srl.run.folder import open_run
 from srl.run_record import RunFolder, read_config, read_specs
 from srl.sharing.card import card
 from srl.sharing.onnx_graph import write_policy
+from srl.trust import unsigned
 
 FILM = "replay.mp4"
 """What the hub plays on the page of a policy."""
@@ -39,6 +40,7 @@ def share(
     episodes: int = 100,
     sampled: bool = False,
     seed: int = 0,
+    trust: bool = False,
 ) -> list[str]:
     """Makes a folder of a run's policies to publish.
 
@@ -49,6 +51,7 @@ def share(
         episodes: Of the evaluation.
         sampled: Evaluate and film drawn actions in place of the most probable ones.
         seed: Of the evaluation and the film.
+        trust: As for `srl.load`.
 
     Returns:
         Why what could not be made is not there: the film, or ONNX graphs.
@@ -63,8 +66,10 @@ def share(
         raise UserError(f"{output} exists already; give a new or an empty folder")
     if not output.parent.is_dir():
         raise UserError(f"there is no folder {output.parent}; make it, or choose another")
-    folder, resolved = open_run(run_dir, trained=True)
-    found = evaluate(folder.path, version=version, episodes=episodes, sampled=sampled, seed=seed)
+    folder, resolved = open_run(run_dir, trained=True, trust=trust)
+    found = evaluate(
+        *(folder.path, version), episodes=episodes, sampled=sampled, seed=seed, trust=trust
+    )
     version = version or found["version"]  # a run that goes on may have a newer one by now
     try:
         with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=output.parent) as name:
@@ -93,7 +98,7 @@ def _copy_what_acts(folder: RunFolder, made: RunFolder, version: int | str) -> N
     for policy in config["experiment"]["policies"].values():
         if isinstance(policy, dict):  # a fixed one, which is not shared
             policy["run"] = Path(policy["run"]).name
-    made.config.write_text(json.dumps(config, indent=2) + "\n")
+    made.config.write_text(json.dumps(unsigned(config), indent=2) + "\n")
     shutil.copyfile(folder.specs, made.specs)
     learners, counts = Checkpoints(folder.checkpoints).learners(version)
     acting = {
@@ -117,7 +122,7 @@ def _film(experiment: Experiment, made: RunFolder, seed: int, greedy: bool) -> l
 
 def _write_graphs(made: RunFolder) -> list[str]:
     """Writes each policy as ONNX; gives the reason where that cannot be."""
-    agent = load(made.path)
+    agent = load(made.path, trust=True)  # as the run has been opened
     try:
         for name in agent.policies:
             write_policy(agent, name, made.path / f"{name}.onnx")

@@ -8,6 +8,7 @@ import yaml
 
 import srl
 from srl.cli import main
+from srl.errors import UserError
 from srl.experiment import load_experiment
 from srl.pools import make_pool
 
@@ -93,7 +94,10 @@ def test_an_experiment_file_is_shared_and_what_cannot_be_made_is_reported(share,
     assert "replay.mp4" not in (shared / "README.md").read_text()
     moved = shared.rename(tmp_path / "moved")
     file.unlink()
-    assert srl.evaluate(moved, episodes=2)["results"]["episode_length"]["mean"] == 5
+    with pytest.raises(UserError, match=r"names Walk of its experiment\.py, which is not part of"):
+        srl.evaluate(moved, episodes=2)
+    found = srl.evaluate(moved, episodes=2, trust=True)
+    assert found["results"]["episode_length"]["mean"] == 5
     for name in ("README.md", "config.json", "results.json"):
         assert str(tmp_path) not in (moved / name).read_text()
 

@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
     path = Path(argv[0])
     hosts = None
     try:
-        folder, resolved = open_run(path, to_train=True)
+        folder, resolved = open_run(path, to_train=True, trust=True)
         experiment = resolved.experiment
         resume = Checkpoints(folder.checkpoints).latest() is not None
         lease_seconds = min(LEASE_SECONDS, experiment.heartbeat_seconds)

@@ -139,7 +139,7 @@ class FixedActing:
                 "environment with the same options"
             )
         patterns, num_envs = (config["experiment"][key] for key in ("policies", "num_envs"))
-        algorithm = recorded_algorithm(folder, config)
+        algorithm = recorded_algorithm(folder, config, trusted=True)  # by who opened the run
         agents = [patterns.get(first_fitting(patterns, agent)) for agent in theirs.agents]
         instances = {
             policy: bound(algorithm, self.specs, 1, num_envs * agents.count(policy))

@@ -14,7 +14,7 @@ from srl.errors import RunError, UserError, described
 from srl.pools.functional.environment import FunctionalEnv
 from srl.pools.functional.library import PREFIX
 
-_LIBRARIES = {"gymnax": "Gymnax", "brax": "Brax", "jumanji": "Jumanji", "jaxmarl": "JaxMARL"}
+LIBRARIES = {"gymnax": "Gymnax", "brax": "Brax", "jumanji": "Jumanji", "jaxmarl": "JaxMARL"}
 """The adapter's class of each library, in the module of this package with the library's name."""
 
 
@@ -35,9 +35,9 @@ def make_functional(name: str, options: dict[str, Any]) -> FunctionalEnv:
             f"{PREFIX}{name} names no environment; expected {PREFIX}gymnax:CartPole-v1, "
             f"{PREFIX}brax:ant or {PREFIX}module:maker"
         )
-    if library in _LIBRARIES:
+    if library in LIBRARIES:
         adapter = importlib.import_module(f"{__package__}.{library}")
-        return getattr(adapter, _LIBRARIES[library])(own, options)
+        return getattr(adapter, LIBRARIES[library])(own, options)
     try:
         maker = getattr(importlib.import_module(library), own)
     except (ImportError, AttributeError) as error:
