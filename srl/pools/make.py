@@ -232,7 +232,7 @@ def outside_module(env: EnvSource) -> str:
         Its name, as the id has it; empty where there is none.
     """
     if isinstance(env, EnvConfig):
-        wrappers = env.options().get(OPTION, ())
+        wrappers = env.options().get("wrappers", ())
         named = next((text for text in wrappers if not isinstance(text, str) or ":" in text), "")
         return str(named) or outside_module(env.pool_id)
     if not isinstance(env, str):
