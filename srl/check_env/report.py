@@ -214,7 +214,7 @@ def mask_error(mask: Any, action: gymnasium.Space) -> str:
 
 
 def draw_action(action: gymnasium.Space, mask: Any, rng: np.random.Generator) -> Any:
-    """A random action, allowed by the mask if there is one."""
+    """A random action, allowed by the mask if there is one; any where that allows none."""
     if isinstance(action, spaces.Box):
         low, high = np.maximum(action.low, -10), np.minimum(action.high, 10)
         return rng.uniform(low, high).astype(action.dtype)
@@ -223,7 +223,7 @@ def draw_action(action: gymnasium.Space, mask: Any, rng: np.random.Generator) ->
         drawn = [int(rng.integers(size)) for size in np.ravel(counts)]
     else:
         allowed = np.split(flat_mask(mask).astype(bool), np.cumsum(counts)[:-1])
-        drawn = [int(rng.choice(np.flatnonzero(part))) for part in allowed]
+        drawn = [int(rng.choice(np.flatnonzero(part if part.any() else ~part))) for part in allowed]
     return (limits(action)[0] + np.reshape(drawn, counts.shape)).astype(action.dtype)
 
 
