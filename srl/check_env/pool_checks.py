@@ -87,7 +87,8 @@ class PoolChecks:
                     texts.append(f"the reward is not finite: {timestep.reward[slot]}")
                 if (mask := _mask(observation)) is not None and here[slot]:
                     masked = True
-                    texts.append(mask_error(mask, specs.action))
+                    if np.any(mask) or not _another_may_act(timestep, here, slot, agents):
+                        texts.append(mask_error(mask, specs.action))
                 if any(texts):
                     agent = f"environment {slot // agents}, {specs.agents[slot % agents]}"
                     step = timestep.episode_length[slot // agents]
@@ -201,6 +202,16 @@ class PoolChecks:
                 if not all(map(np.array_equal, one, other)):
                     call = "the reset" if number == 0 else f"step {number}"
                     raise Fault(f"{what} gives another {name} at {call}")
+
+
+def _another_may_act(timestep: Timestep, here: np.ndarray, slot: int, agents: int) -> bool:
+    """Whether a mask allows an action of another agent: then it may be that one's turn."""
+    first = slot - slot % agents
+    return any(
+        here[other] and np.any(_mask(_part(timestep.observation, other)))
+        for other in range(first, first + agents)
+        if other != slot
+    )
 
 
 def _guarded(call: Callable[[], Any]) -> Any:

@@ -215,11 +215,15 @@ def mask_error(mask: Any, action: gymnasium.Space) -> str:
 
 
 def draw_action(action: gymnasium.Space, mask: Any, rng: np.random.Generator) -> Any:
+<<<<<<< HEAD
     """A random action, allowed by the mask if there is one."""
     return map_tree(lambda leaf: _draw(leaf, mask, rng), space_tree(action))
 
 
 def _draw(action: gymnasium.Space, mask: Any, rng: np.random.Generator) -> np.ndarray:
+=======
+    """A random action, allowed by the mask if there is one; any where that allows none."""
+>>>>>>> refs/heads/envs
     if isinstance(action, spaces.Box):
         if np.dtype(action.dtype).kind != "f":
             return rng.integers(action.low, action.high, endpoint=True, dtype=action.dtype)
@@ -230,7 +234,7 @@ def _draw(action: gymnasium.Space, mask: Any, rng: np.random.Generator) -> np.nd
         drawn = [int(rng.integers(size)) for size in np.ravel(counts)]
     else:
         allowed = np.split(flat_mask(mask).astype(bool), np.cumsum(counts)[:-1])
-        drawn = [int(rng.choice(np.flatnonzero(part))) for part in allowed]
+        drawn = [int(rng.choice(np.flatnonzero(part if part.any() else ~part))) for part in allowed]
     return (limits(action)[0] + np.reshape(drawn, counts.shape)).astype(action.dtype)
 
 

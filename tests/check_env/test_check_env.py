@@ -24,6 +24,13 @@ def checked(capsys, env, *words):
     return code, [(line["check"], line["verdict"], line["text"]) for line in lines]
 
 
+def test_agents_that_wait_for_their_turn_may_have_no_action(capsys, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "pools"))
+    code, found = checked(capsys, "pettingzoo:reporting_envs:Turns")
+    assert ("results", "ok", "in their spaces and finite, masks allow an action") in found
+    assert code == 0, found
+
+
 @pytest.mark.parametrize("env", [f"{MODULE}:Good", f"{MODULE}:Masked", "CartPole-v1"])
 def test_a_good_environment_passes_every_check(capsys, env):
     code, found = checked(capsys, env)
