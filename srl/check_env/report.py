@@ -215,15 +215,11 @@ def mask_error(mask: Any, action: gymnasium.Space) -> str:
 
 
 def draw_action(action: gymnasium.Space, mask: Any, rng: np.random.Generator) -> Any:
-<<<<<<< HEAD
-    """A random action, allowed by the mask if there is one."""
+    """A random action, allowed by the mask if there is one; any where that allows none."""
     return map_tree(lambda leaf: _draw(leaf, mask, rng), space_tree(action))
 
 
 def _draw(action: gymnasium.Space, mask: Any, rng: np.random.Generator) -> np.ndarray:
-=======
-    """A random action, allowed by the mask if there is one; any where that allows none."""
->>>>>>> refs/heads/envs
     if isinstance(action, spaces.Box):
         if np.dtype(action.dtype).kind != "f":
             return rng.integers(action.low, action.high, endpoint=True, dtype=action.dtype)
